@@ -272,7 +272,7 @@ class Spawn(Tool, Struct, frozen=True):
     effects = True
 
     async def __call__(self, arguments: SpawnArguments, caller: TurnContext) -> ToolResult:
-        if not caller.attended:
+        if not caller.is_attended:
             raise ToolError("only a conversation with a person can have helpers")
         helper = await self.helpers.spawn(arguments.task, arguments.label, caller)
         return ToolResult(f"Helper {helper} is at work; its report will come.", trusted=True)

@@ -231,9 +231,9 @@ def parse_schedule(text: str) -> Schedule | None:
     try:
         return parse(text)
     except ScheduleError:
-        from nanobot.cron.words import recurring  # few say it in words
+        from nanobot.cron.words import parse_recurring  # few say it in words
     with suppress(ScheduleError):
-        return recurring(text)
+        return parse_recurring(text)
     return None
 
 

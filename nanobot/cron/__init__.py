@@ -1,6 +1,4 @@
-"""Work at set times: jobs that somebody scheduled, and the heartbeat.
+"""Work at set times: scheduled jobs and the heartbeat.
 
-`schedule` reads when something is due, `job` holds jobs and when they run, `service` runs them,
-`tool` has the ways in for the agent, a chat and the command line. `heartbeat` looks at HEARTBEAT.md
-from time to time.
-"""
+`schedule` computes due times, `job` holds jobs and their runs, `service` runs them, and `tool` has
+the tool, the commands and the operations. `heartbeat` checks HEARTBEAT.md at intervals."""

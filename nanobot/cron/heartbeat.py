@@ -1,10 +1,9 @@
-"""The heartbeat: from time to time the agent looks at what HEARTBEAT.md asks for.
+"""The heartbeat: at intervals the agent does the tasks in HEARTBEAT.md.
 
-Beats come at fixed times (with `30m` at every full and half hour of UTC), so that a restart neither
-repeats one nor moves them; those that passed while nanobot was not running are left out. Those
-outside the hours in which it may speak are one when the hours begin. There is none while the last
-one has not ended, and none where HEARTBEAT.md says nothing.
-"""
+Beats come at fixed times (`30m`: every full and half hour of UTC), so a restart neither repeats nor
+moves them. Beats that passed while nanobot was down are skipped. Beats outside the active hours are
+combined into one when the hours begin. A beat is skipped while the last one is running, or if
+HEARTBEAT.md has no tasks."""
 
 from __future__ import annotations
 
@@ -24,13 +23,13 @@ from nanobot.templates import render
 from nanobot.tooling import OWNER
 
 SESSION = "heartbeat:owner"
-"""The conversation in which it is answered."""
+"""The conversation of its answers."""
 
 MOST_TEXT = 8_000
-"""Characters of HEARTBEAT.md that are looked at."""
+"""Characters of HEARTBEAT.md that are read."""
 
 LOOK_SECONDS = 60.0
-"""Between two looks at the clock."""
+"""Interval between checks of the clock."""
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -38,14 +37,14 @@ _NOTHING = re.compile(r"#.*|[-*+]?\s*(\[[xX]\].*|\[ \])?")
 
 
 class ActiveHours(Struct, frozen=True):
-    """From `start` to before `end`, by the clock on the wall; over midnight where `end` is the
-    earlier one, always where both are the same."""
+    """From `start` to before `end` in local time. The hours span midnight if `end` is earlier, and
+    the whole day if both are equal."""
 
     start: time
     end: time
 
     def cover(self, moment: datetime) -> bool:
-        """Whether `moment` lies in them, in its own zone."""
+        """Check whether `moment` is within the hours, in its own zone."""
         now = moment.time()
         if self.start < self.end:
             return self.start <= now < self.end
@@ -53,22 +52,22 @@ class ActiveHours(Struct, frozen=True):
 
 
 def has_tasks(text: str, template: str) -> bool:
-    """Whether HEARTBEAT.md asks for anything: has a line that is no heading, no comment, nothing
-    ticked off, and does not stand in the template as well."""
+    """Check whether HEARTBEAT.md has a task: a line that is not a heading, a comment, a done item
+    or a line of the template."""
     known = {line.strip() for line in template.splitlines()}
     lines = (line.strip() for line in _COMMENT.sub("", text).splitlines())
     return any(line not in known and not _NOTHING.fullmatch(line) for line in lines)
 
 
 def last_beat(moment: datetime, every: timedelta) -> datetime:
-    """The last beat at or before `moment`, in UTC."""
+    """Return the last beat at or before `moment`, in UTC."""
     return _EPOCH + (moment - _EPOCH) // every * every
 
 
 class Heartbeat(Periodic):
-    """Beats at this interval (`every`), or never if it is None. `read` returns the text of
-    HEARTBEAT.md, `template` is its first text. `chat` returns the address of the chat that the
-    owner used last, or an empty text. Both may block. `busy` is as in `CronService`."""
+    """Beats at the interval `every`, or never if it is None. `read` returns the text of
+    HEARTBEAT.md, `template` is its initial text. `chat` returns the address of the owner's last
+    chat, or an empty text. Both may block. `busy` is as in `CronService`."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class Heartbeat(Periodic):
         now = clock.now()
         self._last = now if every is None else last_beat(now, every)
         if every is not None and not hours.cover(now):
-            self._last -= every  # it may be the one that waits for the hours to begin
+            self._last -= every  # this beat may be pending until the hours begin
 
     async def run_once(self) -> None:
         if self._interval is None:
@@ -103,10 +102,9 @@ class Heartbeat(Periodic):
     async def show(self, _: Mapping[str, object]) -> dict[str, object]:
         """The operation `heartbeat.show`.
 
-        Whether it is `on`, its interval in `seconds`, when the `next` beat is due within the hours
-        `start` to `end`, the `text` of HEARTBEAT.md and whether that `asks` for anything. The
-        answers are in the conversation `session`.
-        """
+        Return the state (`on`), the interval in `seconds`, the `next` beat within the hours `start`
+        to `end`, the `text` of HEARTBEAT.md, and `asks` if it has tasks. `session` is the
+        conversation of the answers."""
         text, now = await asyncio.to_thread(self._read), self._clock.now()
         every, hours, following = self._interval, self._hours, None
         if every is not None:

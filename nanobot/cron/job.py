@@ -1,15 +1,15 @@
-"""Scheduled jobs: their values, how a person's words become one, the document that keeps them, and
-when they run. Pure but for the document.
+"""Scheduled jobs: their values, their creation from a person's words, their document, and their due
+times. Pure except for the document.
 
-A job does not store its next due time. It stores up to when its due times are done with (`after`),
-and the next one follows from its schedule, so that a changed time zone applies at once. Invariants:
+A job does not store its next due time. It stores the time up to which its due times are finished
+(`after`), and the next one follows from its schedule. So a changed time zone applies at once.
+Invariants:
 
-- Each due time is run for once. Those that passed unattended are combined into one run.
+- Each due time is run for once. Due times that passed unattended are combined into one run.
 - A clock that is set back by up to three hours repeats nothing. If it is set back further, it had
   been wrong: due times come again, except those already run for. A clock that shows a time before
   the job was made is wrong itself, and nothing is due by it.
-- `every` counts elapsed time: setting the clock back does not change how soon it is due again.
-"""
+- `every` counts elapsed time: setting the clock back does not change how soon it is due again."""
 
 from __future__ import annotations
 
@@ -31,31 +31,30 @@ from nanobot.errors import NanobotError
 from nanobot.text import shorten
 
 KEPT_RUNS = 20
-"""Due times that a job remembers to have run for."""
+"""Due times that a job remembers."""
 
 _Moment = Annotated[datetime, Meta(tz=True)]
 _Name = Annotated[str, Meta(min_length=1)]
 
 
 class Run(Struct, frozen=True):
-    """A run that has begun: written down before its message is published, so that it is published
-    once whatever happens in between.
+    """A run that has begun. It is stored before its message is published, so the message is
+    published once, even after a crash.
 
-    `due` is the due time that names it, the first that it stands for. With it every due time up to
-    `through` is done with. Both in UTC.
-    """
+    `due` is the first due time of the run and names it. All due times up to `through` are finished
+    with it. Both are in UTC."""
 
     due: _Moment
     through: _Moment
 
     @property
     def event(self) -> str:
-        """What tells it from the other runs of its job, whatever zone somebody wrote by hand."""
+        """Id of the run within its job, independent of a hand-written zone."""
         return self.due.astimezone(UTC).isoformat()
 
 
 class Job(Struct, frozen=True):
-    """A message that comes by itself, in a chat, at set times.
+    """A message that is sent to a chat at set times.
 
     The agent runs with the message. A `reminder` is sent unchanged, without a model. `zone` is an
     IANA name, empty for the agent's zone. `scope` is the owner of the memory and files, `origins`
@@ -67,8 +66,7 @@ class Job(Struct, frozen=True):
     typed it, empty if that is its stored form.
 
     A stored job needs every field but the last four: a job that lost its `origins` must not become
-    the owner's own.
-    """
+    the owner's own."""
 
     id: _Name
     name: str
@@ -110,7 +108,7 @@ _EXPRESSION = re.compile(r"\s*(?:[\d*][\w*/,-]*\s+){3}(?:\S+\s+)\S+")
 
 
 class JobPlace(Struct, frozen=True):
-    """Where a job speaks, for whom (`scope`), at whose wish; `origins` as in `Job`."""
+    """The chat of a job, its scope and its creator. `origins` is as in `Job`."""
 
     address: Address
     scope: str
@@ -129,11 +127,10 @@ def draft_job(
     reminder: bool = False,
     model: str = "",
 ) -> Job:
-    """The job that is wanted, checked, without an id. `zone` is empty for the agent's, which is
-    that of `now`.
+    """Return a checked job without an id. `zone` is empty for the agent's zone, which is that of
+    `now`.
 
-    Raises `NanobotError`, `ScheduleError` among them, which says how it is written.
-    """
+    Raise `NanobotError`, or `ScheduleError` with examples."""
     message, name, schedule = message.strip(), " ".join(name.split()), schedule.strip()
     if not 0 < len(message) <= MOST_MESSAGE:
         raise NanobotError(f"the message must have 1 to {MOST_MESSAGE:,} characters")
@@ -151,7 +148,7 @@ def draft_job(
         clock = now.astimezone(there).isoformat(" ", "minutes")
         raise ScheduleError(schedule, f"that time has passed (it is {clock})")
     if isinstance(parsed, At) and parsed.time.tzinfo is not None:
-        zone = ""  # the offset says it all
+        zone = ""  # the offset is enough
     made_at = now.astimezone(UTC)
     is_as_stored = "".join(schedule.split()).casefold() == "".join(parsed.text.split()).casefold()
     return Job(
@@ -177,8 +174,8 @@ def draft_job(
 
 
 def split_schedule(text: str) -> tuple[str, str]:
-    """The schedule at the beginning of `text`, unchecked, and what follows it: `in 1h 30m`,
-    `every day at 8`, `at 2026-12-01 09:00`, or the five fields of a cron expression."""
+    """Return the unchecked schedule at the beginning of `text` and the rest: `in 1h 30m`, `every
+    day at 8`, `at 2026-12-01 09:00`, or the five fields of a cron expression."""
     from nanobot.cron.words import longest_prefix
 
     text = text.strip()
@@ -188,7 +185,7 @@ def split_schedule(text: str) -> tuple[str, str]:
 
 
 def address_of(text: str) -> Address:
-    """A chat's address. Raises `NanobotError` for what is none."""
+    """Parse a chat's address. Raise `NanobotError` if it is invalid."""
     address = Address.of(text.strip())
     if not (address.channel and address.chat_id):
         raise NanobotError(
@@ -214,10 +211,12 @@ _ADVICE = "No jobs run. Fix it, save it as state/jobs.json, and restart nanobot.
 
 class JobStore(Document[Jobs]):
     def __init__(self, store: StateStore) -> None:
-        super().__init__(store, "jobs", decoded, lambda jobs: encoded(jobs.values()), {}, _ADVICE)
+        super().__init__(
+            store, "jobs", decode_jobs, lambda jobs: encode_jobs(jobs.values()), {}, _ADVICE
+        )
 
 
-def encoded(jobs: Iterable[Job]) -> bytes:
+def encode_jobs(jobs: Iterable[Job]) -> bytes:
     entries = [
         {**to_builtins(job, builtin_types=(datetime,)), "schedule": job.schedule.text}
         for job in jobs
@@ -226,12 +225,11 @@ def encoded(jobs: Iterable[Job]) -> bytes:
     return json.dumps(content, indent=1, default=datetime.isoformat).encode("ascii") + b"\n"
 
 
-def decoded(content: bytes) -> Jobs:
-    """What a document holds. Raises `InvalidDocument` where it is no list of jobs of this
-    version."""
+def decode_jobs(content: bytes) -> Jobs:
+    """Parse the document. Raise `InvalidDocument` if it is not a job list of this version."""
     entries = versioned_object(content, _VERSION).get("jobs")
     try:
-        # Of all types, the format does not know how a schedule is written.
+        # msgspec decodes every type except schedules.
         jobs = convert(entries, list[Job], dec_hook=lambda _, value: parse(str(value)))
     except (ValidationError, ScheduleError) as error:
         raise InvalidDocument(str(error)) from error
@@ -245,25 +243,25 @@ def decoded(content: bytes) -> Jobs:
 
 
 SMALL_STEP = timedelta(hours=3)
-"""A clock that is set back by no more repeats nothing; by more, it had been wrong."""
+"""A clock set back by up to this time repeats nothing. If set back by more, it had been wrong."""
 
 _SMALL_STEP_OF_EVERY = timedelta(minutes=1)
 
 
 def zone_of(job: Job, now: datetime) -> tzinfo:
-    """The zone in which its schedule is read: its own, or the agent's, which is that of `now`."""
+    """Return the zone of its schedule, by default the agent's, which is that of `now`."""
     zone = ZoneInfo(job.zone) if job.zone else now.tzinfo
     assert zone is not None
     return zone
 
 
 def next_due(job: Job, now: datetime) -> datetime | None:
-    """When it is due next, in UTC, perhaps before `now`; None for never again."""
+    """Return the next due time in UTC, possibly before `now`, or None for never again."""
     return due_after(job, job.after, now)
 
 
 def due_after(job: Job, moment: datetime, now: datetime) -> datetime | None:
-    """The first time after `moment`, in UTC, that was not run for."""
+    """Return the first time after `moment` that was not run for, in UTC."""
     zone = zone_of(job, now)
     due = job.schedule.next_after(moment, zone)
     while due is not None and due.astimezone(UTC) in job.runs:
@@ -272,7 +270,7 @@ def due_after(job: Job, moment: datetime, now: datetime) -> datetime | None:
 
 
 def due_run(job: Job, now: datetime) -> Run | None:
-    """The run that is due by `now`, for all due times that were not run for; None where none is."""
+    """Return the pending run, combining missed due times, or None."""
     due = next_due(job, now)
     if due is None or due > now:
         return None
@@ -283,22 +281,22 @@ def due_run(job: Job, now: datetime) -> Run | None:
 
 
 def after_run(job: Job, run: Run) -> Job | None:
-    """The job once `run` has been published; None where it is over."""
+    """Return the job after `run` was published, or None if it is over."""
     if isinstance(job.schedule, At):
         return None
     return replace(job, after=run.through, runs=(*job.runs, run.due)[-KEPT_RUNS:], begun=None)
 
 
 def after_clock_change(job: Job, now: datetime) -> Job:
-    """The job as it goes on where the clock shows a time before `after`; else the same."""
+    """Return the job with `after` moved back if the clock was set back; otherwise the same job."""
     step = _SMALL_STEP_OF_EVERY if isinstance(job.schedule, Every) else SMALL_STEP
     if job.after - now <= step or now < job.created_at:
         return job
     return replace(job, after=now.astimezone(UTC))
 
 
-def resumed(job: Job, now: datetime) -> Job:
-    """A paused job that goes on: what came due meanwhile is not made up for."""
+def resume_job(job: Job, now: datetime) -> Job:
+    """Return the job, no longer paused. Missed due times are skipped."""
     return replace(job, enabled=True, after=max(job.after, now.astimezone(UTC)))
 
 
@@ -311,14 +309,13 @@ def schedule_text(job: Job) -> str:
 
 
 def moment_text(moment: datetime, zone: tzinfo | None) -> str:
-    """A moment as people in `zone` read it: `Mon 2026-03-02 09:00 +01:00`."""
+    """Return a moment as people in `zone` read it: `Mon 2026-03-02 09:00 +01:00`."""
     local = moment.astimezone(zone)
     return f"{local:%a %Y-%m-%d %H:%M} {local.isoformat()[-6:]}"
 
 
 def next_text(job: Job, now: datetime) -> str:
-    """Return the next due time in the agent's zone, because readers live there. The job's schedule
-    may have another zone."""
+    """Return the next due time in the agent's zone, because readers live there."""
     if not job.enabled:
         return "paused"
     due = next_due(job, now)

@@ -1,21 +1,18 @@
-"""When something is due: `every 24h`, a cron expression, or `at <time>`. Pure. What people say
-instead, such as `every day at 8`, is read by `nanobot.cron.words`.
+"""Due times: `every 24h`, a cron expression, or `at <time>`. Pure. `nanobot.cron.words` translates
+words such as `every day at 8`.
 
-`next_after(moment)` is always strictly later than `moment`, and aware. What a schedule means while
-clocks are changed:
+`next_after(moment)` is always strictly later than `moment`, and aware. When clocks change:
 
-- A time of day that the change leaves out comes due once, at the first moment after the gap.
-- A time of day that comes twice is due once, the first time.
-- An expression for every hour (`*/5 * * * *`) speaks of time that passes rather than of a time of
-  day, and simply goes on through the change.
-- `every` counts time that passes; `every 24h` can therefore drift by an hour against the wall
-  clock, where `0 4 * * *` does not.
+- A skipped time of day is due once, at the first moment after the gap.
+- A repeated time of day is due once, the first time.
+- An hourly expression (`*/5 * * * *`) follows elapsed time and continues through the change.
+- `every` counts elapsed time. So `every 24h` can drift by an hour against the wall clock; `0 4 * *
+  *` does not.
 
-Cron expressions are read by cronsim: written for one monitoring service whose business is to match
-Debian's cron, typed, without dependencies, with steady releases. Of its treatment of clock changes
-nothing is used for times of day: they are found on a calendar without zones and placed here, since
-its own skips some (`*/30 2 * * *`) and, asked within a repeated hour, answers with the past.
-"""
+cronsim reads cron expressions: it matches Debian's cron, is typed, has no dependencies, and is
+released steadily. Its clock changes are not used for times of day, because it skips some (`*/30 2 *
+* *`) and returns past times within a repeated hour. They are computed without a zone and placed
+here."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ EXAMPLES = (
     "Examples: `every day at 4:00`, `weekdays at 7:30`, `tomorrow 9:00`, `24 december 18:00`,"
     " `in 20 minutes`, `every 24h`, `0 4 * * *`."
 )
-"""None names a year, so each is valid at any time."""
+"""No example names a year, so each is valid at any time."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(?:\d{1,9}[smhdw])+")
@@ -43,78 +40,78 @@ _ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - a calendar without zones
 
 
 _MOST_TEXT = 500
-"""Characters: every minute of an hour, written out, has 170."""
+"""Characters. An expression that lists every minute of an hour has 170."""
 
 
 class ScheduleError(NanobotError):
-    """A schedule that cannot be read, or that never comes. The hint shows how one is written."""
+    """A schedule that is invalid or never due. The hint shows examples."""
 
     def __init__(self, text: str, reason: str, hint: str = EXAMPLES) -> None:
         super().__init__(f"the schedule {text!r} cannot be used: {reason}", hint=hint)
 
 
 class Schedule:
-    """When something is due; one of the three below. `text` is how it is written."""
+    """Base class of the three schedules. `text` is the stored form."""
 
     __slots__ = ()
     text: str
 
     def next_after(self, moment: datetime, zone: tzinfo | None = None) -> datetime | None:
-        """The first due time after `moment`, in `zone` (that of `moment` if none is given); None
-        for never again."""
+        """Return the first due time after `moment`, or None for never again. The zone defaults to
+        that of `moment`."""
         raise NotImplementedError
 
 
 class Every(Schedule, Struct, frozen=True):
-    """Due again once `interval` (one second to ten years) has passed."""
+    """Due at each `interval` (one second to ten years)."""
 
     interval: timedelta
     text: str
 
     def next_after(self, moment: datetime, zone: tzinfo | None = None) -> datetime | None:
-        """`moment` and one interval, in `zone` (that of `moment` if none is given)."""
+        """Return `moment` plus one interval."""
         due = moment.astimezone(UTC) + self.interval
         return due.astimezone(zone or moment.tzinfo)
 
 
 class Cron(Schedule, Struct, frozen=True):
-    """Due at the times of a cron expression of five fields, read in the zone it is asked for."""
+    """Due at the times of a cron expression of five fields, in the requested zone."""
 
     text: str
 
     def next_after(self, moment: datetime, zone: tzinfo | None = None) -> datetime | None:
-        """The first due time after `moment`; None where fifty years hold none."""
+        """Return the first due time after `moment`, or None if fifty years have none."""
         place = zone or moment.tzinfo
         assert place is not None
         local = moment.astimezone(place)
         if self.text.split()[1] in {"*", "*/1", "0-23"}:  # for every hour
             found = next(CronSim(self.text, local), None)
-            # By way of UTC: a midnight that the clocks leave out gets the name it has.
+            # Via UTC, so that a skipped midnight gets its real local time.
             return found.astimezone(UTC).astimezone(place) if found else None
         for due in CronSim(self.text, local.replace(tzinfo=None, fold=0)):
-            placed = placed_in(due, place)
+            placed = place_in(due, place)
             if placed.astimezone(UTC) > moment.astimezone(UTC):
                 return placed
         return None
 
 
 class At(Schedule, Struct, frozen=True):
-    """Due once. `time` without an offset is read in the zone it is asked for."""
+    """Due once. A `time` without an offset is in the requested zone."""
 
     time: datetime
     text: str
 
     def next_after(self, moment: datetime, zone: tzinfo | None = None) -> datetime | None:
-        """The time, or None once it has passed."""
+        """Return the time, or None if it has passed."""
         place = zone or moment.tzinfo
         assert place is not None
         aware = self.time.tzinfo is not None
-        due = self.time.astimezone(place) if aware else placed_in(self.time, place)
+        due = self.time.astimezone(place) if aware else place_in(self.time, place)
         return due if due.astimezone(UTC) > moment.astimezone(UTC) else None
 
 
 def parse(text: str) -> Schedule:
-    """The schedule that `text` describes. Raises `ScheduleError`, which shows examples."""
+    """Parse a schedule. Raise `ScheduleError`, which shows examples."""
     if len(text) > _MOST_TEXT:
         raise ScheduleError(f"{text[:40]}…", f"it is longer than {_MOST_TEXT} characters")
     words = text.split()
@@ -137,9 +134,9 @@ def parse(text: str) -> Schedule:
     return _cron(text, words)
 
 
-def placed_in(wall: datetime, zone: tzinfo) -> datetime:
-    """The moment at which clocks in `zone` first show `wall` (naive), or the first moment after
-    the gap where they never do."""
+def place_in(wall: datetime, zone: tzinfo) -> datetime:
+    """Return the first moment at which clocks in `zone` show `wall` (naive), or the first moment
+    after the gap that skips it."""
     if not _is_shown(wall, zone):
         wall = wall.replace(second=0, microsecond=0)
     while not _is_shown(wall, zone):

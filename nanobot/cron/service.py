@@ -1,13 +1,12 @@
 """Runs jobs when they are due, and changes them.
 
-A run is a message in the inbox, once per due time, in these steps: the begin of the run is written,
-its message is published (the journal drops a repeated one), then its end is written. A reminder is
-sent instead of published, also once. After a crash in between, the next start publishes the same
-message again and continues. What cannot be stored is retried within a minute.
+A run is one inbox message per due time, in three steps: store the begin of the run, publish its
+message (the journal drops a repeated one), store its end. A reminder is sent instead of published,
+also once. After a crash in between, the next start publishes the same message again and continues.
+Failed writes are retried within a minute.
 
-Due times that passed while nanobot was not running, or while the job's last run had not ended, are
-made up for by one run, which says so.
-"""
+Due times that passed while nanobot was down, or during the job's last run, are combined into one
+run, which reports it."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from nanobot.cron.job import (
     due_run,
     moment_text,
     next_due,
-    resumed,
+    resume_job,
     schedule_text,
 )
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
@@ -46,36 +45,35 @@ from nanobot.text import one_line
 from nanobot.tooling import OWNER
 
 LONGEST_WAIT = 60.0
-"""Seconds until the clock is read again: it may have been set."""
+"""Seconds until the clock is read again. It may have been set."""
 
 
 MOST_JOBS, MOST_OF_OTHERS = 50, 5
-"""Jobs of the owner's scope, and of one that is not the owner's."""
+"""Maximum jobs of the owner's scope, and of any other."""
 
 _LEAST_INTERVAL = timedelta(hours=1)
-"""Between two runs for others than the owner, who pays for each."""
+"""Between two runs for other people, because the owner pays for each."""
 
 ALL_SCOPES = ""
-"""In place of a scope: the jobs of all of them, for the owner of the home."""
+"""In place of a scope: the jobs of all scopes, for the owner of the home."""
 
 Publish = Callable[[InboundMessage], Awaitable[object]]
-"""Puts a message into the inbox, durably; one that was there before is dropped."""
+"""Puts a message into the inbox, durably. Duplicates are dropped."""
 
 _SHORTEST_WAIT = 0.01
 _LATE = timedelta(minutes=5)
 
 
 class CronService:
-    """`remind` sends the content of a message to its chat, once for each event id. `busy` says
-    whether the conversation with a session key still has a message to answer: a job whose last run
-    has not ended does not run again meanwhile. `is_wanted` says whether a chat is still
-    a scope's and its people may talk to the agent (it may block): else a job is paused.
-    `models` are the names that a job may have in `Job.model`.
+    """Scheduler of the jobs.
 
-    What takes a `scope` finds the jobs of that one only, or of all of them for `ALL_SCOPES`. What
-    changes something raises `NanobotError` where it cannot be done and `StorageError` where it
-    cannot be stored.
-    """
+    `remind` sends a message to its chat, once for each event id. `busy` checks whether a
+    conversation has an unanswered message: a job does not run while its last run has not ended.
+    `is_wanted` checks whether a chat still belongs to the scope and its people have access (may
+    block); if not, the job is paused. `models` are the allowed values of `Job.model`.
+
+    Methods with a `scope` see only its jobs, or all for `ALL_SCOPES`. Changes raise `NanobotError`
+    if they are impossible and `StorageError` if they can't be stored."""
 
     def __init__(
         self,
@@ -95,16 +93,16 @@ class CronService:
 
     @property
     def problem(self) -> str:
-        """What was wrong with the document when it was read; empty where nothing was."""
+        """Fault of the document when it was read, or an empty text."""
         return self._store.problem
 
     async def jobs(self, scope: str) -> Sequence[Job]:
-        """The jobs, the oldest first. Raises `StorageError`."""
+        """Return the jobs, the oldest first. Raise `StorageError`."""
         jobs = await asyncio.to_thread(self._store.load)
         return [job for job in jobs.values() if scope in (ALL_SCOPES, job.scope)]
 
     async def find(self, id: str, scope: str) -> Job:
-        """One job. Raises `NanobotError` where there is none, and `StorageError`."""
+        """Return one job. Raise `NanobotError` if there is none, and `StorageError`."""
         wanted = id.strip().strip("`").casefold()
         for job in await self.jobs(scope):
             if job.id == wanted:
@@ -136,22 +134,22 @@ class CronService:
         return job
 
     async def remove(self, id: str, scope: str) -> Job:
-        """Take a job away; as it was."""
+        """Remove a job and return it."""
         job = await self.find(id, scope)
         await self._change(job, lambda _: None)
         return job
 
     async def pause(self, id: str, scope: str) -> Job:
-        """Let a job rest until `resume`; as it is then."""
+        """Pause a job until `resume` and return it."""
         job = await self.find(id, scope)
         return await self._change(job, lambda job: replace(job, enabled=False)) or job
 
     async def resume(self, id: str, scope: str) -> Job:
-        """Let a paused job go on from now; as it is then."""
+        """Continue a paused job from now and return it."""
         now, job = self._clock.now(), await self.find(id, scope)
 
         def resume(job: Job) -> Job:
-            going = job if job.enabled else resumed(job, now)
+            going = job if job.enabled else resume_job(job, now)
             if next_due(going, now) is None:
                 raise NanobotError("its time has passed", hint="Remove it, or schedule it again.")
             return going
@@ -161,8 +159,8 @@ class CronService:
         return job
 
     async def run_now(self, id: str, scope: str, wish: str = "") -> Job:
-        """Run a job now, beside its schedule. The same `wish` (the moment, where it is empty) is
-        granted once."""
+        """Run a job now, in addition to its schedule. The same `wish` (default: the moment) runs
+        once."""
         now, job = self._clock.now(), await self.find(id, scope)
         if not await asyncio.to_thread(self._is_wanted, job.address.key, job.scope):
             raise NanobotError("the people in its chat have no access")
@@ -173,7 +171,7 @@ class CronService:
     async def run_forever(self) -> None:
         """Run jobs when they are due, until `stop`. Cancelling is safe as well."""
         while not self._stopping:
-            self._wake.clear()  # what rings from here on is seen by this round or wakes the next
+            self._wake.clear()  # later wake-ups are seen by this round or start the next
             nearest = await self._round()
             seconds = (nearest - self._clock.now()).total_seconds()
             with suppress(TimeoutError):
@@ -183,12 +181,12 @@ class CronService:
         self._wake.set()
 
     def stop(self) -> None:
-        """End after what is being published."""
+        """End after the current message is published."""
         self._stopping = True
         self._wake.set()
 
     async def _round(self) -> datetime:
-        """Run what is due; when to look again."""
+        """Run the due jobs and return the time of the next check."""
         jobs: Sequence[Job] = ()
         with logging_errors("reading the jobs"):
             jobs = await self.jobs(ALL_SCOPES)
@@ -201,7 +199,7 @@ class CronService:
         return nearest
 
     async def _attend(self, job: Job) -> datetime | None:
-        """Run a job if it is due; when it is due next, None where that cannot be said now."""
+        """Run a job if it is due. Return its next due time, or None if that is unknown now."""
         now = self._clock.now()
         current: Job | None = job
         if job.begun is None:
@@ -223,7 +221,7 @@ class CronService:
         return next_due(current, now) if current is not None and current.enabled else None
 
     async def _finish(self, job: Job, run: Run) -> Job | None:
-        """Publish a run that has begun, and write down that it is over."""
+        """Publish a run that has begun, and store its end."""
         there = job.address.key
         if not await asyncio.to_thread(self._is_wanted, there, job.scope):
             logger.warning("job {} is paused because {} no longer has access", job.id, there)
@@ -243,8 +241,8 @@ class CronService:
         await put(message_of(job, event, due, late, now))
 
     async def _change(self, job: Job, change: Callable[[Job], Job | None]) -> Job | None:
-        """Change a job, or remove it where `change` gives None; as it is then, None where it is
-        gone."""
+        """Change a job, or remove it if `change` returns None. Return the stored job, or None if it
+        is gone."""
 
         def apply(jobs: Jobs) -> Jobs:
             changed = {id: change(one) if id == job.id else one for id, one in jobs.items()}
@@ -259,15 +257,15 @@ def _refuse_too_often(schedule: Schedule) -> None:
         case Every(interval=interval):
             often = interval < _LEAST_INTERVAL
         case Cron(text=text):
-            often = not text.split()[0].isdecimal()  # one minute of the hour, whatever the hours
+            often = not text.split()[0].isdecimal()  # one minute of the hour, in any hours
     if often:
         reason = "only the owner can have runs less than an hour apart"
         raise ScheduleError(schedule.text, reason)
 
 
 def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) -> InboundMessage:
-    """What a run puts into the inbox, or for a reminder what is sent; `event` tells the runs of a
-    job apart, and `late` says why it does not run when it is due."""
+    """Return the message of a run, or of a reminder. `event` identifies the run within its job;
+    `late` is the reason for a delay."""
     zone = now.tzinfo
     was_due = f"{moment_text(due, zone)}{late}"
     if job.reminder:

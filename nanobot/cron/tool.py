@@ -1,17 +1,16 @@
-"""The ways to jobs: the `cron` tool, `/cron` and `/remind` in a chat, and the operations behind
+"""Access to jobs: the `cron` tool, `/cron` and `/remind` in a chat, and the operations behind
 `nanobot cron`.
 
-The tool schedules for the chat that the agent is in. A job runs with the scope of the conversation
-that made it and with its foreign text. What began by itself (a job, the heartbeat, a helper) makes
-and changes none, so that no job makes others; and the jobs of another scope do not exist. A job
-runs the model, so where foreign text is in the conversation the owner is asked. A reminder is a
-text that comes back into the same chat, where foreign text could have the model say it at once: it
-needs no approval. What a program asks for comes into another chat, so it is judged like a job. Code
-shows a reminder in its chat, with a button that takes it back.
+The tool schedules for the chat of the agent. A job runs with the scope and the untrusted content of
+the conversation that made it. Unattended turns (a job, the heartbeat, a subagent) can't make or
+change jobs, so no job makes others. Jobs of another scope do not exist for the caller. A job runs
+the model, so the owner is asked if the conversation has untrusted content. A reminder is only a
+text in the same chat, where untrusted content could make the model post it at once: it needs no
+approval. A request by a program goes to another chat, so it is judged like a job. Code shows a
+reminder in its chat, with a button that removes it.
 
-The commands concern the jobs of their sender. The operations are for the owner of the home,
-who sees the jobs of all.
-"""
+The commands see the jobs of their sender. The operations are for the owner of the home, who sees
+all jobs."""
 
 from __future__ import annotations
 
@@ -69,11 +68,11 @@ class ModelCronArguments(CronArguments, frozen=True):
 
 
 Say = Callable[[Address, str, Sequence[Button]], Awaitable[None]]
-"""Says something in a chat, outside of any turn. Raises `StorageError`."""
+"""Sends a text to a chat, outside of any turn. Raises `StorageError`."""
 
 
 PlaceOf = Callable[[TurnContext], Awaitable[Address]]
-"""The chat in which a caller can be told something later. Raises `ToolError`."""
+"""Returns the chat for later messages to a caller. Raises `ToolError`."""
 
 
 async def _here(caller: TurnContext) -> Address:
@@ -81,8 +80,8 @@ async def _here(caller: TurnContext) -> Address:
 
 
 class CronTool(Tool, Struct, frozen=True):
-    """Schedules, lists and removes jobs of the caller's scope; what is scheduled comes to the chat
-    that `place_of` gives."""
+    """Schedules, lists and removes jobs of the caller's scope. They speak in the chat from
+    `place_of`."""
 
     service: CronService
     clock: Clock
@@ -101,7 +100,7 @@ class CronTool(Tool, Struct, frozen=True):
             return None
         _refuse_unattended(caller)
         if arguments.action == "remove":
-            # Foreign text must not take a reminder away that the person counts on.
+            # Untrusted content must not remove a reminder that the person relies on.
             if not arguments.id.strip():
                 raise ToolError("give the id of the job to remove", hint="action `list` shows them")
             job = await self.service.find(arguments.id, caller.scope)
@@ -119,7 +118,7 @@ class CronTool(Tool, Struct, frozen=True):
         now = self.clock.now()
         if arguments.action == "list":
             jobs = await self.service.jobs(caller.scope)
-            text = await _listed(self.service, caller.scope, now)
+            text = await list_jobs(self.service, caller.scope, now)
             return ToolResult(text, trusted=not any(job.origins for job in jobs))
         _refuse_unattended(caller)
         if arguments.action == "remove":
@@ -148,7 +147,7 @@ class CronTool(Tool, Struct, frozen=True):
 
 
 class ModelCronTool(CronTool, frozen=True):
-    """The same for homes that have several models. Elsewhere a prompt is spared the argument."""
+    """The tool for homes with several models. Others save the argument's tokens."""
 
     arguments = ModelCronArguments
 
@@ -187,7 +186,7 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
     }
 
 
-async def _listed(service: CronService, scope: str, now: datetime) -> str:
+async def list_jobs(service: CronService, scope: str, now: datetime) -> str:
     lines = []
     for job in await service.jobs(scope):
         kind = "reminder: " if job.reminder else ""
@@ -200,7 +199,7 @@ async def _listed(service: CronService, scope: str, now: datetime) -> str:
 
 
 def _refuse_unattended(caller: TurnContext) -> None:
-    if not caller.attended:
+    if not caller.is_attended:
         raise ToolError(
             "jobs can only be changed when a person asks for it, and no one is here",
             hint="Say in your answer what should be scheduled.",
@@ -217,7 +216,7 @@ _EXAMPLES = (
 
 
 class CronCommand:
-    """`runs` says whether jobs are run here at all."""
+    """The chat commands. `runs`: jobs are enabled here."""
 
     def __init__(self, service: CronService, clock: Clock, *, runs: bool = True) -> None:
         self._service, self._clock, self._runs = service, clock, runs
@@ -242,18 +241,18 @@ class CronCommand:
         scope, now = call.scope, self._clock.now()
         match call.arguments.lower().split():
             case [] | ["list"]:
-                return Answer(await _listed(self._service, scope, now))
+                return Answer(await list_jobs(self._service, scope, now))
             case [("remove" | "pause" | "resume" | "run") as word, id]:
-                # Named after the message, so that it runs once should the command run again.
+                # Named after the message, so that a repeated command runs the job once.
                 wish = call.message.timestamp.isoformat()
-                return Answer((await _changed(self._service, word, id, scope, now, wish))[1])
+                return Answer((await change_job(self._service, word, id, scope, now, wish))[1])
         return Answer(f"Usage: /cron {_USAGE}")
 
 
-async def _changed(
+async def change_job(
     service: CronService, word: str, id: str, scope: str, now: datetime, wish: str = ""
 ) -> tuple[Job, str]:
-    """Remove, pause, resume or run a job: it, and what was done."""
+    """Remove, pause, resume or run a job. Return it and a report."""
     match word:
         case "remove":
             job, done = await service.remove(id, scope), "is removed"
@@ -274,25 +273,25 @@ Answered = dict[str, object]
 _DEFAULT_CHAT = "cli:direct"
 _LISTED = 20
 _OFFERED = 100
-"""Chats that are offered for a job; another one is written out."""
+"""Chats that are offered for a job. Others can be typed."""
 
 
 class Chats(Protocol):
-    """The chats that a job can speak in, beside the terminal."""
+    """The chats that a job can speak in, in addition to the terminal."""
 
     def addresses(self) -> Iterator[str]:
-        """Those that something can be sent to at any time, the one used last first. To go through
-        them may block."""
+        """Yield the chats that can be reached at any time, the last used first. Iteration may
+        block."""
         ...
 
     def scope_of(self, address: str) -> str:
-        """Whose chat it is. May block."""
+        """Return the scope of a chat. May block."""
         ...
 
 
 class CronOperations:
-    """The operations named `cron.…`. `runs` says whether jobs are run now: false where no gateway
-    is running, and then a wish to run one waits for it."""
+    """The operations `cron.…`. `runs` is False without a gateway: a request to run a job then waits
+    for one."""
 
     def __init__(
         self, service: CronService, chats: Chats, clock: Clock, *, runs: bool = True
@@ -307,16 +306,16 @@ class CronOperations:
         return {"cron.list": self.list, "cron.add": self.add, **changes}
 
     async def list(self, _: Request) -> Answered:
-        """No arguments. `chats` are those that a job can speak in, the ones that were used last."""
+        """No arguments. `chats` are the last used chats that a job can speak in."""
         now = self._clock.now()
         jobs = [fields_of(job, now) for job in await self._service.jobs(ALL_SCOPES)]
         chats = await asyncio.to_thread(lambda: list(islice(self._chats.addresses(), _OFFERED)))
         return {"jobs": jobs, "chats": chats, "trouble": self._service.problem}
 
     async def add(self, arguments: Request) -> Answered:
-        """`schedule` and `message`; optionally `name`, `zone`, `chat` (default: the chat that the
-        owner used last, or the terminal), `task` (the agent is given the message, which is
-        otherwise sent as it is), `model` (one of the configured names, for a task)."""
+        """Arguments: `schedule` and `message`. Optional: `name`, `zone`, `chat` (default: the
+        owner's last chat, or the terminal), `task` (run the agent with the message instead of
+        sending it), `model` (a configured name, for a task)."""
         task, model = arguments.get("task") is True, optional_text(arguments, "model")
         if model and not task:
             raise NanobotError(
@@ -344,7 +343,7 @@ class CronOperations:
 
     async def _change(self, word: str, arguments: Request) -> Answered:
         now = self._clock.now()
-        job, text = await _changed(
+        job, text = await change_job(
             self._service, word, text_argument(arguments, "id"), ALL_SCOPES, now
         )
         if word == "run" and not self._runs:
@@ -352,7 +351,7 @@ class CronOperations:
         return {**fields_of(job, now), "text": text}
 
     def _place(self, chat: str) -> JobPlace:
-        """Where a job speaks. Blocks; raises `NanobotError` for a chat that is not known."""
+        """Return the place of a job. Blocks. Raise `NanobotError` for an unknown chat."""
         if not chat:
             known = self._chats.addresses()
             owners = (one for one in known if self._chats.scope_of(one) == OWNER)

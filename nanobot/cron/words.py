@@ -29,7 +29,7 @@ from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from functools import cache
 
-from nanobot.cron.schedule import At, Cron, Every, Schedule, ScheduleError, parse, placed_in
+from nanobot.cron.schedule import At, Cron, Every, Schedule, ScheduleError, parse, place_in
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTHS = (
@@ -77,24 +77,25 @@ _ONCE = (
 _AT = rf"(?P<times>at\s+(?:{_CLOCK}|\d{{1,2}}(?![\w:.-])))"
 _DATED = r"at\s+\d{4}-\d\d-\d\d(?:[t\s]\s*\d\d?:\d\d\S*)?"
 _compiled = cache(re.compile)
-"""At the first use: these take as long as everything else of a start."""
+"""Compile on first use: these patterns take as long as the rest of a start."""
 
 _OTHER_FORM = re.compile(r"^every |^at \d|\*")
-"""Marks of an interval, of a moment and, in most cases, of a cron expression."""
+"""Matches an interval, a moment, and most cron expressions."""
 
 _FORMS = (_INTERVAL, _RECURRING, _MONTHLY, _IN, _ONCE, _AT, _DATED)
 
 
 def longest_prefix(text: str) -> str:
-    """What of `text`, from its beginning, are words of this grammar, a time left out included."""
+    """Return the beginning of `text` that matches this grammar. A missing time of day is
+    accepted."""
     lower = text.lower()
     found = [match.end() for form in _FORMS if (match := _compiled(form).match(lower))]
     return text[: max(found, default=0)]
 
 
-def recurring(text: str) -> Schedule | None:
-    """What comes again and again by these words; None where they speak of nothing such. Raises
-    `ScheduleError` where they do and cannot be used."""
+def parse_recurring(text: str) -> Schedule | None:
+    """Return the recurring schedule in these words, or None if they have none. Raise
+    `ScheduleError` if it is invalid."""
     words = " ".join(text.lower().split())
     if found := _compiled(_INTERVAL).fullmatch(words):
         span = found["span"] or f"1 {found['unit'] or 'hour'}"
@@ -107,10 +108,10 @@ def recurring(text: str) -> Schedule | None:
 
 
 def understand(text: str, now: datetime) -> Schedule:
-    """Return the schedule that `text` describes, in words or in the other forms, as typed at `now`
-    (aware, in the zone that it is meant for). Raises `ScheduleError`."""
+    """Return the schedule in `text`, in words or in the other forms, as typed at `now` (aware, in
+    the schedule's zone). Raise `ScheduleError`."""
     words = " ".join(text.lower().split())
-    if (schedule := recurring(text)) is not None:
+    if (schedule := parse_recurring(text)) is not None:
         return schedule
     if found := _compiled(_IN).fullmatch(words):
         return _after(f"every {_compact(found['span'])}", text, now)
@@ -176,7 +177,7 @@ def _day_of_month(text: str, nth: str) -> str:
 
 
 def _clocks(text: str, times: str | None) -> list[time]:
-    """Return the times of day in the words. Raises `ScheduleError`, also if there are none."""
+    """Return the times of day in the words. Raise `ScheduleError` if there are none."""
     if not times:
         raise ScheduleError(text, "it has no time of day")
     parts = re.findall(
@@ -198,12 +199,12 @@ def _clock(text: str, hour: str, minute: str, half: str, word: str) -> time:
 
 
 def _number_of(name: str) -> int:
-    """Return the number of a day of the week by its first letters, Monday's being 0."""
+    """Return the number of a weekday by its first letters. Monday is 0."""
     return next(at for at, day in enumerate(_DAYS) if day.startswith(name[:3]))
 
 
 def _dates(text: str, found: re.Match[str], today: date) -> Iterator[date]:
-    """Give each day that the words can mean. Raises `ScheduleError`."""
+    """Yield each day that the words can mean. Raise `ScheduleError`."""
     if near := found["near"]:
         yield today + timedelta(days={"today": 0, "tomorrow": 1}.get(near, 2))
     elif name := found["name"]:
@@ -217,7 +218,8 @@ def _dates(text: str, found: re.Match[str], today: date) -> Iterator[date]:
 
 
 def _date(found: re.Match[str], today: date) -> date:
-    """Return the next day of this number and month. Raises `ValueError` for none within a year."""
+    """Return the next day with this number and month. Raise `ValueError` if the next year has
+    none."""
     name, number = (found["month"] or found["month2"])[:3], found["number"] or found["number2"]
     month = 1 + next(at for at, one in enumerate(_MONTHS) if one.startswith(name))
     with suppress(ValueError):
@@ -227,7 +229,7 @@ def _date(found: re.Match[str], today: date) -> date:
 
 
 def _days_called(name: str, how: str | None, today: date) -> Iterator[date]:
-    """Give the days that a day of the week can be; "next" is none of this week for some people."""
+    """Yield the days that a weekday can mean. For some people "next" is never in this week."""
     coming = today + timedelta(days=(_number_of(name) - today.weekday()) % 7)
     is_this_week = coming.isocalendar()[:2] == today.isocalendar()[:2]
     if how != "next" or coming != today:
@@ -237,13 +239,13 @@ def _days_called(name: str, how: str | None, today: date) -> Iterator[date]:
 
 
 def _moment(text: str, days: Iterable[date], found: re.Match[str], now: datetime) -> At:
-    """Return the only moment to come that is meant. Raises `ScheduleError`."""
+    """Return the only future moment that is meant. Raise `ScheduleError`."""
     (clock,) = _clocks(text, found["times"])
     moments = [datetime.combine(day, clock) for day in days]
-    if "midnight" in found["times"]:  # where a day begins, or where it ends
+    if "midnight" in found["times"]:  # the start of the day, or its end
         moments += [moment + timedelta(days=1) for moment in moments]
     assert now.tzinfo is not None
-    coming = [moment for moment in moments if placed_in(moment, now.tzinfo) > now]
+    coming = [moment for moment in moments if place_in(moment, now.tzinfo) > now]
     if not coming:
         raise ScheduleError(text, f"that time has passed (it is {now:%Y-%m-%d %H:%M})")
     if len(coming) > 1:

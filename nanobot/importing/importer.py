@@ -27,7 +27,7 @@ from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
 from nanobot.config import command_for
 from nanobot.cron.heartbeat import has_tasks
-from nanobot.cron.job import Job, JobPlace, address_of, draft_job, encoded
+from nanobot.cron.job import Job, JobPlace, address_of, draft_job, encode_jobs
 from nanobot.cron.schedule import Every
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import (
@@ -263,7 +263,7 @@ class Import:
         target = ""
         if jobs:
             target = "state/jobs.json"
-            self._files.write(target, [encoded(jobs)])
+            self._files.write(target, [encode_jobs(jobs)])
         self._files.record("jobs", store, "converted", target, count=len(jobs))
 
     def _workspace(self) -> None:

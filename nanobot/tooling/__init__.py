@@ -1,15 +1,14 @@
-"""What a tool is, who calls it, what a call could do beyond the conversation, and whether it may.
+"""Tools, their callers, the risk of a call, and the policy that allows or denies it.
 
-A tool is stateless: who is asking is an argument (`TurnContext`), because shared "current context"
-is how one person's reply ends up in another's chat.
+A tool is stateless: the caller is an argument (`TurnContext`). A shared "current context" is how
+one person's reply ends up in another's chat.
 
-The policy is pure. Invariant: a call without a `Risk` runs; a call with one runs unasked only where
-the owner's setting for its kind says so, and under `auto` only while nothing untrusted is in the
-conversation. After that no words are compared: who may have written what the call passes on makes
-no difference.
+The policy is pure. Invariant: a call without a `Risk` runs. A call with a `Risk` runs without
+approval only if the owner's setting for its kind allows it, and under `auto` only while the
+conversation has no untrusted content. The policy never compares words: who wrote the content of a
+call makes no difference.
 
-`registry` is the gate that every call passes, `approvals` asks the owner.
-"""
+`registry` is the gate that every call passes. `approvals` asks the owner."""
 
 from __future__ import annotations
 
@@ -30,18 +29,17 @@ from nanobot.validation import Checked
 
 
 class TurnContext(Struct, frozen=True):
-    """Whom a turn is for, worked out once when it begins; on whose behalf its tools run.
+    """The person or program that a turn acts for. Built once, when the turn begins.
 
-    `scope` is whose memory and files: `owner`, `people/<id>` or `groups/<id>`. `messages_read`
-    gives the messages that the model has read, and `origins` names the sources of untrusted
-    content among them. Both grow with the turn; the runner freezes them for the calls of one step
+    `scope` selects memory and files: `owner`, `people/<id>` or `groups/<id>`. `messages_read`
+    returns the messages that the model has read, and `origins` the sources of untrusted content
+    among them. Both grow with the turn; the runner freezes them for the calls of one step
     (`as_chosen`).
-    `initiator` is who began the turn: for anything but a person nobody is there to be asked, and
-    `job` names the scheduled job whose run it is. `off_record`: nothing of the turn is to be
-    remembered. `conversation` stands for the messages since the last `/new`; a helper has that of
-    the turn that made it. `show_output` shows a piece of a call's output to those who watch; best
-    effort, cheap. `note_approval` hears in which chat the owner approved a call.
-    """
+    `initiator` began the turn. Unless it is a person, no one can be asked. `job` is the scheduled
+    job of the run. `off_record`: the turn leaves no memories. `conversation` identifies the
+    messages since the last `/new`; a subagent has that of its parent turn. `show_output` streams a
+    call's output to viewers (best effort, cheap). `note_approval` receives the chat in which the
+    owner approved a call."""
 
     channel: str
     chat_id: str
@@ -64,26 +62,25 @@ class TurnContext(Struct, frozen=True):
         return Address(self.channel, self.chat_id, self.thread_id)
 
     @property
-    def attended(self) -> bool:
-        """Whether somebody is there who can be asked."""
+    def is_attended(self) -> bool:
+        """True if a person is there to be asked."""
         return self.initiator == "person"
 
 
 RootsOf = Callable[[TurnContext], Roots]
-"""The folders that a caller may touch: what is not its own does not exist for it."""
+"""Returns the folders that a caller may touch. Other folders do not exist for it."""
 
 RiskKind = Literal["send", "fetch", "exec", "persist", "schedule", "mcp"]
-"""What a call can do beyond its conversation: `send` says something in another chat, `fetch` asks
-for an address that could carry something out, `exec` runs a command that is not shut in, `persist`
-changes what decides future behaviour, `schedule` makes a job, `mcp` calls somebody's program."""
+"""The effect of a call beyond its conversation: `send` posts in another chat, `fetch` requests an
+address that could leak data, `exec` runs a command outside the sandbox, `persist` changes future
+behaviour, `schedule` makes a job, `mcp` calls a third-party program."""
 
 
 class Risk(Struct, frozen=True):
-    """Why a call may need the owner's approval. Made by code from the call's arguments.
+    """The reason why a call may need the owner's approval. Code makes it from the call's arguments.
 
-    `what` names the action in a few plain words (`run a command with network access`);
-    `details` is shown below it, whole and literally: everything that decides what would happen.
-    """
+    `what` names the action in a few plain words (`run a command with network access`). `details` is
+    shown below it in full: everything that decides the effect."""
 
     kind: RiskKind
     what: str
@@ -91,7 +88,7 @@ class Risk(Struct, frozen=True):
 
 
 class ResultFile(Struct, frozen=True):
-    """A file that a tool brought. `name` and `mime` are the words of whoever made it."""
+    """A file that a tool returned. `name` and `mime` are untrusted."""
 
     name: str
     mime: str
@@ -99,13 +96,12 @@ class ResultFile(Struct, frozen=True):
 
 
 class ToolResult(Struct, frozen=True):
-    """What the model gets back. `images` are base64 data with their MIME type. `files` are kept
-    with those that come with messages, and the model reads where.
+    """The result that the model gets. `images` are base64 data with their MIME type. `files` are
+    stored with the files of messages, and the model reads their paths.
 
-    `changed` lists workspace-relative paths that the call changed, for `/undo` and for people.
-    `trusted`: the text is nanobot's or the caller's own; all other content is data, in which no
-    instruction is followed and nothing becomes a memory without its person.
-    """
+    `changed` lists the workspace-relative paths that the call changed, for `/undo` and for people.
+    `trusted`: the text comes from nanobot or the caller. All other content is data: its
+    instructions are not followed, and nothing becomes a memory without its person."""
 
     text: str
     is_error: bool = False
@@ -116,10 +112,10 @@ class ToolResult(Struct, frozen=True):
 
 
 class Repeatable(Struct, frozen=True):
-    """What a standing approval of a call would cover, worked out by code. `key` names it, and
-    `fingerprint` stands for how it is now: both are equal for another call exactly where the owner
-    need not look again. `subject` tells people what it is. `own_results` is the origin of the texts
-    that count for nothing new in the conversation; empty where any untrusted content counts."""
+    """The scope of a possible standing approval. `key` names the action, `fingerprint` its current
+    state. Both are equal for another call only if the owner need not look again. `subject`
+    describes it to people. `own_results` is the origin of texts that do not count as untrusted;
+    empty if all do."""
 
     key: str
     fingerprint: str
@@ -128,12 +124,12 @@ class Repeatable(Struct, frozen=True):
 
 
 MAX_LINES = 2_000
-"""Lines of a text that one result shows."""
+"""Lines of a text in one result."""
 
 
 def line_excerpt(text: str, name: str, start: int, end: int | None = None, *, max_text: int) -> str:
-    """The lines `start` to `end` of a text (from 1 on), as far as `max_text` characters go, and how
-    to read on. Raises `ToolError` where there are none."""
+    """Return the lines `start` to `end` (from 1) up to `max_text` characters, and how to continue.
+    Raise `ToolError` if there are none."""
     if not text:
         return text
     lines = text.removesuffix("\n").split("\n")  # as editors count them
@@ -160,17 +156,15 @@ def line_excerpt(text: str, name: str, start: int, end: int | None = None, *, ma
 
 
 class Arguments(Checked, frozen=True):
-    """Base of every tool's arguments: unknown fields are errors that the model can act on."""
+    """Base class of tool arguments. Unknown fields are errors that the model can correct."""
 
 
 class Tool:
-    """Base of every tool, which gives `name`, `description`, `arguments` and `__call__`.
+    """Base class of all tools. Subclasses define `name`, `description`, `arguments` and `__call__`.
 
-    `effects`: running it twice is not the same as once. Calls without effects may run side by side
-    in one step. With `owners_only` there is none of that name for others than the owner.
-    `parameters` is somebody else's JSON Schema for the arguments (an MCP server's); `arguments`
-    must then accept whatever that may.
-    """
+    `effects`: a second run makes a difference. Calls without effects may run in parallel in one
+    step. `owners_only` hides the tool from everyone but the owner. `parameters` is a third-party
+    JSON Schema (of an MCP server); `arguments` must then accept everything that it allows."""
 
     name: str
     description: str
@@ -180,61 +174,62 @@ class Tool:
     parameters: Mapping[str, Any] | None = None
 
     async def __call__(self, arguments: Any, caller: TurnContext) -> ToolResult:
-        """Do it. Raises `ToolError` with a text that the model can act on."""
+        """Run the tool. Raise `ToolError` with a text that the model can act on."""
         raise NotImplementedError
 
     async def risk(self, arguments: Any, caller: TurnContext) -> Risk | None:
-        """What this call could do beyond its conversation; None where it can do nothing of that
-        kind. Changes nothing. Raises `ToolError` for a call that cannot be made at all."""
+        """Return the risk of this call beyond its conversation, or None. Change nothing. Raise
+        `ToolError` if the call is impossible."""
         return None
 
     async def repeatable(self, arguments: Any, caller: TurnContext) -> Repeatable | None:
-        """What a standing approval of this call would cover; None if each call needs its own."""
+        """Return the scope of a standing approval, or None if each call needs its own."""
         return None
 
     async def pin(
         self, arguments: Any, caller: TurnContext
     ) -> Callable[[], AbstractAsyncContextManager[None]] | None:
-        """For a tool whose calls do something else once files have changed (a command reads
-        scripts). Called before the owner is asked. The result is entered after their yes and left
-        when the call has run: it keeps those files as they are, and raises `ToolError` if they
-        changed before the yes. Waiting for the answer keeps nothing and stops no other call."""
+        """Return a context manager that keeps files unchanged during the call, or None.
+
+        For tools that depend on files (a command reads scripts). Called before the owner is asked.
+        The context is entered after approval and left after the call. It raises `ToolError` if the
+        files changed before approval. Until then no file is locked and no other call is blocked."""
         return None
 
 
 Approval = Literal["auto", "ask", "allow", "never"]
-"""For one kind of risk: `auto` asks once untrusted content is in the conversation, `ask` each time,
-`allow` not at all, and `never` refuses."""
+"""The setting for one kind of risk: `auto` asks if the conversation has untrusted content, `ask`
+always asks, `allow` never asks, and `never` denies."""
 
 OWNER = "owner"
 _SHOWN_ORIGINS = 5
 
 _FOR_THE_OWNER: frozenset[RiskKind] = frozenset({"send", "exec", "mcp", "schedule"})
-"""What reaches beyond a person's own folder and chat, or goes on by itself: for anybody else the
-owner is asked."""
+"""Actions that reach beyond a person's folder and chat, or continue unattended. For other people
+the owner is asked."""
 
 _OWNERS_ONLY: frozenset[RiskKind] = frozenset({"persist"})
-"""What other people leave behind must not act in the owner's name later, so it is refused."""
+"""Denied to other people: their content must not act in the owner's name later."""
 
 
 class Allowed(Struct, frozen=True):
-    """The call may run. `by` is who allowed it, where somebody was asked."""
+    """The call may run. `by` is the person who approved it, if anyone was asked."""
 
     by: str = ""
 
 
 class Denied(Struct, frozen=True):
-    """The call must not run. The model reads `reason`; `by` is the owner's account if they said no.
-    `outcome`: only `denied` is a no, by the owner or their settings. Otherwise nobody could be
-    asked (`not asked`), or nobody answered in time (`unanswered`)."""
+    """The call must not run. The model reads `reason`; `by` is the owner's account if they denied
+    it. `outcome`: only `denied` is a decision by the owner or their settings. The others mean that
+    no one could be asked (`not asked`) or answered in time (`unanswered`)."""
 
     reason: str
     by: str = ""
     outcome: Literal["denied", "not asked", "unanswered"] = "denied"
 
 
-def not_asked(why: str) -> Denied:
-    """The refusal of a call about which the owner was not asked."""
+def deny_unasked(why: str) -> Denied:
+    """Return the denial of a call that the owner was not asked about."""
     return Denied(
         f"this needs the owner's approval, and {why}. They have not denied it. Tell them what you"
         " wanted to do.",
@@ -243,8 +238,8 @@ def not_asked(why: str) -> Denied:
 
 
 class Ask(Struct, frozen=True):
-    """The owner decides; `because` is a sentence for them and for the model. `repeatable`: what
-    they may allow for longer than this call."""
+    """The owner decides. `because` is a sentence for the owner and the model. `repeatable` is the
+    scope of a possible standing approval."""
 
     risk: Risk
     because: str
@@ -255,12 +250,12 @@ Decision = Allowed | Denied | Ask
 
 
 class OwnersPolicy(Struct, frozen=True):
-    """Decides by the owner's settings."""
+    """Policy that follows the owner's settings."""
 
     approval: Mapping[RiskKind, Approval] = {}
 
     def decide(self, caller: TurnContext, risk: Risk | None) -> Decision:
-        """Whether a call may run, once its arguments are known to be valid. Raising means no."""
+        """Decide on a call with valid arguments. An exception means no."""
         if risk is None:
             return Allowed()
         setting = self.approval.get(risk.kind, "auto")
@@ -283,9 +278,9 @@ class OwnersPolicy(Struct, frozen=True):
 
 
 def may_repeat(caller: TurnContext, risk: Risk, what: Repeatable) -> bool:
-    """Whether a standing approval may be given for this call, or may serve it: only for a tool of
-    an MCP server, in the owner's own conversation with a person there, and while the untrusted
-    content in it is at most what this very tool answered."""
-    owns = caller.scope == OWNER and caller.attended and not caller.job
+    """Check whether a standing approval may be given or used for this call: only for an MCP tool,
+    in the owner's own attended conversation, without untrusted content other than this tool's
+    results."""
+    owns = caller.scope == OWNER and caller.is_attended and not caller.job
     foreign = set(caller.origins()) - {what.own_results}
     return risk.kind == "mcp" and owns and not foreign

@@ -1,28 +1,25 @@
-"""Asking the owner: one question for one call, answered once, by the owner, in time; and what they
-have allowed for longer than one call.
+"""Approvals by the owner: questions for single calls, and standing approvals.
 
-Invariants:
+Invariants of questions:
 
-- A question shows everything that decides what would happen, written by code from the call's
-  parsed arguments, which are also what runs: the model words nothing of it.
-- An answer counts for the one call that asked, through an unguessable code, in the chat
-  where it was asked or on the owner's page, and only while that call waits. Nothing of it is on
-  disk: after a restart, a stop or ten minutes an answer finds no question.
-- Whoever watches sees each question that was asked, and once that it is closed.
-- A yes names its code, so it is for the question that was read.
+- A question shows everything that decides the effect. Code writes it from the parsed arguments that
+  will run; the model words nothing.
+- An answer counts only for the call that asked, through an unguessable code, in the chat of the
+  question or on the owner's page, while the call waits. Nothing is on disk: after a restart, a stop
+  or ten minutes an answer finds no question.
+- Viewers see each question, and once that it is closed.
+- An approval names its code, so it is for the question that was read.
 
-Of standing approvals:
+Invariants of standing approvals:
 
-- One covers exactly what its `fingerprint` stands for: an MCP tool as its server describes it, with
-  the server's program. Any change ends it, also one that is taken back. There are none for
-  commands: the files that one will read cannot be known.
-- It is the owner's and serves the owner's own conversations alone (`may_repeat`): no guest, no run
-  without a person, and no conversation with untrusted content, what this very tool answered aside
-  where the tool says so.
-- "For this chat today" holds in one conversation, until midnight of the owner's time zone.
-- A document that cannot be read in every detail allows nothing.
-- Each one that is given, used, ended or revoked is in the audit log, with who did it.
-"""
+- One covers exactly its `fingerprint`: an MCP tool as its server describes it, with the server's
+  program. Any change ends it, even if it is reverted. Commands have none, because the files that a
+  command will read are unknown.
+- It serves only the owner's attended conversations without untrusted content (`may_repeat`), except
+  results of this very tool if the tool allows that.
+- "For this chat today" ends at midnight in the owner's time zone.
+- A document with any unreadable detail allows nothing.
+- The audit log has each grant, use, end and revocation, with the person."""
 
 from __future__ import annotations
 
@@ -46,19 +43,19 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.messages import ToolCall
 from nanobot.security.audit import AuditLog
 from nanobot.text import capitalize, escape_for_review, escape_invisible
-from nanobot.tooling import OWNER, Allowed, Ask, Denied, Repeatable, TurnContext, not_asked
+from nanobot.tooling import OWNER, Allowed, Ask, Denied, Repeatable, TurnContext, deny_unasked
 
 MOST_STANDING = 200
-"""Standing approvals that are kept."""
+"""Maximum number of standing approvals."""
 
 _VERSION = 1
 _ADVICE = "What was allowed for good is asked for again."
 
 
 class Standing(Struct, frozen=True, forbid_unknown_fields=True):
-    """One of them. `key` names what it is for, `fingerprint` how that is; `subject` says both to
-    people. `session` is the conversation that it holds in (empty: all of the owner's), `day` the
-    only one on which it does, in the owner's time zone. `given_at` is aware."""
+    """A standing approval. `key`, `fingerprint` and `subject` are those of its `Repeatable`.
+    `session` is its only conversation (empty: all of the owner's), `day` its only day in the
+    owner's time zone. `given_at` is aware."""
 
     id: str
     key: str
@@ -70,7 +67,7 @@ class Standing(Struct, frozen=True, forbid_unknown_fields=True):
     day: date | None = None
 
     def holds(self, session: str, now: datetime) -> bool:
-        """Whether it does, in this conversation. A clock that was set back ends it as well."""
+        """Check whether it is valid now in this conversation. A clock set back ends it as well."""
         is_here = self.session in ("", session)
         return is_here and self.given_at <= now and self.day in (None, now.date())
 
@@ -79,31 +76,31 @@ Entries = tuple[Standing, ...]
 
 
 class StandingApprovals:
-    """The document `approvals`. All but `allowing` block; `new_id` gives ids that are not taken."""
+    """The document `approvals`. All methods but `allowing` block. `new_id` returns unused ids."""
 
     def __init__(
         self, store: StateStore, audit: AuditLog, clock: Clock, new_id: Callable[[], str]
     ) -> None:
         self._audit, self._clock, self._new_id = audit, clock, new_id
         self._document: Document[Entries] = Document(
-            store, "approvals", _decoded, _encoded, (), _ADVICE
+            store, "approvals", decode_approvals, encode_approvals, (), _ADVICE
         )
 
     @property
     def problem(self) -> str:
-        """What is wrong with the document; empty where nothing is."""
+        """Fault of the document, or an empty text."""
         return self._document.problem
 
     def entries(self) -> Entries:
-        """Those that have not ended, the oldest first. Raises `StorageError`."""
+        """Return the valid approvals, the oldest first. Raise `StorageError`."""
         now = self._clock.now()
         return tuple(one for one in self._document.load() if one.holds(one.session, now))
 
     def give(
         self, what: Repeatable, caller: TurnContext, answer: ApprovalAnswer, by: str
     ) -> Standing:
-        """Allow something from now on, in this conversation today or always. Raises `NanobotError`;
-        nothing is allowed then."""
+        """Store an approval for this conversation today, or for always. Raise `NanobotError` if
+        nothing is allowed."""
         if answer not in {"chat_today", "always"}:
             raise ValueError(f"{answer} allows nothing for longer")
         now, today = self._clock.now(), answer == "chat_today"
@@ -113,7 +110,7 @@ class StandingApprovals:
             day=now.date() if today else None,
         )
 
-        def changed(entries: Entries) -> Entries:
+        def add_given(entries: Entries) -> Entries:
             kept = [
                 one
                 for one in entries
@@ -127,14 +124,13 @@ class StandingApprovals:
                 )
             return (*kept, given)
 
-        self._document.change(changed)
+        self._document.change(add_given)
         self._record("given", given, by, caller)
         return given
 
     async def allowing(self, question: Ask, caller: TurnContext) -> Standing | None:
-        """What allows the call that this is about, if anything does, and a note of its use. Those
-        for something that has changed since are ended. Where they cannot be read, nothing is
-        allowed."""
+        """Return the approval that allows this call, or None, and log its use. Approvals of a
+        changed subject are ended. If the document is unreadable, nothing is allowed."""
         what = question.repeatable
         if what is None:
             return None
@@ -150,7 +146,7 @@ class StandingApprovals:
         return found
 
     def _current(self, what: Repeatable, caller: TurnContext) -> Sequence[Standing]:
-        """Those for this, once those for what it was before are ended."""
+        """End the approvals with an old fingerprint and return the others for this key."""
         stale: list[Standing] = []
 
         def without_stale(entries: Entries) -> Entries:
@@ -164,7 +160,7 @@ class StandingApprovals:
         return [one for one in entries if one.key == what.key]
 
     def revoke(self, id: str, by: str) -> Standing:
-        """Take one back. Raises `NanobotError` where there is none of this id."""
+        """Remove an approval. Raise `NanobotError` if none has this id."""
         found = next((one for one in self._document.load() if one.id == id), None)
         if found is None:
             raise NanobotError(
@@ -197,12 +193,12 @@ class _File(Struct, forbid_unknown_fields=True):
     approvals: list[Standing]
 
 
-def _encoded(entries: Entries) -> bytes:
+def encode_approvals(entries: Entries) -> bytes:
     content = to_builtins(_File(_VERSION, list(entries)))
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
 
-def _decoded(content: bytes) -> Entries:
+def decode_approvals(content: bytes) -> Entries:
     entries = convert(versioned_object(content, _VERSION), _File).approvals
     for one in entries:
         if one.given_at.tzinfo is None:
@@ -219,33 +215,33 @@ def _decoded(content: bytes) -> Entries:
 
 
 WAIT_SECONDS = 600.0
-"""After this time without an answer it is no."""
+"""Without an answer after this time, the call is denied."""
 
 MOST_SHOWN = 6_000
-"""Characters of details in a question. What is longer cannot be judged in a chat."""
+"""Characters of details in a question. Longer details can't be judged in a chat."""
 
 MOST_WAITING = 10
-"""Questions of one conversation at a time."""
+"""Pending questions of one conversation."""
 
 MOST_AN_HOUR = 20
-"""Questions to the owner from one scope that is not theirs."""
+"""Questions to the owner from any other scope."""
 
 _HOUR = 3_600.0
 
 
 Send = Callable[[TurnContext, str, str, Sequence[Button]], Awaitable[Address | None]]
-"""Sends a question: for whose call, its code, the text, the buttons. Gives the chat that it went
-to, None where there is no chat of the owner's."""
+"""Sends a question: its caller, code, text and buttons. Returns the chat, or None if the owner has
+no chat."""
 
 Pausing = Callable[[str], AbstractAsyncContextManager[None]]
-"""While inside, the turn of a conversation (its key) takes up no place."""
+"""Inside this context the turn of a conversation (its key) does not occupy a slot."""
 
 
 Announce = Callable[[str, ApprovalAsked | ApprovalClosed], None]
-"""Passes on what happens with a question of the conversation named. Must be quick."""
+"""Publishes an event of a question of this conversation. Must be quick."""
 
 Elsewhere = Callable[[str, Address | None, ApprovalAnswer, str], Awaitable[str]]
-"""`Approvals.answer` of another worker of a team, where the question waits."""
+"""`Approvals.answer` of the worker of a team that holds the question."""
 
 NEVER: tuple[ApprovalAnswer, ...] = ("no", "unseen")
 ONCE: tuple[ApprovalAnswer, ...] = ("once", "no")
@@ -253,7 +249,7 @@ LONGER: tuple[ApprovalAnswer, ...] = ("once", "chat_today", "always", "no")
 
 
 class Question(Struct, frozen=True):
-    """A question that waits, as it was shown."""
+    """A pending question as it was shown."""
 
     shown: ApprovalAsked
     caller: TurnContext
@@ -261,8 +257,9 @@ class Question(Struct, frozen=True):
 
 
 class _Waiting(Struct):
-    """`answer` is that, and by whom. `shown` is None until the question is out, which it is `since`
-    then (monotonic). `settled`: an answer is being stored."""
+    """A question until it is closed. `answer` holds the answer and its person. `shown` is None
+    until the question is sent; `since` is that time (monotonic). `settled`: an answer is being
+    stored."""
 
     caller: TurnContext
     asked: Ask
@@ -273,7 +270,8 @@ class _Waiting(Struct):
     settled: bool = False
 
     def is_in(self, address: Address | None) -> bool:
-        """Whether it is shown in that chat. None is the owner's list, which has all of them."""
+        """Check whether the question is shown in this chat. None is the owner's list, which shows
+        all."""
         return address is None or (self.shown is not None and self.shown.address == address)
 
     @property
@@ -282,7 +280,7 @@ class _Waiting(Struct):
 
 
 def no_announcement(_: str, __: object) -> None:
-    """Nobody watches."""
+    """Ignore the event."""
 
 
 class Approvals:
@@ -303,23 +301,23 @@ class Approvals:
         self._asked_at: dict[str, deque[float]] = {}
 
     async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
-        """Wait for the owner's word, unless they have given it in advance. Cancelling withdraws the
-        question. Raises `StorageError`: nobody was asked then."""
+        """Wait for the owner's answer, unless a standing approval applies. Cancelling withdraws the
+        question. Raise `StorageError` if the question could not be stored."""
         if self._standing is None:
             question = replace(question, repeatable=None)
         elif given := await self._standing.allowing(question, caller):
             return Allowed(f"{given.given_by}, in advance ({given.id})")
         details = question.risk.details
         if len(details) > MOST_SHOWN or len(escape_for_review(details)) > MOST_SHOWN:
-            return not_asked(
+            return deny_unasked(
                 f"the call is too long to be judged (at most {MOST_SHOWN:,} characters, with "
                 "invisible ones written out); make it smaller"
             )
         mine = [w for w in self._waiting.values() if w.caller.session_key == caller.session_key]
         if len(mine) >= MOST_WAITING:
-            return not_asked(f"this conversation already has {MOST_WAITING} pending questions")
+            return deny_unasked(f"this conversation already has {MOST_WAITING} pending questions")
         if not self._may_ask_again(caller.scope):
-            return not_asked(f"the limit is {MOST_AN_HOUR} questions an hour")
+            return deny_unasked(f"the limit is {MOST_AN_HOUR} questions an hour")
         code = self._new_code()
         answer: asyncio.Future[tuple[ApprovalAnswer, str]] = (
             asyncio.get_running_loop().create_future()
@@ -328,7 +326,7 @@ class Approvals:
         self._waiting[code] = waiting
         outcome: Literal["expired", "withdrawn"] = "withdrawn"
         try:
-            decision = await self._answered(code, waiting)
+            decision = await self._await_answer(code, waiting)
             outcome = "expired"
             return decision
         finally:
@@ -336,7 +334,7 @@ class Approvals:
             self._close(waiting, outcome)
 
     def waiting(self) -> tuple[Question, ...]:
-        """The questions that can be answered now, the oldest first."""
+        """Return the questions that can be answered now, the oldest first."""
         now = self._clock.monotonic()
         return tuple(
             Question(one.shown, one.caller, max(0.0, WAIT_SECONDS - (now - one.since)))
@@ -347,9 +345,9 @@ class Approvals:
     async def answer(
         self, code: str, address: Address | None, answer: ApprovalAnswer, by: str
     ) -> str:
-        """The owner, whose account is `by`, has answered in the chat `address`, or (None) where
-        all that waits is shown, which only they can see: what to tell them. Raises `NanobotError`
-        for an answer that is not possible."""
+        """Settle a question with the owner's answer and return the text for them. `by` is their
+        account, `address` the chat of the answer, or None for the owner's list. Raise
+        `NanobotError` if the answer is impossible."""
         if code and code not in self._waiting and self.elsewhere:
             return await self.elsewhere(code, address, answer, by)
         return await self.answer_here(code, address, answer, by)
@@ -357,8 +355,8 @@ class Approvals:
     async def answer_here(
         self, code: str, address: Address | None, answer: ApprovalAnswer, by: str
     ) -> str:
-        """The same for a question of this worker of a team. Without a code the only question of
-        the chat can be denied."""
+        """Settle a question of this worker of a team. Without a code, the only question of the chat
+        can be denied."""
         here = {c: w for c, w in self._waiting.items() if w.is_in(address)}
         if here and not code and (answer not in NEVER or len(here) > 1):
             verb = "deny" if answer in NEVER else "approve"
@@ -371,7 +369,7 @@ class Approvals:
         return await self._settle(here.get(code or next(iter(here), "")), answer, by)
 
     async def _settle(self, waiting: _Waiting | None, answer: ApprovalAnswer, by: str) -> str:
-        """Give a question that waits its answer; what to tell the owner."""
+        """Settle a pending question and return the text for the owner."""
         if waiting is None or waiting.shown is None or waiting.settled or waiting.answer.done():
             raise NanobotError(
                 "No pending question: it was answered, has expired, or was withdrawn."
@@ -379,7 +377,7 @@ class Approvals:
         if answer not in (*waiting.answers, *NEVER):
             raise NanobotError(f"This can only be approved once: {waiting.what}.")
         said = "Not approved" if answer == "unseen" else "Denied" if answer == "no" else "Approved"
-        # What is allowed for longer is stored first: nobody is told so otherwise.
+        # Store a standing approval before reporting it.
         more = "" if answer in (*ONCE, *NEVER) else await self._allow_longer(waiting, answer, by)
         if not waiting.answer.done():
             waiting.answer.set_result((answer, by))
@@ -398,7 +396,7 @@ class Approvals:
         return f" This covers {what.subject} {until}. /approvals revoke {given.id} revokes it."
 
     def _close(self, waiting: _Waiting, otherwise: Literal["expired", "withdrawn"]) -> None:
-        """Let those who watch know that a question is closed, if it was asked at all."""
+        """Announce that a question is closed, if it was sent."""
         if (shown := waiting.shown) is None:
             return
         is_answered = waiting.answer.done() and not waiting.answer.cancelled()
@@ -415,7 +413,7 @@ class Approvals:
         self._announce(waiting.caller.session_key, closed)
 
     def _may_ask_again(self, scope: str) -> bool:
-        """Count a question of this scope; False where it had too many."""
+        """Count a question of this scope. Return False if the limit is reached."""
         if scope == OWNER:
             return True
         now, asked = self._clock.monotonic(), self._asked_at.setdefault(scope, deque())
@@ -426,7 +424,7 @@ class Approvals:
         asked.append(now)
         return True
 
-    async def _answered(self, code: str, waiting: _Waiting) -> Allowed | Denied:
+    async def _await_answer(self, code: str, waiting: _Waiting) -> Allowed | Denied:
         caller, question = waiting.caller, waiting.asked
         buttons = [Button("Approve", f"/approve {code}"), Button("Deny", f"/deny {code}")]
         if waiting.answers == LONGER:  # last: some platforms show three
@@ -440,7 +438,7 @@ class Approvals:
         except NanobotError as error:
             logger.warning("the owner could not be asked: {}", error)
         if there is None:
-            return not_asked("there is no chat to ask them in")
+            return deny_unasked("there is no chat to ask them in")
         waiting.since = self._clock.monotonic()
         waiting.shown = ApprovalAsked(
             there.channel,
@@ -460,7 +458,7 @@ class Approvals:
             async with self._pausing(caller.session_key):
                 answer, by = await with_timeout(self._clock, WAIT_SECONDS, waiting.answer)
                 if answer == "unseen":
-                    return not_asked("no one is at the terminal that asked")
+                    return deny_unasked("no one is at the terminal that asked")
                 if answer == "no":
                     return Denied("the owner denied this. Do not try it again", by)
                 caller.note_approval(there)

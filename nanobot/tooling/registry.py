@@ -1,15 +1,13 @@
-"""The one gate: `ToolRegistry.call` is the only way to run a tool.
+"""The only gate to tools: every call goes through `ToolRegistry.call`.
 
-Chats, scheduled jobs and helpers all pass here: the call is parsed, its risk is judged, the owner
-is asked where they must be, and what was decided and done is recorded. Whatever a model or a tool
-does wrong becomes a text that the model can act on; a call never raises for it.
+Chats, scheduled jobs and subagents all use it. It parses the call, judges its risk, asks the owner
+if necessary, and records the decision and the outcome. A mistake of a model or a tool becomes a
+text that the model can act on. A call never raises for it.
 
-The schema of a tool's arguments is kept short, because every request carries it. Parsing is
-tolerant where only one thing can be meant (arguments encoded twice, nothing at all for a tool that
-needs nothing), and otherwise says field by field what to change. What the model wrote is repeated
-there on one line and with its control characters escaped: an error never looks like anything but an
-error.
-"""
+The schema of a tool's arguments is short because every request carries it. Parsing is tolerant if
+only one meaning is possible (arguments encoded twice, or none for a tool that needs none).
+Otherwise the error lists each field to change. It quotes the model's text on one line with control
+characters escaped, so that an error always looks like one."""
 
 from __future__ import annotations
 
@@ -44,13 +42,13 @@ from nanobot.tooling import (
     Tool,
     ToolResult,
     TurnContext,
+    deny_unasked,
     may_repeat,
-    not_asked,
 )
 from nanobot.validation import Fault, Invalid, build, fields_of, format_key, json_schema
 
 MAX_RESULT = 16_000
-"""Characters of a result that go into the prompt; what is longer is kept aside and previewed."""
+"""Characters of a result in the prompt. Longer results are saved and previewed."""
 
 _HEAD, _TAIL = 8_000, 3_000
 _NAMES, _SHOWN_CHANGES = 80, 20
@@ -58,19 +56,19 @@ _MOST_MALFORMED = 1_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 AskOwner = Callable[[ToolCall, TurnContext, Ask], Awaitable[Allowed | Denied]]
-"""Waits for the owner's word; cancelling withdraws the question (`Approvals.ask`)."""
+"""Waits for the owner's approval. Cancelling withdraws the question (`Approvals.ask`)."""
 
 
 class SpillFolder:
-    """Where results go that are too long for a prompt: the latest `keep`, as plain files in
-    `folder` that `read_file` can read."""
+    """Folder for results that are too long for a prompt: the latest `keep`, as plain files for
+    `read_file`."""
 
     def __init__(self, folder: Path, keep: int = 200) -> None:
         self._root = Root(folder, name="spill folder")
         self._keep = keep
 
     def store(self, text: str, tool: str) -> str:
-        """Store `text`; return its absolute path. Blocks. Raises `StorageError`."""
+        """Store `text` and return its absolute path. Blocks. Raises `StorageError`."""
         content = text.encode("utf-8", "replace")
         label = "".join(c for c in tool[:40] if c.isascii() and (c.isalnum() or c in "-_"))
         name = f"{label}-{hashlib.sha256(content).hexdigest()[:16]}.txt"
@@ -85,11 +83,10 @@ class SpillFolder:
 
 
 class ToolRegistry:
-    """The one gate. Tools are offered to the model in the order in which they were registered.
+    """The gate. The model sees the tools in the order of their registration.
 
-    Without a `policy` every call runs (one person, no untrusted input), without `ask` there is no
-    owner to be reached. `version` grows whenever what is offered changes.
-    """
+    Without a `policy` every call runs (one person, no untrusted input). Without `ask` the owner
+    can't be reached. `version` grows with each change of the offered tools."""
 
     def __init__(
         self,
@@ -109,7 +106,7 @@ class ToolRegistry:
         self.version = 0
 
     def register(self, tool: Tool) -> None:
-        """Offer `tool`. Raises `ValueError` for a name that is taken or that the API refuses."""
+        """Offer `tool`. Raise `ValueError` if its name is taken or the API rejects it."""
         if not _NAME.fullmatch(tool.name):
             raise ValueError(f"{tool.name!r} cannot be the name of a tool")
         if tool.name in self._tools:
@@ -124,22 +121,22 @@ class ToolRegistry:
             self.register(tool)
 
     def withdraw(self, name: str) -> None:
-        """Offer a tool no more; nothing happens where there is none of that name."""
+        """Stop offering a tool, if there is one of this name."""
         if self._tools.pop(name, None) is not None:
             self.version += 1
 
     def only(self, names: Iterable[str]) -> ToolRegistry:
-        """The same gate with no more than these tools, those of them that are on offer now."""
+        """Return the same gate, limited to the current tools with these names."""
         fewer = copy(self)
         fewer._tools = {name: self._tools[name] for name in names if name in self._tools}
         return fewer
 
     def specs(self, scope: str = OWNER) -> tuple[ToolSpec, ...]:
-        """The tools as the model sees them that answers for `scope`."""
+        """Return the tools as the model sees them in this scope."""
         return tuple(spec for tool, spec in self._tools.values() if _is_for(tool, scope))
 
     def has_effects(self, name: str) -> bool:
-        """Whether running this tool twice differs from once; an unknown tool does nothing."""
+        """Check whether a second run of this tool makes a difference. False for an unknown tool."""
         tool = self._find(name)
         return tool is not None and tool.effects
 
@@ -149,19 +146,18 @@ class ToolRegistry:
         caller: TurnContext,
         starting: Callable[[], Awaitable[None]] | None = None,
     ) -> ToolResult:
-        """Run one call of the model. `starting` is awaited right before the tool itself runs, once
-        nothing stands in its way. Raises only to stop the turn (cancellation, `TurnStopped`) and
-        what `starting` raises."""
+        """Run one call of the model. Await `starting` right before the tool runs, after all checks.
+        Raise only to stop the turn (cancellation, `TurnStopped`) or if `starting` raises."""
         async with AsyncExitStack() as held:
             try:
-                tool, arguments = await self._admitted(call, caller, held)
+                tool, arguments = await self._admit(call, caller, held)
             except TurnStopped:
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary between a model's call and the turn
                 return self._failure(call, error, caller)
             if starting:
                 await starting()
-            result = await self._ran(tool, arguments, call, caller)
+            result = await self._run(tool, arguments, call, caller)
         if tool.effects:
             end: dict[str, Value] = {"outcome": "error" if result.is_error else "ok"}
             if result.changed:
@@ -171,11 +167,11 @@ class ToolRegistry:
             self._record("ended", call, caller, **end)
         return result
 
-    async def _admitted(
+    async def _admit(
         self, call: ToolCall, caller: TurnContext, held: AsyncExitStack
     ) -> tuple[Tool, Arguments]:
-        """The tool and its arguments, once the call may run; `held` keeps the files as they are
-        that an approved call works on. Raises `ToolError`."""
+        """Return the tool and its arguments if the call may run. `held` keeps the files of an
+        approved call unchanged. Raise `ToolError`."""
         tool = self._find(call.name)
         if tool is None or not _is_for(tool, caller.scope):
             names, wanted = [spec.name for spec in self.specs(caller.scope)], call.name[:80]
@@ -204,43 +200,45 @@ class ToolRegistry:
         caller: TurnContext,
         held: AsyncExitStack,
     ) -> Allowed | Denied:
-        """Judge the risk of a call, and ask the owner if need be."""
+        """Judge the risk of a call and ask the owner if necessary."""
         risk = await tool.risk(arguments, caller)
         decision = self._policy.decide(caller, risk) if self._policy else Allowed()
         self._record("decided", call, caller, **_outcome(decision), arguments=call.arguments)
         if not isinstance(decision, Ask):
             return decision
         question, pinned = decision, None
-        if caller.attended:
+        if caller.is_attended:
             pinned = await tool.pin(arguments, caller)
             what = await tool.repeatable(arguments, caller)
             if what and may_repeat(caller, question.risk, what):
                 question = replace(question, repeatable=what)
-        answer = await self._asked(call, caller, question)
+        answer = await self._ask_owner(call, caller, question)
         asked = {"risk": question.risk.kind, "asked": question.risk.what}
         self._record("answered", call, caller, **_outcome(answer), **asked)
         if isinstance(answer, Allowed) and pinned:
             await held.enter_async_context(pinned())
         return answer
 
-    async def _asked(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
-        if not caller.attended:
+    async def _ask_owner(
+        self, call: ToolCall, caller: TurnContext, question: Ask
+    ) -> Allowed | Denied:
+        if not caller.is_attended:
             return Denied(
                 f"{question.because} This needs the owner's approval, and no one is there to be "
                 "asked. They have not denied it. Say in your answer what you would have done.",
                 outcome="not asked",
             )
         if self._ask is None:
-            return not_asked("they can't be asked here")
+            return deny_unasked("they can't be asked here")
         try:
             return await self._ask(call, caller, question)
         except asyncio.CancelledError:
             self._record("answered", call, caller, outcome="withdrawn")
             raise
-        except StorageError as error:  # which is no word of the owner's: the turn waits
+        except StorageError as error:  # the owner has not answered, so the turn waits
             raise TurnStopped("the owner can't be asked now") from error
 
-    async def _ran(
+    async def _run(
         self, tool: Tool, arguments: Arguments, call: ToolCall, caller: TurnContext
     ) -> ToolResult:
         watched = replace(
@@ -250,7 +248,7 @@ class ToolRegistry:
             result = await tool(arguments, watched)
             text = self._clean(result.text, caller)
             if len(text) > MAX_RESULT:
-                text = await self._previewed(call.name, caller, text)
+                text = await self._preview(call.name, caller, text)
             return replace(result, text=text)
         except TurnStopped:
             raise
@@ -258,7 +256,7 @@ class ToolRegistry:
             return self._failure(call, error, caller)
 
     def _record(self, event: str, call: ToolCall, caller: TurnContext, **more: Value) -> None:
-        """Write down what was decided about a call, before it takes effect, and what came of it."""
+        """Log the decision about a call before it takes effect, and its outcome."""
         if self._audit is None:
             return
         arguments = call.arguments.encode("utf-8", "surrogatepass")
@@ -289,18 +287,18 @@ class ToolRegistry:
         return ToolResult(self._clean(text, caller), is_error=True)
 
     def _find(self, name: str) -> Tool | None:
-        """By its name, also as some models write it."""
+        """Find a tool by its name, including a prefix that some models add."""
         found = self._tools.get(name) or self._tools.get(name.strip().removeprefix("functions."))
         return found[0] if found else None
 
     def _clean(self, text: str, caller: TurnContext) -> str:
-        # Lone surrogates (names that are not UTF-8) would make the whole next request invalid.
+        # Lone surrogates (file names that are not UTF-8) make the whole next request invalid.
         text = self._redactor.redact(text.encode("utf-8", "backslashreplace").decode())
         for folder in self._folders if caller.scope != OWNER else ():
             text = text.replace(folder, "…")
         return text
 
-    async def _previewed(self, name: str, caller: TurnContext, text: str) -> str:
+    async def _preview(self, name: str, caller: TurnContext, text: str) -> str:
         head, tail = text[:_HEAD], text[-_TAIL:]
         where = "The rest was not saved"
         if self._overflow is not None and caller.scope == OWNER:  # others could not read it
@@ -333,15 +331,15 @@ def _outcome(decision: Allowed | Denied | Ask) -> dict[str, Value]:
 
 
 MAX_ARGUMENTS = 2_000_000
-"""Characters of JSON; a file that a model writes itself is far smaller."""
+"""Characters of JSON. Files that a model writes are far smaller."""
 
 A = TypeVar("A", bound=Arguments)
 
 
 @cache
 def parameters_of(model: type[Arguments]) -> Mapping[str, Any]:
-    """The JSON Schema of `model`, made once. Every request carries it, so it has what a model needs
-    to choose: lengths, a minimum of 0 or 1, and the defaults of all but a choice, are left out."""
+    """Return the JSON Schema of `model`, cached. It omits lengths, a minimum of 0 or 1, and most
+    defaults, because every request carries it."""
     return _brief(json_schema(model))
 
 
@@ -364,12 +362,12 @@ def _brief(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_arguments(model: type[A], text: str) -> A:
-    """The arguments that the model's JSON holds. Raises `ToolError` saying what to change."""
+    """Parse the model's JSON. Raise `ToolError` with the fields to change."""
     values = _object(text)
     try:
         return build(model, values)
     except Invalid as error:
-        raise CallRefused(_explained(model, error.faults)) from error
+        raise CallRefused(explain_faults(model, error.faults)) from error
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -399,7 +397,7 @@ def _no_number(name: str) -> Any:
     raise CallRefused(f"the arguments contain {name}, which is not JSON")
 
 
-def _explained(model: type[Arguments], faults: Sequence[Fault]) -> str:
+def explain_faults(model: type[Arguments], faults: Sequence[Fault]) -> str:
     lines = ["the arguments are invalid:"]
     for fault in faults[:8]:
         where = printable(format_key(fault.key)[:80]) or "the arguments"

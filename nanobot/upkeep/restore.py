@@ -29,7 +29,7 @@ from nanobot.bus.damage import JournalInspection, inspect_journal
 from nanobot.bus.journal_file import fail_open_work
 from nanobot.bus.state import InvalidDocument
 from nanobot.clock import Clock
-from nanobot.cron.job import decoded
+from nanobot.cron.job import decode_jobs
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import replace_file, sync_folder
 from nanobot.memory.git import read_newest, repositories
@@ -107,7 +107,7 @@ def _version(path: Path) -> int:
 def _jobs(content: bytes | None) -> int:
     """Only looked at: a start sets a document aside that cannot be used."""
     try:
-        return len(decoded(content)) if content else 0
+        return len(decode_jobs(content)) if content else 0
     except (InvalidDocument, RecursionError) as error:
         raise NanobotError(f"the jobs cannot be used: {error}") from error
 

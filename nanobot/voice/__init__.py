@@ -1,11 +1,9 @@
-"""Speech in and out by programs of the owner's choice, on this machine.
+"""Speech in and out by local programs that the owner chose.
 
-A program listens (sound in, text out) or speaks (text in, sound out). What it is given comes from
-anybody, and sound is a format that parsers fall over, so it runs in the sandbox (`programs`),
-without network, with a folder to itself; what it leaves is checked before it is used (`sound`).
-`engines` are the two that the rest of nanobot sees. A server that does the same is in
-`nanobot.providers`.
-"""
+A program transcribes (sound to text) or speaks (text to sound). Its input is untrusted, and sound
+formats break parsers. So it runs in the sandbox (`programs`), without network, in its own folder,
+and its output is checked (`sound`). The rest of nanobot uses only `engines`. Servers with the same
+task are in `nanobot.providers`."""
 
 from __future__ import annotations
 
@@ -13,4 +11,4 @@ from nanobot.errors import NanobotError
 
 
 class VoiceFailed(NanobotError):
-    """There is no text, or no sound. What was to be said or heard is not lost by it."""
+    """No text or no sound was produced. The message itself is not lost."""

@@ -1,10 +1,9 @@
-"""What listens and what speaks: programs with placeholders in their commands, and the conversions
-that stand between the formats of chats and those of programs.
+"""Transcribers and speakers: programs with placeholders in their commands, and the conversions
+between the formats of chats and programs.
 
-Chats speak OGG/Opus; most programs that listen want WAV, and most that speak write it. So `{wav}`
-in a command is the recording as WAV (16 kHz, one channel), and WAV that is spoken becomes OGG/Opus;
-opus-tools or ffmpeg do that, in the same sandbox.
-"""
+Chats use OGG/Opus; most programs read and write WAV. So `{wav}` in a command is the recording as
+WAV (16 kHz, one channel), and spoken WAV becomes OGG/Opus. opus-tools or ffmpeg convert in the same
+sandbox."""
 
 from __future__ import annotations
 
@@ -14,8 +13,15 @@ from msgspec import Struct
 
 from nanobot.providers.speech import sound_suffix
 from nanobot.voice import VoiceFailed
-from nanobot.voice.programs import MEGABYTE, Desk, Program, Programs, filled, installed
-from nanobot.voice.sound import heard_text, is_ogg_opus, is_wav, opus_seconds, speakable
+from nanobot.voice.programs import (
+    MEGABYTE,
+    Desk,
+    Program,
+    Programs,
+    fill_placeholders,
+    find_installed,
+)
+from nanobot.voice.sound import clean_transcript, is_ogg_opus, is_wav, opus_seconds, speakable
 
 _MOST_TEXT = 400_000
 _HEARD_CHARACTERS = 100_000
@@ -25,11 +31,11 @@ MOST_RECORDED = 20 * MEGABYTE
 _NO_CONVERTER = "Install opus-tools or ffmpeg (`apt-get install opus-tools`)."
 
 Installed = Callable[[str], str]
-"""Where a program is, empty where it is not installed."""
+"""Returns the path of a program, or an empty text if it is not installed."""
 
 
 class ProgramTranscriber:
-    """Listens with a program. More than `max_bytes` are not given to it."""
+    """Transcribes with a program. Recordings of more than `max_bytes` are rejected."""
 
     def __init__(
         self,
@@ -37,14 +43,14 @@ class ProgramTranscriber:
         program: Program,
         *,
         max_bytes: int = MOST_RECORDED,
-        find: Installed = installed,
+        find: Installed = find_installed,
     ) -> None:
         self._programs, self._program, self._find = programs, program, find
         self._max_bytes = max_bytes
 
     async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
-        """What is said in `audio`; empty where nobody speaks. Of the sender's `name` and `mime` no
-        more is used than what a known format is called. Raises `VoiceFailed` and `StorageError`."""
+        """Return the words in `audio`; empty for silence. The sender's `name` and `mime` only
+        select the suffix of a known format. Raise `VoiceFailed` and `StorageError`."""
         if len(audio) > self._max_bytes:
             raise VoiceFailed(
                 f"the recording is too large to transcribe ({len(audio):,} bytes)",
@@ -57,11 +63,13 @@ class ProgramTranscriber:
             if any("{wav}" in argument for argument in command):
                 await self._to_wav(desk, recorded, audio)
             places = {"input": recorded, "wav": "input.wav", "output": "output.txt"}
-            argv = filled(command, {key: desk.path(file) for key, file in places.items()})
+            argv = fill_placeholders(
+                command, {key: desk.path(file) for key, file in places.items()}
+            )
             said = await desk.run(argv, most=_MOST_TEXT)
             if any("{output}" in argument for argument in command):
                 said = await desk.take("output.txt", _MOST_TEXT)
-        return heard_text(said, _HEARD_CHARACTERS)
+        return clean_transcript(said, _HEARD_CHARACTERS)
 
     async def _to_wav(self, desk: Desk, recorded: str, audio: bytes) -> None:
         source, result = desk.path(recorded), desk.path("input.wav")
@@ -85,21 +93,21 @@ class ProgramSpeaker:
         self._programs, self._program = programs, program
 
     async def speak(self, text: str) -> bytes:
-        """The sound of `text`, in whatever format. Raises `VoiceFailed` and `StorageError`."""
+        """Return the sound of `text` in any format. Raise `VoiceFailed` and `StorageError`."""
         command, stdin = self._program.command, text.encode("utf-8", "replace")
         async with self._programs.desk(self._program) as desk:
             if any("{input}" in argument for argument in command):
                 await desk.put("input.txt", stdin)
                 stdin = b""
             places = {"input": desk.path("input.txt"), "output": desk.path("output.wav")}
-            sound = await desk.run(filled(command, places), stdin, most=_MOST_WAV)
+            sound = await desk.run(fill_placeholders(command, places), stdin, most=_MOST_WAV)
             if any("{output}" in argument for argument in command):
                 sound = await desk.take("output.wav", _MOST_WAV)
         return sound
 
 
 class SpeechLimits(Struct, frozen=True):
-    """Of a reply the first `characters` are spoken; the sound has at most `seconds` and `bytes`."""
+    """The first `characters` of a reply are spoken; the sound has at most `seconds` and `bytes`."""
 
     characters: int = 1_500
     seconds: float = 300.0
@@ -107,25 +115,24 @@ class SpeechLimits(Struct, frozen=True):
 
 
 class Speech:
-    """What makes a voice message of a reply. `speak` gives the sound; where that is WAV, `programs`
-    convert it."""
+    """Makes a voice message from a reply. `speak` returns the sound; `programs` convert WAV."""
 
     def __init__(
         self,
         speak: Callable[[str], Awaitable[bytes]],
         programs: Programs,
         limits: SpeechLimits | None = None,
-        find: Installed = installed,
+        find: Installed = find_installed,
     ) -> None:
         self._speak, self._programs, self._find = speak, programs, find
         self._limits = limits or SpeechLimits()
 
     def words(self, reply: str) -> str:
-        """What is said of a reply; empty where nothing of it can be."""
+        """Return the speakable words of a reply; empty if there are none."""
         return speakable(reply, self._limits.characters)
 
     async def say(self, words: str) -> bytes:
-        """A voice message, whole and within the limits. Raises `NanobotError`."""
+        """Return a complete voice message within the limits. Raise `NanobotError`."""
         sound = await self._speak(words)
         if is_wav(sound):
             sound = await self._to_opus(sound)
@@ -153,5 +160,5 @@ class Speech:
         async with self._programs.desk(program) as desk:
             await desk.put("speech.wav", sound)
             places = {"input": desk.path("speech.wav"), "output": desk.path("speech.ogg")}
-            await desk.run(filled([*program.command, *files], places), most=_MOST_TEXT)
+            await desk.run(fill_placeholders([*program.command, *files], places), most=_MOST_TEXT)
             return await desk.take("speech.ogg", self._limits.bytes)

@@ -1,10 +1,9 @@
-"""Runs one program over one file: in the sandbox, in a folder of its own that is gone afterwards.
+"""Runs one program on one file, in the sandbox, in a temporary folder.
 
-Invariant: a program sees the system's programs, the paths it was given and its folder, and writes
-only there. It has no network. It is dead, with all that it started, when `run` is over, in whatever
-way; its time, its memory and what it writes are limited. Nothing that it left is followed: what is
-read of the folder is a plain file of that folder or nothing.
-"""
+Invariant: a program sees the system's programs, its given paths and its folder, and writes only
+there. It has no network. When `run` returns or raises, the program and all its children are dead.
+Its time, memory and output are limited. Links in its folder are not followed: only plain files are
+read."""
 
 from __future__ import annotations
 
@@ -42,25 +41,24 @@ from nanobot.voice import VoiceFailed
 MEGABYTE = 1_000_000
 
 MOST_SECONDS = 300.0
-"""For everything that one file takes: a large model on a slow processor needs minutes."""
+"""For all programs of one file: a large model on a slow processor needs minutes."""
 MEMORY_MEGABYTES = 8_192
-"""Room for the largest of the usual speech models."""
+"""Enough for the largest of the usual speech models."""
 _PROCESSES = 128
 _LOOK_SECONDS = 0.2
-"""How often what a program has written is added up."""
+"""Interval between measurements of the written output."""
 _SAID_CHARACTERS = 4_000
-"""Of what a program complains, as much is kept of its end."""
+"""Characters kept from the end of a program's stderr."""
 _LINE_CHARACTERS = 200
 _TRIES, _PAUSE = 10, 0.1
 _DRAIN_SECONDS = 5.0
-"""In which what a program left behind is cleared away."""
+"""Timeout for stderr after the program was killed."""
 
 
 class Program(Struct, frozen=True):
-    """What is run, and what it may use. `command` has placeholders such as `{input}`; `read` are
-    paths that it may read beside those that it names in full. `seconds` are for everything that one
-    file takes, `memory_megabytes` for all its processes. Not `sandboxed`, it may do what its owner
-    may."""
+    """A program and its permissions. `command` has placeholders such as `{input}`. It may read the
+    paths in `read` and the absolute paths in its command. `seconds` is for all work on one file,
+    `memory_megabytes` for all its processes. If not `sandboxed`, it has the owner's permissions."""
 
     command: tuple[str, ...]
     read: tuple[Path, ...] = ()
@@ -74,10 +72,10 @@ class Program(Struct, frozen=True):
 
     @property
     def readable(self) -> tuple[Path, ...]:
-        """All that it may read: a model that it names is there without being said twice."""
+        """All readable paths, including files that the command names."""
         named = [Path(argument) for argument in self.command if argument.startswith("/")]
         shown = [*self.read, *_environment_of(Path(self.command[0]))]
-        for path in named:  # in a folder that is shown it is there; where it leads may not be
+        for path in named:  # a link in a readable folder may lead out of it
             inside = any(map(path.is_relative_to, shown))
             shown.append(Path(os.path.realpath(path)) if inside else path)
         own = dict.fromkeys(filter(_is_own, shown))
@@ -88,14 +86,15 @@ _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "
 
 
 def _is_own(path: Path) -> bool:
-    """Whether it exists and is no path of the system's, which are shown anyway or not at all."""
+    """Check whether a path exists outside the system's folders, which the sandbox handles
+    itself."""
     real = Path(os.path.realpath(path))
     is_plain = real != Path("/") and ".." not in path.parts and path.exists()
     return is_plain and not any(map(real.is_relative_to, _SYSTEM))
 
 
 def _environment_of(program: Path) -> tuple[Path, ...]:
-    """The virtual environment that a program belongs to, and the Python that it was made from."""
+    """Return the virtual environment of a program and its base Python."""
     folder = program.parent.parent
     if not (program.is_absolute() and (folder / "pyvenv.cfg").is_file()):
         return ()
@@ -103,9 +102,9 @@ def _environment_of(program: Path) -> tuple[Path, ...]:
 
 
 class Programs:
-    """Runs programs, `at_once` at the same time. `find` finds the sandbox; `folder` is where their
-    own folders are made, and holds nothing else. A program may write `megabytes` in all, half of
-    them into one file: two hours of speech are 230 MB as WAV."""
+    """Runs up to `at_once` programs. `find` finds the sandbox; `folder` holds only their temporary
+    folders. A program may write `megabytes` in all, and half of that to one file: two hours of
+    speech are 230 MB as WAV."""
 
     def __init__(
         self, find: FindSandbox, folder: Path, *, at_once: int = 2, megabytes: int = 600
@@ -116,12 +115,12 @@ class Programs:
 
     @asynccontextmanager
     async def desk(self, program: Program) -> AsyncIterator[Desk]:
-        """A folder for one file, and the time for it. Raises `VoiceFailed` where the time is over
-        or no sandbox works, and `StorageError`."""
+        """Yield a folder for one file, within its timeout. Raise `VoiceFailed` on timeout or
+        without a sandbox, and `StorageError`."""
         async with self._place(program):
             sandbox = await self._sandbox(program)
-            async with self._making:  # clearing away must not meet a folder that is in use
-                folder = await asyncio.to_thread(self._made)
+            async with self._making:  # the first cleanup must not remove a folder in use
+                folder = await asyncio.to_thread(self._make_folder)
             try:
                 async with asyncio.timeout(program.seconds):
                     yield Desk(folder, sandbox, program, self._megabytes)
@@ -135,7 +134,7 @@ class Programs:
 
     @asynccontextmanager
     async def _place(self, program: Program) -> AsyncIterator[None]:
-        """One of the places. Who waits for a voice does not wait for many that hang."""
+        """Hold one of the slots. The wait has a timeout, in case other programs hang."""
         try:
             async with asyncio.timeout(program.seconds):
                 await self._turnstile.acquire()
@@ -154,8 +153,8 @@ class Programs:
             raise VoiceFailed(f"there is no sandbox to run {program.name} in", hint=found.problem)
         return found.sandbox
 
-    def _made(self) -> Path:
-        """A new folder. Clears away at the first time what a process that was killed left."""
+    def _make_folder(self) -> Path:
+        """Make a folder. The first call removes folders that a killed process left."""
         with storage_errors(self._folder):
             if not self._swept:
                 self._swept = True
@@ -165,7 +164,7 @@ class Programs:
 
 
 class Desk:
-    """The folder of one file, in which programs work one after the other."""
+    """The folder of one file, in which programs run one after the other."""
 
     def __init__(self, folder: Path, sandbox: Sandbox, program: Program, megabytes: int) -> None:
         self._folder, self._sandbox, self._program = folder, sandbox, program
@@ -173,15 +172,15 @@ class Desk:
         self._root = Root(folder, name="folder of the program")
 
     def path(self, name: str) -> str:
-        """Where a file of this name is for a program."""
+        """Return the path of a file for a program."""
         return str(self._folder / name)
 
     async def put(self, name: str, content: bytes) -> None:
-        """Lay a file there. Raises `StorageError`."""
+        """Write a file. Raise `StorageError`."""
         await asyncio.to_thread(self._root.place(name).write_bytes, content)
 
     async def take(self, name: str, most: int) -> bytes:
-        """What a program left under this name, of at most `most` bytes. Raises `VoiceFailed`."""
+        """Read a program's output file of at most `most` bytes. Raise `VoiceFailed`."""
         try:
             content = await asyncio.to_thread(self._root.place(name).read_bytes, most)
         except ToolError as error:  # a link, a pipe, a folder, or too much
@@ -193,7 +192,7 @@ class Desk:
         return content
 
     async def run(self, command: Sequence[str], stdin: bytes = b"", *, most: int) -> bytes:
-        """What a program prints, at most `most` bytes. Raises `VoiceFailed` unless it ends well."""
+        """Return the program's stdout, at most `most` bytes. Raise `VoiceFailed` if it fails."""
         name, program = printable(Path(command[0]).name), self._program
         confined = Confined(
             self._folder,
@@ -210,7 +209,7 @@ class Desk:
             with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
                 await asyncio.to_thread(_fill, given.fileno(), stdin)
                 try:
-                    why, said = await self._watched(launch, given.fileno(), printed.fileno(), most)
+                    why, said = await self._watch(launch, given.fileno(), printed.fileno(), most)
                 except BaseExceptionGroup as group:
                     raise first_error(group) from None
                 if why:
@@ -222,10 +221,8 @@ class Desk:
             hint = error.hint if isinstance(error, NanobotError) else ""
             raise VoiceFailed(f"{name} cannot be run: {error}", hint=hint) from error
 
-    async def _watched(
-        self, launch: Launch, given: int, printed: int, most: int
-    ) -> tuple[str, str]:
-        """Run it to its end: how that was, empty where all is well, and what it complained of."""
+    async def _watch(self, launch: Launch, given: int, printed: int, most: int) -> tuple[str, str]:
+        """Run a program to its end. Return its failure (empty on success) and its stderr."""
         async with (
             running(launch, stdin=given, stdout=printed) as (child, complaints),
             asyncio.TaskGroup() as tasks,
@@ -240,11 +237,11 @@ class Desk:
             code = await exited
             await asyncio.wait({reading}, timeout=_DRAIN_SECONDS)
             said = reading.result() if reading.done() else ""
-            reading.cancel()  # where something that left the group still holds the pipe
+            reading.cancel()  # a process that left the group may still hold the pipe
         return why or (_ending(code) if code else ""), said
 
     def _excess(self, printed: int, most: int) -> str:
-        """What it has written too much; empty where nothing."""
+        """Return the exceeded limit, or an empty text."""
         if os.fstat(printed).st_size > most:
             return f"printed more than {most:,} bytes"
         if _size_of(self._folder) > self._megabytes * MEGABYTE:
@@ -252,16 +249,16 @@ class Desk:
         return ""
 
 
-def filled(command: Sequence[str], places: dict[str, str]) -> list[str]:
-    """`command` with each `{name}` of `places` replaced; other braces stay."""
+def fill_placeholders(command: Sequence[str], places: dict[str, str]) -> list[str]:
+    """Return `command` with each `{name}` of `places` replaced. Other braces stay."""
     found = list(command)
     for name, place in places.items():
         found = [argument.replace(f"{{{name}}}", place) for argument in found]
     return found
 
 
-def installed(program: str) -> str:
-    """Where the sandbox finds a program; empty where it is not installed."""
+def find_installed(program: str) -> str:
+    """Return the path of a program in the sandbox; empty if it is not installed."""
     return find(program, PATH)
 
 
@@ -272,8 +269,8 @@ def _fill(descriptor: int, content: bytes) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove a folder, whatever modes a program gave to what is in it; what is being killed may
-    still write for a moment. Blocks."""
+    """Remove a folder, whatever the modes in it. Retry, because a killed process may still write
+    for a moment. Blocks."""
     for _ in range(_TRIES):
         for place, names, _ in os.walk(folder):
             for path in (Path(place, name) for name in names):
@@ -288,7 +285,7 @@ def _clear(folder: Path) -> None:
 
 
 def _size_of(folder: Path) -> int:
-    """Bytes on disk of all that lies below. Links are not followed."""
+    """Return the bytes on disk of a folder. Links are not followed."""
     total, waiting = 0, [str(folder)]
     while waiting:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
@@ -301,7 +298,7 @@ def _size_of(folder: Path) -> int:
 
 
 async def _end_of(reader: asyncio.StreamReader) -> str:
-    """The end of what comes, until nothing more does."""
+    """Read to the end and return the last characters."""
     said = b""
     while chunk := await reader.read(CHUNK):
         said = (said + chunk)[-4 * _SAID_CHARACTERS :]
@@ -318,7 +315,8 @@ def _ending(code: int) -> str:
 
 
 def _failure(name: str, what: str, said: str) -> VoiceFailed:
-    """The sandbox's own words (`nanobot: stopped: …`) count more than those of the program."""
+    """Return an error with the last line, preferring the sandbox's own lines (`nanobot: stopped:
+    …`)."""
     lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("nanobot: ")]
     last = (own or lines or [""])[-1]

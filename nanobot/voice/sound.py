@@ -1,9 +1,7 @@
-"""What is sound and what is speech: pure checks of what programs and servers give, and the words of
-a reply that can be said.
+"""Pure checks of sound and text from programs and servers, and the speakable words of a reply.
 
-A voice message is an Ogg stream of Opus, because that is all that chats play as one. Its pages are
-walked to the end: a file that only begins like one is none.
-"""
+A voice message is an Ogg stream of Opus, the only format that chats play as one. All its pages are
+checked, because a file can begin like Ogg and be damaged later."""
 
 from __future__ import annotations
 
@@ -14,16 +12,16 @@ from nanobot.channel.markdown import Dialect, clean_source, lay_out
 from nanobot.voice import VoiceFailed
 
 _PAGE = 27
-"""Bytes of an Ogg page before its table of segments."""
+"""Bytes of an Ogg page before its segment table."""
 _RATE = 48_000
-"""What Opus counts time in, whatever was recorded."""
+"""Time unit of Opus, independent of the recording."""
 
 _DIALECT = Dialect(("", "", ""), "", 80, re.compile(""), marks_quotes=False)
 _LAID_OUT = 8_000
-"""Characters that are parsed; nobody listens to more."""
+"""Characters that are parsed. A longer text is never spoken."""
 _ADDRESS = re.compile(r"\b(?:https?://|www\.)\S+", re.IGNORECASE)
 _UNSPEAKABLE = re.compile("[\u2500-\u27bf\u2b00-\u2bff\ufe00-\ufe0f\u200d\U0001f000-\U0001faff]+")
-"""Lines, arrows and emoji: engines read out their names, or stumble."""
+"""Lines, arrows and emoji. Engines read their names aloud or fail."""
 _SENTENCE_END = re.compile(r"[.!?…:;。！？](?=\s)|\n")
 
 
@@ -32,13 +30,12 @@ def is_wav(sound: bytes) -> bool:
 
 
 def is_ogg_opus(sound: bytes) -> bool:
-    """Whether it begins like a voice message."""
+    """Check whether the sound begins like a voice message."""
     return sound.startswith(b"OggS") and b"OpusHead" in sound[:64]
 
 
 def opus_seconds(sound: bytes) -> float:
-    """How long a voice message lasts. Raises `VoiceFailed` for anything that is none, or not
-    whole."""
+    """Return the length of a voice message. Raise `VoiceFailed` if it is invalid or incomplete."""
     if not is_ogg_opus(sound):
         raise VoiceFailed("the sound is not OGG/Opus")
     positions = [position for position in _positions(sound) if position != _UNKNOWN]
@@ -51,7 +48,7 @@ _UNKNOWN = 2**64 - 1
 
 
 def _positions(sound: bytes) -> Iterator[int]:
-    """The time in each page, in samples. Raises `VoiceFailed` where the pages do not end with the
+    """Yield the time of each page in samples. Raise `VoiceFailed` if the pages do not end with the
     file."""
     at = 0
     while at < len(sound):
@@ -66,8 +63,8 @@ def _positions(sound: bytes) -> Iterator[int]:
 
 
 def speakable(markdown: str, most: int) -> str:
-    """The words of a reply as one would read them aloud, at most `most` characters and whole
-    sentences of it: without code, tables, addresses and emoji. Empty where nothing is left."""
+    """Return the words of a reply to be read aloud, without code, tables, addresses and emoji:
+    whole sentences, at most `most` characters. Empty if nothing is left."""
     source = clean_source(markdown)[:_LAID_OUT]
     said = []
     for line in lay_out(source, _DIALECT):
@@ -92,9 +89,9 @@ def _beginning(text: str, most: int) -> str:
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
 
 
-def heard_text(said: bytes, most: int) -> str:
-    """What a program printed as what was said: plain text of at most `most` characters. Raises
-    `VoiceFailed` for what is no text."""
+def clean_transcript(said: bytes, most: int) -> str:
+    """Return a program's output as plain text of at most `most` characters. Raise `VoiceFailed` if
+    it is not text."""
     try:
         text = said.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nanobot.cron.job import Job, Run, after_clock_change, after_run, due_run, next_due, resumed
+from nanobot.cron.job import Job, Run, after_clock_change, after_run, due_run, next_due, resume_job
 from nanobot.cron.schedule import parse
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -149,6 +149,6 @@ def test_a_job_without_a_zone_follows_the_agents(zone: str, expected: str) -> No
 
 
 def test_what_came_due_during_a_pause_is_not_made_up_for() -> None:
-    one = resumed(replace(job("0 8 * * *"), enabled=False), utc("2026-04-05 12:00"))
+    one = resume_job(replace(job("0 8 * * *"), enabled=False), utc("2026-04-05 12:00"))
     assert one.enabled
     assert next_due(one, START) == utc("2026-04-06 06:00")

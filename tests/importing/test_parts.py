@@ -11,7 +11,7 @@ import pytest
 
 from nanobot.config.load import load_settings
 from nanobot.config.values import plain_values
-from nanobot.cron.job import decoded
+from nanobot.cron.job import decode_jobs
 from nanobot.importing.foreign import Fields, Secrets, id_of, key_of, people_of
 from nanobot.importing.importer import prepare
 from nanobot.importing.sessions import Conversation, Head, head_of
@@ -185,7 +185,7 @@ def test_jobs_that_cannot_be_are_named_with_the_reason(tmp_path: Path) -> None:
     source = copied("014", tmp_path / "old", config=False)
     (source / "cron" / "jobs.json").write_text(json.dumps({"jobs": jobs}))
     report = do(source, tmp_path / "new")
-    (taken,) = decoded((tmp_path / "new" / "state" / "jobs.json").read_bytes()).values()
+    (taken,) = decode_jobs((tmp_path / "new" / "state" / "jobs.json").read_bytes()).values()
     assert taken.name == "fine"
     for name in ("past", "too often", "nonsense", "elsewhere", "dream", "#7"):
         assert any(f"The job “{name}” was not imported" in text for text in report.changes)

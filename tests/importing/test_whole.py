@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nanobot.config.load import load_settings
 from nanobot.config.values import plain_values
-from nanobot.cron.job import decoded
+from nanobot.cron.job import decode_jobs
 from nanobot.memory.history import HistoryLog
 from nanobot.security.paths import Root
 from nanobot.session.catalogue import SessionCatalogue
@@ -97,7 +97,7 @@ def test_settings_and_secrets_are_usable_and_apart(imported: Imported) -> None:
 
 
 def test_jobs_come_when_they_would_have_come(imported: Imported) -> None:
-    jobs = decoded((imported.new / "state" / "jobs.json").read_bytes())
+    jobs = decode_jobs((imported.new / "state" / "jobs.json").read_bytes())
     by_message = {job.message: job for job in jobs.values()}
     morning, stretch = by_message["Say good morning"], by_message["Remind me to stretch"]
     assert (morning.schedule.text, morning.zone) == ("0 8 * * *", "Europe/Berlin")

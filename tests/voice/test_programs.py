@@ -11,7 +11,7 @@ import pytest
 from nanobot.security.sandbox import FoundSandbox, SandboxFinder
 from nanobot.voice import VoiceFailed
 from nanobot.voice.engines import ProgramSpeaker
-from nanobot.voice.programs import Program, Programs, filled
+from nanobot.voice.programs import Program, Programs, fill_placeholders
 
 
 async def speak(
@@ -186,7 +186,7 @@ async def test_what_a_killed_process_left_is_cleared_away_and_nothing_that_is_in
 def test_only_known_placeholders_are_replaced() -> None:
     command = ["a", "--in={input}", "{other}", '{"json": "{output}"}']
     places = {"input": "/x", "output": "/y"}
-    assert filled(command, places) == ["a", "--in=/x", "{other}", '{"json": "/y"}']
+    assert fill_placeholders(command, places) == ["a", "--in=/x", "{other}", '{"json": "/y"}']
 
 
 async def test_a_folder_that_is_locked_is_cleared_away_and_nothing_that_a_link_leads_to(

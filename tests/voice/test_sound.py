@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.voice import VoiceFailed
-from nanobot.voice.sound import heard_text, is_wav, opus_seconds, speakable
+from nanobot.voice.sound import clean_transcript, is_wav, opus_seconds, speakable
 from tests.voice.support import HEAD, opus, page, wav
 
 
@@ -84,13 +84,13 @@ def test_no_reply_is_too_odd_to_be_read(reply: str, most: int) -> None:
 
 
 def test_what_was_heard_is_plain_text_of_bounded_length() -> None:
-    assert heard_text(b" buy \x1b[31mmilk\x07 \r\n\n now\t! \n", 100) == "buy [31mmilk\nnow !"
-    assert heard_text("Grüße \u202eevil".encode(), 100) == "Grüße evil"
-    assert heard_text(b"x" * 500, 10) == "x" * 10
-    assert heard_text(b" \n ", 10) == ""
+    assert clean_transcript(b" buy \x1b[31mmilk\x07 \r\n\n now\t! \n", 100) == "buy [31mmilk\nnow !"
+    assert clean_transcript("Grüße \u202eevil".encode(), 100) == "Grüße evil"
+    assert clean_transcript(b"x" * 500, 10) == "x" * 10
+    assert clean_transcript(b" \n ", 10) == ""
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xfe\x00", b"a\0b", bytes(range(256))])
 def test_what_is_no_text_was_not_heard(garbage: bytes) -> None:
     with pytest.raises(VoiceFailed, match="not text"):
-        heard_text(garbage, 100)
+        clean_transcript(garbage, 100)

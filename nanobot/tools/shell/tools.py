@@ -176,7 +176,7 @@ class Exec(Tool, Struct, frozen=True):
                     "accept the risk with `tools.exec.sandbox: none` in the configuration."
                 ),
             )
-        if wanted.background and not caller.attended:
+        if wanted.background and not caller.is_attended:
             raise ToolError(
                 "no command can run in the background here, because this conversation is "
                 "unattended",
