@@ -72,7 +72,7 @@ class Talk:
         deadline = time.monotonic() + PATIENCE
         while not said.outcome and time.monotonic() < deadline:
             select.select([self._client], [], [], 1)
-            for event in self._client.arrived():
+            for event in self._client.read_events():
                 if event.id != number:
                     continue
                 self._take(event, said)

@@ -84,11 +84,11 @@ class Gateway(Protocol):
     def send_message(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message; returns the id that its events carry. Raises `NanobotError`."""
 
-    def arrived(self) -> Sequence[ChatEvent]:
+    def read_events(self) -> Sequence[ChatEvent]:
         """What was said by now; waits for nothing. Raises `NanobotError`."""
 
     def fileno(self) -> int:
-        """What becomes readable when something is said, -1 for nothing; `say` and `arrived` may
+        """What becomes readable when something is said, -1 for nothing; `say` and `read_events` may
         change it."""
 
 
@@ -273,7 +273,7 @@ class Terminal:
         self._unwatch_gateway()
         events: Sequence[ChatEvent] = ()
         try:
-            events = self._gateway.arrived()
+            events = self._gateway.read_events()
         except NanobotError as error:
             self._transcript.refused(str(error), error.hint)
         finally:

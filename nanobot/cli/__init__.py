@@ -1,1 +1,1 @@
-"""What a person types. Nothing heavy may be imported on the way to a running gateway."""
+"""The command line. Nothing heavy may be imported on the way to a running gateway."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nanobot.cli.client import Client, Data
 from nanobot.cli.command import Commands, Options, WrongUsage, print_text
-from nanobot.cli.gateway import connected
+from nanobot.cli.gateway import open_client
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError
 from nanobot.text import clean
@@ -34,7 +34,7 @@ _WAITS = (
     "runs\n"
 )
 _STOP_SECONDS = 2.0
-"""How long who leaves by Ctrl-C waits for the turn to stop."""
+"""Seconds to wait for the turn to stop after Ctrl-C."""
 
 
 def add_agent(commands: Commands) -> None:
@@ -65,7 +65,7 @@ def _agent(options: Options) -> int:
 
 
 def _messages(options: Options) -> Iterator[str]:
-    """What to say: the argument, all of standard input, or each of its lines."""
+    """Yield the messages to send: the argument, all of standard input, or each of its lines."""
     if options.message not in (None, "-"):
         text = options.message or ""
     elif options.message == "-":
@@ -80,12 +80,12 @@ def _messages(options: Options) -> Iterator[str]:
 
 
 def _say_all(home: Path, messages: Iterator[str], options: Options) -> int:
-    """Say one message after the other, each after the reply to the one before."""
+    """Send each message after the reply to the one before."""
     first = next(messages, None)
     if first is None:
         return 0
     answered = True
-    with connected(home) as client, _stopped_by_ctrl_c(client, options.session):
+    with open_client(home) as client, _stop_turn_on_ctrl_c(client, options.session):
         for text in chain([first], messages):
             said, reply = _ask(client, text, options)
             if options.json:
@@ -101,8 +101,8 @@ def _say_all(home: Path, messages: Iterator[str], options: Options) -> int:
 
 
 def _ask(client: Client, text: str, options: Options) -> tuple[list[AgentMessage], Reply]:
-    """Say something; the reply and what the agent said before it, which is printed at once where
-    it is for people."""
+    """Send a message. Return the agent's messages before the reply, and the reply. Without `--json`
+    the messages are printed at once."""
     messages: list[AgentMessage] = []
     for event in replies(client, client.send_message(text, options.session), options.session):
         match event:
@@ -143,8 +143,8 @@ def _print(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _stopped_by_ctrl_c(client: Client, session: str) -> Iterator[None]:
-    """Leaving by Ctrl-C stops the turn too, so that it does not go on unseen."""
+def _stop_turn_on_ctrl_c(client: Client, session: str) -> Iterator[None]:
+    """Stop the turn on Ctrl-C, so that it does not continue unseen."""
     try:
         yield
     except KeyboardInterrupt:
@@ -158,18 +158,20 @@ def _chat(home: Path, options: Options) -> int:
         raise WrongUsage("--json requires -m or piped input")
     from nanobot_cli.terminal import Terminal
 
-    with connected(home) as client:
+    with open_client(home) as client:
         terminal = Terminal(client, options.session, history=home / "state" / "cli_history")
         terminal.run()
         _note_jobs(client)
-        if any(one.get("state") == "waiting" for one in _listed(client, "queue.list", "inbox")):
+        if any(
+            one.get("state") == "waiting" for one in _list_if_hosted(client, "queue.list", "inbox")
+        ):
             sys.stderr.write(_WAITS)
     return 0
 
 
 def _note_jobs(client: Client) -> None:
-    """Print that scheduled jobs wait, if nanobot ends with this command."""
-    jobs = _listed(client, "cron.list", "jobs")
+    """Print how many scheduled jobs are pending, if nanobot ends with this command."""
+    jobs = _list_if_hosted(client, "cron.list", "jobs")
     if pending := sum(job.get("enabled") is True for job in jobs):
         what = "1 scheduled job runs" if pending == 1 else f"{pending} scheduled jobs run"
         print_text(
@@ -177,8 +179,8 @@ def _note_jobs(client: Client) -> None:
         )
 
 
-def _listed(client: Client, operation: str, key: str) -> list[Data]:
-    """What a gateway lists that ends with this command; nothing of any other."""
+def _list_if_hosted(client: Client, operation: str, key: str) -> list[Data]:
+    """Return the list of an operation if the gateway ends with this command, else an empty one."""
     if client.is_hosted:
         with contextlib.suppress(NanobotError):
             return Data({"list": client.ask(operation, {})}).record("list").records(key)
@@ -188,26 +190,26 @@ def _listed(client: Client, operation: str, key: str) -> list[Data]:
 def replies(
     client: Client, message_id: str, session: str, seconds: float | None = None
 ) -> Iterator[ChatEvent]:
-    """What is said about a message, to its reply, without the questions that its turn asks: they
-    are answered. A gateway that is silent for `seconds` is waited for no longer. Raises
-    `NanobotError` where the gateway refused the message."""
+    """Yield the events of a message, up to its reply. Questions that the turn asks are answered
+    here. Stop if the gateway is silent for `seconds`. Raises `NanobotError` if the gateway rejects
+    the message."""
     while client.waiting and select.select([client], [], [], seconds)[0]:
-        for event in client.arrived():
+        for event in client.read_events():
             if event.id != message_id:
                 continue
             if isinstance(event, Refused):
                 raise NanobotError(event.error, hint=event.hint)
             if isinstance(event, AgentMessage) and (question := question_of(event)) is not None:
-                client.send_message(_answered(question), session)
+                client.send_message(_answer_question(question), session)
                 continue
             yield event
             if isinstance(event, Reply):
                 return
 
 
-def _answered(question: Question) -> str:
-    """The answer of the person at the terminal, who is asked on standard error. Without a
-    terminal nobody can be asked, and a script does not wait for ten minutes."""
+def _answer_question(question: Question) -> str:
+    """Ask the person on standard error and return the answer. Without a terminal the answer is no,
+    so that a script does not wait for ten minutes."""
     print_text(f"{question.said.text}\n", sys.stderr)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         print_text("Not approved: approval needs a terminal.\n", sys.stderr)

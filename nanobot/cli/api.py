@@ -1,7 +1,6 @@
-"""`nanobot api`: the keys by which other programs talk to nanobot.
+"""`nanobot api`: the API keys of other programs.
 
-They are in a file that a running gateway reads again when it changes, so this asks no gateway.
-"""
+A running gateway reads the key file again when it changes, so these commands do not ask it."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Data
-from nanobot.cli.command import Commands, Options, agrees, settings_of, shared_folder, table
+from nanobot.cli.command import Commands, Options, agrees, find_shared_folder, settings_of, table
 
 if TYPE_CHECKING:
     from nanobot.channel.keys import ApiKeys
@@ -134,4 +133,4 @@ def _keys(options: Options) -> ApiKeys:
     from nanobot.bus.events import API
     from nanobot.channel.keys import ApiKeys
 
-    return ApiKeys(shared_folder(options.home) / "state" / "channels" / API)
+    return ApiKeys(find_shared_folder(options.home) / "state" / "channels" / API)

@@ -1,7 +1,7 @@
-"""`nanobot backup …` and `nanobot restore`: the whole home in one file, and a home out of it.
+"""`nanobot backup …` and `nanobot restore`: the whole home in one file, and back.
 
-The snapshot is taken by the process that owns the home, in a moment; packing it, which takes
-longer, is done here, so that neither the gateway's work nor what it may write to limits it."""
+The process that owns the home takes the snapshot, in a moment. This process packs it, which takes
+longer, so the gateway's work and write permissions do not limit it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nanobot.cli.command import (
     words,
     zone_of,
 )
-from nanobot.cli.gateway import operate, owned
+from nanobot.cli.gateway import operate, own_home
 from nanobot.config import command_for
 from nanobot.errors import NanobotError
 from nanobot.text import join_some
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 _EVERY = 0.2
-"""Seconds between two lines of progress."""
+"""Seconds between two updates of the progress line."""
 
 _BACKUP = """\
 Back up the whole home to one file. nanobot can keep running.
@@ -142,7 +142,7 @@ def _make(options: Options) -> int:
         "left_out": list(made.left_out),
         "changed": list(made.changed),
     }
-    return options.print_result(data, _made_text)
+    return options.print_result(data, _backup_text)
 
 
 def _list(options: Options) -> int:
@@ -165,7 +165,7 @@ def _list_text(data: Data) -> str:
 
 
 def _verify(options: Options) -> int:
-    """`nanobot backup verify FILE`: exit code 1 where a home made of it would not work."""
+    """`nanobot backup verify FILE`. Return 1 if a home restored from it would not work."""
     from nanobot.clock import SystemClock
     from nanobot.upkeep.restore import verify
 
@@ -191,19 +191,19 @@ def _keygen(options: Options) -> int:
     return options.print_either({"file": str(path), "recipient": public}, lambda: shown)
 
 
-def _made_text(data: Data) -> str:
+def _backup_text(data: Data) -> str:
     content, packed = size(data.number("content_bytes")), size(data.number("bytes"))
     text = f"{data['file']}\n{data.number('files'):,} files, {content}, {packed} packed"
     text += ", encrypted\n" if data["encrypted"] else "\n"
     what = "left out (unreadable, or a link to another place)"
-    text += _named(what, data.lines("left_out"))
-    text += _named("changed during the backup", data.lines("changed"))
+    text += _join_paths(what, data.lines("left_out"))
+    text += _join_paths("changed during the backup", data.lines("changed"))
     if not data["encrypted"]:
         text += "It contains your secrets unencrypted: keep it where only you can read it.\n"
     return text
 
 
-def _named(what: str, paths: Sequence[str]) -> str:
+def _join_paths(what: str, paths: Sequence[str]) -> str:
     if not paths:
         return ""
     return f"{what}: {join_some([one_line(path, 100) for path in paths], _SHOWN)}\n"
@@ -220,7 +220,7 @@ def _restore(options: Options) -> int:
     expect_room(home, replace=options.replace)
     with ExitStack() as stack:
         if not (is_empty(home) or is_half(home)):  # no gateway starts on half a home
-            stack.enter_context(owned(home))
+            stack.enter_context(own_home(home))
             # A backup is packed without that lock, and would be of two homes.
             stack.enter_context(exclusive_backup(home))
         restored = restore(
@@ -235,7 +235,7 @@ def _restore(options: Options) -> int:
     previous = str(restored.previous) if restored.previous else ""
     more = {"home": str(home), "set_aside": restored.set_aside, "previous": previous}
     data = {**_data_of(restored.unpacked, restored.found), **more}
-    return options.print_result(data, lambda data: _restored_text(home, data))
+    return options.print_result(data, lambda data: _restore_text(home, data))
 
 
 def _existing(name: str) -> Path:
@@ -246,7 +246,7 @@ def _existing(name: str) -> Path:
 
 
 def _identity(options: Options) -> Path | None:
-    """The file of a secret key, if one was named, with a warning if others can read it."""
+    """Return the secret key file from the options, or None. Warn if others can read it."""
     if not options.identity:
         return None
     path = path_of(options.identity)
@@ -258,7 +258,7 @@ def _identity(options: Options) -> Path | None:
 
 
 def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:
-    """What a backup holds, for machines."""
+    """Return the content of a backup, for machines."""
     from msgspec.structs import asdict
 
     head = unpacked.head
@@ -275,7 +275,7 @@ def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:
 
 
 def _contents_text(data: Data) -> str:
-    """What a backup holds, for people; what is wrong with it comes last."""
+    """Describe the content of a backup, with its problems last."""
     hint = " (`nanobot queue list` shows them)" if data["failed"] else ""
     made = data.minute("made_at") + ("" if data["media"] else ", without media")
     how = "while it was running" if data["live"] else "while it was stopped"
@@ -292,7 +292,7 @@ def _contents_text(data: Data) -> str:
     return text + "".join(f"problem: {one}\n" for one in data.lines("troubles"))
 
 
-def _restored_text(home: Path, data: Data) -> str:
+def _restore_text(home: Path, data: Data) -> str:
     nanobot = command_for(home)
     text = f"Restored to {home}\n\n{_contents_text(data)}\n"
     if data["previous"]:
@@ -310,8 +310,8 @@ def _restored_text(home: Path, data: Data) -> str:
 
 
 def _progress(verb: str) -> Callable[[int, int], None]:
-    """Shows how much is done on one line of standard error, where that is a terminal. What it
-    returns is called with bytes: how many more, and how many in all."""
+    """Return a callback that shows progress on one line of standard error, if that is a terminal.
+    It is called with the bytes just done and the total."""
     count, following = 0, 0.0
 
     def step(more: int, total: int) -> None:

@@ -1,8 +1,7 @@
-"""`nanobot channels` and `nanobot pair`: how channels are doing, and who may write to them.
+"""`nanobot channels` and `nanobot pair`: the state of the channels, and access to them.
 
-Signing in is the adapter's own work, done here where the person sits. Meanwhile a running gateway
-lets go of the channel; where none runs, nobody else can start one.
-"""
+The adapter signs in here, in the person's terminal. A running gateway releases the channel for that
+time. Without a gateway, the home is locked so that none can start."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, Data
 from nanobot.cli.command import Commands, Options, settings_of, table, words
-from nanobot.cli.gateway import in_gateway_or_here, owned
+from nanobot.cli.gateway import in_gateway_or_here, own_home
 from nanobot.errors import NanobotError
 from nanobot.text import clean, duration
 
@@ -42,7 +41,7 @@ def _login(options: Options) -> int:
 
 
 def login(home: Path, name: str, number: str) -> None:
-    """Sign in to a channel. Raises `NanobotError` where that does not work."""
+    """Sign in to a channel. Raises `NanobotError`."""
     import asyncio
 
     from nanobot.app.base import make_home, secret_values
@@ -58,8 +57,8 @@ def login(home: Path, name: str, number: str) -> None:
     make_home(home)
     with ExitStack() as stack:
         in_gateway_or_here(
-            lambda: stack.enter_context(leased(home, name)),
-            lambda: stack.enter_context(owned(home)),
+            lambda: stack.enter_context(borrow_channel(home, name)),
+            lambda: stack.enter_context(own_home(home)),
         )
         request.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         asyncio.run(_sign_in(sign_in, request))
@@ -70,8 +69,8 @@ async def _sign_in(sign_in: Login, request: LoginRequest) -> None:
 
 
 @contextmanager
-def leased(home: Path, name: str) -> Iterator[None]:
-    """A running gateway lets go of the channel while inside. Raises `NoGateway` if none runs."""
+def borrow_channel(home: Path, name: str) -> Iterator[None]:
+    """Borrow the channel from the running gateway while inside. Raises `NoGateway` if none runs."""
 
     def tell_gateway(operation: str) -> None:
         with Client(home) as client:
@@ -133,7 +132,7 @@ def _list_text(data: Data) -> str:
     if requests := list(map(_request, data.records("requests"))):
         shown = table(requests, "code", "expires in", "id", "name", margin=2)
         blocks.append(f"requests of the last hour\n{shown}{_NAMES}")
-    if approved := list(map(_known, data.records("approved"))):
+    if approved := list(map(_approval, data.records("approved"))):
         shown = table(approved, "id", "since", "", "name", margin=2)
         blocks.append(f"approved by pairing\n{shown}")
     return "\n".join(blocks) or _NOBODY
@@ -148,6 +147,6 @@ def _request(one: Data) -> tuple[str, ...]:
     return one.field("code") or "-", left, one.field("address"), name
 
 
-def _known(one: Data) -> tuple[str, ...]:
+def _approval(one: Data) -> tuple[str, ...]:
     role = "owner" if one.get("owner") is True else one.field("kind")
     return one.field("address"), one.field("since")[:10], role, one.field("name")

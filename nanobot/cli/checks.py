@@ -1,9 +1,7 @@
-"""What `nanobot doctor` looks at, as a table of checks: the home and its stores, what nanobot runs
-on, and what it needs around it.
+"""The checks of `nanobot doctor`, as a table: the home, its stores, and the environment.
 
-Files are opened for reading alone. A database at rest is read as a file that nobody changes, so
-that SQLite leaves nothing beside it; one that is in use, as it asks for.
-"""
+Files are only read. A database at rest is opened as immutable, so that SQLite creates no files next
+to it. A database in use is opened the normal way."""
 
 from __future__ import annotations
 
@@ -50,13 +48,13 @@ from nanobot.text import pluralize
 
 _MEGABYTE = 1_000_000
 _SCARCE = 1_000
-"""Megabytes of free space below which there is a warning."""
+"""Warn below this free space, in megabytes."""
 _FOLDERS = ("", "state", "sessions", "logs", "media", "spill", "workspace", "workspace/memory")
 _SHOWN = 5
 
 
 class CheckContext(Struct, frozen=True):
-    """What is examined. `ask_model`: the models are to answer something."""
+    """The input of a check. With `ask_model` the models are tried."""
 
     settings: Settings
     clock: Clock
@@ -68,7 +66,7 @@ class CheckContext(Struct, frozen=True):
 
 
 def safely(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """What a check finds; where it breaks, that is a finding."""
+    """Yield the findings of a check. If the check fails, yield that as a finding."""
     try:
         yield from findings
     except NanobotError as error:
@@ -78,7 +76,7 @@ def safely(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def check_home(case: CheckContext) -> Iterator[Finding]:
-    """Whether the home is the user's, theirs alone, and can be written."""
+    """Check that the home belongs to the user, is private, and can be written."""
     home = case.home
     with storage_errors(home):
         if not home.exists():
@@ -96,7 +94,7 @@ def check_home(case: CheckContext) -> Iterator[Finding]:
 
 
 def _unusable(home: Path) -> Iterator[Finding]:
-    """What belongs to somebody else, as `sudo nanobot` leaves it behind, or cannot be written."""
+    """Yield the paths of another user, as `sudo nanobot` leaves them, and unwritable ones."""
     uid = os.geteuid()
     for folder in (home / name for name in _FOLDERS):
         if not folder.exists():
@@ -113,7 +111,7 @@ def _unusable(home: Path) -> Iterator[Finding]:
 
 
 def check_disk(case: CheckContext) -> Iterator[Finding]:
-    """How much room there is, as `retention.disk_reserve_megabytes` asks for it."""
+    """Check the free space against `retention.disk_reserve_megabytes`."""
     from nanobot.upkeep.retention import free_bytes
 
     reserve = case.settings.retention.disk_reserve_megabytes
@@ -132,7 +130,7 @@ def check_disk(case: CheckContext) -> Iterator[Finding]:
 
 
 def check_packages(case: CheckContext) -> Iterator[Finding]:
-    """What nanobot runs on, and whether what the configuration needs of the extras is installed."""
+    """Show the versions, and check that the extras which the configuration needs are installed."""
     versions = f"nanobot {__version__}, Python {platform.python_version()}"
     yield Finding("ok", f"{versions}, SQLite {sqlite3.sqlite_version}")
     needed = {extra for extra, is_needed in extras_needed(case.settings).items() if is_needed}
@@ -178,7 +176,7 @@ def check_gateway(case: CheckContext) -> Iterator[Finding]:
 
 
 def _unit(place: UnitPlace, home: Path) -> Finding:
-    """Whether a unit for this home starts this nanobot, also when nobody is logged in."""
+    """Check that a unit of this home starts this nanobot, even if nobody is logged in."""
     program = Path(program_in(place.read()))
     name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
     if program.parent.resolve() != Path(sys.executable).parent.resolve():
@@ -196,7 +194,7 @@ _SANDBOXES = "See “Which sandbox, and how to get it” in docs/security.md."
 
 
 def check_sandbox(case: CheckContext) -> Iterator[Finding]:
-    """Whether commands are sandboxed, which is tried and not assumed."""
+    """Check the sandbox by running a command in it."""
     settings = case.settings.tools.exec
     if not settings.enabled:
         yield Finding("ok", "the shell is disabled (tools.exec.enabled: false)")
@@ -217,7 +215,7 @@ def check_sandbox(case: CheckContext) -> Iterator[Finding]:
 
 
 def check_mcp(case: CheckContext) -> Iterator[Finding]:
-    """Whether servers can be started; none is."""
+    """Check that the program of each server exists, without starting it."""
     from nanobot.security.sandbox import PATH
 
     for name, server in case.settings.mcp.active.items():
@@ -236,7 +234,7 @@ _CHANNEL_SECONDS = 10.0
 
 
 def check_channels(case: CheckContext) -> Iterator[Finding]:
-    """What is enabled, whether it can work, and who is the owner there."""
+    """Show the enabled channels, and check each one and its owner."""
     enabled = [name for name, channel in case.settings.channels.items() if channel.enabled]
     yield Finding("ok", ", ".join([TERMINAL, *enabled]))
     for point in entry_points(group="nanobot.channel_checks"):
@@ -261,7 +259,7 @@ def _channel(case: CheckContext, point: EntryPoint) -> Iterator[Finding]:
 
 
 def _ownerless(case: CheckContext, enabled: Sequence[str]) -> Sequence[str]:
-    """The channels that know no owner, neither by the settings nor by pairing."""
+    """Return the channels without an owner in the settings or by pairing."""
     if not (left := [name for name in enabled if not case.settings.owner.get(name)]):
         return ()
     with suppress(ValueError, StorageError):  # what is wrong with it is said by its own check
@@ -273,7 +271,7 @@ def _ownerless(case: CheckContext, enabled: Sequence[str]) -> Sequence[str]:
 
 
 def check_journal(case: CheckContext) -> Iterator[Finding]:
-    """Whether the journal is whole, of a format that is known, and has nothing that failed."""
+    """Check that the journal is intact and its format known, and report failed entries."""
     path = case.home / "state" / "journal.db"
     if not path.exists():
         return
@@ -301,11 +299,11 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
 
 
 _CLOCK_SECONDS = 2.0
-"""By how much the clocks of a worker and of the database may differ."""
+"""Largest accepted difference between the clocks of a worker and of the database."""
 
 
 def check_team(case: CheckContext) -> Iterator[Finding]:
-    """Whether the team's database and folder can serve, and are of one team."""
+    """Check that the team's database and folder work and belong to the same team."""
     settings = case.settings
     if not settings.team.shared or find_spec("psycopg") is None:
         return
@@ -345,7 +343,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
 
 
 def check_conversations(case: CheckContext) -> Iterator[Finding]:
-    """Read each conversation as the next message in it would."""
+    """Read each conversation as its next message would."""
     from nanobot.session.manager import conversations_in
 
     folder = case.settings.shared / "sessions"
@@ -368,7 +366,7 @@ def check_conversations(case: CheckContext) -> Iterator[Finding]:
 
 
 def check_versions(case: CheckContext) -> Iterator[Finding]:
-    """Whether the newest version of each scope is there with all that is in it."""
+    """Check that the newest version of each scope is complete."""
     from nanobot.memory.git import Newest, read_newest, repositories
 
     newest, errors = list[Newest](), list[NanobotError]()
@@ -388,11 +386,11 @@ def check_versions(case: CheckContext) -> Iterator[Finding]:
 
 
 _GRACE = timedelta(days=1)
-"""How late a backup may be: a machine that was off makes it soon after its start."""
+"""Accepted delay of a backup: a machine that was off makes it soon after its start."""
 
 
 def check_backups(case: CheckContext) -> Iterator[Finding]:
-    """Whether a backup is there that is as new as the schedule promises."""
+    """Check that the newest backup is as recent as the schedule promises."""
     from nanobot.cron.schedule import parse
     from nanobot.upkeep.backups import list_backups
 
@@ -443,4 +441,4 @@ CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "backups": check_backups,
     "time": check_time,
 }
-"""All checks in order. Those from the gateway on need a configuration that can be used."""
+"""All checks in order. Those from the gateway on need a valid configuration."""

@@ -1,11 +1,10 @@
 """The thin client of a running gateway, over `state/gateway.sock`. Quick to import.
 
 It imports only the errors of the core and the wire format of the CLI channel. `NoGateway` means
-that nothing was done, so the request can go to another gateway: no process listens on the socket,
-or the gateway is shutting down and rejected the request, or the kernel reports it as unread.
+that nothing was done, so the request can go to another gateway: no process listens, the gateway
+rejected the request because it is shutting down, or the kernel reports it as unread.
 `ConnectionLost` means that the gateway read the request and may have executed it. A message can be
-sent again in either case, because its id is known.
-"""
+resent in either case, because its id is known."""
 
 from __future__ import annotations
 
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
 RECONNECT_SECONDS = 3.0
 """Seconds to look for the socket of a gateway that is starting."""
 REJOIN_SECONDS = 20.0
-"""The same where nobody waits in front of a screen."""
+"""The same, if no person is waiting at a screen."""
 
 ASIDE_SECONDS = 8.0
-"""A model server may take five to list what it has."""
+"""Timeout of `ask_aside`: a model server may take five seconds to list its models."""
 
 _BLOCK = 1 << 20
 
@@ -42,39 +41,39 @@ class NoGateway(NanobotError):
 
 
 class ConnectionLost(NanobotError):
-    """The gateway went away before its answer came. Exit code 69: service unavailable."""
+    """The gateway went away before it answered. Exit code 69: service unavailable."""
 
     exit_code = 69
 
 
 class Data(dict[str, object]):
-    """What an operation answers, or an object in it.
+    """The answer of an operation, or an object in it.
 
-    What is printed comes from the gateway or the files: every value passes `one_line` here or
-    `clean` in `print_text` before it is shown. A field that is missing shows as nothing.
-    """
+    Its values come from the gateway or from files, so each passes `one_line` here or `clean` in
+    `print_text` before it is printed. A missing field is empty."""
 
     def field(self, key: str, width: int = 200) -> str:
-        """A value as one line; empty where it is missing."""
+        """Return a value as one line, empty if it is missing."""
         value = self.get(key)
         return "" if value is None else one_line(str(value), width)
 
     def fields(self, *keys: str) -> list[str]:
-        """Several values, each as one line."""
+        """Return several values, each as one line."""
         return [self.field(key) for key in keys]
 
     def lines(self, key: str) -> list[str]:
-        """The values of a list, each as one line; of anything else the one that it is."""
+        """Return the values of a list, each as one line. Any other value counts as a list of
+        one."""
         value = self.get(key) or []
         found = value if isinstance(value, list | tuple) else [value]
         return [one_line(str(one), 2_000) for one in found]
 
     def minute(self, key: str) -> str:
-        """A time as `2026-11-21 09:30`, in the zone that it has; empty where it is missing."""
+        """Return a time such as `2026-11-21 09:30` in its own zone, empty if it is missing."""
         return self.field(key)[:16].replace("T", " ")
 
     def local_minute(self, key: str, zone: tzinfo | None) -> str:
-        """The same in a time zone, or in the system's."""
+        """Return a time in a zone (None: the system's), such as `2026-11-21 09:30`."""
         from datetime import datetime
 
         given = self.field(key)
@@ -82,38 +81,37 @@ class Data(dict[str, object]):
         return str(moment)[:16]
 
     def text(self, key: str) -> str:
-        """A text as it is, several lines perhaps."""
+        """Return a text unchanged, possibly with several lines."""
         value = self.get(key)
         return "" if value is None else str(value)
 
     def number(self, key: str) -> int:
-        """A count; 0 where it is missing."""
+        """Return a count, 0 if it is missing."""
         value = self.get(key)
         return int(value) if isinstance(value, int | float) else 0
 
     def counts(self, **labels: str) -> str:
-        """`2 waiting, 1 failed`; `empty` where all are 0."""
+        """Return `2 waiting, 1 failed`, or `empty` if all are 0."""
         counted = ((self.number(key), label) for key, label in labels.items())
         return ", ".join(f"{number} {label}" for number, label in counted if number) or "empty"
 
     def record(self, key: str) -> Data:
-        """An object in the data; empty where it is missing."""
+        """Return an object in the data, empty if it is missing."""
         value = self.get(key)
         return Data(value) if isinstance(value, dict) else Data()
 
     def records(self, key: str) -> list[Data]:
-        """A list of objects in the data; empty where it is missing."""
+        """Return a list of objects in the data, empty if it is missing."""
         value = self.get(key)
         found = value if isinstance(value, list) else []
         return [Data(one) for one in found if isinstance(one, dict)]
 
 
 class Client:
-    """A connection to the gateway of one home; raises `NoGateway` where none listens.
+    """A connection to the gateway of one home. Raises `NoGateway` if none listens.
 
-    A gateway that restarted between two messages is found again. `ask` waits for at most `timeout`
-    seconds, or without limit.
-    """
+    It finds a gateway that restarted between two messages. `ask` waits for at most `timeout`
+    seconds, or without limit."""
 
     def __init__(self, home: Path, timeout: float | None = None, *, connects: bool = True) -> None:
         self._home, self._folder, self._timeout = home, str(home / "state"), timeout
@@ -122,34 +120,33 @@ class Client:
         """The unanswered messages, by id."""
         self._watch: ChatRequest | None = None
         self._was_told = self._was_lost = False
-        """Whether this gateway announced its end, and whether an earlier one ended unannounced."""
+        """This gateway announced its end; an earlier one ended unannounced."""
         self.find_gateway: Callable[[], None] | None = None
         """Waits for or starts a gateway, then calls `connect`. None: search for some seconds."""
         self.is_hosted = False
-        """Whether the gateway runs in this process, as none was there."""
+        """True if this process hosts the gateway, because none was running."""
         if connects:
             self.connect()
 
     def connect(self) -> None:
         """Connect to the gateway that runs now. Raises `NoGateway`."""
-        self._socket = _connected(self._folder)
+        self._socket = _open_socket(self._folder)
         self._socket.settimeout(self._timeout)
 
     @property
     def waiting(self) -> bool:
-        """Whether a message that was sent has no last word yet."""
+        """True if a message that was sent has no reply yet."""
         return bool(self._waiting)
 
     def fileno(self) -> int:
-        """What becomes readable when the gateway says something; -1 where it has hung up. Any call
-        that raises `ConnectionLost`, and `say`, may change it."""
+        """Return the descriptor to wait for events on, or -1 if the gateway has hung up.
+        `send_message` and any call that raises `ConnectionLost` may change it."""
         return self._socket.fileno()
 
     def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
-        """Run one operation in the gateway and return its data; raises `NanobotError`.
+        """Run one operation in the gateway and return its data. Raises `NanobotError`.
 
-        Not while a message is under way, nor while watching: the answer is the next line.
-        """
+        Not while a message is unanswered or while watching: the answer is the next line."""
         while True:
             try:
                 return self._ask(operation, arguments)
@@ -161,7 +158,7 @@ class Client:
     def _ask(self, operation: str, arguments: Mapping[str, object]) -> object:
         try:
             self._send({**arguments, "op": operation})
-            answer = _parsed(self._read(wait=True) or b"")
+            answer = _parse_answer(self._read(wait=True) or b"")
         except ConnectionLost as lost:
             if _is_unread(lost):
                 raise NoGateway("the gateway has stopped") from lost
@@ -176,8 +173,8 @@ class Client:
         raise NanobotError(refused.error, hint=refused.hint)
 
     def ask_aside(self, operation: str, arguments: Mapping[str, object]) -> object:
-        """As `ask`, by a connection of its own, so at any time and from any thread; waits for
-        `ASIDE_SECONDS` at most."""
+        """Ask over a separate connection, so at any time and from any thread, for at most
+        `ASIDE_SECONDS`."""
         with Client(self._home, timeout=ASIDE_SECONDS) as other:
             return other.ask(operation, arguments)
 
@@ -197,14 +194,14 @@ class Client:
         return request.id
 
     def watch(self, session: str) -> None:
-        """Receive from now on what else is said in `session`, also through gateways to come."""
+        """Receive all later events of `session`, also after a reconnect."""
         self._watch = ChatRequest(new_id(), session, "", watch=True)
         with contextlib.suppress(ConnectionLost):  # the next message finds another gateway
             self._send(self._watch.as_json())
 
-    def arrived(self) -> Sequence[ChatEvent]:
-        """What the gateway has said by now; waits for nothing more. Raises `NanobotError` where it
-        went away without an answer, once what it said before that has been returned."""
+    def read_events(self) -> Sequence[ChatEvent]:
+        """Return the events that have arrived, without waiting. If the gateway went away without an
+        answer, return its last events first, then raise `NanobotError`."""
         events: list[ChatEvent] = []
         try:
             while (line := self._read(wait=False)) is not None:
@@ -215,7 +212,7 @@ class Client:
         return events
 
     def close(self) -> None:
-        """Hang up; what was accepted is answered all the same."""
+        """Hang up. Accepted messages are still answered."""
         self._socket.close()
 
     def __enter__(self) -> Client:
@@ -225,7 +222,7 @@ class Client:
         self.close()
 
     def _find_again(self) -> None:
-        """Connect again if the gateway has hung up meanwhile: it may just have been restarted."""
+        """Reconnect if the gateway has hung up: it may just have been restarted."""
         try:
             if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                 return
@@ -255,8 +252,8 @@ class Client:
         raise lost
 
     def reconnect(self, seconds: float = RECONNECT_SECONDS) -> None:
-        """Connect to the gateway that takes this one's place, and watch again. Raises `NoGateway`
-        if none does within some seconds."""
+        """Connect to the next gateway, and watch again. Raises `NoGateway` if none is there in
+        time."""
         self.close()
         if self.find_gateway:
             self.find_gateway()
@@ -277,8 +274,8 @@ class Client:
             time.sleep(0.05)
 
     def _events_in(self, line: bytes) -> Iterator[ChatEvent]:
-        """The event in a line of the gateway's, if it is one for us."""
-        event = parse_event(_parsed(line))
+        """Yield the event in a line, if it is for us."""
+        event = parse_event(_parse_answer(line))
         if isinstance(event, Refused) and event.going:  # it hangs up when its turns have ended
             self._was_told = self._was_told or not event.id
             return
@@ -301,11 +298,11 @@ class Client:
         try:
             self._socket.sendall(frame)
         except OSError as error:
-            raise self._lost() from error
+            raise self._describe_loss() from error
 
     def _read(self, *, wait: bool) -> bytes | None:
-        """The next line, without its end, once it is complete; None where it is not and we do not
-        `wait`."""
+        """Return the next complete line, without its end. If there is none and `wait` is false,
+        return None."""
         while b"\n" not in self._buffer:
             try:
                 block = self._socket.recv(_BLOCK, 0 if wait else socket.MSG_DONTWAIT)
@@ -314,12 +311,12 @@ class Client:
             except BlockingIOError:
                 return None
             except OSError as error:
-                raise self._lost() from error
+                raise self._describe_loss() from error
             self._buffer += block
         line, _, self._buffer = self._buffer.partition(b"\n")
         return bytes(line)
 
-    def _lost(self) -> ConnectionLost:
+    def _describe_loss(self) -> ConnectionLost:
         sessions = dict.fromkeys(request.session for request in self._waiting.values())
         show = " and ".join(f"`nanobot sessions show {key}`" for key in sessions)
         return ConnectionLost(
@@ -333,7 +330,7 @@ class Client:
         )
 
 
-def _connected(state_folder: str) -> socket.socket:
+def _open_socket(state_folder: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = -1
     try:  # the address may have 107 bytes only, so the folder goes in as a descriptor
@@ -351,16 +348,16 @@ def _connected(state_folder: str) -> socket.socket:
 
 
 def _is_unread(lost: ConnectionLost) -> bool:
-    """Whether the kernel reports that the gateway has not read everything sent to it."""
+    """Return True if the kernel reports that the gateway has not read everything sent to it."""
     return isinstance(lost.__cause__, ConnectionResetError | BrokenPipeError)
 
 
 def new_id() -> str:
-    """A random request id, 32 hex digits."""
+    """Return a random request id, 32 hex digits."""
     return os.urandom(16).hex()
 
 
-def _parsed(line: bytes) -> dict[str, object]:
+def _parse_answer(line: bytes) -> dict[str, object]:
     try:
         answer = json.loads(line)
     except ValueError:

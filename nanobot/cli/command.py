@@ -1,8 +1,7 @@
-"""What commands are made of: their grammar, an operation to ask for, and a result to print.
+"""The building blocks of commands: their grammar, an operation to run, and a result to print.
 
-Every command line loads this, and help loads the grammar of all commands, so what only some of
-them need is imported where they run.
-"""
+Every command line loads this, and help loads the grammar of all commands. So imports that only some
+commands need are made where those run."""
 
 from __future__ import annotations
 
@@ -30,17 +29,17 @@ if TYPE_CHECKING:
 _UTC = re.compile(r'("\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)\+00:00"')
 
 _OURS = frozenset({"home", "given_home", "command", "what", "run", "json", "yes"})
-"""What a command line says to us, and not to an operation."""
+"""Options that are not arguments of the operation."""
 
 
 class WrongUsage(NanobotError):
-    """The command line makes no sense. Exit code 2, as argparse has it."""
+    """The command line is not valid. Exit code 2, as argparse has it."""
 
     exit_code = 2
 
 
 class Options(argparse.Namespace):
-    """What a command line says, and how its command asks and answers."""
+    """The parsed command line, and the ways in which its command asks and answers."""
 
     home: Path
     run: Callable[[Options], int]
@@ -49,20 +48,20 @@ class Options(argparse.Namespace):
 
     @property
     def operands(self) -> dict[str, object]:
-        """What was given, as the arguments of an operation."""
+        """The given options as arguments of an operation."""
         given = vars(self).items()
         return {key: value for key, value in given if value not in (None, "") and key not in _OURS}
 
     def operate(self, operation: str, **arguments: object) -> Data:
-        """Do one operation on the home: in the gateway that runs, else here on the files. Raises
+        """Run one operation, in the running gateway or else here on the files. Raises
         `NanobotError`."""
         return operate(self.home, operation, **arguments)
 
     def print_result(
         self, data: Mapping[str, object], shown: Callable[[Data], str] | None = None
     ) -> int:
-        """Print a result: as JSON where that was asked for, else as `shown` puts it. Without
-        `shown` it is the sentences in the data, which JSON leaves out."""
+        """Print a result: as JSON if requested, else as `shown` formats it. Without `shown`, print
+        the field `text`, which JSON leaves out."""
         answer = Data(data)
 
         def people() -> str:
@@ -74,7 +73,7 @@ class Options(argparse.Namespace):
         return self.print_either(machines or data, people)
 
     def print_either(self, machines: object, people: Callable[[], str]) -> int:
-        """Print a result: as JSON where that was asked for, else the text for people."""
+        """Print a result: as JSON if requested, else the text for people."""
         return print_json(machines) if self.json else print_text(people())
 
     def expect_consent(self, hint: str = "Add --yes to skip the confirmation.") -> None:
@@ -83,13 +82,13 @@ class Options(argparse.Namespace):
             raise WrongUsage("this requires confirmation", hint=hint)
 
     def ask_consent(self, shown: str, question: str) -> bool:
-        """Whether the person agrees, by --yes or having seen what is `shown`. Raises `WrongUsage`
-        where nobody can be asked."""
+        """Return True if the person agrees, with --yes or after seeing `shown`. Raises `WrongUsage`
+        if there is no person to ask."""
         self.expect_consent()
         if self.yes:
             return True
         print_text(shown)
-        return said_yes(question)
+        return confirm_change(question)
 
 
 _WRONG_WORD = re.compile(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
@@ -100,7 +99,7 @@ PROGRAM = "program"
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports an error in one line and fits its help to the terminal."""
+    """A parser that reports an error in one line and fits its help to the terminal."""
 
     def format_help(self) -> str:
         return fit_width(super().format_help())
@@ -125,10 +124,10 @@ class Parser(argparse.ArgumentParser):
         name, known = named.partition("=")[0], list(self._option_string_actions)
         if name == "--home":
             self.error("--home comes before the command: nanobot --home DIR …")
-        self.error(f"unknown option {named}{_meant(name, known)}")
+        self.error(f"unknown option {named}{_suggest(name, known)}")
 
     def program(self, summary: str) -> Self:
-        """A program with its arguments, after `--`."""
+        """Add a program with its arguments, after `--`."""
         return self.argument(PROGRAM, "COMMAND", summary, nargs="*", default=[])
 
     def error(self, message: str) -> NoReturn:
@@ -136,18 +135,18 @@ class Parser(argparse.ArgumentParser):
         if wrong := _WRONG_WORD.fullmatch(message):
             known = re.findall("'(.*?)'", wrong[3])
             what = "command" if wrong[1] == "COMMAND" else wrong[1]
-            message = f"unknown {what} {wrong[2]!r}{_meant(wrong[2], known)}"
+            message = f"unknown {what} {wrong[2]!r}{_suggest(wrong[2], known)}"
         if not message.endswith("?"):
             message = f"{message}. See `{self.prog} --help`."
         raise WrongUsage(f"{self.prog}: {message}")
 
     def argument(self, name: str, metavar: str, summary: str, **more: Any) -> Self:
-        """A word at its place."""
+        """Add a positional argument."""
         self.add_argument(name, metavar=metavar, help=summary, **more)
         return self
 
     def option(self, name: str, metavar: str, summary: str, **more: Any) -> Self:
-        """An option with a value: a text, empty where it is not given, or of a `type`."""
+        """Add an option with a value: a text (empty by default), or of a `type`."""
         more.setdefault("default", None if "type" in more else "")
         return self.argument(name, metavar, summary, **more)
 
@@ -157,20 +156,20 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def json(self) -> Self:
-        """The option of commands whose result machines can have."""
+        """Add `--json`."""
         return self.flag("--json", "print JSON")
 
     def yes(self, summary: str = "skip the confirmation") -> Self:
-        """The option of commands that call `ask_consent`."""
+        """Add `--yes`, for commands that call `ask_consent`."""
         return self.flag("--yes", summary)
 
     def count(self, default: int, what: str) -> Self:
-        """The option that says how many of something are shown."""
+        """Add `-n`, the number of items to show."""
         summary = f"number of {what} (default: %(default)s)"
         return self.option("-n", "N", summary, type=count, default=default)
 
 
-def _meant(wrong: str, known: Sequence[str]) -> str:
+def _suggest(wrong: str, known: Sequence[str]) -> str:
     """Return "did you mean …?" with the most similar known word, or an empty text."""
     from nanobot.validation import nearest
 
@@ -179,21 +178,21 @@ def _meant(wrong: str, known: Sequence[str]) -> str:
 
 
 class Commands:
-    """The commands below `parser`, of which `dest` is the name in the namespace."""
+    """The commands of `parser`. `dest` is the name of the chosen one in the namespace."""
 
     def __init__(self, parser: Parser, dest: str = "what") -> None:
         self._parser = parser
         self._parsers = parser.add_subparsers(dest=dest, metavar="COMMAND", prog=parser.prog)
 
     def add(self, name: str, summary: str, run: Callable[[Options], int]) -> Parser:
-        """A command; `run` takes its namespace and returns the exit code."""
+        """Add a command. `run` takes its namespace and returns the exit code."""
         sentence = summary[0].upper() + summary[1:] + "."
         parser = self._parsers.add_parser(name, help=summary, description=sentence)
         parser.set_defaults(run=run)
         return parser
 
     def group(self, name: str, summary: str, description: str = "") -> Commands:
-        """A command that consists of commands. Alone it lists them and exits with 2."""
+        """Add a command that consists of commands. By itself it lists them and exits with 2."""
 
         def show(_: Options) -> int:
             parser.print_help(sys.stderr)
@@ -212,8 +211,8 @@ class Commands:
         *,
         default: bool = False,
     ) -> Parser:
-        """A command that is one operation of the gateway: its arguments are those of the operation,
-        and the answer is printed by `print_result`. The `default` runs if no command is named."""
+        """Add a command that is one operation of the gateway, with the same arguments.
+        `print_result` prints the answer. The `default` runs if no command is given."""
 
         def run(options: Options) -> int:
             return options.print_result(options.operate(operation, **options.operands), shown)
@@ -224,21 +223,21 @@ class Commands:
 
 
 def count(text: str) -> int:
-    """A number from 1, as an argument's type."""
+    """Parse a number from 1, as an argument's type."""
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
 def words(text: str) -> str:
-    """A text that is not blank, as an argument's type."""
+    """Accept a text that is not blank, as an argument's type."""
     if not text.strip():
         raise argparse.ArgumentTypeError("must not be empty")
     return text
 
 
 def day(text: str) -> str:
-    """A date such as 2026-11-21, as an argument's type."""
+    """Parse a date such as 2026-11-21, as an argument's type."""
     from datetime import date
 
     try:
@@ -248,7 +247,7 @@ def day(text: str) -> str:
 
 
 def path_of(text: str) -> Path:
-    """The absolute path that a person means. Raises `NanobotError`."""
+    """Return the absolute path of what a person typed. Raises `NanobotError`."""
     return expanduser(text).absolute()
 
 
@@ -257,14 +256,15 @@ def home_of(options: argparse.Namespace) -> Path:
 
 
 def settings_of(home: Path) -> Settings:
-    """The settings of a home. Raises `ConfigError`."""
+    """Return the settings of a home. Raises `ConfigError`."""
     from nanobot.config.load import load_settings
 
     return load_settings(home)
 
 
 def settings_or_defaults(home: Path) -> Settings:
-    """The settings of a home, or the defaults where they are wrong: for what has to work then."""
+    """Return the settings of a home, or the defaults if they are not valid, for commands that must
+    work even then."""
     from nanobot.config.settings import Settings
     from nanobot.errors import ConfigError
 
@@ -274,13 +274,13 @@ def settings_or_defaults(home: Path) -> Settings:
         return Settings(home=home)
 
 
-def shared_folder(home: Path) -> Path:
-    """Where people's text lies: the folder that a team shares, or the home."""
+def find_shared_folder(home: Path) -> Path:
+    """Return the folder with people's text: the one that a team shares, or the home."""
     return settings_or_defaults(home).shared
 
 
 def zone_of(home: Path) -> tzinfo | None:
-    """The time zone to show times in: `agent.timezone`, or None for the system's."""
+    """Return the time zone for output: `agent.timezone`, or None for the system's."""
     from zoneinfo import ZoneInfo
 
     name = settings_or_defaults(home).agent.timezone
@@ -288,7 +288,7 @@ def zone_of(home: Path) -> tzinfo | None:
 
 
 def log_errors_only() -> None:
-    """Have errors alone logged to standard error: what else is wrong is part of the result."""
+    """Log only errors to standard error: all other problems are part of the result."""
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor
 
@@ -296,13 +296,13 @@ def log_errors_only() -> None:
 
 
 def write_stdout(output: str) -> int:
-    """Print a result as it is; returns the exit code of success."""
+    """Print a result unchanged, and return the exit code 0."""
     sys.stdout.write(output)
     return 0
 
 
 def print_text(text: str, to: TextIO | None = None) -> int:
-    """Print a text for people: nothing in it controls the terminal, and it fits."""
+    """Print a text for people, without control characters and in the terminal's width."""
     stream = to or sys.stdout
     stream.write(fit_width(clean(text), stream))
     stream.flush()
@@ -310,20 +310,20 @@ def print_text(text: str, to: TextIO | None = None) -> int:
 
 
 def print_json(data: object) -> int:
-    """Print JSON for machines that people can read too; ASCII, so that no terminal is moved. Times
-    in UTC end in `Z`, whoever wrote them."""
+    """Print indented JSON, in ASCII, so that it cannot control a terminal. All UTC times end in
+    `Z`."""
     return write_stdout(_UTC.sub(r'\1Z"', json.dumps(data, indent=2)) + "\n")
 
 
 def agrees(question: str) -> bool:
-    """Ask the person at the terminal. Whatever is not a yes is a no."""
+    """Ask the person at the terminal. Any answer but yes is a no."""
     sys.stdout.write(f"{clean(question)} [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def said_yes(question: str) -> bool:
-    """As `agrees`; confirm a no to the person."""
+def confirm_change(question: str) -> bool:
+    """Ask as `agrees` does, and confirm a no to the person."""
     is_yes = agrees(question)
     if not is_yes:
         write_stdout("Nothing was changed.\n")
@@ -334,8 +334,8 @@ _NARROWEST_CELL = 24
 
 
 def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
-    """Rows with their columns aligned, empty where there are none. On a terminal the words of the
-    last column go on beneath where they began, if there is room."""
+    """Return the rows with aligned columns, empty without rows. On a terminal the last column wraps
+    within itself, if there is room."""
     rows = [tuple(row) for row in rows]
     if header and rows:
         rows.insert(0, header)
@@ -354,14 +354,14 @@ def _row(row: Sequence[str], widths: Sequence[int], line: str) -> str:
 
 
 def fit_width(shown: str, to: TextIO | None = None) -> str:
-    """Text in lines that a terminal holds (`to`: standard output by default); elsewhere as it is,
-    because programs and files want whole lines."""
+    """Wrap text to the width of a terminal (`to`, by default standard output). For programs and
+    files, return it unchanged, because they need whole lines."""
     width = _columns(to or sys.stdout)
     return wrapped(shown, width) if width else shown
 
 
 def _columns(to: TextIO) -> int:
-    """Those of a terminal; 0 for anything else."""
+    """Return the width of a terminal, 0 for any other stream."""
     if not to.isatty():
         return 0
     from shutil import get_terminal_size
@@ -370,10 +370,10 @@ def _columns(to: TextIO) -> int:
 
 
 def size(count: int) -> str:
-    """So many bytes, as `12.3 kB` or `1,234.5 MB`."""
+    """Format bytes as `12.3 kB` or `1,234.5 MB`."""
     return f"{count / 1_000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:,.1f} MB"
 
 
 def indent(block: str) -> str:
-    """The block moved two columns to the right."""
+    """Indent a block by two columns."""
     return "".join(f"  {line}".rstrip() + "\n" for line in block.splitlines())

@@ -1,15 +1,14 @@
-"""`nanobot config`: what is set and where, and changing it with the check and the difference shown.
+"""`nanobot config`: show the settings, and change them after a check and a diff.
 
     config get [KEY]                             a key, a section, or everything
-    config set [KEY VALUE…] [--secret KEY]…      several values are a list; a secret is asked for
-                                                 and goes into secrets.env
-    config unset KEY                             the key has its default again
+    config set [KEY VALUE…] [--secret KEY]…      several values are a list; a secret is prompted
+                                                 for and stored in secrets.env
+    config unset KEY                             reset the key to its default
 
-A VALUE that begins with `[`, `{` or a quote is read as YAML; any other stands for itself.
+A VALUE that begins with `[`, `{` or a quote is read as YAML, any other as text.
 
-Invariants: nothing is written that could not be loaded, unless it was broken in the same way
-before; comments stay; no secret is taken from the command line, or shown.
-"""
+Invariants: no change makes a valid configuration invalid or adds an error to a broken one. Comments
+are kept. No secret is read from the command line or shown."""
 
 from __future__ import annotations
 
@@ -25,10 +24,10 @@ from nanobot.cli.command import (
     Commands,
     Options,
     WrongUsage,
+    confirm_change,
     indent,
     print_json,
     print_text,
-    said_yes,
     settings_of,
     table,
     words,
@@ -67,7 +66,7 @@ def add_config(commands: Commands) -> None:
 
 
 def _check(options: Options) -> int:
-    """Raises `ConfigError` for what is wrong, prints what is doubtful."""
+    """Print the warnings. Raises `ConfigError`."""
     path = options.home / "config.yaml"
     for warning in settings_of(options.home).warnings:
         print_text(f"warning: {warning}\n")
@@ -93,7 +92,7 @@ def _schema(_: Options) -> int:
 
 
 def _get(options: Options) -> int:
-    """A key's value alone, for scripts; sections as tables."""
+    """Print only the value of a key, for scripts, or a section as a table."""
     from nanobot.config.changes import key_data
     from nanobot.config.load import load_with_places
     from nanobot.config.schema import list_keys
@@ -123,7 +122,7 @@ def _source(info: KeyInfo) -> str:
 
 
 def _set(options: Options) -> int:
-    """Raises `NanobotError` where nothing is written."""
+    """Raises `NanobotError` if nothing is written."""
     from nanobot.config.changes import ConfigEdit, ExistingFiles, change_of
 
     if not (options.key or options.secret):
@@ -154,8 +153,9 @@ def _unset(options: Options) -> int:
 def change_config(
     options: Options, before: ExistingFiles, edit: ConfigEdit, counts: str = ""
 ) -> int:
-    """Show what `edit` changes, ask, and write it; 1 where the answer was no. `counts` says from
-    when on, where that is not the next start. Raises `NanobotError` for what cannot be."""
+    """Show the changes of `edit`, ask, and write them. Return 1 if the answer is no. `counts` is
+    the sentence about when they take effect, by default at the next start. Raises
+    `NanobotError`."""
     from nanobot.app.base import make_home
     from nanobot.config.changes import ConfigEdit, plan, write
 
@@ -166,8 +166,8 @@ def change_config(
     if not (planned.edit.changes or planned.edit.secrets):
         return _report(options, planned, "Nothing to change.\n")
     if not options.json:
-        print_text(_shown(options.home, planned))
-    if not options.yes and not said_yes("\nSave these changes?"):
+        print_text(_render_plan(options.home, planned))
+    if not options.yes and not confirm_change("\nSave these changes?"):
         return 1
     make_home(options.home)
     write(options.home, before, planned.edit)
@@ -184,7 +184,7 @@ def _refuse_new(errors: Sequence[ConfigError], before: Sequence[ConfigError]) ->
 
 
 def diff_text(home: Path, planned: ConfigPlan) -> str:
-    """The lines of both files that change, without secrets."""
+    """Return the changed lines of both files, without secrets."""
     from nanobot.config.load import CONFIG_FILE, SECRETS_FILE
 
     secrets = [f"+{name}=…" for name in planned.edit.secrets]
@@ -192,7 +192,7 @@ def diff_text(home: Path, planned: ConfigPlan) -> str:
     return "".join(f"{home / name}\n" + indent("\n".join(lines)) for name, lines in files if lines)
 
 
-def _shown(home: Path, planned: ConfigPlan) -> str:
+def _render_plan(home: Path, planned: ConfigPlan) -> str:
     shown = diff_text(home, planned)
     shown += "".join(f"still not valid: {error}\n" for error in planned.errors)
     shown += "".join(f"warning: {warning}\n" for warning in planned.warnings)
@@ -224,8 +224,8 @@ def _report(options: Options, planned: ConfigPlan, said: str) -> int:
 
 
 def parse_value(path: KeyPath, texts: Sequence[str]) -> object:
-    """What a person typed, as the key at `path` takes it; as a text where it does not, so that the
-    check says what is wrong. Raises `NanobotError`."""
+    """Convert the words that a person typed to the type of the key at `path`. If they do not fit,
+    return the text, so that the check explains the error. Raises `NanobotError`."""
     from nanobot.config.document import ConfigDocument, ConfigPlace
     from nanobot.config.schema import kind_of, schema_at
     from nanobot.config.yamltext import parse_override
@@ -248,7 +248,7 @@ def parse_value(path: KeyPath, texts: Sequence[str]) -> object:
 
 
 def expect_no_secret(path: KeyPath, value: object) -> None:
-    """Raise `NanobotError` where a secret would stand in config.yaml."""
+    """Raise `NanobotError` if a secret would be written to config.yaml."""
     from nanobot.config.schema import is_hidden, kind_of, schema_at
     from nanobot.security.redaction import keys_in
 
@@ -277,7 +277,7 @@ def _texts(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdit:
-    """With a secret that the person types, or that comes on a line of standard input."""
+    """Add a secret that the person types, or that is a line of standard input."""
     from nanobot.cli.onboard.people import read_secret
     from nanobot.config.changes import ConfigEdit, change_of
     from nanobot.config.schema import kind_of, schema_at

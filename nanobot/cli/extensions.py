@@ -1,7 +1,6 @@
-"""`nanobot skills` and `nanobot mcp`: instructions and tools that others brought.
+"""`nanobot skills` and `nanobot mcp`: third-party instructions and tools.
 
-What is enabled or accepted is what was shown: the digest of it goes along.
-"""
+Its digest is sent along, so that only the content that was shown is enabled or accepted."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ from nanobot.cli.command import (
     Options,
     Parser,
     WrongUsage,
+    confirm_change,
     indent,
     path_of,
     print_text,
-    said_yes,
     settings_of,
     table,
     words,
@@ -55,11 +54,11 @@ def add_skills(commands: Commands) -> None:
         "workspace is used after you enable it, until one of its files changes.",
     )
     what.operation("list", "list all skills and their state", "skills.list", _skills_text)
-    show = _named(what.add("show", "show the content of a skill", _show))
+    show = _add_name(what.add("show", "show the content of a skill", _show))
     show.argument("file", "FILE", "one of its files", nargs="?", default="").json()
-    _add_consent(_named(what.add("enable", "show a skill and enable it", _enable)))
+    _add_consent(_add_name(what.add("enable", "show a skill and enable it", _enable)))
     summary = "disable a skill"
-    _named(what.operation("disable", summary, "skills.disable", _status_text))
+    _add_name(what.operation("disable", summary, "skills.disable", _status_text))
     install = what.add("install", "copy a skill into the workspace and enable it", _install)
     where = "a folder in the Agent Skills format, an archive, or its https address"
     install.argument("path", "PATH", where, type=words)
@@ -69,7 +68,7 @@ def add_skills(commands: Commands) -> None:
     _add_consent(install)
 
 
-def _named(parser: Parser) -> Parser:
+def _add_name(parser: Parser) -> Parser:
     return parser.argument("name", "NAME", "its name in `skills list`", type=words)
 
 
@@ -85,14 +84,14 @@ def _show(options: Options) -> int:
 
 
 def _enable(options: Options) -> int:
-    """Shows what a skill contains, asks, and enables just that; 1 where the answer was no."""
+    """Show a skill, ask, and enable it. Return 1 if the answer is no."""
     data = options.operate("skills.show", name=options.name)
     question = f"\nEnable {data.field('name')}?"
     return _agree(options, "skills.enable", data, question, name=options.name)
 
 
 def _agree(options: Options, operation: str, skill: Data, question: str, **given: object) -> int:
-    """Show a skill, and do what the question asks about with just what was shown."""
+    """Show a skill and ask. If the person agrees, run the operation on exactly that content."""
     if not options.ask_consent(_skill_text(skill), question):
         return 1
     given |= {"digest": skill.text("digest"), "everyone": options.everyone}
@@ -100,7 +99,8 @@ def _agree(options: Options, operation: str, skill: Data, question: str, **given
 
 
 def _install(options: Options) -> int:
-    """As `_enable`, with a copy of the folder. An archive is unpacked where the gateway sees it."""
+    """Install a copy of a folder, then enable it as `_enable` does. An archive is unpacked into the
+    home, so that the gateway can read it."""
     from tempfile import TemporaryDirectory
 
     from nanobot.app.base import make_home
@@ -236,7 +236,7 @@ def add_mcp(commands: Commands) -> None:
 
 
 def _add_server(options: Options) -> int:
-    """Writes the server's section, and looks at its tools; a gateway that runs takes it in."""
+    """Show a server's tools and write its section. A running gateway then loads it."""
     from nanobot.cli.config import change_config, expect_no_secret
     from nanobot.config.changes import ConfigEdit, ExistingFiles
     from nanobot.config.yamltext import ConfigChange, value_at
@@ -263,9 +263,9 @@ def _add_server(options: Options) -> int:
 
 
 def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bool | None:
-    """Start a server that is not set up yet and show its tools. Return True if it works. If not,
-    ask: None to add the server anyway, False to leave it. Raises `NanobotError` if it does not work
-    and the options forbid questions."""
+    """Start a new server and show its tools. Return True if it works. If not, ask: None to add the
+    server anyway, False to leave it. Raises `NanobotError` if it does not work and the options
+    forbid questions."""
     from nanobot.config.changes import load_changed
 
     _offer_extra(options, "mcp")
@@ -282,7 +282,7 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
                 f"nothing was changed, because the server does not work: {error}", hint=hint
             ) from error
         print_text(f"The server does not work: {error.for_people()}\n")
-        return None if said_yes("Add it anyway?") else False
+        return None if confirm_change("Add it anyway?") else False
     named = f": {', '.join(tools)}" if tools else ""
     print_text(f"It works, and offers {len(tools)} tools{named}\n\n", sys.stderr)
     return True
@@ -301,7 +301,7 @@ def _offer_extra(options: Options, extra: str) -> None:
     if command and not (is_installed(extra) or options.yes or options.json):
         text, how = missing_extra(extra)
         print_text(f"{text[0].upper()}{text[1:]}. {how}\n")
-        if said_yes("Install it now?"):
+        if confirm_change("Install it now?"):
             own = environment(r"PIP_\w+|\w+_(?:proxy|PROXY)")
             launch = Launch((program(command[0]), *command[1:]), own)
             launch.popen(stdin=DEVNULL, stdout=None, stderr=None, session=False).wait()
@@ -310,7 +310,7 @@ def _offer_extra(options: Options, extra: str) -> None:
 
 
 def _server_settings(options: Options) -> dict[tuple[str, ...], Setting]:
-    """What the command line says of a server, by the keys of its section. Raises `WrongUsage`."""
+    """Return the server's settings from the command line, by key path. Raises `WrongUsage`."""
     if bool(options.program) == bool(options.url):
         hint = "Add `-- COMMAND ARGS…` at the end, or `--url URL`."
         raise WrongUsage("a server needs either a program or an address", hint=hint)
@@ -357,8 +357,8 @@ def _remove_server(options: Options) -> int:
 
 
 def _serve(options: Options) -> int:
-    """Answer MCP clients until standard input ends. Each call asks the gateway that runs, or works
-    on the files where none does."""
+    """Answer MCP clients until standard input ends. Each call runs in the gateway, or on the files
+    if none runs."""
     import asyncio
     from collections.abc import Mapping
 
@@ -383,7 +383,7 @@ def _serve(options: Options) -> int:
 
 
 def _check_server(options: Options) -> int:
-    """In a terminal it asks about what waits to be accepted."""
+    """Start a server and show its tools. In a terminal, ask about pending ones."""
     data = options.operate("mcp.check", server=options.name)
     if data.lines("waiting") and not options.json and sys.stdin.isatty():
         options.yes = False
@@ -392,7 +392,8 @@ def _check_server(options: Options) -> int:
 
 
 def _approve_tools(options: Options) -> int:
-    """Shows what is new or different, asks, and accepts just that; 1 where nothing was accepted."""
+    """Show the new and changed tools, ask, and accept exactly those. Return 1 if the answer is
+    no."""
     options.expect_consent("Review the tools first, or accept them unseen with --yes.")
     waiting = options.operate("mcp.waiting", server=options.name)
     digest = waiting.text("digest")
@@ -400,7 +401,7 @@ def _approve_tools(options: Options) -> int:
         options.print_result(waiting, _waiting_text)
     if not digest:
         return 0
-    if not options.yes and not said_yes("Accept these?"):
+    if not options.yes and not confirm_change("Accept these?"):
         return 1
     accepted = options.operate("mcp.approve", server=options.name, digest=digest)
     return options.print_result(accepted, _server_text)

@@ -1,9 +1,8 @@
 """Reach the gateway of a home, host one in this process, or own the home for a moment.
 
 Only one process may own a home. A command that finds no socket tries to become the owner. If it
-loses that race, it looks for the winner's socket for a few seconds in all. If the owner is shutting
-down, the command waits for its end and then does the work itself. Quick to import.
-"""
+loses that race, it looks for the winner's socket for a few seconds. If the owner is shutting down,
+the command waits for its end and then does the work itself. Quick to import."""
 
 from __future__ import annotations
 
@@ -25,15 +24,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 START_SECONDS = 15.0
-"""Seconds to wait for the gateway that another process has begun to start: a slow machine with much
-to do takes a few."""
+"""Seconds to wait for a gateway that another process is starting. A slow machine takes a few."""
 
 SUCCESSOR_SECONDS = 3.0
 """Seconds to wait for a service to start the next gateway before taking the home."""
 
 _PAUSE = 0.05
 _QUIET_SECONDS = 1.0
-"""Seconds of waiting before a message explains it."""
+"""Seconds to wait before a message explains the delay."""
 
 
 def in_gateway_or_here(
@@ -43,9 +41,9 @@ def in_gateway_or_here(
     tells: bool = True,
     patience: float = 1.0,
 ) -> T:
-    """Call `first`, or `second` if no gateway runs, or `first` again if another process took the
-    home before. Wait until an owner that is shutting down has ended (with a message if `tells`),
-    and `START_SECONDS` for any other owner. `patience` multiplies these times."""
+    """Call `first`, or `second` if no gateway runs, or `first` again if another process became the
+    owner. Wait until an owner that is shutting down has ended (with a message if `tells`), and
+    `START_SECONDS` for any other owner. `patience` multiplies these times."""
     begun = not_before = time.monotonic()
     deadline = begun + patience * START_SECONDS
     while True:
@@ -70,8 +68,8 @@ def in_gateway_or_here(
 
 
 def when_free(own: Callable[[], T]) -> T:
-    """Call `own`, which takes the lock of the home, and return its result. Wait while the present
-    owner shuts down. Raises `HomeLocked` for any other owner."""
+    """Call `own`, which locks the home, and return its result. Wait while the present owner shuts
+    down. Raises `HomeLocked` for any other owner."""
 
     def nowhere() -> T:
         raise NoGateway("not in a gateway")
@@ -80,7 +78,7 @@ def when_free(own: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
-def owned(home: Path) -> Iterator[None]:
+def own_home(home: Path) -> Iterator[None]:
     """Own the home while inside. Waits and raises as `when_free` does."""
     from nanobot.gateway.lock import home_lock
 
@@ -104,7 +102,8 @@ def expect_free(home: Path, leaving: Leaving = "") -> None:
 
 
 def operate(home: Path, operation: str, **arguments: object) -> Data:
-    """Do one operation: in the gateway that runs, else here on the files. Raises `NanobotError`."""
+    """Run one operation, in the running gateway or else here on the files. Raises
+    `NanobotError`."""
 
     def in_gateway() -> object:
         with Client(home) as client:
@@ -122,21 +121,19 @@ def operate(home: Path, operation: str, **arguments: object) -> Data:
 
 
 @contextlib.contextmanager
-def connected(home: Path) -> Iterator[Client]:
-    """A client of the gateway; one that runs in this process until the end where there is none.
+def open_client(home: Path) -> Iterator[Client]:
+    """Yield a client of the gateway. If none runs, host one in this process until the end.
 
-    Until the end SIGTERM and SIGHUP raise `SystemExit`: they leave the way that stops that gateway
-    first.
-    """
+    While inside, SIGTERM and SIGHUP raise `SystemExit`, so that a hosted gateway stops first."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_left_by_signals())
+        stack.enter_context(_exit_on_signals())
         client = Client(home, connects=False)
 
         def host() -> None:
-            from nanobot.cli.local_gateway import hosted
+            from nanobot.cli.local_gateway import host_gateway
 
             expect_free(home, "starting")
-            stack.enter_context(hosted(home))
+            stack.enter_context(host_gateway(home))
             client.connect()
             stack.callback(client.close)  # before that gateway ends
             client.find_gateway, client.is_hosted = None, True
@@ -149,8 +146,8 @@ def connected(home: Path) -> Iterator[Client]:
 
 
 @contextlib.contextmanager
-def _left_by_signals() -> Iterator[None]:
-    """Signals that would end the process at once let it tidy up first; one ignored stays so."""
+def _exit_on_signals() -> Iterator[None]:
+    """Have signals that would end the process run the cleanup first. Ignored ones stay ignored."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
     mine = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
     with contextlib.ExitStack() as restored:

@@ -1,4 +1,4 @@
-"""`nanobot import`: a home of HKUDS/nanobot becomes one of ours."""
+"""`nanobot import`: convert a home of HKUDS/nanobot."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import Commands, Options, path_of, print_text, shared_folder, table
-from nanobot.cli.gateway import owned
+from nanobot.cli.command import Commands, Options, find_shared_folder, path_of, print_text, table
+from nanobot.cli.gateway import own_home
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
@@ -46,7 +46,7 @@ def _import(options: Options) -> int:
     target = path_of(options.to) if options.to else options.home
     workspace = path_of(options.workspace) if options.workspace else None
     clock = SystemClock()
-    if shared_folder(target) != target:
+    if find_shared_folder(target) != target:
         raise NanobotError(
             f"{target} is the home of a team's worker",
             hint="Import into a separate home (--to), and move it with `nanobot team init`.",
@@ -62,7 +62,7 @@ def _import(options: Options) -> int:
     with ExitStack() as stack:
         state = plan.source.home / "state"
         if plan.aside and state.is_dir():  # nobody's home is moved away beneath their feet
-            stack.enter_context(owned(plan.source.home))
+            stack.enter_context(own_home(plan.source.home))
         report = carry_out(plan, clock)
     shown = _report_text(report) if options.yes else ""  # the person has just seen it
     return options.print_either(report.as_json(), lambda: shown + _end(report, plan))

@@ -1,4 +1,4 @@
-"""A gateway in this process: built, and hosted in a thread beside the client that found none."""
+"""A gateway in this process: for `nanobot gateway`, or in a thread next to a client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nanobot.config.settings import Settings
 
 _QUIET_SECONDS = 1.0
-"""Seconds after which a message says what the exit waits for."""
+"""Seconds to wait at the exit before a message explains the delay."""
 
 _FINISHING = "Storing the conversation in memory … (Ctrl-C to do it next time)\n"
 
@@ -42,24 +42,23 @@ def serve(gateway: Gateway) -> int:
             restart()
         os._exit(0 if gateway.stop_requested else 1)
 
-    def bound_stop() -> None:
+    def limit_stop() -> None:
         alarm = threading.Timer(gateway.stop_seconds, leave)
         alarm.daemon = True
         alarm.start()
 
-    code = when_free(lambda: asyncio.run(gateway.run(on_stop=bound_stop)))
+    code = when_free(lambda: asyncio.run(gateway.run(on_stop=limit_stop)))
     if gateway.restart_requested:
         restart()
     return code
 
 
 @contextlib.contextmanager
-def hosted(home: Path) -> Iterator[None]:
-    """The whole gateway in a thread of this process while inside.
+def host_gateway(home: Path) -> Iterator[None]:
+    """Run the whole gateway in a thread of this process while inside.
 
-    The thread is a daemon: who is tired of waiting for the turns to stop (a second Ctrl-C) may
-    leave at any moment, because the journal takes any end for a power cut.
-    """
+    The thread is a daemon, so a second Ctrl-C ends the process while turns are still stopping. That
+    is safe, because the journal survives a power cut at any moment."""
     host = _Host(home)
     thread = threading.Thread(target=host.run, name="gateway", daemon=True)
     try:
@@ -80,8 +79,8 @@ def hosted(home: Path) -> Iterator[None]:
 
 
 class _Host:
-    """What the thread of a hosted gateway does. `ready` gets something once it runs or has failed;
-    `failure` is why it ended, if it was not asked to."""
+    """The work of the thread with the gateway. `ready` gets an item when it runs or has failed.
+    `failure` is the reason for an end that was not requested."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -91,7 +90,7 @@ class _Host:
         self.ready: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Run gateways until one ends without the wish for a restart (`/restart`)."""
+        """Run gateways until one ends without a request to restart (`/restart`)."""
         from nanobot.config.load import load_settings
 
         try:
@@ -111,7 +110,7 @@ class _Host:
             self.ready.put(None)
 
     def finish(self) -> None:
-        """Let what was said reach memory before the gateway ends."""
+        """Store the conversation in memory before the gateway ends."""
         if self.gateway is None or (finished := self.gateway.finish()) is None:
             return
         from concurrent.futures import CancelledError
@@ -132,10 +131,9 @@ class _Host:
 
 
 def build(settings: Settings, *, hosted: bool) -> Gateway:
-    """Set up the log and the gateway; `hosted`: in a process that is not the gateway's alone.
+    """Set up the log and the gateway. `hosted`: a client runs in the same process.
 
-    What is loaded and built here stays, so the garbage collector does not look at it.
-    """
+    Objects loaded here live until the end, so the garbage collector skips them."""
     gc.disable()
     try:
         from nanobot.app.gateway import Gateway
@@ -153,8 +151,8 @@ def build(settings: Settings, *, hosted: bool) -> Gateway:
 
 
 def _begin_log(settings: Settings, *, on_console: bool) -> None:
-    """Set the log up as the owner wishes; not on the console where somebody chats. Raises
-    `StorageError` where the home cannot be made."""
+    """Set up the log as configured. A chat keeps the console free of it. Raises `StorageError` if
+    the home cannot be made."""
     from loguru import logger
 
     from nanobot.app.base import make_home, secret_values

@@ -1,8 +1,7 @@
-"""`nanobot logs` and `nanobot audit`: what the log says, and what was decided about tool calls.
+"""`nanobot logs` and `nanobot audit`: log lines, and decisions about tool calls.
 
-Read from the files, so a gateway may run or not. What models and strangers wrote stands in them:
-what is printed is cleaned first.
-"""
+Both read the files, with or without a gateway. The files contain untrusted text, so all output is
+cleaned."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _LEVELS = ("debug", "info", "warning", "error")
 
 _PAUSE = 0.25
-"""Seconds between two looks for new lines."""
+"""Seconds between two checks for new lines."""
 
 _NOTHING = "No matching entries.\n"
 _NO_LOG = "There is no log yet. `nanobot gateway` writes it to {}\n"
@@ -57,7 +56,7 @@ def add_audit(commands: Commands) -> None:
 
 
 def _logs(options: Options) -> int:
-    """Print the last lines; with --follow new ones too, until somebody interrupts it."""
+    """Print the last lines. With --follow, print new ones until Ctrl-C."""
     from nanobot.io import storage_errors
     from nanobot.logs import LEVELS, LOG_FILE, LogReader
 
@@ -69,19 +68,19 @@ def _logs(options: Options) -> int:
     with storage_errors(path):
         reader = LogReader(path)
         lines = reader.newest_lines(is_wanted, options.n)
-    write_stdout(_shown(lines, as_json=options.json))
+    write_stdout(_render_lines(lines, as_json=options.json))
     while options.follow:
         sys.stdout.flush()
         time.sleep(_PAUSE)
         with storage_errors(path):
             new = [line for line in reader.new_lines() if is_wanted(line)]
-        write_stdout(_shown(new, as_json=options.json))
+        write_stdout(_render_lines(new, as_json=options.json))
     if not lines and not options.json:
         print_text(_NOTHING if path.exists() else _NO_LOG.format(path))
     return 0
 
 
-def _shown(lines: Iterable[LogLine], *, as_json: bool) -> str:
+def _render_lines(lines: Iterable[LogLine], *, as_json: bool) -> str:
     if as_json:
         return "".join(f"{line.to_json()}\n" for line in lines)
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -1,8 +1,7 @@
-"""The entry point: answers `--version` on next to nothing, and turns errors into words.
+"""The entry point: quick for `--version`, and with error messages instead of tracebacks.
 
-Invariants: an error that nanobot foresees is a line or two on standard error and the exit
-code that the error carries, never a traceback; standard output holds results only.
-"""
+Invariants: an error that nanobot foresees is a line or two on standard error and the error's exit
+code, never a traceback. Standard output holds only results."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
 
 BROKEN_PIPE = 141
-"""Exit code when nobody reads the output any more: 128 + SIGPIPE."""
+"""Exit code if the reader of the output has gone: 128 + SIGPIPE."""
 
 IO_ERROR = 74
-"""Exit code when the output cannot be written: EX_IOERR."""
+"""Exit code if the output cannot be written: EX_IOERR."""
 
 BUG = 70
-"""Exit code for what should not have happened: EX_SOFTWARE."""
+"""Exit code of an unexpected error: EX_SOFTWARE."""
 
 _BUG_HINT = "This is a bug in nanobot. See `logs/` in its home. NANOBOT_DEBUG=1 prints a traceback."
 
@@ -55,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
-    """The exit code, and an error for people or nothing."""
+    """Return the exit code, and an error message for people or an empty text."""
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"nanobot {__version__}\n")
         return 0, ""

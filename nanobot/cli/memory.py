@@ -1,12 +1,21 @@
-"""`nanobot memory` and `nanobot dream`: what is remembered, seen and changed from a terminal. The
-texts are those of the chat, in which its commands get the names that they have here."""
+"""`nanobot memory` and `nanobot dream`. They print the texts of the chat, with its commands
+replaced by those of the terminal."""
 
 from __future__ import annotations
 
 import re
 
 from nanobot.cli.client import Data
-from nanobot.cli.command import Commands, Options, Parser, WrongUsage, count, day, said_yes, words
+from nanobot.cli.command import (
+    Commands,
+    Options,
+    Parser,
+    WrongUsage,
+    confirm_change,
+    count,
+    day,
+    words,
+)
 from nanobot.errors import NanobotError
 
 ROLES = ("user", "assistant", "tool")
@@ -88,7 +97,7 @@ def _finish(parser: Parser) -> None:
 
 
 def _do(options: Options, operation: str = "") -> int:
-    """Do the operation that is called as the command, and print its text."""
+    """Run an operation, by default the one named like the command, and print its text."""
     return options.print_result(_operate(options, operation or options.what))
 
 
@@ -96,14 +105,14 @@ def _operate(options: Options, operation: str) -> Data:
     try:
         data = options.operate(f"memory.{operation}", **options.operands)
     except NanobotError as error:
-        error.hint = _named(error.hint)
+        error.hint = _replace_commands(error.hint)
         raise
     if "text" in data:
-        data["text"] = _named(data.text("text"))
+        data["text"] = _replace_commands(data.text("text"))
     return data
 
 
-def _named(text: str) -> str:
+def _replace_commands(text: str) -> str:
     return _CHAT_COMMAND.sub(lambda match: _NAMES[match[1]], text)
 
 
@@ -121,13 +130,13 @@ def _decide(options: Options) -> int:
 
 
 def _forget(options: Options) -> int:
-    """Shows what would go, asks, and does it; 1 where nothing was forgotten."""
+    """Show the plan, ask, and forget. Return 1 if nothing was forgotten."""
     options.expect_consent()
     if not options.yes:
         plan = _operate(options, "forget_plan")
         options.print_result(plan)
         question = "Erase this permanently?" if options.erase else "Forget this?"
-        if not (plan.get("found") and said_yes(question)):
+        if not (plan.get("found") and confirm_change(question)):
             return 1
     done = _operate(options, "forget")
     options.print_result(done)

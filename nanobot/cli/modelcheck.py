@@ -2,11 +2,10 @@
 
 Each server is asked for its models and the facts about the configured one. With --ask-model each
 model is tried: an answer, a tool call, a structured answer, a picture. No tool runs, so this is
-harmless. A trial begins with nothing learned of the server and replaces its stored dialect.
+harmless. A trial begins without a learned dialect and replaces the stored one.
 
-The program that speaks has to be understood by the program that listens. Servers for voices are
-only asked with --ask-model.
-"""
+For voices, the transcription program must understand the speech program. Voice servers are only
+asked with --ask-model."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ _PROBE_SECONDS = 8.0
 _LISTED = 5
 _QUOTED = 60
 _ANSWER_TOKENS = 2_000
-"""Enough to think before an answer of a few words."""
+"""Enough tokens to think before a short answer."""
 _ANOTHER = "Try another model."
 _RED = (
     "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PQQkAAAgAsetfWiP4FgYrsKZeS0BAQEBA"
@@ -71,12 +70,12 @@ _HABITS: Mapping[str, str] = {
     "native_calls=True": "returns native tool calls",
     "reports_reading=True": "reports its progress while reading",
 }
-"""The fields of a dialect in words, except some that no person would notice."""
+"""The fields of a dialect, for people, except some that have no visible effect."""
 
 
-def _configured(settings: Settings) -> Iterable[tuple[str, str, ModelSettings]]:
-    """The main model, its fallbacks and the named ones, each model of a server once: with its
-    section of the configuration, and its name in findings, which is empty for the main one."""
+def _list_models(settings: Settings) -> Iterable[tuple[str, str, ModelSettings]]:
+    """Return the main model, its fallbacks and the named ones, without duplicates. Each has its
+    section of the configuration and its label in findings, which is empty for the main one."""
     main, *fallbacks = settings.model.chain
     every = [("model", "", main)]
     for at, one in enumerate(fallbacks):
@@ -97,14 +96,14 @@ def try_models(settings: Settings, clock: Clock, *, ask: bool) -> Iterator[Findi
         hint = "Run `nanobot onboard`, or set model.name and model.api_key."
         yield Finding("warn", "only the small built-in model", hint)
         return
-    stored = _stored_dialects(settings.home)
-    for key, label, model in _configured(settings):
-        for found in _checked(key, model, settings.home, stored, clock if ask else None):
+    stored = _load_dialects(settings.home)
+    for key, label, model in _list_models(settings):
+        for found in _check_model(key, model, settings.home, stored, clock if ask else None):
             state = "warn" if label and found.state == "fail" else found.state
             yield replace(found, state=state, text=f"{label}{found.text}")
 
 
-def _checked(
+def _check_model(
     section: str,
     model: ModelSettings,
     home: Path,
@@ -122,7 +121,7 @@ def _checked(
     try:
         server, models = asyncio.run(server.locate(every=True))
         names = [listed.name for listed in models]
-        yield _served(model, names)
+        yield _check_listed(model, names)
         if (url := server.base_url) != model.base_url:
             yield Finding(
                 "warn", f"the server answers at {url}", f"Set {section}.base_url to {url}"
@@ -139,16 +138,16 @@ def _checked(
     if clock is not None:
         trial = ModelTrial(model, facts, clock)
         yield from trial.run()
-        if trial.answered and stored.get(source) != trial.learned:
+        if trial.answered and stored.get(source) != trial.dialect:
             found = list[Finding]()
             with _failure("the detected features could not be stored", found, "warn"):
-                operate(home, "dialects.replace", learned={source: to_builtins(trial.learned)})
+                operate(home, "dialects.replace", learned={source: to_builtins(trial.dialect)})
             yield from found
     elif text := _dialect_text(stored.get(source)):
         yield Finding("ok", f"detected: {text}")
 
 
-def _served(model: ModelSettings, names: Sequence[str]) -> Finding:
+def _check_listed(model: ModelSettings, names: Sequence[str]) -> Finding:
     if not names or not model.name or model.name in names:
         named = model.name or next(iter(names), "the server's model")
         return Finding("ok", f"{named}, server reachable")
@@ -161,7 +160,7 @@ def _served(model: ModelSettings, names: Sequence[str]) -> Finding:
 
 
 def _window(model: ModelSettings, facts: ModelFacts, key: str) -> Iterator[Finding]:
-    """Check that the server takes as much as the settings say, and that this is enough to talk."""
+    """Check the configured window against the server's, and that it is large enough."""
     from nanobot.providers.dialect import is_near
 
     configured, takes = model.context_window, facts.window
@@ -180,9 +179,9 @@ def _window(model: ModelSettings, facts: ModelFacts, key: str) -> Iterator[Findi
         yield Finding("warn", text, hint or f"Use {SMALL_WINDOW:,} or more.")
 
 
-def _stored_dialects(home: Path) -> Mapping[str, Dialect]:
-    """Return the stored dialects, without changing anything. Another check reports a store that
-    can't be read."""
+def _load_dialects(home: Path) -> Mapping[str, Dialect]:
+    """Return the stored dialects without changing anything. Another check reports an unreadable
+    store."""
     from nanobot.bus.state import InvalidDocument
     from nanobot.providers.dialect import decode_dialects
 
@@ -195,7 +194,7 @@ def _stored_dialects(home: Path) -> Mapping[str, Dialect]:
 
 
 def _dialect_text(dialect: Dialect | None) -> str:
-    """Return how a server wants requests, for people; empty if nothing is special."""
+    """Describe the requests that a server needs, empty if nothing is special."""
     from nanobot.providers.dialect import changes_of
 
     if dialect is None:
@@ -209,7 +208,7 @@ def _dialect_text(dialect: Dialect | None) -> str:
 
 
 class ModelTrial:
-    """A trial of one model on its server. `answered` is whether it answered at all."""
+    """A trial of one model on its server. `answered` is True if it answered at all."""
 
     def __init__(self, model: ModelSettings, facts: ModelFacts, clock: Clock) -> None:
         from nanobot.app.base import build_adapter
@@ -221,13 +220,13 @@ class ModelTrial:
         self.answered = False
 
     @property
-    def learned(self) -> Dialect | None:
-        """The dialect that the trial has shown, or None if the documented one is right."""
+    def dialect(self) -> Dialect | None:
+        """The dialect that the trial detected, or None if the documented one is right."""
         found = next(iter(self._dialects.snapshot().values()), None)
         return found.dialect if found else None
 
     def run(self) -> Iterator[Finding]:
-        """Try everything, and yield each finding as it comes. Blocks."""
+        """Try everything, and yield each finding at once. Blocks."""
         attempts = (
             ("tool calls", self._call, Finding("fail", "")),
             ("structured answers", self._structure, Finding("warn", "")),
@@ -243,7 +242,7 @@ class ModelTrial:
                     except ProviderError as error:
                         found = replace(refused, text=str(error), hint=error.hint)
                     yield replace(found, text=f"{what}: {found.text}")
-                if text := _dialect_text(self.learned):
+                if text := _dialect_text(self.dialect):
                     yield Finding("ok", f"detected: {text}")
             except NanobotError as error:
                 yield Finding("fail", str(error), error.hint)
@@ -257,17 +256,17 @@ class ModelTrial:
         tokens = f"{reply.usage.prompt} tokens in, {reply.usage.completion} out"
         if not reply.text.strip():
             return Finding("fail", f"empty answer ({tokens})", _ANOTHER)
-        return Finding("ok", f"answered {_quoted(reply)} in {took:.1f} s ({tokens})")
+        return Finding("ok", f"answered {_quote_reply(reply)} in {took:.1f} s ({tokens})")
 
     async def _call(self) -> Finding:
         tool, hint = _tool("get_weather", "city"), self._facts.for_tools
         reply = await self._ask("How is the weather in Rome? Use the tool get_weather.", tool)
         call = next((one for one in reply.tool_calls if one.name == tool.name), None)
         if call is None:
-            return Finding("warn", f"none (it answered {_quoted(reply)})", hint)
+            return Finding("warn", f"none (it answered {_quote_reply(reply)})", hint)
         if call.malformed:
             return Finding("warn", f"not valid: {shorten(call.malformed, _QUOTED)}", _ANOTHER)
-        if self._model.api == "messages" or (self.learned and self.learned.native_calls):
+        if self._model.api == "messages" or (self.dialect and self.dialect.native_calls):
             return Finding("ok", "native")
         text = "written as text, which nanobot reads, but small models often get wrong"
         return Finding("warn", text, hint)
@@ -277,8 +276,8 @@ class ModelTrial:
         reply = await self._ask("Save this person: Ada lives in Rome.", tool, forced=True)
         if not any(one.name == tool.name and not one.malformed for one in reply.tool_calls):
             text = "none, so memory keeps only excerpts of conversations"
-            return Finding("warn", f"{text} (it answered {_quoted(reply)})", _ANOTHER)
-        return Finding("ok", _BY[self.learned.rung if self.learned else "name"])
+            return Finding("warn", f"{text} (it answered {_quote_reply(reply)})", _ANOTHER)
+        return Finding("ok", _BY[self.dialect.rung if self.dialect else "name"])
 
     async def _see(self) -> Finding:
         from nanobot.providers.port import Image
@@ -287,7 +286,7 @@ class ModelTrial:
         reply = await self._ask(asked, picture=Image(_RED, "image/png"))
         if "red" in reply.text.lower():
             return Finding("ok", "supported")
-        return Finding("ok", f"not supported (it answered {_quoted(reply)} for a red one)")
+        return Finding("ok", f"not supported (it answered {_quote_reply(reply)} for a red one)")
 
     async def _ask(
         self, text: str, *tools: ToolSpec, forced: bool = False, picture: Image | None = None
@@ -309,7 +308,7 @@ def _tool(name: str, *fields: str) -> ToolSpec:
     return ToolSpec(name, f"{name.replace('_', ' ').capitalize()}.", schema)
 
 
-def _quoted(reply: Reply) -> str:
+def _quote_reply(reply: Reply) -> str:
     return f"“{shorten(' '.join(reply.text.split()), _QUOTED)}”"
 
 
@@ -338,7 +337,7 @@ async def _speak_and_listen(
                 )
         if listener is not None and (settings.model.transcription.command or ask_servers):
             with _failure("transcription", found):
-                found.append(_heard(await listener.transcribe(sound, "audio/ogg")))
+                found.append(_judge_transcript(await listener.transcribe(sound, "audio/ogg")))
     finally:
         for part in voice.closables:
             await part.close()
@@ -349,14 +348,14 @@ async def _speak_and_listen(
 def _failure(
     what: str, found: list[Finding], state: Literal["warn", "fail"] = "fail"
 ) -> Iterator[None]:
-    """A failure inside becomes a finding."""
+    """Turn a failure inside into a finding."""
     try:
         yield
     except NanobotError as error:
         found.append(Finding(state, f"{what}: {error}", error.hint))
 
 
-def _heard(text: str) -> Finding:
+def _judge_transcript(text: str) -> Finding:
     if not text:
         return Finding("warn", "recognized no words in a recording", "Try another model.")
     return Finding("ok", f"recognized “{shorten(text, 60)}” in a recording")

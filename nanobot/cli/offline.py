@@ -1,4 +1,4 @@
-"""Operations on a home where no gateway runs: on its files, by this process."""
+"""Operations on the files of a home, in this process, if no gateway runs."""
 
 from __future__ import annotations
 
@@ -54,10 +54,9 @@ READING = frozenset({
 
 
 def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
-    """Do one operation as the home's owner for that moment.
+    """Run one operation as the temporary owner of the home.
 
-    Raises `HomeLocked` when a gateway runs after all, `NanobotError` for an unknown operation.
-    """
+    Raises `HomeLocked` if a gateway runs after all, `NanobotError` for an unknown operation."""
     settings = load_settings(home)
     _log(settings, "error" if op.startswith("mcp.") else "warning")
     if op in READING and (refusal := _refusal(settings.home)):
@@ -66,20 +65,20 @@ def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
 
 
 def try_server(settings: Settings, name: str) -> Sequence[str]:
-    """Return the names of the tools of an MCP server before it is set up. Raises `NanobotError`."""
+    """Return the tool names of an MCP server that is not set up yet. Raises `NanobotError`."""
     make_home(settings.home)
     _log(settings, "error")
     return asyncio.run(tools.try_server(settings, name, SystemClock()))
 
 
 def _log(settings: Settings, level: str) -> None:
-    """Log to the console. Level `error` leaves out the reason why an MCP server does not start,
-    because the answer has it."""
+    """Log to the console. Level `error` leaves out why an MCP server does not start, because the
+    answer includes it."""
     log_to_console(level, Redactor(secret_values(settings)), settings.agent.timezone)
 
 
 def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> object:
-    """As `operate`."""
+    """Run one operation as `operate` does, with these settings."""
     make_home(settings.home)
     # These use more than the journal and the documents.
     if settings.team.shared and op.startswith(("memory.", "skills.")):
@@ -99,7 +98,8 @@ _LEAST_ROOM = 8_000_000
 
 
 def _refusal(home: Path) -> str:
-    """Return why the disk of a home rejects files. Empty if it does not, or without a home."""
+    """Return the reason why the disk rejects files, empty if it accepts them or there is no
+    home."""
     state = home / "state"
     if not state.is_dir():
         return ""
@@ -133,7 +133,7 @@ def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: st
 
 _COPIED = ("journal.db", "index.db", "catalogue.db")
 _OWN = (".lock", "-shm")
-"""Suffixes of files that each process makes for itself."""
+"""Suffixes of files that each process creates for itself."""
 
 
 def _fill(mirror: Path, home: Path) -> None:
@@ -151,9 +151,9 @@ def _fill(mirror: Path, home: Path) -> None:
 async def _operate(
     settings: Settings, op: str, arguments: dict[str, object], *, shown: Path | None = None
 ) -> object:
-    """Run an operation with the parts of a gateway that it needs, without channels and background
-    work: messages and replies stay in the journal for the next gateway. In a mirror of the home
-    `shown` nothing is finished or recorded."""
+    """Run an operation with only the parts of a gateway that it needs. Without channels and
+    background work, messages and replies stay in the journal for the next gateway. In a mirror of
+    the home `shown`, nothing is finished or recorded."""
     base = Base(settings, None, (), admit_everyone=False, has_channels=False)
     stores, clock, journal = base.stores, base.clock, base.stores.journal
     models = Models(base, None, None)

@@ -36,7 +36,7 @@ def _approvals_text(data: Data) -> str:
 
 
 def _question(one: Data) -> Iterator[str]:
-    """Yield the lines of a pending question, and how to answer it."""
+    """Yield the lines of a pending question and the ways to answer it."""
     code, place = one.fields("code", "asked_in")
     minutes = -(-one.number("seconds_left") // 60)
     yield f"{capitalize(one.field('what'))}?\n"

@@ -1,4 +1,4 @@
-"""The grammar of the command line. What a command does is imported when it is run."""
+"""The grammar of the command line. The code of a command is imported when it runs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _COMMANDS = {
     "import": "importing:add_import",
     "completion": "parser:add_completion",
 }
-"""The module below `nanobot.cli` and the function in it that adds the grammar of a command, in the
-order of the help."""
+"""The module below `nanobot.cli` and the function in it that adds a command's grammar, in the order
+of the help."""
 
 _DESCRIPTION = "A personal chat agent that never loses a message and remembers in plain text."
 
@@ -51,8 +51,8 @@ the gateway lost, 75 another nanobot uses the home, 78 wrong configuration, 130 
 
 
 def build_parser(command: str = "") -> Parser:
-    """The grammar of all commands, or of `command` alone where it is one: all of it takes longer
-    to make than Python to start. Each namespace has `run`, which takes the namespace."""
+    """Return the grammar of `command`, or of all commands. The whole grammar takes longer to build
+    than Python takes to start. Each namespace has `run`, which is called with the namespace."""
     parser = Parser(prog="nanobot", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("-V", "--version", action="version", version=f"nanobot {__version__}")
     parser.add_argument(
@@ -70,7 +70,6 @@ def build_parser(command: str = "") -> Parser:
 
 
 def _run_gateway(options: Options) -> int:
-    """Run until a signal and return the exit code."""
     when_free(lambda: expect_free(options.home, "starting"))
     settings = settings_of(options.home)  # what is wrong is said before more is loaded
     from nanobot.cli.local_gateway import build, serve

@@ -1,7 +1,6 @@
-"""Takes folders that the agent may write out of PATH, PYTHONPATH and `sys.path`.
+"""Removes folders that the agent can write from PATH, PYTHONPATH and `sys.path`.
 
-The first thing that a command does: nothing but the standard library is loaded before it.
-"""
+Each command does this first, so this module needs only the standard library."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pathlib import Path
 
 
 def trust_no_relative_folder() -> None:
-    """Remove relative folders from PATH, PYTHONPATH and `sys.path`: they depend on the current
+    """Remove relative folders from PATH, PYTHONPATH and `sys.path`. They depend on the current
     folder, which the agent may be able to write."""
     for name in ("PATH", "PYTHONPATH"):
         if given := os.environ.get(name):
@@ -29,10 +28,10 @@ def trust_nothing_below(folder: os.PathLike[str]) -> None:
     installed there."""
     real = os.path.realpath(folder) + "/"
 
-    def kept(entries: Iterable[str]) -> list[str]:
+    def drop_below(entries: Iterable[str]) -> list[str]:
         return [one for one in entries if not f"{os.path.realpath(one)}/".startswith(real)]
 
     if "PATH" in os.environ:
-        os.environ["PATH"] = ":".join(kept(os.environ["PATH"].split(":")))
-    if len(kept([sys.prefix, __file__])) == 2:
-        sys.path[:] = kept(sys.path)
+        os.environ["PATH"] = ":".join(drop_below(os.environ["PATH"].split(":")))
+    if len(drop_below([sys.prefix, __file__])) == 2:
+        sys.path[:] = drop_below(sys.path)

@@ -1,7 +1,6 @@
-"""`nanobot service`: has systemd run nanobot.
+"""`nanobot service`: run nanobot with systemd.
 
-A unit file that is not ours is never touched, and the home never removed.
-"""
+Foreign unit files are never changed, and the home is never removed."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     Answer = CompletedProcess[str]
 
 _SECONDS = 240.0
-"""Longer than a start may take."""
+"""Timeout of a call, longer than a start may take."""
 
 _FACTS = "ActiveState,SubState,UnitFileState,MainPID,ActiveEnterTimestamp,StatusText"
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -76,30 +75,30 @@ def _name(text: str) -> str:
 
 
 def runs_systemd() -> bool:
-    """Whether systemd runs this machine."""
+    """Return True if systemd runs this machine."""
     return Path("/run/systemd/system").is_dir()
 
 
 def lingers(user: str) -> bool:
-    """Whether a user's services run while they are not logged in."""
+    """Return True if a user's services run while the user is not logged in."""
     return Path("/var/lib/systemd/linger", user).exists()
 
 
 def me() -> pwd.struct_passwd:
-    """The account of this process."""
+    """Return the account of this process."""
     return pwd.getpwuid(os.geteuid())
 
 
 class Systemd:
-    """The manager of the machine, or that of the user we are."""
+    """The system manager, or the manager of the current user."""
 
     def __init__(self, place: UnitPlace) -> None:
         self._scope = () if place.system else ("--user",)
         self._unit = place.unit
 
     def launch(self, name: str, *words: str) -> Launch:
-        """One of its programs, with the variables by which the user's manager is found: `su` and
-        `sudo` leave them out."""
+        """Return the launch of a systemd program, with the variables that locate the user's
+        manager: `su` and `sudo` leave them out."""
         runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
         kept = environment(
             "DBUS_SESSION_BUS_ADDRESS|XDG_CONFIG_HOME", XDG_RUNTIME_DIR=runtime, LC_ALL="C.UTF-8"
@@ -107,7 +106,7 @@ class Systemd:
         return Launch((program(name), *self._scope, *words), kept)
 
     def call(self, *words: str, may_fail: bool = False) -> Answer:
-        """Have something done; raises `NanobotError` where it refuses, unless it `may_fail`."""
+        """Run systemctl. Raises `NanobotError` if it fails, unless it `may_fail`."""
         answer = self._run("systemctl", *words)
         if answer.returncode and not may_fail:
             command = " ".join(("systemctl", *self._scope, *words))
@@ -118,20 +117,20 @@ class Systemd:
         return answer
 
     def facts(self) -> dict[str, str]:
-        """What it knows of the unit, by the names of its properties."""
+        """Return the properties of the unit, by name."""
         answer = self._run("systemctl", "show", self._unit, f"--property={_FACTS}")
         pairs = (line.partition("=") for line in answer.stdout.splitlines())
         return {key: value for key, _, value in pairs}
 
     def trial(self, unit: Unit) -> Answer:
-        """Run the unit's program for a moment, with its hardening, to print its version."""
+        """Run the unit's program, with its hardening, to print its version."""
         options = [f"--property={line}" for line in unit.restrictions.splitlines()]
         options += [f"--property=User={unit.user}"] if unit.user else []
         words = ("--quiet", "--wait", "--collect", "--pipe", *options, f"--setenv=PATH={unit.path}")
         return self._run("systemd-run", *words, *unit.command[:-1], "--version")
 
     def journal(self, count: int) -> Sequence[str]:
-        """The command that shows the last lines of the journal about the unit."""
+        """Return the command that shows the unit's last journal lines."""
         words = ("--lines", str(count), "--no-pager", "--quiet", "--output=cat")
         return ("journalctl", "--unit", self._unit, *words)
 
@@ -139,8 +138,8 @@ class Systemd:
         return self._run(*self.journal(6)).stdout.strip()
 
     def _run(self, name: str, *words: str) -> Answer:
-        """Return the answer of a program, with exit code 1 and the reason if it does not run, or
-        not to its end."""
+        """Run a program and return its answer. If it does not start or times out, the exit code is
+        1 and the output is the reason."""
         import subprocess
 
         try:
@@ -155,10 +154,10 @@ def _last_line(answer: Answer) -> str:
 
 
 def _install(options: Options) -> int:
-    """Whatever can be known beforehand is checked before anything is changed."""
+    """Check everything possible before anything is changed, then install."""
     place = UnitPlace(options.name, options.system)
     who = _account(options.user) if place.system else me()
-    unit = _planned(options, place, who)
+    unit = _plan_unit(options, place, who)
     text = unit.text
     if options.dry_run:
         print_text(f"This would be {place.file}:\n\n", sys.stderr)
@@ -174,7 +173,7 @@ def _install(options: Options) -> int:
             if place.system:
                 # The account may own the folder that it lies in, and put a link in its place.
                 os.chown(unit.home, who.pw_uid, who.pw_gid, follow_symlinks=False)
-    text = _tried(unit, systemd).text
+    text = _try_unit(unit, systemd).text
     if text != before:
         with storage_errors(place.file):
             place.file.parent.mkdir(parents=True, exist_ok=True)
@@ -202,8 +201,8 @@ def _account(name: str) -> pwd.struct_passwd:
         raise NanobotError(f"there is no user {name!r}", hint=hint) from None
 
 
-def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit:
-    """The unit as it is to be. Raises `ConfigError` where the gateway would not start."""
+def _plan_unit(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit:
+    """Return the unit to install. Raises `ConfigError` if the gateway would not start."""
     from nanobot.config.load import load_settings
 
     home = options.home
@@ -238,15 +237,15 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
 
 
 def _lets_out(tools: ExecSettings, programs: Programs) -> bool:
-    """Whether the owner lets commands or programs do all that the account may: then the unit does
-    not restrict them."""
+    """Return True if the owner gives commands or programs all permissions of the account. Then the
+    unit does not restrict them."""
     return (tools.enabled and tools.sandbox == "none") or any(
         one.command and not one.sandbox for one in programs
     )
 
 
 def _expect_ours(place: UnitPlace) -> str:
-    """The unit file as it is; raises `NanobotError` where it is not ours to change."""
+    """Return the present unit file. Raises `NanobotError` if we may not change it."""
     if place.system and os.geteuid():
         hint = "Use sudo, or leave out --system for a user service."
         raise NanobotError("only root can change a system service", hint=hint)
@@ -260,7 +259,7 @@ def _expect_ours(place: UnitPlace) -> str:
 
 
 def _expect_free(place: UnitPlace, before: str, home: Path, systemd: Systemd) -> None:
-    """Raise where a gateway of another kind runs on the home, or the unit is another home's."""
+    """Raise an error if another gateway runs on the home, or the unit belongs to another home."""
     if (installed := home_in(before)) not in (None, home):
         raise NanobotError(
             f"{place.unit} already exists, for {installed}",
@@ -273,8 +272,9 @@ def _expect_free(place: UnitPlace, before: str, home: Path, systemd: Systemd) ->
             raise
 
 
-def _tried(unit: Unit, systemd: Systemd) -> Unit:
-    """The unit as far as this machine can have it; raises where its program does not run."""
+def _try_unit(unit: Unit, systemd: Systemd) -> Unit:
+    """Return the unit with the hardening that this machine supports. Raises `NanobotError` if its
+    program does not run."""
     answer = systemd.trial(unit)
     if not answer.returncode:
         return unit
@@ -323,7 +323,8 @@ def _uninstall(options: Options) -> int:
 
 
 def _home(place: UnitPlace) -> Path:
-    """The home of the installed service. Raises `NanobotError` where there is none of ours."""
+    """Return the home of the installed service. Raises `NanobotError` if none of ours is
+    installed."""
     if (home := home_in(place.read())) is None:
         hint = f"Install it with `nanobot service install{place.options}`."
         raise NanobotError(
@@ -333,7 +334,7 @@ def _home(place: UnitPlace) -> Path:
 
 
 def _status(options: Options) -> int:
-    """Exit code 1 where it does not run, or runs and works badly."""
+    """Return 1 if the service does not run or is failing."""
     place = UnitPlace(options.name, options.system)
     home, facts = _home(place), Systemd(place).facts()
     health = Data()

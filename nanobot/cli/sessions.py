@@ -1,7 +1,7 @@
 """`nanobot sessions` and `turn`: conversations, and one turn.
 
-Conversations are read from their files, beside a running gateway or not; turns ask it.
-"""
+Conversations are read from their files, with or without a gateway. Turns are asked of the
+gateway."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nanobot.cli.client import Data
 from nanobot.cli.command import (
     Commands,
     Options,
+    find_shared_folder,
     indent,
     print_json,
     print_text,
-    shared_folder,
     table,
     zone_of,
 )
@@ -90,12 +90,12 @@ def _manager(home: Path) -> SessionManager:
     logger.add(sys.stderr, level="WARNING", format="warning: {message}")
     kept = home / "state" / "catalogue.db"
     catalogue = kept if kept.parent.is_dir() else None  # nothing is made where there is no home
-    folder = shared_folder(home) / "sessions"
+    folder = find_shared_folder(home) / "sessions"
     return SessionManager(SessionCatalogue(folder, SystemClock(), catalogue), SystemClock())
 
 
 def _fields(message: Message) -> dict[str, object]:
-    """The message for machines: fields without a value are left out."""
+    """Return the message for machines, without empty fields."""
     import msgspec
 
     fields = {"seq": message.seq, "role": message.role, **msgspec.to_builtins(message)}
@@ -104,7 +104,7 @@ def _fields(message: Message) -> dict[str, object]:
 
 
 def _message(message: Data, zone: tzinfo | None = None) -> str:
-    """A line that says whose message it is, then what it says."""
+    """Return a heading with the sender and the time, then the indented content."""
     role, turn = message.field("role"), message.field("turn_id")
     parts = [
         f"#{message.number('seq')}" if message.number("seq") else "",
@@ -120,7 +120,7 @@ def _message(message: Data, zone: tzinfo | None = None) -> str:
 
 
 def _turn_text(turn: Data) -> str:
-    """Everything worth knowing about one turn; what is long comes last."""
+    """Describe a turn, with the long parts last."""
     cost = turn.get("cost")
     tokens = (
         f"{turn.number('prompt_tokens'):,} prompt ({turn.number('cached_tokens'):,} cached), "

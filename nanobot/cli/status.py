@@ -1,12 +1,11 @@
-"""`nanobot status`, `state` and `doctor`: what runs, how well, what waits, and what to fix.
+"""`nanobot status`, `state` and `doctor`: health, pending work, and fixes.
 
-A gateway that runs and does not answer is said to be failing, whatever its reason. Exit code of
-`--check`: 0 where messages are taken in and kept, 1 where they are not or nothing runs.
+A gateway that runs and does not answer counts as failing. Exit code of `--check`: 0 if messages are
+accepted and stored, 1 if not or nothing runs.
 
 The doctor works next to a running gateway and prints no secret. Models are only tried on request
-(`--ask-model`), and only then something is changed: the dialect that a trial has shown replaces the
-stored one. Exit code 1 if something does not work.
-"""
+(`--ask-model`), and only then something is changed: the detected dialect replaces the stored one.
+Exit code 1 if something does not work."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.text import clean, duration
 
 TIMEOUT_SECONDS = 15.0
-"""A gateway that is well answers in a hundredth of a second; one with a slow disk in a few."""
+"""A healthy gateway answers in 10 ms, one with a slow disk in a few seconds."""
 
 _TOKENS = ("prompt", "cached", "completion", "memory")
 _WORKING = ("ok", "degraded")
@@ -84,7 +83,7 @@ def _show(options: Options) -> int:
 
 
 def documents_of(home: Path) -> Mapping[str, bytes]:
-    """Those in the home's journal, or in the team's database, by name."""
+    """Return the documents of the home's journal, or of the team's database, by name."""
     from nanobot.bus.damage import inspect_journal
 
     if settings_of(home).team.shared:
@@ -105,7 +104,7 @@ def _status(options: Options) -> int:
 
 
 def status(home: Path, *, as_json: bool, check: bool, timeout: float = TIMEOUT_SECONDS) -> int:
-    """Print it; a gateway may take `timeout` seconds to answer."""
+    """Print the status. A gateway may take `timeout` seconds to answer."""
     data = of_gateway(home, timeout) or (_NOTHING_RUNS if check else operate(home, "status"))
     if hint := not_imported(home):
         print_text(f"note: {hint}\n", sys.stderr)
@@ -120,8 +119,8 @@ def status(home: Path, *, as_json: bool, check: bool, timeout: float = TIMEOUT_S
 
 
 def of_gateway(home: Path, timeout: float = TIMEOUT_SECONDS) -> Data | None:
-    """What the gateway of a home says of itself; None where none runs. One that is silent is said
-    to be failing."""
+    """Return the status of the running gateway, or None if none runs. A silent one is reported as
+    failing."""
     try:
         with Client(home, timeout=timeout) as client:
             answer = client.ask("status", {})
@@ -148,7 +147,7 @@ def _line(data: Data) -> str:
 
 
 def _status_text(status: Data) -> str:
-    """The state of a home and of its gateway, for people."""
+    """Describe the state of a home and its gateway."""
     blocks = [table(row for row in _rows(status) if row[1])]
     blocks.append("".join(map(_concern, status.record("health").records("concerns"))))
     if channels := status.records("channels"):
@@ -206,8 +205,8 @@ def _channel(channel: Data) -> tuple[str, ...]:
 
 
 def _doctor(options: Options) -> int:
-    """Print what each check finds, at once: a server that is not there takes seconds. Where the
-    configuration is wrong, that is the last finding."""
+    """Run the checks and print each finding at once, because an unreachable server takes seconds.
+    Stop after a configuration that is not valid."""
     from nanobot.app.base import secret_values
     from nanobot.cli.checks import CHECKS, CheckContext, safely
     from nanobot.clock import SystemClock

@@ -1,4 +1,4 @@
-"""`nanobot team …`: a home into a team and back, and what its workers do."""
+"""`nanobot team …`: move a home into a team and back, and show its workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nanobot.cli.command import (
     table,
     zone_of,
 )
-from nanobot.cli.gateway import owned
+from nanobot.cli.gateway import own_home
 from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.text import duration
 
@@ -54,13 +54,13 @@ def add_team(commands: Commands) -> None:
 
 
 def _move(options: Options) -> int:
-    """Say what is to be done, ask, do it. Exit code 1 where the answer was no."""
+    """Show the plan, ask, and execute it. Return 1 if the answer is no."""
     settings = team_settings(options.home)
     from nanobot.app.transfer import plan_init, plan_leave
 
     make_plan, done = (plan_init, _INITED) if options.what == "init" else (plan_leave, _LEFT)
     log_errors_only()
-    with owned(options.home):
+    with own_home(options.home):
         plan = make_plan(settings)
         lines = [*plan.about, *(text for text, _ in plan.steps)]
         shown = "Planned steps:\n" + "".join(f"  {line}\n" for line in lines)
@@ -73,8 +73,8 @@ def _move(options: Options) -> int:
 
 
 def team_settings(home: Path) -> Settings:
-    """The settings of the home. Raises `ExtraMissing` where a database cannot be reached; comes
-    before what needs psycopg is imported."""
+    """Return the settings of the home. Raises `ExtraMissing` without psycopg, so call this before
+    an import that needs it."""
 
     try:
         import psycopg  # noqa: F401
@@ -97,7 +97,8 @@ def _survey(home: Path) -> Data:
 
 
 def workers_of(home: Path) -> list[Data]:
-    """The workers of the home's team; where they cannot be asked for, why is logged."""
+    """Return the workers of the home's team. If the database fails, print a note and return
+    none."""
     try:
         return _survey(home).records("workers")
     except NanobotError as error:
@@ -120,7 +121,6 @@ def _text(data: Data, zone: tzinfo | None) -> str:
 
 
 def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
-    """A row for each worker."""
     rows = [
         (
             *one.fields("id", "name", "version"),

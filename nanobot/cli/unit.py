@@ -1,13 +1,11 @@
-"""Units of systemd that run nanobot: where they are, what they say, what an installed one says.
+"""Unit files for systemd: their place, their text, and the fields of an installed one.
 
-Every line of the hardening was tried with the sandbox inside it. Left out on purpose is what the
-sandbox cannot work in: `RestrictNamespaces` and `ProtectHostname` (bubblewrap makes namespaces and
-names its own), `ProcSubset` (it reads `/proc/sys`), `ProtectKernelTunables` and
-`ProtectKernelLogs` (they cover parts of `/proc`, and many kernels then refuse to mount a whole
-one; what they protect belongs to root, which nanobot is not), an address family less
-(`AF_NETLINK` brings up the loopback of the sandbox), and `MemoryDenyWriteExecute` (Node.js
-compiles as it runs).
-"""
+Every line of the hardening was tested with the sandbox inside it. These are left out because the
+sandbox needs what they block: `RestrictNamespaces` and `ProtectHostname` (bubblewrap creates
+namespaces and sets a host name), `ProcSubset` (it reads `/proc/sys`), `ProtectKernelTunables` and
+`ProtectKernelLogs` (they cover parts of `/proc`, and many kernels then refuse to mount a whole one;
+only root could change what they protect), a filter of `AF_NETLINK` (it brings up the sandbox's
+loopback), and `MemoryDenyWriteExecute` (Node.js compiles at run time)."""
 
 from __future__ import annotations
 
@@ -21,11 +19,11 @@ from nanobot.errors import ConfigError, NanobotError, StorageError
 from nanobot.gateway import STOP_MARGIN
 
 MARK = "# Written by `nanobot service install`, which overwrites it each time."
-"""The first line of every unit file of ours."""
+"""The first line of every unit file that we write."""
 _NETWORK = "Wants=network-online.target\nAfter=network-online.target\n"
 
 _SLOW_SECONDS = 5
-"""Extra time for the end of a process on a busy machine."""
+"""Extra seconds for the end of a process on a busy machine."""
 
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - what a private one would hide
 _HOMES = ("/home", "/root", "/run/user")
@@ -87,7 +85,7 @@ ProtectControlGroups=yes
 ProtectKernelModules=yes
 ProtectProc=invisible
 """
-"""What a user's own manager has no power to do."""
+"""Restrictions that a user's manager cannot apply."""
 _OF_FILES = """\
 {own}PrivateTmp={private_tmp}
 ProtectSystem=strict
@@ -97,7 +95,7 @@ ReadWritePaths={writable}
 
 
 class UnitPlace(NamedTuple):
-    """The unit `nanobot`, or `nanobot-NAME`, of the machine (`system`) or of the user's manager."""
+    """The unit `nanobot` or `nanobot-NAME`, of the machine (`system`) or of the user's manager."""
 
     name: str = ""
     system: bool = False
@@ -116,11 +114,11 @@ class UnitPlace(NamedTuple):
 
     @property
     def options(self) -> str:
-        """The options that a `nanobot service` command needs to mean this one."""
+        """The options that select this unit in a `nanobot service` command."""
         return f"{' --system' if self.system else ''}{f' --name {self.name}' if self.name else ''}"
 
     def read(self) -> str:
-        """The text of the unit file; empty where there is none. Raises `StorageError`."""
+        """Return the text of the unit file, empty if there is none. Raises `StorageError`."""
         try:
             return self.file.read_text("utf-8", "replace")
         except FileNotFoundError:
@@ -130,7 +128,7 @@ class UnitPlace(NamedTuple):
 
 
 def services_of(home: Path) -> list[UnitPlace]:
-    """The services of ours that run this home: the user's, and those of the machine."""
+    """Return our services for this home: the user's, then those of the machine."""
     found = []
     for system in (False, True):
         for file in sorted(UnitPlace(system=system).file.parent.glob("nanobot*.service")):
@@ -142,27 +140,27 @@ def services_of(home: Path) -> list[UnitPlace]:
 
 
 def home_in(text: str) -> Path | None:
-    """The home that a unit file is for; None where it is not ours."""
+    """Return the home in a unit file, or None if it is not ours."""
     values = _values("Environment", text) if text.startswith(MARK) else []
     homes = [one.partition("=")[2] for one in values if one.startswith("NANOBOT_HOME=")]
     return Path(homes[0]) if homes else None
 
 
 def program_in(text: str) -> str:
-    """What a unit file starts; empty for nothing."""
+    """Return the program that a unit file starts, or an empty text."""
     return "".join(_values("ExecStart", text)[-1:]).removeprefix(":")
 
 
 def _values(key: str, text: str) -> list[str]:
-    """The first word of each value of a key."""
+    """Return the first word of each value of a key."""
     found = (shlex.split(one) for one in re.findall(rf"(?m)^{key}=(.*)$", text))
     return [words[0].replace("%%", "%") for words in found if words]
 
 
 class Unit(NamedTuple):
-    """What a unit file is to say. `user` is empty for a unit of the user's own manager; `readable`
-    and `writable` are the folders that it needs, the home among them. Without `is_hardened` the
-    file system is as it is for the user."""
+    """The content of a unit file. `user` is empty for a unit of a user's manager. `readable` and
+    `writable` are the folders that it needs, with the home. Without `is_hardened` the file system
+    is not restricted."""
 
     command: tuple[str, ...]
     home: Path
@@ -175,7 +173,7 @@ class Unit(NamedTuple):
 
     @property
     def restrictions(self) -> str:
-        """What restricts nanobot, a line each. Raises `NanobotError`, as `text` does."""
+        """The hardening, one line each. Raises `NanobotError`, as `text` does."""
         lines = _ALWAYS + (_BY_THE_MACHINE if self.user else "")
         if self.is_hardened:
             sees_homes = not self.user or self._needs(_HOMES)
@@ -184,7 +182,7 @@ class Unit(NamedTuple):
                 own="" if self.user else "PrivateUsers=yes\n",
                 private_tmp="no" if self._needs(_TEMPORARY) else "yes",
                 protect_home="read-only" if sees_homes else "yes",
-                writable=" ".join(_quoted(f"-{folder}") for folder in self.writable),
+                writable=" ".join(_quote(f"-{folder}") for folder in self.writable),
             )
         return lines.rstrip("\n")
 
@@ -201,10 +199,10 @@ class Unit(NamedTuple):
             # A user's manager knows nothing of the network's state.
             network=_NETWORK if self.user else "",
             account=f"User={self.user}\n" if self.user else "",
-            home_variable=_quoted(f"NANOBOT_HOME={self.home}"),
-            path_variable=_quoted(f"PATH={self.path}"),
-            home=_quoted(str(self.home)),
-            command=" ".join(map(_quoted, self.command)),
+            home_variable=_quote(f"NANOBOT_HOME={self.home}"),
+            path_variable=_quote(f"PATH={self.path}"),
+            home=_quote(str(self.home)),
+            command=" ".join(map(_quote, self.command)),
             wrong_configuration=ConfigError.exit_code,
             stop_seconds=round(self.grace_seconds + STOP_MARGIN) + _SLOW_SECONDS,
             restrictions=self.restrictions,
@@ -212,10 +210,9 @@ class Unit(NamedTuple):
         )
 
 
-def _quoted(text: str) -> str:
-    """A word as unit files have it. Raises `NanobotError` for what they cannot hold: a line's end
-    would begin an entry of its own, which root obeys, and paths come from a file that is not
-    root's."""
+def _quote(text: str) -> str:
+    """Quote a word for a unit file. Raises `NanobotError` for unprintable text: a line break would
+    begin a new entry, which root obeys, and the paths come from a file that root does not own."""
     if not text.isprintable():
         raise NanobotError(f"a unit file cannot contain the name {text!r}")
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

@@ -1,4 +1,4 @@
-"""`nanobot web`: the page in a browser. It asks the gateway that runs, or is one until Ctrl-C."""
+"""`nanobot web`: the page in a browser. It asks the running gateway, or hosts one until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 from nanobot.cli.client import REJOIN_SECONDS, Client, ConnectionLost, Data, NoGateway
 from nanobot.cli.command import Commands, Options, print_json, print_text, table
-from nanobot.cli.gateway import connected
+from nanobot.cli.gateway import open_client
 
 _HERE = "nanobot runs here until you press Ctrl-C.\n"
 
@@ -26,7 +26,7 @@ def add_web(commands: Commands) -> None:
 
 
 def _open(options: Options) -> int:
-    with connected(options.home) as client:
+    with open_client(options.home) as client:
         data = client.ask("web.link", {"account": options.person})
         _show(options, Data(data) if isinstance(data, dict) else Data())
         if client.is_hosted:
@@ -54,7 +54,7 @@ def _show(options: Options, data: Data) -> None:
 
 
 def open_browser(url: str) -> None:
-    """The one that the desktop is set to, if it is one with xdg-open."""
+    """Open the desktop's default browser, if there is xdg-open."""
     from subprocess import DEVNULL
 
     from nanobot import programs
@@ -69,14 +69,13 @@ def open_browser(url: str) -> None:
 
 
 def _wait(client: Client) -> None:
-    """Until the gateway goes for good, which lives in this process; after a restart of its own
-    there is another."""
+    """Wait until the hosted gateway ends for good. After a restart, wait for the next one."""
     with contextlib.suppress(ConnectionLost, NoGateway, KeyboardInterrupt):
         while True:
             if client.fileno() < 0:
                 client.reconnect(REJOIN_SECONDS)
             select.select([client], [], [])
-            client.arrived()
+            client.read_events()
 
 
 def _list_text(data: Data) -> str:

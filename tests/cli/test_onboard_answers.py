@@ -113,7 +113,7 @@ def digest(text: str) -> str:
 def test_of_a_secret_only_the_length_is_shown(
     environment: dict[str, str], typed: str, said: str, shown: str
 ) -> None:
-    seen = at_a_terminal(_SECRET, environment, b"there]", typed, said)
+    seen = at_a_terminal(_SECRET, environment, b"value]: ", typed, said)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\s+", " ", seen.decode())
     assert shown in re.sub(" +", " ", text), "how much was typed can be seen"
     assert not any(part in text for part in ("sk-", "0123", "wrong"))

@@ -34,7 +34,7 @@ def seen(home: Path, count: int) -> list[str]:
     with Client(home) as client:
         client.watch(DEFAULT_SESSION)
         while len(found) < count:
-            found += [one.text for one in client.arrived() if isinstance(one, AgentMessage)]
+            found += [one.text for one in client.read_events() if isinstance(one, AgentMessage)]
     return found
 
 

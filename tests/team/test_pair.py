@@ -251,7 +251,7 @@ def _answer(home: Path, text: str, session: str = "cli:direct") -> str:
     with Client(home) as client:
         client.send_message(text, session)
         while select.select([client], [], []):
-            for event in client.arrived():
+            for event in client.read_events():
                 if isinstance(event, Reply):
                     return event.text
     raise AssertionError

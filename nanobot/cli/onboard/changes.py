@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import asdict, replace
 
 from nanobot.channel import SetupResult
-from nanobot.cli.command import shared_folder
+from nanobot.cli.command import find_shared_folder
 from nanobot.config import changes
 from nanobot.config.changes import ConfigEdit, ExistingFiles, read_text
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettings
@@ -21,16 +21,16 @@ from nanobot.validation import InvalidValue
 _USER = "USER.md"
 _LARGEST = 1 << 20
 _NAME = re.compile(r"(?m)^- Name: (.*\S)$|^\(name, languages, time zone, where they live\)$")
-"""The line of the name in USER.md, or the template's text in its place."""
+"""The line with the name in USER.md, or the template's text in its place."""
 _SHARE = 4
-"""An answer may take this part of a context window at most, if the window is small."""
+"""An answer may be one fourth of a small window at most."""
 _WRITTEN = ("name", "base_url", "api", "context_window", "max_completion_tokens")
 
 
 class ConfigPart(ConfigEdit, frozen=True):
-    """The changes of one step. `summary` are lines for the person, each a topic and its value.
-    `sign_in` are channels that still need a sign-in. `name` is the person's name, for USER.md.
-    `unchecked` are the channels, or the model, that could not be reached for a check."""
+    """The changes of one step. `summary` has lines for the person, each a topic and its value.
+    `sign_in` lists channels that still need a sign-in. `name` is the person's name, for USER.md.
+    `unchecked` lists channels that could not be reached for a check, or the model."""
 
     summary: tuple[tuple[str, str], ...] = ()
     sign_in: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class ConfigPart(ConfigEdit, frozen=True):
     unchecked: tuple[str, ...] = ()
 
     def __add__(self, other: ConfigPart) -> ConfigPart:
-        """Join two parts, each about other keys."""
+        """Join two parts with different keys."""
         return ConfigPart(
             (*self.changes, *other.changes),
             {**self.secrets, **other.secrets},
@@ -53,7 +53,7 @@ class ConfigPart(ConfigEdit, frozen=True):
         return not (self.changes or self.secrets or self.name)
 
     def as_json(self) -> dict[str, object]:
-        """Return it for machines, without secrets."""
+        """Return the part for machines, without secrets."""
         return {
             "changed": [".".join(one.path) for one in self.changes],
             "secrets": list(self.secrets),
@@ -87,7 +87,7 @@ def model_changes(
     *,
     unchecked: tuple[str, ...] = (),
 ) -> ConfigPart:
-    """Return the changes that set up a model. `variable` is the one that held its key."""
+    """Return the changes that set up a model. `variable` is the environment variable of its key."""
     if wanted is present:
         return ConfigPart()
     summary = (("model", model_label(wanted) + ", not checked" * len(unchecked)),)
@@ -162,7 +162,7 @@ def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
     from nanobot.memory.documents import install_template
     from nanobot.security.paths import Root
 
-    workspace = shared_folder(home) / "workspace"
+    workspace = find_shared_folder(home) / "workspace"
     install_template(workspace)
     place = Root(workspace).place(_USER)
     was = place.read_bytes(_LARGEST) or b""
@@ -172,13 +172,13 @@ def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
 
 def name_in(home: Path) -> str:
     """Return the owner's name in USER.md, from the line that onboarding writes."""
-    found = _NAME.search(read_text(shared_folder(home) / "workspace" / _USER))
+    found = _NAME.search(read_text(find_shared_folder(home) / "workspace" / _USER))
     return (found[1] or "") if found else ""
 
 
 def with_name(text: str, name: str) -> str:
-    """Return the text of USER.md with the name: in place of an older one or of the template's line,
-    else at the end."""
+    """Put the name into the text of USER.md: in place of an older one or the template's line, else
+    at the end."""
     entry = f"- Name: {name}"
     if _NAME.search(text):
         return _NAME.sub(lambda _: entry, text, count=1)

@@ -56,15 +56,15 @@ _ANSWER_TOKENS = 1_000
 _SMALLEST = (LEAST_PROMPT_TOKENS + 1_000) * 8 // 7
 """The smallest window that nanobot can work with."""
 _ASSUMED = 4_096
-"""The usual window of servers for one's own machine."""
+"""The usual window of local model servers."""
 _COMFORTABLE = 16_384
 _OF_A_SERVER = (
     "provider", "model_name", "base_url", "context_window", "api_key_env", "api_key_stdin",
 )  # fmt: skip
 _NO_ACCESS = (401, 403)
 _NO_LIST_WITHOUT_KEY = (400, *_NO_ACCESS)
-"""Answers to a wrong key if only the key can be wrong. Gemini and xAI answer 400. Sources:
-https://ai.google.dev/gemini-api/docs/troubleshooting and
+"""Status codes for a wrong key in requests that can only fail because of it. Gemini and xAI send
+400. Sources: https://ai.google.dev/gemini-api/docs/troubleshooting and
 https://github.com/continuedev/continue/issues/10778"""
 _TYPED = "Another one (type its name)"
 _CHECK_URL = setting_check(AnyModel, "base_url", "it")
@@ -72,13 +72,13 @@ _CHECK_KEY = setting_check(AnyModel, "api_key", "the key")
 
 
 def server_options(options: argparse.Namespace) -> list[str]:
-    """Return the options on the command line that are about a model's server."""
+    """Return the given command-line options about a model's server."""
     return [f"--{name.replace('_', '-')}" for name in _OF_A_SERVER if getattr(options, name)]
 
 
 class Offer(Struct, frozen=True):
-    """A line of the list of servers. `base_url` is the usual address, which `asks_address` lets the
-    person change. Without a `model` the next questions find one."""
+    """A line in the list of servers. `base_url` is the usual address, which `asks_address` lets the
+    person change. Without a `model` the next questions select one."""
 
     label: str
     base_url: str = ""
@@ -88,8 +88,8 @@ class Offer(Struct, frozen=True):
 
 
 class ModelStep:
-    """Has a person choose a model, unless the options name one. `with_window` is the part after the
-    trial. The last choice is the default if the step is gone through again."""
+    """Lets a person choose a model, unless the options name one. `with_window` is the part after
+    the trial. If the step runs again, the last choice is the default."""
 
     def __init__(
         self,
@@ -115,25 +115,25 @@ class ModelStep:
         if self._options.offline:
             wanted = ModelSettings(provider="offline")
         elif server_options(self._options):
-            wanted = await self._given()
+            wanted = await self._take_options()
         else:
-            wanted = await self._chosen()
+            wanted = await self._choose_model()
         if wanted.provider != "offline" and wanted is not self._present:
             if not (self._options.no_test or self._is_unchecked):
-                wanted, _ = await self._reached(wanted, self._try_out, _NO_ACCESS)
+                wanted, _ = await self._ask_server(wanted, self._try_out, _NO_ACCESS)
             wanted = await self.with_window(wanted)  # some know it once the model is loaded
         unchecked = ("model",) if self._is_unchecked else ()
         return model_changes(
             wanted, self._present, self._before, self._variable, unchecked=unchecked
         )
 
-    async def _given(self) -> ModelSettings:
-        """Return the model of the command line. The rest stays if the server is the same."""
+    async def _take_options(self) -> ModelSettings:
+        """Return the model of the command line. Other settings stay if the server is the same."""
         options = self._options
         named = next((one for one in self._providers if one.id == options.provider), None)
         usual = named.base_url if named else self._present.base_url
-        wanted = self._begun(_CHECK_URL(options.base_url or usual))
-        key, self._variable = _given_key(options, named)
+        wanted = self._begin_settings(_CHECK_URL(options.base_url or usual))
+        key, self._variable = _read_key(options, named)
         wanted = replace(wanted, name=options.model_name or wanted.name)
         wanted = _with_key(wanted, key) if key else wanted
         known = self._at(wanted.base_url)
@@ -147,8 +147,8 @@ class ModelStep:
             wanted = replace(wanted, base_url=url)
         return wanted
 
-    async def _chosen(self) -> ModelSettings:
-        """Have the person choose a server, its address, its key, and one of its models."""
+    async def _choose_model(self) -> ModelSettings:
+        """Let the person choose a server, its address, its key, and one of its models."""
         self._person.say("Looking for model servers on this machine …")
         offers = self._offers(await self._find())
         labels = [one.label for one in offers]
@@ -156,14 +156,14 @@ class ModelStep:
         if offer.model is not None:
             return offer.model
         url = await self._address(offer) if offer.asks_address else offer.base_url
-        wanted = await self._keyed(self._begun(url), asks=offer.asks_key)
-        wanted, found = await self._reached(wanted, self._models, _NO_LIST_WITHOUT_KEY)
+        wanted = await self._ask_key(self._begin_settings(url), asks=offer.asks_key)
+        wanted, found = await self._ask_server(wanted, self._models, _NO_LIST_WITHOUT_KEY)
         url, models = found or (wanted.base_url, ())
         self._last = replace(wanted, base_url=url)
-        return await self._named(self._last, models)
+        return await self._choose_name(self._last, models)
 
     def _offers(self, servers: Sequence[LocalServer]) -> list[Offer]:
-        """Return the lines of the list: servers that run here, providers, others."""
+        """Return the list of servers: running ones on this machine, providers, others."""
         present, found = self._present, {server.name for server in servers}
         offers = [
             Offer(f"{one.name} on this machine: {_few(one.models)}", one.base_url)
@@ -183,7 +183,7 @@ class ModelStep:
         return [*offers, Offer(built_in, model=ModelSettings(provider="offline"))]
 
     async def _address(self, offer: Offer) -> str:
-        """Ask for the address; the last one is the default if it is a server of this kind."""
+        """Ask for the address. The last one is the default if its server is of the same kind."""
         last, kind = self._last.base_url, self._at(offer.base_url)
         if kind:
             self._person.say(f"Start it with `{kind.start}`. It then listens at {offer.base_url}.")
@@ -191,8 +191,8 @@ class ModelStep:
         asked = "Its address, up to and including /v1"
         return await ask_checked(self._person, asked, _CHECK_URL, usual)
 
-    def _begun(self, base_url: str) -> ModelSettings:
-        """Return the settings for a server so far: its key, if it is the last or the present."""
+    def _begin_settings(self, base_url: str) -> ModelSettings:
+        """Return the first settings for a server, with its key if it is the last or present one."""
         for known in (self._last, self._present):
             if known.base_url == base_url:
                 return replace(known, provider="openai")
@@ -211,8 +211,8 @@ class ModelStep:
         url, key = wanted.base_url, wanted.api_key.get_secret_value()
         return ModelServer(url, key, seconds, self._at(url))
 
-    async def _keyed(self, wanted: ModelSettings, *, asks: bool) -> ModelSettings:
-        """Ask for the key, if the server may want one."""
+    async def _ask_key(self, wanted: ModelSettings, *, asks: bool) -> ModelSettings:
+        """Ask for the key, if the server may need one."""
         if not asks:
             return wanted
         known, usual = self._at(wanted.base_url), wanted.api_key.get_secret_value()
@@ -231,15 +231,15 @@ class ModelStep:
 
         return await ask_checked(self._person, asked, check, usual, secret=True)
 
-    async def _reached(
+    async def _ask_server(
         self,
         wanted: ModelSettings,
         ask: Callable[[ModelSettings], Awaitable[T]],
         refusals: Sequence[int],
     ) -> tuple[ModelSettings, T | None]:
-        """Return the result of `ask`, and the model with a key that the server takes: it is asked
-        for again after one of the `refusals`. None if the server is out of reach and the person
-        goes on without. Raises `ProviderError`."""
+        """Return the model with an accepted key, and the result of `ask`. After one of the
+        `refusals`, ask for the key again. The result is None if the server is unreachable and the
+        person continues anyway. Raises `ProviderError`."""
         while True:
             self._last = wanted
             try:
@@ -275,8 +275,10 @@ class ModelStep:
             self._person.say(f"The server answers at {server.base_url}.")
         return server.base_url, models
 
-    async def _named(self, wanted: ModelSettings, models: Sequence[ListedModel]) -> ModelSettings:
-        """Return the model with the name that the person chooses from the list, or types."""
+    async def _choose_name(
+        self, wanted: ModelSettings, models: Sequence[ListedModel]
+    ) -> ModelSettings:
+        """Return the model with a name that the person chooses or types."""
         person, known = self._person, self._at(wanted.base_url)
         name = wanted.name or (known.example if known and not known.is_local else "")
         if len(models) == 1:
@@ -285,17 +287,19 @@ class ModelStep:
         if models:
             names = [one.name for one in models]
             at = names.index(name) if name in names else 0
-            at = await person.choose("Which model?", [*map(_sized, models), _TYPED], at)
+            sizes = [f", {one.window:,} tokens" if one.window else "" for one in models]
+            lines = [f"{label}{size}" for label, size in zip(names, sizes, strict=True)]
+            at = await person.choose("Which model?", [*lines, _TYPED], at)
             if at < len(names):
                 return replace(wanted, name=names[at])
         elif not (self._is_unchecked or self._options.no_test):
             get = f" {known.how_to_get}" if known and known.is_local else ""
             person.say(f"The server lists no chat models.{get}")
-        name = await ask_checked(person, "The model's name on the server", _checked_name, name)
+        name = await ask_checked(person, "The model's name on the server", _check_name, name)
         return replace(wanted, name=name)
 
     async def _try_out(self, wanted: ModelSettings) -> bool:
-        """Have the model answer, with a tool on offer. Raises `ProviderError`."""
+        """Send the model a prompt with a tool. Raises `ProviderError`."""
         from nanobot.app.base import build_adapter
         from nanobot.providers.port import CallOptions, Prompt, Toolset, ToolSpec, user_message
 
@@ -308,7 +312,7 @@ class ModelStep:
         shown_at = began
 
         def show(read: int, total: int) -> None:
-            """Say every few seconds how far a slow server has read."""
+            """Show every few seconds how far a slow server has read."""
             nonlocal shown_at
             if self._clock.monotonic() - shown_at >= _READING_SECONDS:
                 shown_at = self._clock.monotonic()
@@ -325,12 +329,10 @@ class ModelStep:
         return True
 
     async def with_window(self, wanted: ModelSettings) -> ModelSettings:
-        """Return the model with its context window, or a variant that has a larger one.
+        """Return the model with its context window, or a variant with a larger one.
 
-        Servers on one's own machine often cut off a prompt that exceeds their window, silently. So
-        the window is never larger than the server reports. Raises `NanobotError` if it is too
-        small.
-        """
+        Local servers often cut off a longer prompt silently, so the window is never larger than the
+        server reports. Raises `NanobotError` if it is too small."""
         facts = ModelFacts()
         asks = not (self._options.no_test and server_options(self._options))
         if asks:
@@ -338,7 +340,10 @@ class ModelStep:
         self._warn(facts)
         if variant := await self._larger_variant(wanted, facts):
             return await self.with_window(variant)
-        chosen, takes = self._options.context_window or self._configured(wanted), facts.window
+        chosen, takes = (
+            self._options.context_window or self._window_in_settings(wanted),
+            facts.window,
+        )
         window = min(filter(None, (chosen, takes)), default=0)
         if 0 < window < _SMALLEST:
             raise NanobotError(
@@ -373,8 +378,8 @@ class ModelStep:
     async def _larger_variant(
         self, wanted: ModelSettings, facts: ModelFacts
     ) -> ModelSettings | None:
-        """Offer a variant of a model of Ollama's that leaves room to talk, or takes as much as the
-        options say."""
+        """Offer a variant of an Ollama model with a comfortable window, or the one in the
+        options."""
         asked, takes = self._options.context_window, facts.window
         tokens = min(asked or _COMFORTABLE, facts.most)
         is_small = facts.server == "Ollama" and takes < (asked or SMALL_WINDOW) <= tokens
@@ -392,15 +397,15 @@ class ModelStep:
         self._person.say(f"{name} is ready." if name else "Ollama could not create it.")
         return replace(wanted, name=name) if name else None
 
-    def _configured(self, wanted: ModelSettings) -> int:
-        """Return the window that is configured for this very model, or 0."""
+    def _window_in_settings(self, wanted: ModelSettings) -> int:
+        """Return the window that is configured for exactly this model, or 0."""
         present = self._present
         is_same = (wanted.base_url, wanted.name) == (present.base_url, present.name)
         is_set = present.context_window != ModelSettings().context_window
         return present.context_window if is_same and is_set else 0
 
     async def _unknown(self, wanted: ModelSettings, server: str, *, asks: bool) -> int:
-        """Ask the person for the window, if the server is in their own network."""
+        """Ask the person for the window, if the server is in their network."""
         known = self._at(wanted.base_url)
         if not is_near(wanted.base_url) or (known and not known.is_local):
             return ModelSettings().context_window
@@ -417,16 +422,16 @@ class ModelStep:
         if not asks_person:
             return _ASSUMED
         question = "The server's context window, in tokens"
-        return await ask_checked(self._person, question, _checked_window, str(_ASSUMED))
+        return await ask_checked(self._person, question, _check_window, str(_ASSUMED))
 
 
 def _with_key(model: ModelSettings, key: str) -> ModelSettings:
     return replace(model, api_key=SecretStr(key))
 
 
-def _given_key(options: argparse.Namespace, named: KnownProvider | None) -> tuple[str, str]:
-    """Return the key of the command line, and the variable that holds it: the usual one of the
-    provider, unless another is named."""
+def _read_key(options: argparse.Namespace, named: KnownProvider | None) -> tuple[str, str]:
+    """Return the key of the command line, and its variable: the one in the options, or the
+    provider's usual one."""
     if options.api_key_stdin:
         if not (key := sys.stdin.readline().strip()):
             raise NanobotError(
@@ -439,7 +444,7 @@ def _given_key(options: argparse.Namespace, named: KnownProvider | None) -> tupl
 
 
 def from_environment(name: str) -> str:
-    """Return the secret that a variable holds. Raises `NanobotError` if there is none."""
+    """Return the secret in an environment variable. Raises `NanobotError` if it is empty."""
     value = os.environ.get(name, "").strip()
     if not value:
         raise NanobotError(
@@ -452,23 +457,19 @@ def _server(facts: ModelFacts) -> str:
     return facts.server or "the server"
 
 
-def _sized(model: ListedModel) -> str:
-    return f"{model.name}, {model.window:,} tokens" if model.window else model.name
-
-
 def _few(models: Sequence[str]) -> str:
     if not models:
         return "no chat models yet"
     return join_some(models, 3)
 
 
-def _checked_name(text: str) -> str:
+def _check_name(text: str) -> str:
     if not text:
         raise NanobotError("a name is required")
     return text
 
 
-def _checked_window(text: str) -> int:
+def _check_window(text: str) -> int:
     digits = text.replace(",", "")
     if not digits.isdecimal() or int(digits) < _SMALLEST:
         raise NanobotError(

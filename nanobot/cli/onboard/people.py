@@ -1,7 +1,6 @@
-"""Questions to a person at a terminal or a pipe, their answers, and the way back to earlier ones.
+"""Questions to a person at a terminal or a pipe, and the way back to earlier ones.
 
-All output is cleaned, because it may contain words of a server or a platform.
-"""
+All output is cleaned, because it may contain text of a server or a platform."""
 
 from __future__ import annotations
 
@@ -21,21 +20,20 @@ T = TypeVar("T")
 
 _LONGEST = 400
 _LISTED = 20
-"""No more choices than these are listed at a time."""
+"""The most choices that are listed at a time."""
 
 
 def matching(choices: Sequence[str], typed: str) -> list[int]:
-    """Return the indices of the choices that contain all words of `typed`, in any case. An exact
-    match is the only one."""
+    """Return the indices of the choices with all words of `typed`, in any case. An exact match is
+    the only result."""
     words, low = typed.lower().split(), [choice.lower() for choice in choices]
     found = [at for at, choice in enumerate(low) if all(one in choice for one in words)]
     return [at for at in found if low[at] == typed.lower()] or found
 
 
 def read_secret(prompt: str) -> str:
-    """Read a secret at the terminal without showing it, then show its length, so that the person
-    can check a paste. Raises `KeyboardInterrupt`, `EOFError`, and `NanobotError` if the input is
-    not text."""
+    """Read a secret without showing it, then show its length, so that the person can check a paste.
+    Raises `KeyboardInterrupt`, `EOFError`, and `NanobotError` if the input is not text."""
     try:
         typed = getpass(prompt).strip()
         typed.encode()
@@ -49,18 +47,17 @@ def read_secret(prompt: str) -> str:
 
 
 def count_shown(secret: str) -> str:
-    """Return the length of a secret as a text, if there is one."""
+    """Return the length of a secret as a text, or an empty text."""
     return secret and f"•••• {len(secret)} character{'s' if len(secret) > 1 else ''}"
 
 
 class Unanswered(NanobotError):
-    """A question that needs an answer got none."""
+    """A required question got no answer."""
 
 
 class Answers:
-    """A `nanobot.channel.Person` who answers at a terminal or through a pipe. Without a
-    person (not `attended`) the defaults are taken, and messages go to standard error. `back`: the
-    answer `<` goes back at each question."""
+    """A `nanobot.channel.Person` at a terminal or behind a pipe. If not `attended`, the defaults
+    are the answers, and messages go to standard error. `back`: the answer `<` goes back."""
 
     def __init__(self, *, attended: bool = True, back: bool = False) -> None:
         self._attended, self._back = attended, "<" if back else None
@@ -86,7 +83,7 @@ class Answers:
         return default
 
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
-        """Take a number, or part of a name; if several choices match, only these are listed."""
+        """Accept a number, or part of a name. If several choices match, list only these."""
         if not self._attended:
             return default
         left = [*range(len(choices))]
@@ -110,8 +107,8 @@ class Answers:
                 self.say(f"No match. Type part of a name, or a number from 1 to {len(choices)}.")
 
     def _line(self, prompt: str, *, secret: bool = False) -> str:
-        """Read one line from the person while everything else waits. Raises `Unanswered` at the
-        end of the input."""
+        """Read one line from the person, blocking everything else. Raises `Unanswered` at the end
+        of the input."""
         prompt = f"{one_line(prompt, _LONGEST)} "
         if not self._attended:
             hint = "Give it as an option: see `nanobot onboard --help`."
@@ -143,8 +140,8 @@ async def ask_checked(
     *,
     secret: bool = False,
 ) -> T:
-    """Ask until `check` accepts the answer, and return its result. Show its errors and repeat only
-    this question. Raises `Unanswered`."""
+    """Ask until `check` accepts the answer, and return its result. After an error, show it and
+    repeat only this question. Raises `Unanswered`."""
     while True:
         try:
             return check(await person.ask(question, default, secret=secret))
@@ -156,8 +153,8 @@ async def ask_checked(
 
 
 def setting_check(section: type[Checked], key: str, what: str) -> Callable[[str], str]:
-    """Return a check by the rules of the configuration for the key of a section. The error calls
-    it `what`."""
+    """Return a check that applies the configuration's rules for a key. Its errors name the key
+    `what`."""
 
     def check(text: str) -> str:
         try:
@@ -182,18 +179,18 @@ Step = Callable[[Sequence[T]], Awaitable[T]]
 
 
 class Remembering:
-    """A person whose earlier answers are the defaults if a step is gone through again. A list
-    begins at the last choice. Secrets are not offered again: the next server may be another one."""
+    """A person whose earlier answers are the defaults if a step runs again. A list starts at the
+    last choice. Secrets are not offered again, because the next server may be another one."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
         self._answers: dict[str, str | bool] = {}
         self._had: dict[str, str | bool] = {}
         self.asked = 0
-        """The answered questions of this step."""
+        """The number of answered questions in this step."""
 
     def begin(self) -> None:
-        """Begin a step, perhaps once more."""
+        """Begin a step, possibly again."""
         self._had, self.asked = dict(self._answers), 0
 
     def say(self, text: str) -> None:
@@ -224,7 +221,7 @@ class Remembering:
 
 async def walk(person: Remembering, steps: Sequence[Step[T]]) -> list[T]:
     """Run the steps and return their results. Going back leads to the first question of the step,
-    and from there to the first of the step before."""
+    and from there to the previous step."""
     done: list[tuple[T, int]] = []
     while len(done) < len(steps):
         person.begin()

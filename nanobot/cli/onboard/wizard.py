@@ -1,9 +1,8 @@
-"""Onboarding from top to bottom: the steps ask, the person sees the changes and confirms them, they
-are written, channels sign in, and the model answers a first word.
+"""The flow of onboarding: ask, show the changes, confirm, write, sign in to channels, and send the
+model a first message.
 
 Invariant: nothing is written before the person has confirmed it. Secrets are only written to
-secrets.env. Other settings in config.yaml keep every byte.
-"""
+secrets.env. Other settings in config.yaml keep every byte."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ from msgspec import Struct
 
 from nanobot.channel import Person, Setup, SetupRequest
 from nanobot.cli.agent import replies
-from nanobot.cli.channels import leased, login
+from nanobot.cli.channels import borrow_channel, login
 from nanobot.cli.client import NoGateway
 from nanobot.cli.command import WrongUsage, log_errors_only, path_of, print_json, print_text, table
 from nanobot.cli.config import diff_text
-from nanobot.cli.gateway import connected
+from nanobot.cli.gateway import open_client
 from nanobot.cli.onboard.changes import ConfigPart, channel_changes, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
 from nanobot.cli.onboard.people import (
@@ -59,8 +58,8 @@ _CHECK_ZONE = setting_check(AgentSettings, "timezone", "it")
 
 
 def onboard(options: argparse.Namespace) -> int:
-    """`nanobot onboard`. Return 1 if a first reply was due and failed. Raises `NanobotError`,
-    mostly before anything is written."""
+    """`nanobot onboard`. Return 1 if the first reply failed. Raises `NanobotError`, in most cases
+    before anything is written."""
     log_errors_only()
     if options.offline and (named := server_options(options)):
         hint = "The built-in model has no server. Leave out one of the options."
@@ -86,8 +85,8 @@ def onboard(options: argparse.Namespace) -> int:
 
 
 class OnboardStep(Struct, frozen=True):
-    """One step. `title` is its topic, for people. A basic step is part of each first run. A `given`
-    one has its answers on the command line."""
+    """One step. `title` is its topic, for people. A basic step is part of each first run. The
+    answers of a `given` one are on the command line."""
 
     name: str
     title: str
@@ -97,14 +96,15 @@ class OnboardStep(Struct, frozen=True):
 
 
 class Interview:
-    """All questions until the changes are confirmed: the home, the steps, the confirmation. Sets
-    the home of the options to the folder that the person names. Options spare their questions."""
+    """All questions until the changes are confirmed: the home, the steps, the confirmation. The
+    person's choice of folder replaces the home of the options. Given options replace their
+    questions."""
 
     _settings: Settings
     _before: ExistingFiles
     _clock: SystemClock
     _model: ModelStep
-    """These are known once the home is, which is the first question."""
+    """These are set when the home is known, after the first question."""
 
     def __init__(self, person: Person, options: argparse.Namespace) -> None:
         self._person, self._options = Remembering(person), options
@@ -115,7 +115,7 @@ class Interview:
         self._asks_home = self._attended and not (is_chosen or is_there)
 
     async def run(self) -> tuple[ExistingFiles, ConfigPart] | None:
-        """Return the changes and the files before them, or None if the person declines. Raises
+        """Return the previous files and the changes, or None if the person declines. Raises
         `NanobotError`."""
         if self._attended:
             self._person.say(_INTRODUCTION)
@@ -125,13 +125,14 @@ class Interview:
         return (self._before, part) if self._is_confirmed else None
 
     def _steps(self) -> list[OnboardStep]:
-        """Return all steps, in their order: the model, the installed channels, the person."""
+        """Return all steps in order: the model, the installed channels, the person."""
         options = self._options
         names_model = bool(options.offline or server_options(options))
-        steps = [OnboardStep("model", "the model", self._ask_model, True, names_model)]
+        ask_model = lambda: self._model.run()  # noqa: E731, PLW0108 - set when the home is known
+        steps = [OnboardStep("model", "the model", ask_model, True, names_model)]
         for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
             title = "WhatsApp" if point.name == "whatsapp" else point.name.capitalize()
-            given = _given_channel(options, point.name)
+            given = _channel_options(options, point.name)
             ask = partial(self._ask_channel, point, given)
             steps.append(OnboardStep(point.name, title, ask, given=bool(given)))
         names_person = bool(options.owner_name or options.timezone)
@@ -162,7 +163,7 @@ class Interview:
         return ConfigPart()
 
     async def _take(self, step: OnboardStep, _: Sequence[ConfigPart]) -> ConfigPart:
-        """Take a step, if it is wanted. If it fails, a person keeps the answers of the others.
+        """Run a step, if it is wanted. If it fails, the person keeps the answers of the others.
         Raises `NanobotError`."""
         if not (step.given or (self._attended and await self._is_wanted(step))):
             return ConfigPart()
@@ -185,11 +186,8 @@ class Interview:
         question = f"Change {step.title}?" if is_there else f"Set up {step.title}?"
         return await self._person.confirm(question, default=False)
 
-    async def _ask_model(self) -> ConfigPart:
-        return await self._model.run()
-
     async def _ask_channel(self, point: EntryPoint, given: dict[str, str]) -> ConfigPart:
-        """Have the adapter of a channel ask."""
+        """Run the setup of a channel's adapter."""
         channel = self._settings.channels.get(point.name)
         request = SetupRequest(
             person=self._person,
@@ -203,7 +201,7 @@ class Interview:
         setup: Setup = point.load()
         with ExitStack() as stack:
             with suppress(NoGateway):  # free the channel, to receive its messages here
-                stack.enter_context(leased(self._settings.home, point.name))
+                stack.enter_context(borrow_channel(self._settings.home, point.name))
             result = await setup(request)
         return channel_changes(point.name, result, self._before) if result else ConfigPart()
 
@@ -245,8 +243,8 @@ class Interview:
         return part
 
 
-def _given_channel(options: argparse.Namespace, channel: str) -> dict[str, str]:
-    """Return the options for a channel, by the keys of its settings."""
+def _channel_options(options: argparse.Namespace, channel: str) -> dict[str, str]:
+    """Return the command-line options of a channel, by the keys of its settings."""
     if channel == "whatsapp":
         given = {"owner": options.owner_whatsapp}
     elif channel == "telegram":
@@ -266,11 +264,11 @@ def _head(person: Person, text: str) -> None:
 
 
 def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> int:
-    """Sign in, have a first reply of a model that was tried, and show the next commands. Return the
-    exit code."""
-    later = list(filterfalse(partial(_signed_in, person, options), part.sign_in))
+    """Sign in, get a first reply of a tested model, and show the next commands. Return the exit
+    code."""
+    later = list(filterfalse(partial(_sign_in, person, options), part.sign_in))
     runs = of_gateway(options.home) is not None
-    is_stale = runs and not part.is_empty and not _restarted(person, options)
+    is_stale = runs and not part.is_empty and not _offer_restart(person, options)
     reply = "" if runs else _first_reply(person, options, part)
     if options.json:
         data = {**part.as_json(), "restart_needed": is_stale, "reply": reply or None}
@@ -285,8 +283,8 @@ def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> in
     return 1 if reply is None else 0
 
 
-def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
-    """Sign in to a channel; False if it is left for later."""
+def _sign_in(person: Person, options: argparse.Namespace, name: str) -> bool:
+    """Sign in to a channel. Return False if it is left for later."""
     if options.non_interactive:
         return False
     _head(person, f"Signing in to {name}")
@@ -301,8 +299,8 @@ def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
     return True
 
 
-def _restarted(person: Person, options: argparse.Namespace) -> bool:
-    """Restart the gateway with the new settings, if that is wanted."""
+def _offer_restart(person: Person, options: argparse.Namespace) -> bool:
+    """Ask to restart the gateway with the new settings. Return True if it restarts."""
     question = "A gateway is running with the previous settings. Restart it now?"
     if not (options.restart or options.non_interactive):
         options.restart = asyncio.run(person.confirm(question))
@@ -313,8 +311,8 @@ def _restarted(person: Person, options: argparse.Namespace) -> bool:
 
 
 def _first_reply(person: Person, options: argparse.Namespace, part: ConfigPart) -> str | None:
-    """Return the reply of a new model that was tried to a first word, empty if none is wanted, or
-    None if it could not answer."""
+    """Return the first reply of a new, tested model. It is empty if none is wanted, and None if the
+    model could not answer."""
     is_tried = "model" in dict(part.summary) and "model" not in part.unchecked
     if not is_tried or part.is_empty or options.no_test:
         return ""
@@ -336,10 +334,9 @@ def _first_reply(person: Person, options: argparse.Namespace, part: ConfigPart) 
 def _say_to_it(
     options: argparse.Namespace, text: str, person: Person
 ) -> list[AgentMessage | Reply]:
-    """Send a message to the gateway and return its answers. The person sees how far a slow model
-    has read."""
+    """Send a message to the gateway and return its answers. Show how far a slow model has read."""
     answers: list[AgentMessage | Reply] = []
-    with connected(options.home) as client:
+    with open_client(options.home) as client:
         message_id = client.send_message(text, DEFAULT_SESSION, stream=True)
         for event in replies(client, message_id, DEFAULT_SESSION):
             if isinstance(event, Reading) and event.text:
@@ -352,7 +349,7 @@ def _say_to_it(
 def _next(
     nanobot: str, part: ConfigPart, later: Sequence[str], *, runs: bool, is_stale: bool
 ) -> list[tuple[str, str]]:
-    """Return the commands that come next, each with its purpose."""
+    """Return the suggested next commands, each with its purpose."""
     rows = [(f"channels login {name}", f"sign in to {name}") for name in later]
     if part.unchecked:
         command = "doctor --ask-model" if "model" in part.unchecked else "doctor"
