@@ -287,9 +287,7 @@ class ModelStep:
         if models:
             names = [one.name for one in models]
             at = names.index(name) if name in names else 0
-            sizes = [f", {one.window:,} tokens" if one.window else "" for one in models]
-            lines = [f"{label}{size}" for label, size in zip(names, sizes, strict=True)]
-            at = await person.choose("Which model?", [*lines, _TYPED], at)
+            at = await person.choose("Which model?", [*map(_describe_model, models), _TYPED], at)
             if at < len(names):
                 return replace(wanted, name=names[at])
         elif not (self._is_unchecked or self._options.no_test):
@@ -455,6 +453,10 @@ def from_environment(name: str) -> str:
 
 def _server(facts: ModelFacts) -> str:
     return facts.server or "the server"
+
+
+def _describe_model(model: ListedModel) -> str:
+    return f"{model.name}, {model.window:,} tokens" if model.window else model.name
 
 
 def _few(models: Sequence[str]) -> str:
