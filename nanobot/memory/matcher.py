@@ -1,13 +1,11 @@
-"""Find a text in any spelling, and remove it.
+r"""Find a text in any spelling, and remove it. Pure.
 
-Letter case makes no difference, nor do composed and decomposed accents, straight and curved quotes,
-runs of blanks and line breaks, and the escapes of JSON and Python (`\\u00fc`, `\\n`, `\\"`) at any
-depth. A text of fewer than six letters and digits must be a word of its own: "Ann" is not in
-"channel".
+These make no difference: letter case, composed or decomposed accents, straight or curved quotes,
+runs of blanks and line breaks, and the escapes of JSON and Python (`\u00fc`, `\n`, `\"`) at any
+depth. A text of fewer than six letters and digits must be a whole word: "Ann" is not in "channel".
 
-JSON is parsed before a replacement. Names of fields never change, nor the values that identify
-records (see `redacted_json`). A text there stays, and the search afterwards reports it. Pure.
-"""
+JSON is parsed before a replacement. Field names never change, nor do the values that identify
+records (see `redacted_json`). A match there stays, and the later search reports it."""
 
 from __future__ import annotations
 
@@ -24,16 +22,16 @@ from nanobot.tasks import pace
 ERASED = "[erased]"
 
 LEAST, _SYLLABLES = 3, "\u2e80"
-"""Characters that a text needs to be searched for; from here on each counts twice."""
+"""Minimum size of a text to search for. Characters from U+2E80 on count twice."""
 
 LONGEST = 4096
-"""Characters that an occurrence may take, with all its blanks and escapes."""
+"""Maximum length of an occurrence, with all its blanks and escapes."""
 
 _PIECE = 256 * 1024
 _WHOLE_WORD = 6
 
 _SLASHES = r"(?<!\\)\\+"
-"""A whole run of backslashes: a search that began again within one would take quadratic time."""
+"""A whole run of backslashes: a search that restarted within one would take quadratic time."""
 
 _CONTROL = r"\s\x00-\x1f\x7f-\x9f"
 _BLANKS = (
@@ -43,7 +41,7 @@ _BLANKS = (
 """Blanks and control characters of any kind, and the marks in front of continued lines."""
 
 _ALSO = {"'": "’‘ʼ", '"': "“”„", "ss": "ß", "i": "ıİ", "σ": "ς"}
-"""What else is written in place of what."""
+"""Other spellings of a letter or mark."""
 
 _IN_WORD = r"[0-9a-z_\u00c0-\u1fff]"
 """Letters of alphabets. Punctuation ends a word, and so do scripts without blanks (from U+2000)."""
@@ -63,13 +61,13 @@ def _folded(text: str) -> str:
 
 
 class TextMatcher:
-    """Finds one text. Raises `NanobotError` for one that is too short to search for."""
+    """Matcher of one text. Raises `NanobotError` if the text is too short to search for."""
 
     def __init__(self, text: str) -> None:
         folded = _folded(text)
         words = list(filter(None, re.split(rf"[{_CONTROL}]+", folded)))
         letters = sum(letter.isalnum() for letter in folded)
-        # A name may have two characters where each of them is a syllable.
+        # A name may have two characters if each is a syllable.
         size = sum(1 + (letter >= _SYLLABLES) for letter in " ".join(words))
         if size < LEAST or not letters:
             raise NanobotError(
@@ -88,14 +86,14 @@ class TextMatcher:
             + (_WORD_ENDS if after else ""),
             re.IGNORECASE,
         )
-        # These letters are written in one way only, and quickly looked for.
+        # These letters have one spelling, so they are fast to find.
         self._surely = max(re.findall(r"[a-hj-rt-z0-9]+", folded), key=len, default="")
 
     def is_in(self, text: str) -> bool:
         return self._may_be_in(text) and any(True for _ in self._found(normalize("NFC", text)))
 
     def redact(self, text: str) -> str:
-        """Remove it from a stored text: JSON, lines of JSON, or plain."""
+        """Remove the text from stored content: JSON, lines of JSON, or plain text."""
         if not self._may_be_in(text):
             return text
         document = redacted_json(text, self.redact_plain)
@@ -107,7 +105,7 @@ class TextMatcher:
         return "\n".join(known) if len(known) == len(lines) else self.redact_plain(text)
 
     def redact_plain(self, text: str) -> str:
-        """Remove it from any text."""
+        """Remove the text from plain text."""
         if not self._may_be_in(text):
             return text
         normal = normalize("NFC", text)
@@ -115,7 +113,7 @@ class TextMatcher:
         return text if redacted == normal else redacted
 
     def blot(self, text: str) -> str:
-        """Remove it, but keep the length in UTF-8."""
+        """Remove the text, but keep the length in UTF-8."""
 
         def blotted(found: re.Match[str]) -> str:
             length = len(found[0].encode("utf-8", "surrogateescape"))
@@ -124,8 +122,8 @@ class TextMatcher:
         return self._replaced(text, blotted)
 
     def without_lines(self, text: str) -> str:
-        """Remove every line that has a part of it from a file of memory, with its indented lines;
-        the person's own notes keep the rest."""
+        """Remove every line of a memory file that has a part of the text, with its indented lines.
+        The person's own notes keep the rest."""
         if not self.is_in(text):
             return text
         text = normalize("NFC", text)
@@ -174,7 +172,7 @@ def _spellings(letter: str) -> str:
 
 
 def _escapes(character: str) -> str:
-    """Return a pattern for a character and its escapes. A backslash in front of a mark has no
+    """Return a pattern for a character and its escapes. A backslash before a mark has no
     meaning."""
     code = ord(character)
     if character.isalnum() and character.isascii():

@@ -1,13 +1,12 @@
-"""The one door for text of a model on its way to memory: no characters that cannot be seen, and no
-lines that are no facts. Pure, and linear in the length of the text.
+"""Clean all text that a model writes to memory: no invisible characters, and no lines that are not
+facts. Pure, and linear in the length of the text.
 
-Characters: escape sequences, controls, marks of direction, zero width, halves of a surrogate pair.
-Joiners stay between letters and signs that need them (Persian, emoji).
+Invisible characters are escape sequences, controls, direction marks, zero-width characters and lone
+surrogates. Joiners stay between letters and signs that need them (Persian, emoji).
 
-Lines that are no facts: fences, markup, pieces of JSON, calls of tools, thinking, labels of roles,
+Lines that are not facts are fences, markup, pieces of JSON, tool calls, thinking, role labels,
 placeholders ("[… rest unchanged …]"), copies of our own prompts, repetitions, and lines that are
-too long. A line that the person wrote themselves is none of these: the callers check that first.
-"""
+too long. Lines that the person wrote are exempt: the callers check that first."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ from nanobot.memory.importance import without_importance
 from nanobot.text import valid_unicode
 
 LONGEST_LINE = 1_000
-"""Characters of a line of memory; a longer one is no fact."""
+"""Maximum characters of a memory line. A longer one is not a fact."""
 MOST_ANSWER = 400_000
-"""Characters of an answer of a model that are read."""
+"""Maximum characters that are read of a model's answer."""
 
-# Compiled at their first use, which `re` remembers: that takes time which a start does not have.
+# Compiled and cached by `re` at first use: compiling would slow down the start.
 _ESCAPES = r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[@-Z\\^_])"
 _JOINERS = "\u200c\u200d"
 _BREAKS = "\r\n|[\r\x0b\x0c\x85\u2028\u2029]"
 
 
 def clean_text(text: str) -> str:
-    """`text` without characters that cannot be seen; line ends stay."""
+    """Return `text` without invisible characters. Line ends stay."""
     text = re.sub(_BREAKS, "\n", valid_unicode(re.sub(_ESCAPES, "", text)))
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
@@ -45,7 +44,7 @@ def clean_text(text: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    """The same as one line, without blanks at its ends."""
+    """Return the cleaned text as one line, without blanks at its ends."""
     return " ".join(clean_text(text).split())
 
 
@@ -67,7 +66,7 @@ _MARK = r"^\s*(?:[-*+>•]\s+)*"
 _MARKUP = (
     r"^[{}\]]"  # pieces of JSON
     r"|^#{1,6}\s|^\|.*\|$"  # a heading or a row of a table as a list item
-    r"|^\[(?![ xX]\]|[^\]\n]{1,200}\]\()"  # but a box to tick, a link
+    r"|^\[(?![ xX]\]|[^\]\n]{1,200}\]\()"  # but not a checkbox or a link
     r"|^\"[^\"\n]{1,80}\"\s*:"
     r"|[\[{]\s*\"[^\"\n]{0,80}\"\s*[:,\]]"
     r"|\\[nt\"]|\"\s*[,}\]]+\s*$"
@@ -91,14 +90,14 @@ geen wijzigingen ongewijzigd niets nieuws bez zmian zmiany без изменен
 как раньше остальное değişiklik yok aynı
 """
 _EMPTY_WORDS = frozenset(_EMPTY.split())
-"""A line of nothing else is a placeholder."""
+"""A line with only these words is a placeholder."""
 _RUNS = "変更なし 変わらず 同上 以下同文 无变化 無變化 没有变化 不变 同前 변경없음 변화없음 동일"
 _EMPTY_RUNS = tuple(_RUNS.split())
 _MOST_EMPTY = 9
 
 
 def junk_reason(line: str) -> str:
-    """Why a line is no fact, whatever was said; empty if it may be one."""
+    """Return why a line can't be a fact in any conversation, or ""."""
     bare = re.sub(_MARK, "", without_importance(line), count=1).strip()
     if len(bare) > LONGEST_LINE:
         return "it is too long"
@@ -121,12 +120,12 @@ def _is_placeholder(bare: str) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    """`text` without what a model thought aloud; all after a tag that never closes."""
+    """Return `text` without the model's thinking, and without everything after an unclosed tag."""
     return re.sub(_THINKING, "", text) if "<" in text else text
 
 
 def distinct_lines(text: str) -> Iterator[str]:
-    """The lines of a model's text, cleaned, without thinking; each fact once."""
+    """Yield the lines of a model's text, cleaned, without thinking, each fact once."""
     seen = set[str]()
     for line in clean_text(without_thinking(text)).split("\n"):
         key = " ".join(line.split()).casefold()
@@ -137,13 +136,13 @@ def distinct_lines(text: str) -> Iterator[str]:
 
 
 class Echoes:
-    """Knows our own prompts again in what a model answers."""
+    """Detector of our own prompts in a model's answer."""
 
     def __init__(self, prompts: Iterable[str]) -> None:
         self._said = " ".join(map(_letters, prompts))
 
     def has(self, line: str) -> bool:
-        """Whether a line, or most of a long one, is a copy."""
+        """Return True if a line, or most of a long one, is a copy of a prompt."""
         letters = _letters(line)
         return len(letters) >= _ECHO and letters in self._said
 

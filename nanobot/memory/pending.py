@@ -1,11 +1,9 @@
-"""Changes of memory that wait in `memory/pending.md` until their person confirms them: those that
-the model worded after it read foreign text, and those by which more facts would go than may.
+"""Memory changes in `memory/pending.md` that need the person's approval, because the model worded
+them after it read untrusted content, or because they would remove too many facts.
 
-One bullet each: `- [2026-03-10] (from tool:web_fetch) -> MEMORY.md: the line`. What it would reword
-and the heading that it goes under follow on indented lines; a line that would go is written
-`-> MEMORY.md, remove: the line`. The person may edit the file; what cannot be read stays in it and
-is passed over.
-"""
+Each is a bullet: `- [2026-03-10] (from tool:web_fetch) -> MEMORY.md: the line`. The line that it
+would reword and its heading follow on indented lines. A removal is `-> MEMORY.md, remove: the
+line`. The person may edit the file: unreadable lines stay in it and are skipped."""
 
 from __future__ import annotations
 
@@ -36,32 +34,31 @@ _FACT = re.compile(
 )
 _OLD, _SECTION = "  instead of: ", "  under: "
 NOT_SAID = "nanobot"
-"""The origin of changes that wait because so much would go from memory at once, or because nothing
-that the person said shows that a fact is over."""
+"""Origin of changes that are held back because they remove too much at once, or because the
+person's messages do not show that a fact is over."""
 CONFIRMED = "confirmed"
-"""How the summary of a version begins that holds facts which the person accepted."""
+"""First word of the summary of a version with facts that the person accepted."""
 HELD_BACK = Change("agent", "held back")
 _CODE = 16
 MOST_WAITING, MOST_CHARACTERS = 200, 100_000
-"""Changes that wait in a scope, and their length; a model that was talked over holds back no
-more."""
+"""Limits on a scope's pending changes: their count, and their length in characters."""
 MOST_OF_ONE = 20
-"""Of them those that one program proposed: the others leave room for what nanobot holds back."""
+"""Maximum pending changes from one program. The rest is room for changes that nanobot holds
+back."""
 MOST_SHOWN = 2_400
-"""Characters of a change; a longer one is not held back but dropped."""
+"""Maximum characters of a change. A longer one is dropped, not held back."""
 
 NotifyHeld = Callable[[str, Sequence["PendingFact"], str], Awaitable[None]]
-"""Shows to the person of a scope what waits from now on; with the conversation that it comes from,
-empty for Dream's. Must not raise."""
+"""Shows a scope's person the new pending changes, with the conversation that they come from (empty
+for Dream's). Must not raise."""
 
 
 class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replaces"}):
     """A line that may become part of the document `path`.
 
-    `number` counts from 1 in the order of the file, 0 before it stands there. `old` is the line
-    that it would reword, `section` the heading it would go under; both may be empty. Where `line`
-    is empty, `old` would go.
-    """
+    `number` counts from 1 in file order, and is 0 before the fact is in the file. `old` is the line
+    that it would reword, `section` its heading. Both may be empty. If `line` is empty, `old` would
+    be removed."""
 
     number: int
     day: date
@@ -73,12 +70,12 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
 
     @property
     def what(self) -> tuple[str, str, str]:
-        """What is the same for the same change."""
+        """Key that is the same for the same change."""
         return self.path, self.line, self.old
 
     @property
     def code(self) -> str:
-        """Names exactly this change: hexadecimal digits of a hash of all that it would do."""
+        """Id of exactly this change: hexadecimal digits of a hash of its whole effect."""
         identity = "\n".join((self.path, self.line, self.old, self.section))
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:_CODE]
 
@@ -89,12 +86,12 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
 
     @property
     def shown(self) -> str:
-        """What it would do, in a line for people."""
+        """The effect of the change, in one line for people."""
         rewords = self.line and fact_lines(self.old)
         return f"{self._effect} (instead of: {self.old})" if rewords else self._effect
 
     def as_text(self) -> str:
-        """Its lines in the file, without the last newline."""
+        """Return its lines in the file, without the last newline."""
         origins = ", ".join(self.origins)
         lines = [f"- [{self.day.isoformat()}] (from {origins}) -> {self._effect}"]
         if self.line:
@@ -109,7 +106,8 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
 
 
 class Pending:
-    """What waits in one scope; `store` is its writer, `notify` shows it to the person."""
+    """The pending changes of one scope. `store` is its writer, `notify` shows them to the
+    person."""
 
     def __init__(
         self, store: MemoryStore, scope: str = "owner", notify: NotifyHeld | None = None
@@ -130,12 +128,12 @@ class Pending:
         origins: Iterable[str],
         change: Change = HELD_BACK,
     ) -> list[PendingFact]:
-        """Hold back what there is room for, as `hold`."""
+        """Hold back changes as `hold` does, and return the new ones."""
         return (await self.hold(lines, path, origins, change))[0]
 
     async def propose(self, line: str, path: str, origin: str) -> list[PendingFact]:
-        """Hold back a line that the program `origin` wants to add. Raises `NanobotError` where too
-        many wait."""
+        """Hold back a line that the program `origin` wants to add. Raise `NanobotError` if too many
+        are pending."""
         added, has_room = await self.hold([line], path, [origin], most=MOST_OF_ONE)
         if not has_room:
             raise NanobotError(
@@ -153,18 +151,17 @@ class Pending:
         change: Change = HELD_BACK,
         most: int = MOST_WAITING,
     ) -> tuple[list[PendingFact], bool]:
-        """Hold back lines to add, or operations; return those that were new, with their numbers,
-        and whether there was room for all of them.
+        """Hold back lines to add, or operations. Return the new facts with their numbers, and
+        whether there was room for all.
 
-        `origins` are the marks of the foreign content behind them; of the same ones `most` may
-        wait. What waits already is not held twice. Who held them back calls `notify` once for all
-        that belongs together.
-        """
-        # An origin is one word of the line: it may hold a stranger's id.
+        `origins` are the marks of the untrusted content behind them. At most `most` changes with
+        the same origins may be pending. Changes that are pending already are not added again. The
+        caller calls `notify` once for all changes that belong together."""
+        # An origin must be one word of the line, but may contain a stranger's id.
         names = (re.sub(r"[\s(),]+", "_", origin)[:80] for origin in sources_of(origins))
         named = tuple(dict.fromkeys(filter(None, names))) or ("unknown",)
         every = [_fact(line, path, named, self._store.today()) for line in lines]
-        # What changes something, and is short enough to be read before it is accepted.
+        # Only real changes that are short enough to read before approval.
         facts = {one.what: one for one in every if 0 < len(one.line + one.old) <= MOST_SHOWN}
         fresh, new = list[PendingFact](), list[str]()
 
@@ -187,7 +184,7 @@ class Pending:
         return added, not left
 
     async def named(self, names: Iterable[str | int]) -> list[PendingFact]:
-        """Those that these numbers or codes name; none for a code that several have."""
+        """Return the facts with these numbers or codes. An ambiguous code selects none."""
         names = set(map(str, names))
         waiting = await self.pending()
         codes = Counter(fact.code for fact in waiting)
@@ -198,12 +195,11 @@ class Pending:
         ]
 
     async def accept(self, names: Iterable[str | int]) -> list[PendingFact]:
-        """Make facts part of memory, as the person's own change; return those that were found. A
-        fact that one of them replaces, and does not only reword, is retired.
+        """Make facts part of memory, as the person's own change, and return the ones found. A fact
+        that is replaced, not only reworded, is retired.
 
-        They leave the file afterwards, so that a crash in between confirms one twice at most, which
-        changes nothing. Raises `ToolError` where a document would become too large.
-        """
+        They leave the file last: a crash in between makes it possible to accept one twice, which
+        changes nothing. Raise `ToolError` if a document would become too large."""
         chosen = await self.named(names)
         for path, facts in groupby(sorted(chosen, key=lambda f: f.path), key=lambda f: f.path):
             text = self._store.read(path)
@@ -211,14 +207,14 @@ class Pending:
             change = Change("you", f"{CONFIRMED} {pluralize(len(operations), 'fact')}")
             replaced = [line for one in operations for line in lost_facts(one.old, one.new)]
             done = await self._store.apply(path, operations, change, retired=replaced)
-            # The line it would reword is gone: what was confirmed is new, then.
+            # If the line to reword is gone, the accepted one is added.
             if added := [replace(operation, old="") for operation in done.left if operation.new]:
                 await self._store.apply(path, added, change)
         await self._remove(chosen, CONFIRMED)
         return chosen
 
     async def drop(self, names: Iterable[str | int]) -> list[PendingFact]:
-        """Let facts go; return those that were found."""
+        """Drop facts, and return the ones found."""
         chosen = await self.named(names)
         await self._remove(chosen, "dropped")
         return chosen
@@ -245,13 +241,13 @@ def _fitting(facts: Iterable[PendingFact], room: int) -> Iterator[str]:
 def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: date) -> PendingFact:
     step = Operation(new=line) if isinstance(line, str) else line
     texts = (step.new, step.old, step.section if step.new.strip() else "")
-    # A line that others may have caused says nothing of its importance.
+    # A line that others may have caused does not set its importance.
     lines = (" ".join(without_importance(text).split()) for text in texts)
     return PendingFact(0, today, origins, path, *lines)
 
 
 def pending_blocks(text: str) -> list[tuple[str, PendingFact | None]]:
-    """The file in blocks of lines, each with the fact that it is, if it is one."""
+    """Return the blocks of lines of the file, each with its fact or None."""
     numbers = count(1)
     found = ((block, _read(block)) for block in blocks_of(text))
     return [(block, fact and replace(fact, number=next(numbers))) for block, fact in found]

@@ -1,18 +1,17 @@
-"""Which facts of a scope stand in its prompts, where these have no room for all of them.
+"""Choose the facts for a scope's prompts if there is no room for all of them.
 
-The most important ones come first in any case. Of the others, importance counts, and up to one step
-of it how lately a fact was written, and as much how often it was looked up (`weight_of`). Search
-finds the rest. A choice depends on the files, the day, and what was known before that day: so it is
-the same for all conversations of a day, also after a restart.
+The most important facts always come first. For the others, importance counts, plus at most one step
+each for how recently a fact was written and how often it was looked up (`weight_of`). Search finds
+the rest. A choice depends on the files, the day, and the records from before that day, so it is the
+same for all conversations of a day, even after a restart.
 
-When a fact was written is what the versions say; Dream notes that down (`refresh`), because reading
-them takes long. One that was not noted down before today counts as new. It was looked up where the
-question of a search or of `/memory why` led to it, which a model need not do for what it sees.
-Nothing is noted down as long as a file takes less than half its share.
+The versions have the day on which a fact was written. Reading them is slow, so Dream records it
+(`refresh`). A fact without a record from before today counts as new. A fact was looked up if the
+question of a search or of `/memory why` led to it: the model needs no look-up for facts in the
+prompt. Nothing is recorded while a file takes less than half its share.
 
-Facts that are chosen stand in their order in the file, under their headings. A fact is a line with
-what is indented under it.
-"""
+Chosen facts keep their order in the file, under their headings. A fact is a line with its indented
+lines."""
 
 from __future__ import annotations
 
@@ -42,16 +41,16 @@ from nanobot.text import pluralize
 PERSON = PERSONAL[0]
 
 _HALF_LIFE = 90.0
-"""Days after which it counts half that a fact was written or looked up."""
+"""Days after which a write or look-up counts half."""
 _DAYS = 8
-"""Days on which a fact was looked up: so many count, and today's, which counts from tomorrow on."""
+"""Number of days with look-ups that count, besides today, which counts from tomorrow on."""
 _NOTES_SHARE = 4
 MOST_SHOWN = 8_000
-"""Tokens of a file that a model which is to learn something is shown."""
+"""Maximum tokens of a file in the prompt of a model that learns."""
 _LINE_END = 1.5
-"""Tokens, with what an estimate of a line leaves out."""
+"""Tokens per line that the estimate of a line omits."""
 _RELATION = 20.0
-"""What it weighs that a line says nothing but what the texts do: more than all else."""
+"""Weight of a line whose words are all in the texts: more than everything else."""
 _NOT_SHOWN = "({:,} more lines of the file are not shown; they are kept)"
 _CUT = (
     "[cut here to save room: read_file memory/MEMORY.md, and the notes of each day next to it, for"
@@ -64,8 +63,8 @@ _MORE = (
 
 
 class FactUse(Struct, frozen=True, array_like=True):
-    """The day on which a fact was written, None where that is not known, the last days on which it
-    was looked up, and the day on which the first was noted down."""
+    """The day on which a fact was written (None if unknown), its last days with look-ups, and the
+    day on which `written` was recorded."""
 
     written: date | None = None
     used: tuple[date, ...] = ()
@@ -77,7 +76,7 @@ Uses = Mapping[str, FactUse]
 
 
 class FactUses(Document[Mapping[str, Uses]]):
-    """The document `facts`, by scope. One that cannot be read counts as empty. Blocks."""
+    """The document `facts`, by scope. An unreadable one counts as empty. Blocks."""
 
     def __init__(self, store: StateStore) -> None:
         super().__init__(store, "facts", _decoded, msgspec.json.encode, {}, "It is rebuilt.")
@@ -91,7 +90,7 @@ def _decoded(content: bytes) -> dict[str, dict[str, FactUse]]:
 
 
 def weight_of(level: int, use: FactUse, today: date) -> float:
-    """How much there is to be said for showing a fact of this importance. Pure."""
+    """Return the weight of a fact with this importance. Pure."""
     age = (today - use.written).days if use.written and use.noted != today else 0
     used = [day for day in use.used if day < today][-_DAYS:]
     looked_up = sum(_faded((today - day).days) for day in used)
@@ -104,8 +103,8 @@ def _faded(days: int) -> float:
 
 
 class Recall:
-    """Chooses for the scope of `store`, within the shares that its files have of a prompt of
-    `budget` tokens. `uses` is None where nothing can be noted down."""
+    """Selection for the scope of `store`, within its files' shares of a prompt of `budget` tokens.
+    If `uses` is None, nothing is recorded."""
 
     def __init__(self, store: MemoryStore, scope: str, budget: int, uses: FactUses | None) -> None:
         self._store, self._scope, self._uses = store, scope, uses
@@ -113,7 +112,7 @@ class Recall:
         self._shares = {LONG_TERM: min(16_000, budget // 4), PERSON: min(4_000, budget // 8)}
 
     def memory_part(self) -> str:
-        """The `# Memory` part of a system prompt; empty while there is nothing to remember."""
+        """Return the `# Memory` part of a system prompt, or "" if memory is empty."""
         return self._cached(LONG_TERM, self._memory_part)
 
     def _memory_part(self) -> str:
@@ -125,14 +124,14 @@ class Recall:
             facts = self._store.learned_text(LONG_TERM)
             notes = min(size - estimate_tokens(facts), share // _NOTES_SHARE)
             whole = self._store.get_memory_context(self._selected(LONG_TERM, share - notes))
-        except NanobotError as error:  # what it says instead of the text is short
+        except NanobotError as error:  # the text then has a short error instead
             logger.warning("{}: cannot choose facts for the prompt: {}", LONG_TERM, error)
         if estimate_tokens(whole) > share:
             whole = cut_at_line(whole, share - estimate_tokens(_CUT), _CUT)
         return whole
 
     def person_part(self) -> str:
-        """What stands in USER.md. Raises `NanobotError`."""
+        """Return the part for USER.md. Raise `NanobotError`."""
         return self._cached(PERSON, self._person_part)
 
     def _person_part(self) -> str:
@@ -140,9 +139,9 @@ class Recall:
         return text if estimate_tokens(text) <= share else self._selected(PERSON, share)
 
     def related(self, path: str, about: Iterable[str], budget: int = MOST_SHOWN) -> str:
-        """What a model that is to learn something is shown of a file, without marks: all, or the
-        facts that say most of what the texts `about` say, and those that matter most. Changes of it
-        can be made in the file."""
+        """Return a file for a model that learns, without marks: all of it, or the facts with the
+        most words of the texts `about` and then the weightiest. The model's changes fit the
+        file."""
         text = without_importance(self._store.read(path))
         if estimate_tokens(text) <= budget:
             return text
@@ -156,14 +155,14 @@ class Recall:
         return f"{selection.text}\n\n{_NOT_SHOWN.format(selection.left_out)}\n"
 
     def levels(self, path: str) -> dict[str, int]:
-        """The importance of each line of a file that has one, by the line without it."""
+        """Return the importance of each line of a file that has one, by the line without it."""
         lines = split(self._store.read(path))
         marked = ((line, found) for line in lines if (found := importance_of(line)))
         return {without_importance(line).strip(): found.level for line, found in marked}
 
     def standing_of(self, path: str, line: str) -> str:
-        """Whether a fact is in the prompt, and why, in a line for people; empty for one of another
-        kind of file. Blocks."""
+        """Return a line for people: whether a fact is in the prompt, and why. Empty for other kinds
+        of files. Blocks."""
         if path not in self._shares:
             return ""
         use = self._known().get(_key(line), FactUse())
@@ -180,7 +179,7 @@ class Recall:
         return f"{where}: {', '.join(why)}"
 
     def left_out(self, path: str) -> int:
-        """How many facts of a file have no room in the prompt. Blocks."""
+        """Count the facts of a file that have no room in the prompt. Blocks."""
         if path not in self._shares:
             return 0
         shown, facts = self._shown_lines(path), self._store.facts(path)
@@ -191,7 +190,7 @@ class Recall:
         return {line.strip() for line in split(text)}
 
     def note_use(self, lines: Iterable[str]) -> None:
-        """These facts were looked up today. Blocks; what cannot be noted down is not."""
+        """Record that these facts were looked up today. Failures are only logged. Blocks."""
         today, keys = self._store.today(), {_key(line) for line in lines}
         if not keys or not self._outgrown():
             return
@@ -207,7 +206,7 @@ class Recall:
         self._change(noted)
 
     def refresh(self) -> None:
-        """Note down when each fact was written, and drop what is known of others. Blocks."""
+        """Record when each fact was written, and drop the records of others. Blocks."""
         today, written = self._store.today(), dict[str, date]()
         try:
             for path in self._outgrown():
@@ -250,10 +249,10 @@ class Recall:
             return {}
 
     def _outgrown(self) -> list[str]:
-        """The files that take more than half their share."""
+        """Return the files that take more than half their share."""
         found = []
         for path, share in self._shares.items():
-            with suppress(NanobotError):  # one that cannot be read stands in no prompt
+            with suppress(NanobotError):  # an unreadable file is in no prompt
                 if estimate_tokens(self._store.learned_text(path)) > share // 2:
                     found.append(path)
         return found
@@ -275,8 +274,8 @@ class Recall:
         return select_facts(text, facts, budget, weight)
 
     def _selected(self, path: str, budget: int) -> str:
-        """As many facts of a file as have room, and where the others are."""
-        room = budget - 2 * estimate_tokens(_MORE)  # and for the blank lines
+        """Return as many facts of a file as fit, and a note on the others."""
+        room = budget - 2 * estimate_tokens(_MORE)  # includes the blank lines
         selection = self._select(path, room, self._weigher(path))
         if not selection.left_out:
             return selection.text
@@ -284,7 +283,7 @@ class Recall:
         return f"{selection.text}\n\n{_MORE.format(more=more, path=path)}"
 
     def _cached(self, path: str, choose: Callable[[], str]) -> str:
-        """What was chosen before, as long as the texts, the uses and the day are the same."""
+        """Return the last choice while the texts, the uses and the day are the same."""
         reasons: list[object] = [self._known(), self._store.today()]
         with suppress(NanobotError):
             reasons += map(self._store.read, (path, *self._store.recent_note_paths()))
@@ -296,16 +295,15 @@ class Recall:
 
 
 def _key(line: str) -> str:
-    """Names a fact, whatever its importance, without saying it."""
+    """Return an id of a fact, regardless of importance, that does not reveal its text."""
     fact = without_list_mark(line).encode("utf-8", "replace")
     return hashlib.blake2b(fact, digest_size=8).hexdigest()
 
 
 def cut_at_line(text: str, budget: int, note: str, path: str = "") -> str:
-    """`text`, or as many of its first lines as fit `budget` tokens and a note where the rest is.
+    """Return `text`, or as many of its first lines as fit `budget` tokens and the `note`.
 
-    `note` may name the `{path}` and the first `{line}` that is left out.
-    """
+    The note may contain `{path}` and `{line}`, the first line that is left out."""
     if estimate_tokens(text) <= budget:
         return text
     kept: list[str] = []
@@ -319,7 +317,7 @@ def cut_at_line(text: str, budget: int, note: str, path: str = "") -> str:
 
 
 class Selection(Struct, frozen=True):
-    """The lines of a text that are shown, and how many facts are not."""
+    """The selected lines of a text, and how many facts are left out."""
 
     text: str
     left_out: int = 0
@@ -328,8 +326,8 @@ class Selection(Struct, frozen=True):
 def select_facts(
     text: str, facts: Collection[str], budget: int, weight: Callable[[str], float]
 ) -> Selection:
-    """Return the text if it fits `budget` tokens, else as many of its `facts` as do: those with the
-    highest `weight`, of equals the last ones. `facts` are lines without blanks around them."""
+    """Return the text if it fits `budget` tokens, else as many `facts` as fit, by descending
+    `weight`. Of equal ones the last win. `facts` are stripped lines."""
     if estimate_tokens(text) <= budget:
         return Selection(text)
     lines = split(text)

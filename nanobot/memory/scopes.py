@@ -1,9 +1,8 @@
-"""Whose memory: the scope of a message or a conversation, and the memory that belongs to it.
+"""The scope of a message or a conversation, and the memory that belongs to it.
 
-A scope is `owner`, `people/<channel>_<id>` or `groups/<channel>_<chat>`; the ids are encoded as
-those of sessions are, so that whatever a stranger is called, a scope is one name in one folder.
-The owner's memory lies in the workspace itself, every other in the folder of its scope's name.
-"""
+A scope is `owner`, `people/<channel>_<id>` or `groups/<channel>_<chat>`. Ids are encoded like
+session ids, so that a scope with any stranger's name is one name in one folder. The owner's memory
+is in the workspace itself, every other scope's in the folder of its name."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ _SCOPE = re.compile(OTHER_SCOPE)
 
 
 def is_scope(name: str) -> bool:
-    """Whether `name` is the name of a scope, and so safe to make a folder of."""
+    """Return True if `name` is a scope's name, and so safe as a folder."""
     return name == OWNER or _SCOPE.fullmatch(name) is not None
 
 
@@ -59,18 +58,18 @@ def is_group(scope: str) -> bool:
 
 
 def prefix_of(scope: str) -> str:
-    """Where a scope's files lie in the workspace: `` for the owner, `people/telegram_7/`.
+    """Return the folder of a scope's files in the workspace: "" for the owner, or
+    `people/telegram_7/`.
 
-    Raises `ValueError` for a name that is no scope's.
-    """
+    Raise `ValueError` if the name is not a scope's."""
     if not is_scope(scope):
         raise ValueError(f"{scope!r} is not a scope")
     return "" if scope == OWNER else f"{scope}/"
 
 
 def chat_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
-    """The id of the chat that a conversation is held in, without its thread: as `metadata` has it,
-    or else from the key."""
+    """Return the id of a conversation's chat, without its thread: from `metadata`, or else from the
+    key."""
     chat = metadata.get("chat")
     if isinstance(chat, str) and chat:
         return chat
@@ -79,20 +78,19 @@ def chat_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
 
 
 class OthersConversation(NanobotError):
-    """Somebody would write in a conversation of another scope."""
+    """A sender tried to write in a conversation of another scope."""
 
     def __init__(self) -> None:
         super().__init__("You can't write in this conversation because it belongs to someone else.")
 
 
 class Scopes:
-    """Who is who.
+    """The scope of each sender, message and session.
 
-    `is_owner` says whether a sender (channel, sender id) is the owner, and is asked each time:
-    somebody may become it while nanobot runs. On `cli` everyone is. Each of `identities` lists the
-    `channel:sender` of one person. With `groups_see_owner` groups may read the owner's memory
-    beside their own.
-    """
+    `is_owner` takes a channel and a sender id. It is called each time, because a sender may become
+    the owner while nanobot runs. On `cli` everyone is the owner. Each of `identities` lists the
+    `channel:sender` accounts of one person. With `groups_see_owner`, groups may also read the
+    owner's memory."""
 
     def __init__(
         self,
@@ -106,24 +104,24 @@ class Scopes:
             self._linked |= dict.fromkeys(names, names)
 
     def is_owner(self, channel: str, sender_id: str) -> bool:
-        """Whether this sender is the owner, by themselves or by a linked identity."""
+        """Return True if this sender, or an identity linked to it, is the owner."""
         return self.of_sender(channel, sender_id) == OWNER
 
     def is_owners(self, inbound: InboundMessage) -> bool:
-        """Whether only the owner reads the chat of a message."""
+        """Return True if only the owner reads the chat of a message."""
         return self.of_message(inbound, inbound.session_key, {}) == OWNER
 
     @property
     def linked(self) -> Mapping[str, Sequence[str]]:
-        """The accounts that are one person's, by scope."""
+        """The accounts of each person with several, by scope."""
         named = [names for names in self._linked.values() if ":" in names[0]]
         return {self.of_sender(*names[0].split(":", 1)): names for names in named}
 
     def of_message(
         self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]
     ) -> str:
-        """The scope that speaks: a job says whose it is, and what nanobot itself notes in a
-        conversation is that one's."""
+        """Return the scope that a message speaks for. A job names its scope. nanobot's own notes
+        belong to the scope of their conversation."""
         if inbound.scope and is_scope(inbound.scope):
             return inbound.scope
         if inbound.session_override and inbound.sender_id == NANOBOT:
@@ -135,17 +133,16 @@ class Scopes:
     def expect_own(
         self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]
     ) -> str:
-        """Admit a message to the conversation `key`: return the scope that the conversation has to
-        be set aside for, because it belongs to that one and its chat is another's now. Empty if the
-        conversation is the speaker's own, or new.
+        """Admit a message to the conversation `key`. Return "" if the conversation is the speaker's
+        own, or new. If the chat now belongs to the speaker but the conversation does not, return
+        its scope: the conversation must be set aside for it.
 
-        A conversation belongs to one scope from its first message on. Raises `OthersConversation`
-        if the speaker chose one that is not theirs.
-        """
+        A conversation belongs to one scope from its first message on. Raise `OthersConversation` if
+        the speaker chose a conversation of another scope."""
         chose = bool(inbound.session_override) or inbound.channel == PAGE
         owner = self.owner_of(key, metadata)
         if inbound.session_override and not inbound.scope and not owner:
-            if key.partition(":")[0] in (PAGE, API):  # whose names are made by others
+            if key.partition(":")[0] in (PAGE, API):  # others choose these names
                 raise OthersConversation
             owner = self.of_session(key, metadata)
         if owner in ("", self.of_message(inbound, key, metadata)):
@@ -155,16 +152,15 @@ class Scopes:
         return owner
 
     def owner_of(self, key: str, metadata: Mapping[str, JsonValue]) -> str:
-        """The scope that a conversation belongs to; empty before its first message."""
+        """Return the scope that a conversation belongs to, or "" before its first message."""
         is_begun = not metadata.keys().isdisjoint(("scope", "sender", "group"))
         return self.of_session(key, metadata) if is_begun else ""
 
     def of_session(self, key: str, metadata: Mapping[str, JsonValue]) -> str:
-        """The scope of a conversation.
+        """Return the scope of a conversation.
 
-        `metadata` may say `scope` (which then holds), `sender`, `group` (true for one) and `chat`.
-        What is not said is read from the key: a private chat is named after its person.
-        """
+        `metadata` may have `scope` (which then counts), `sender`, `group` (true for a group) and
+        `chat`. Missing values are read from the key: a private chat is named after its person."""
         said = metadata.get("scope")
         if isinstance(said, str) and is_scope(said):
             return said
@@ -175,16 +171,17 @@ class Scopes:
         return self.of_sender(channel, sender if isinstance(sender, str) else chat)
 
     def readable(self, scope: str) -> tuple[str, ...]:
-        """The scopes whose memory `scope` may read, its own first."""
+        """Return the scopes whose memory `scope` may read, its own first."""
         sees_owner = self._groups_see_owner and is_group(scope)
         return (scope, OWNER) if sees_owner else (scope,)
 
     def of_sender(self, channel: str, sender_id: str) -> str:
-        """The scope of a sender; of the account that a program names with `API` as channel."""
+        """Return the scope of a sender, or of the account that a program names with the channel
+        `API`."""
         channel, sender_id = account_of(channel, sender_id)
         account = f"{channel}:{sender_id}"
         names = self._linked.get(account)
-        if names is None:  # the usual case, without a loop: a page asks it of ten thousand
+        if names is None:  # the usual case, without a loop: a page checks ten thousand
             is_owner = channel == TERMINAL or self._is_owner(channel, sender_id)
             return OWNER if is_owner else f"people/{stem_of(account)}"
         for name in names:
@@ -199,11 +196,10 @@ def _group(channel: str, chat_id: str) -> str:
 
 
 class Memory(Struct, frozen=True):
-    """What is remembered for one scope.
+    """The memory of one scope.
 
-    `prefix` is where its files lie in the workspace; `root` is that folder, for the file tools of a
-    turn that serves the scope. It exists once something was written.
-    """
+    `prefix` is its folder in the workspace, and `root` that folder for the file tools of the
+    scope's turns. The folder exists after the first write."""
 
     scope: str
     prefix: str
@@ -248,16 +244,16 @@ class Memories:
         self._state = state
         self._quiesce = quiesce
         self.forgotten = 0
-        """Grows whenever something left memory for good: what was read of it before is out of
-        date then."""
+        """Number of times that something left memory for good. Texts read before are then stale."""
         self._hold: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
         self.is_held: Callable[[str], bool] = lambda _: True
-        """Whether the scope's files are this process's to change now."""
+        """Returns True if this process may change the scope's files now."""
         self._made: dict[str, Memory] = {}
         self._making = threading.Lock()
 
     def of(self, scope: str) -> Memory:
-        """The memory of a scope, always the same object. Raises `ValueError` for no scope."""
+        """Return the memory of a scope, always the same object. Raise `ValueError` if there is no
+        such scope."""
         with self._making:
             if scope not in self._made:
                 self._made[scope] = self._make(scope)
@@ -266,25 +262,26 @@ class Memories:
     def share(
         self, hold: Callable[[str], AbstractAsyncContextManager[None]], has: Callable[[str], bool]
     ) -> None:
-        """Other workers change these files as well: `hold` lets a scope be this one's while it is
-        entered, `has` says whether it is now."""
+        """Share the files with other workers. `hold` reserves a scope while it is entered, `has`
+        checks whether this worker holds it now."""
         self._hold, self.is_held = hold, has
 
     def holding(self, scope: str) -> AbstractAsyncContextManager[None]:
-        """Enter this around changes of a scope's files that no message of it asked for. Entering
-        raises `NanobotError` if another worker keeps the scope. May be passed on before `share`."""
+        """Return a context for changes of a scope's files that no message of the scope asked for.
+        Entering it raises `NanobotError` if another worker keeps the scope. The method may be
+        passed on before `share`."""
         return self._hold(scope)
 
     @asynccontextmanager
     async def holding_each(self, scopes: Iterable[str]) -> AsyncIterator[None]:
-        """The same for all of these."""
+        """Hold all of these scopes."""
         async with AsyncExitStack() as stack:
-            for scope in sorted(scopes):  # in one order: no two workers wait for each other
+            for scope in sorted(scopes):  # a fixed order prevents deadlocks between workers
                 await stack.enter_async_context(self._hold(scope))
             yield
 
     def existing_scopes(self) -> list[str]:
-        """The scopes that have anything on disk, the owner first."""
+        """Return the scopes with anything on disk, the owner first."""
         found = [OWNER]
         for kind in ("people", "groups"):
             folder = self._workspace.place(kind)
@@ -295,19 +292,19 @@ class Memories:
         return found
 
     def unreadable(self) -> Iterator[tuple[str, str]]:
-        """Yield the unusable files for prompts, each with the reason: all of the owner's, and in
-        other scopes the files that a prompt needed."""
+        """Yield the unusable prompt files with the reasons: all of the owner's, and other scopes'
+        files if a prompt needed them."""
         owners = self.of(OWNER).store
         wanted = (*TRACKED, *owners.recent_note_paths())
         for memory in list(self._made.values()):
             store = memory.store
             for path in wanted if store is owners else list(store.problems):
-                with suppress(NanobotError, OSError):  # `problems` has it
+                with suppress(NanobotError, OSError):  # `problems` has the reason
                     store.read(path)
             yield from ((memory.prefix + path, why) for path, why in list(store.problems.items()))
 
     def broken_lines(self) -> dict[str, int]:
-        """Return the histories with unreadable lines at the last read, and the number of lines."""
+        """Count the unreadable lines of each history at the last read, by path."""
         made = list(self._made.values())
         counts = ((f"{one.prefix}{HISTORY}", one.history.broken_lines()) for one in made)
         return {path: count for path, count in counts if count}
@@ -316,15 +313,15 @@ class Memories:
         return [self.of(scope) for scope in filter(self.is_held, self.existing_scopes())]
 
     def versioned_scopes(self) -> list[str]:
-        """The scopes that have versions, the owner first; their files may be gone. Blocks."""
+        """Return the scopes with versions, the owner first. Their files may be gone. Blocks."""
         return [prefix.rstrip("/") or OWNER for prefix in repositories(self._state)]
 
     def folders(self) -> list[tuple[str, Path]]:
-        """Each scope that has anything on disk, and the folder of its memory."""
+        """Return each scope with anything on disk, and the folder of its memory."""
         return [(scope, self.of(scope).root.path / "memory") for scope in self.existing_scopes()]
 
     def recover(self) -> None:
-        """Finish what a crash cut short in the history of each scope. Blocks; for the start."""
+        """Repair each scope's history after a crash, at the start. Blocks."""
         for scope in self.existing_scopes():
             try:
                 self.of(scope).history.recover()
@@ -332,8 +329,8 @@ class Memories:
                 logger.error("{}: the history cannot be recovered: {} {}", scope, error, error.hint)
 
     def recover_scope(self, scope: str, died: bool) -> None:
-        """A scope comes from another worker of a team: believe what is on disk, and finish what
-        that left half done if it `died`. Blocks. Raises `StorageError`."""
+        """Take over a scope from another worker: reread the files, and finish its incomplete writes
+        if it `died`. Blocks. Raise `StorageError`."""
         memory = self.of(scope)
         memory.store.reread()
         memory.history.reread()

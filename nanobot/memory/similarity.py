@@ -1,8 +1,8 @@
-"""Compare texts that are in no index by search's notion of words: whether a text has a word, states
-a fact, and how alike two lines are. Pure.
+"""Compare texts outside the index with search's notion of words: whether a text has a word or
+states a fact, and how alike two lines are. Pure.
 
-A word is what search takes for one (`analysis`): without case, accents and endings, in the language
-of the text; single characters and pairs in scripts without spaces. So `/forget` and `why` find
+Words are the same as in search (`analysis`): without case, accents and endings, in the language of
+the text, or single characters and pairs in scripts without spaces. So `/forget` and `why` find
 whatever search finds.
 
 - A person's request (`Request`) matches a text with all its words. If some text has forms of them,
@@ -11,10 +11,9 @@ whatever search finds.
   distinguish it ("my sister Ann lives in Oslo" and "my sister Eve lives in Oslo" share all but
   one). A text states a fact if it has every key and most of the words, or nearly all words of a
   fact without keys.
-- Long texts are judged by their sentences, two at a time: a fact often takes two, and a long text
-  has every word somewhere.
-- A line is a reworded other one if both have half of all their words (Dice), stop words too.
-"""
+- Long texts are judged by two sentences at a time: a fact often takes two, and a long text has
+  every word in some place.
+- A line is a rewording of another if they share half of all their words (Dice), stop words too."""
 
 from __future__ import annotations
 
@@ -44,11 +43,11 @@ from nanobot.memory.importance import without_importance
 from nanobot.memory.languages import ENGLISH
 
 LEAST = 0.5
-"""From here on, a removed and an added line are one line, reworded."""
+"""Minimum similarity of a removed and an added line that are one line, reworded."""
 
 _NEAR = 200
-"""A removed line is compared with this many added ones before and after it, of those that changed:
-so a file of many thousand changed lines is compared in a moment."""
+"""A removed line is compared with at most this many changed lines before and after it, so many
+thousand lines are fast too."""
 
 
 def words_of(line: str) -> frozenset[str]:
@@ -62,7 +61,8 @@ def similarity(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def most_similar(line: str, candidates: Iterable[str], least: float = LEAST) -> str:
-    """Return the first of the most similar candidates, or "" if none is alike by `least`."""
+    """Return the first of the most similar candidates, or "" if all are less similar than
+    `least`."""
     words, best, found = words_of(line), least, ""
     for candidate in candidates:
         alike = 1.0 if candidate == line else similarity(words, words_of(candidate))
@@ -72,8 +72,8 @@ def most_similar(line: str, candidates: Iterable[str], least: float = LEAST) -> 
 
 
 def rewordings(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
-    """Pair `removed` lines with the `added` ones that they became; each line once. The likest pair
-    comes first, of equals the first in order. All lines of a sequence differ."""
+    """Pair `removed` lines with the `added` ones that they became, each line once. The most similar
+    pair comes first, of equals the first in order. All lines of a sequence differ."""
     old, new = [words_of(line) for line in removed], [words_of(line) for line in added]
     pairs = [
         (-alike, abs(first - second), first, second)
@@ -90,26 +90,26 @@ def rewordings(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
     return found
 
 
-# Compiled at their first use, which `re` remembers: that takes time which a start does not have.
+# Compiled and cached by `re` at first use: compiling would slow down the start.
 _SENTENCE_END = r"(?<=[.!?])\s+|(?<=[。！？])|\n+"
 _SPOKEN = r"[^\W_]+(?:[.:/'’-][^\W_]+)*"
 _FIGURES = r"(?<!\d)\d+(?:[-./:]\d+)+"
 _ELIDED = r"(?<=[^\W\d_])['’ʼ][^\W\d_]{1,2}(?![^\W_])|(?<![^\W_])[^\W\d_]{1,2}['’ʼ](?=[^\W\d_])"
-"""What an apostrophe cuts off: `l'`, `O'`, `'s`, `'da`."""
+"""The parts that an apostrophe cuts off: `l'`, `O'`, `'s`, `'da`."""
 _LETTER = r"(?<=[^\W_]\s)[A-HJ-Z](?![^\W_]|['’ʼ])"
-"""A letter that is a name (vitamin D), though many a language has such a function word."""
+"""A letter that is a name (vitamin D), though many languages have such a function word."""
 
 _STAMP = r"\s*\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]\s*"
 _DATE = r"(19|20)\d\d([-./]\d{1,2}){0,2}|\d{1,2}|\d{1,2}[.:]\d{2}"
 _SHORT_TEXT, _SHORT = 40, 1_000
-"""Up to this many words and characters a text is judged as a whole."""
+"""Words and characters up to which a text is judged as a whole."""
 _MOST_OF_A_RUN = 2 / 3
-"""The share of a run's pairs that a text holds which says it with another particle."""
+"""Share of a run's pairs in a text that has the run with another particle."""
 
 
 def words(text: str, language: str | None = None) -> frozenset[str]:
-    """Return the content words of `text` in their base form, a date or number of several parts as
-    one; single characters in scripts without spaces. None: detect the language."""
+    """Return the content words of `text` in their base form. A date or number of several parts is
+    one word, and so is a character in scripts without spaces. None: detect the language."""
     language = language_of(text, ENGLISH) if language is None else language
     figures, rest = re.findall(_FIGURES, text), re.sub(f"{_FIGURES}|{_ELIDED}", " ", text)
     return frozenset([*figures, *_letters(text), *bases(rest, language)])
@@ -139,8 +139,8 @@ def share(wanted: Collection[str], text: str) -> float:
 
 
 class Fact(Struct, frozen=True):
-    """`words` are base forms in `language`, `keys` those that a text must have, and `least` is the
-    share of all that it must have."""
+    """`words` are base forms in `language`, `keys` are required in a text, and `least` is the
+    required share of all words."""
 
     words: frozenset[str]
     keys: frozenset[str] = frozenset()
@@ -186,17 +186,17 @@ class Fact(Struct, frozen=True):
         return sum(word in said for word in self.words) >= self.least * len(self.words)
 
 
-# Most texts are ruled out by their outline, in a twentieth of the time.
+# The outline rules out most texts, in a twentieth of the time.
 @lru_cache(maxsize=1 << 10)
 def _cores(fact: Fact) -> tuple[str, ...]:
     return tuple(core(word, fact.language) for word in fact.keys or fact.words)
 
 
 class Request(Struct, frozen=True):
-    """The words by which a person names something. Each of the `groups` counts, and so do the pairs
-    of characters of a run without spaces. `asked` is the language, if it shows one; `languages` are
-    those of the texts, the likeliest first. `joined` is the request with each hyphenated word as
-    one."""
+    """The words of a person's request. Each of the `groups` is required, or most pairs of a run of
+    characters without spaces. `asked` is the language, if recognizable. `languages` are the
+    languages of the texts, the likeliest first. `joined` is the request with each hyphenated word
+    as one."""
 
     groups: tuple[tuple[str, ...], ...]
     asked: tuple[str, ...] = ()
@@ -205,7 +205,7 @@ class Request(Struct, frozen=True):
 
     @classmethod
     def of(cls, text: str, languages: Sequence[str] = ()) -> Request:
-        """Read what a person typed."""
+        """Parse a person's request."""
         likely = language_of(text, next(iter(languages), ENGLISH))
         asked, letters = language_of(text), _letters(text)
 
@@ -219,7 +219,7 @@ class Request(Struct, frozen=True):
             ]
 
         found = contents(map(tuple, word_groups(re.sub(_ELIDED, " ", text), likely)), likely)
-        if not asked:  # too short to show its language: "meine Tabletten"
+        if not asked:  # too short to detect its language: "meine Tabletten"
             found = contents(found, *languages) or found
         whole = re.sub(HYPHENATED, lambda word: joined(word[0]), text)
         other = cls.of(whole, languages) if whole != text else None
@@ -232,7 +232,7 @@ class Request(Struct, frozen=True):
         close = self.joined.closeness(text) if self.joined else 0
         if not self._may_be_in(outline(text)):
             return close
-        # A short text may be in any of them.
+        # A short text may be in any of these languages.
         for shown in {language_of(text, likely) for likely in self.languages or (ENGLISH,)}:
             searched = tuple(dict.fromkeys((*self.languages, shown)))
             words = [_forms_of(group, self.asked or searched, searched) for group in self.groups]
@@ -245,11 +245,11 @@ class Request(Struct, frozen=True):
         return bool(self.groups) and all(any(core in plain for core in each) for each in cores)
 
     def facts(self) -> tuple[Fact, ...]:
-        """Return what a text with these words states, in each possible language."""
+        """Return the facts that these words state, in each possible language."""
         found = []
         letters = [group[0] for group in self.groups if len(group[0]) == 1]
         for one in self.languages or ("",):
-            # The keys of a run are in their base form already.
+            # The keys of a run already are base forms.
             based = (bases(group[0], one) if len(group) == 1 else group for group in self.groups)
             said = frozenset(chain(letters, *based))
             found.append(Fact(said, said, one))
@@ -258,7 +258,7 @@ class Request(Struct, frozen=True):
 
 @lru_cache(maxsize=1 << 8)
 def _cores_of(group: Sequence[str], languages: Sequence[str]) -> frozenset[str]:
-    """Return cores of which every outline with a word of the group has one."""
+    """Return cores, one of which is in every outline with a word of the group."""
     forms = word_forms(group[0], (), tuple(languages)).forms if len(group) == 1 else group
     return frozenset(core(form, language) for form in forms for language in languages or ("",))
 
@@ -292,13 +292,13 @@ def _said(text: str, language: str) -> frozenset[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text into sentences; a line break ends one."""
+    """Split a text into sentences. A line break ends one."""
     return [part for part in re.split(_SENTENCE_END, text) if part.strip()]
 
 
 def without(text: str, is_said: Callable[[str], bool]) -> str:
-    """Remove the sentences, or pairs of them, that say something, but keep the time in front.
-    Return "" if nothing else is left."""
+    """Remove the sentences, or pairs of them, for which `is_said` holds, but keep the time in
+    front. Return "" if nothing else is left."""
     stamp = match[0] if (match := re.match(_STAMP, text)) else ""
     said = sentences(text[len(stamp) :])
     left = list(filterfalse(is_said, said))

@@ -1,12 +1,11 @@
 """The meaning of a line or clause: content words, figures, negation, and whether it is a plain
 statement. Pure.
 
-Words count as forms of one if they have the same stem in English, if one begins or ends the other,
-or if they share most of their letters, as forms do in other languages.
+Two words count as forms of one if they have the same stem in English, if one begins or ends the
+other, or if they share most of their letters, as forms do in other languages.
 
-A plain statement is no question, supposition, memory of the past or hearsay, and names no people
-that the fact does not. In languages without cues for people, only names tell other people apart.
-"""
+A plain statement is not a question, supposition, memory of the past or hearsay, and names only the
+people in the fact. In languages without cues for people, only names identify other people."""
 
 from __future__ import annotations
 
@@ -35,9 +34,9 @@ _NOT = re.compile(r"n[’']t\b", re.IGNORECASE)
 _MARK = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s+")
 _NAME = r"[^\W\d_]+(?:['’-][^\W\d_]+)*"
 _PART = 5
-"""Letters that are enough to be the beginning or the end of a longer word."""
+"""Minimum letters for the beginning or the end of a longer word."""
 _SHORT = 3
-"""Letters up to which a cue is a whole word."""
+"""Maximum letters of a cue that must be a whole word."""
 _LABELS = frozenset({"user", "users", "since", "now", "currently", "anymore"})
 _THEY = (
     "he she his her er sein seine ihr ihre elle ils elles ella ele ela lui lei hij zij zijn haar"
@@ -50,13 +49,13 @@ _HEARSAY = (
 )
 _HEARSAY_WORDS = frozenset(_HEARSAY.split())
 _FREELY_CAPITAL = "german"
-"""Its nouns are written like names."""
+"""All its nouns are capitalized like names."""
 
 
 class Clause(Struct, frozen=True):
-    """The meaning of a line or clause, with its content words in order. `over` and `now`: it has a
-    word for an end or a change. In a conversation, `turn` is the number of the message, and `asks`
-    marks a part of a question."""
+    """The meaning of a line or clause, with its content words in order. `over` and `now` mark words
+    for an end or a change. In a conversation, `turn` is the number of the message, and `asks` marks
+    a part of a question."""
 
     words: tuple[str, ...]
     figures: Figures = Figures()
@@ -79,7 +78,7 @@ class Clause(Struct, frozen=True):
 def clause_of(text: str, languages: Sequence[str], *, figures: bool = True) -> Clause:
     tokens = _tokens(text)
     spoken = (*languages, language_of(text, languages[0]))
-    no = vocabulary("no", spoken).keys()  # a few words may be of any language
+    no = vocabulary("no", spoken).keys()  # a few words may be in any language
     idle = _idle_words(tuple(languages))
     words = [word for word in tokens if not (word in no or word in idle or word.isdecimal())]
     return Clause(
@@ -113,7 +112,7 @@ class Known:
         return clause_of(bare(line), self._languages)
 
     def has(self, line: str) -> bool:
-        """Return True if one fact says all that `line` does."""
+        """Return True if one fact covers all of `line`."""
         stated = self.read(line)
         return bool(stated.words) and any(
             stated.negated == other.negated
@@ -214,7 +213,7 @@ def asks(sentence: str) -> bool:
 
 def is_plain(sentence: str, languages: tuple[str, ...], about: Collection[str]) -> bool:
     """Return True if a sentence, in the first of these languages, is a plain statement and names
-    only people in `about`; a pronoun may be one of them."""
+    only people in `about`. A pronoun may refer to one of them."""
     spoken = _letters(sentence)
     is_hearsay = not _HEARSAY_WORDS.isdisjoint(spoken[1:2])
     if asks(sentence) or is_hearsay or has_cue(sentence, "doubt", languages):
@@ -230,7 +229,7 @@ def _people_in(sentence: str, languages: tuple[str, ...]) -> list[str]:
     begins_with_name = own and own.isdisjoint(spoken) and names[:1] != ["New"]
     if _FREELY_CAPITAL in languages:
         del names[1:]
-    if not begins_with_name:  # it is the verb, or what the person does something with
+    if not begins_with_name:  # it is the verb, or an object
         del names[:1]
     roles = [word for word in spoken if has_cue(word, "people", languages)]
     called = [folded(name) for name in names if _may_name(name, languages)]
@@ -265,7 +264,7 @@ def _long_cues(kind: str, languages: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _idle_words(languages: tuple[str, ...]) -> frozenset[str]:
-    """Return the words without a meaning of their own."""
+    """Return the words without a meaning."""
     kinds = (vocabulary(kind, languages) for kind in ("words", "numbers"))
     return _LABELS.union(*kinds)
 

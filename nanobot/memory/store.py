@@ -1,11 +1,11 @@
-"""`MemoryStore`: the one reader and writer of a scope's long-term files and daily notes.
+"""`MemoryStore`: the only reader and writer of a scope's long-term files and daily notes.
 
-Every write says what it was based on and is refused where that no longer stands (compare-and-swap),
-is checked by the guard, becomes a version, and is atomic; there is one writer at a time.
+Every write is a compare-and-swap: it gives the text that it is based on, and is rejected if the
+file has changed. It is also checked by the guard, versioned and atomic. There is one writer at a
+time.
 
-A person may edit any of these files at any moment: reads notice by the file's time, size and inode,
-and cost one system call per file when nothing changed. So they are fit for the event loop.
-"""
+A person may edit any of these files at any time. Reads notice changes by the file's time, size and
+inode, and cost one system call per unchanged file, so the event loop may read."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _ATTEMPTS = 5
 _BUDGETS = {LONG_TERM: guard.FACTS_BUDGET}
 
 Quiesce = Callable[[], AbstractAsyncContextManager[None]]
-"""Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
-changing it holds on to the old one."""
+"""Keeps commands from running while a rule file (`RULES`) is replaced: their sandbox holds on to
+the old file."""
 
 BeforeChange = Callable[[str, bytes | None, bytes], None]
-"""Gets the path, the old and the new content in a worker thread; raising calls the change off."""
+"""Takes the path, the old and the new content in a worker thread. Raising cancels the change."""
 
 Result = TypeVar("Result")
 
@@ -64,8 +64,8 @@ _NO_TEXT = re.compile("[\0-\x08\x0b\x0e-\x1f]")
 
 
 class Outcome(Struct, frozen=True):
-    """What operations came to: the version, those that no longer fit, and those by which more facts
-    would go than may without the person's word."""
+    """The result of operations: the version, the operations that no longer fit, and the ones that
+    need the person's approval because they remove too many facts."""
 
     version: int
     left: tuple[Operation, ...] = ()
@@ -76,7 +76,7 @@ class Outcome(Struct, frozen=True):
 
 
 class _Write(Struct, frozen=True):
-    """A document's new text. It is written where `expected` still stands."""
+    """A document's new text, written if the document still has the `expected` one."""
 
     path: str
     text: str
@@ -88,11 +88,10 @@ class _Write(Struct, frozen=True):
 class MemoryStore:
     """The memory of the scope with these `versions`, in the work tree that the tools write through.
 
-    Paths are relative to the scope's folder, which is made by the first write. A missing file has
-    the text "". `template` is the initial text of each file, which counts neither as memory nor as
-    a fact. `quiesce` is entered around the replacing of rule files. Prompts hold the notes of the
-    last `recent_days` days.
-    """
+    Paths are relative to the scope's folder, which the first write creates. A missing file has the
+    text "". `template` is the initial text of each file, which counts neither as memory nor as a
+    fact. `quiesce` is entered around the replacement of rule files. Prompts have the notes of the
+    last `recent_days` days."""
 
     def __init__(
         self,
@@ -118,15 +117,15 @@ class MemoryStore:
     # Reading
 
     def is_document(self, path: str) -> bool:
-        """Whether writes to `path` must come through here."""
+        """Return True if writes to `path` must use this store."""
         return path in RULES or path.startswith("memory/")
 
     def template_of(self, path: str) -> str:
-        """What a file holds before anything was learned; empty for one that begins empty."""
+        """Return the initial text of a file, or ""."""
         return self._template.get(path, "")
 
     def read(self, path: str) -> str:
-        """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
+        """Return the text of a document, or "" if it is missing. Raise `PathRefused` for a link."""
         fingerprint = lstate_of(f"{self._folder}{path}")
         known = self._texts.get(path)
         if known is None or known[0] != fingerprint:
@@ -135,7 +134,7 @@ class MemoryStore:
                 self._day = today
             self.problems.pop(path, None)
             try:
-                # The state is from before the read: a change in between is seen next time.
+                # The state is from before the read, so the next read notices a change in between.
                 known = self._texts[path] = (fingerprint, self._read_now(path))
             except NanobotError as error:
                 self.problems[path] = f"cannot be read: {error}"
@@ -152,11 +151,11 @@ class MemoryStore:
         return self._clock.now().date()
 
     def today_path(self, ago: int = 0) -> str:
-        """Where today's notes lie, or those of so many days ago."""
+        """Return the path of today's notes, or of those from `ago` days before."""
         return note_path(self.today() - timedelta(days=ago))
 
     def recent_note_paths(self) -> list[str]:
-        """The files of the notes that prompts hold, today's first."""
+        """Return the paths of the notes in prompts, today's first."""
         return [self.today_path(ago) for ago in range(self._recent_days)]
 
     def note_days(self) -> list[date]:
@@ -166,30 +165,30 @@ class MemoryStore:
         return sorted(filter(None, map(month_of, self._names())))
 
     def files_by_hand(self) -> list[str]:
-        """The paths of files that somebody put beside the notes, in order. Blocks."""
+        """Return the sorted paths of the person's own files next to the notes. Blocks."""
         return sorted(f"memory/{name}" for name in filter(is_by_hand, self._names()))
 
     def facts(self, path: str) -> list[str]:
         return guard.fact_lines(self.read(path), self.template_of(path))
 
     def learned_text(self, path: str) -> str:
-        """The text of a document, empty where it states no facts: no prompt needs it then."""
+        """Return the text of a document, or "" if it states no facts and so is not needed in a
+        prompt."""
         text = without_importance(self.read(path))
         return text.strip() if guard.states_facts(text, self.template_of(path)) else ""
 
     def fact_ages(self, path: str) -> dict[str, int]:
-        """How many days ago each line of a document was written as it stands; nothing is told of
-        lines not yet in a version. Blocks."""
+        """Return for each versioned line of a document how many days ago it got its wording.
+        Blocks."""
         written, now = self._versions.line_times(self._prefix + path), self._clock.now()
         text = without_importance(self._read_now(path))
         lines = {line.strip() for line in split(text)}
         return {line: max(0, (now - written[line]).days) for line in lines if line in written}
 
     def retired(self) -> list[tuple[date, str]]:
-        """Facts that no longer hold, each with the day on which it was retired.
+        """Return the outdated facts, each with the day on which it was retired.
 
-        One that stands again (its retirement was undone) is none, whatever the file still lists.
-        """
+        A fact that is in a file again, because its retirement was undone, is left out."""
         try:
             return retired_in(self.read(RETIRED), map(self.read, FACTS))
         except NanobotError as error:
@@ -197,7 +196,7 @@ class MemoryStore:
             return []
 
     def unconfirmed_notes(self) -> str:
-        """Return the notes in a prompt that untrusted content may have caused. One day more is
+        """Return the notes in a prompt that untrusted content may have caused. One more day is
         included, because a turn may have begun yesterday."""
         paths = (self.today_path(ago) for ago in range(self._recent_days + 1))
         texts = filter(None, map(self._text_or_error, paths))
@@ -212,8 +211,8 @@ class MemoryStore:
         return "\n\n---\n\n".join(filter(None, map(str.strip, texts)))
 
     def get_memory_context(self, shown: str = "") -> str:
-        """The `# Memory` part of the system prompt; empty while there is nothing to remember.
-        `shown` is what it says of MEMORY.md if not all."""
+        """Return the `# Memory` part of the system prompt, or "" if memory is empty. `shown`
+        replaces the text of MEMORY.md if not all of it fits."""
         long_term, days = self._text_or_error(LONG_TERM), self._recent_days
         parts = ["# Memory"]
         if guard.states_facts(long_term, self.template_of(LONG_TERM)):
@@ -227,8 +226,8 @@ class MemoryStore:
 
     def memory_text(self) -> str:
         """Return the long-term files and the recent notes as one text, joined by newlines. It is
-        the same object while nothing changes, so the conversations of a scope, which each keep
-        their text, share it."""
+        the same object until something changes, so that the conversations of a scope, which each
+        keep it, share the memory."""
         texts = tuple(map(self.read, (LONG_TERM, *self.recent_note_paths(), *PERSONAL)))
         if self._memory_text[0] != texts:
             self._memory_text = (texts, "\n".join(texts))
@@ -252,12 +251,11 @@ class MemoryStore:
     # Writing
 
     async def replace(self, path: str, text: str, *, expected: str | None, change: Change) -> int:
-        """Replace a document where `expected` (None or empty: no text) still stands.
+        """Replace a document if it still has the text `expected` (None or empty: no text).
 
-        Returns the number of the version, 0 where there is none. Raises `WriteConflict` where
-        something else stands there, `ToolError` with the reason where the guard refuses,
-        `StorageError` when the disk does.
-        """
+        Return the number of the version, 0 for none. Raise `WriteConflict` if the document has
+        changed, `ToolError` with the reason if the guard rejects the text, and `StorageError` if
+        the disk fails."""
         async with self._lock:
             return await self._put(_Write(path, text, expected or "", change))
 
@@ -269,7 +267,7 @@ class MemoryStore:
         *,
         before: BeforeChange | None = None,
     ) -> int:
-        """Replace a document by what `edited` makes of its text, whatever that is by then."""
+        """Replace a document by the result of `edited` for its current text."""
         async with self._lock:
             return await _again(lambda: self._edit(path, edited, change, before))
 
@@ -282,24 +280,23 @@ class MemoryStore:
         retired: Sequence[str] = (),
         before: BeforeChange | None = None,
     ) -> Outcome:
-        """Make line operations in a document as it now is.
+        """Apply line operations to a document as it is now.
 
-        Of the lines that go, the `retired` ones move to retired.md. Operations by which too many
-        facts would go are not made. Raises `ToolError` if the guard refuses.
-        """
+        Of the removed lines, the `retired` ones move to retired.md. Operations that would remove
+        too many facts are left out. Raise `ToolError` if the guard rejects the text."""
         async with self._lock:
             return await _again(lambda: self._apply(path, operations, change, retired, before))
 
     async def record_hand_edits(self, author: Author = "you") -> int:
-        """Make what was changed since the last version a version: of the person's, or of the
-        `author` who is known to have changed it. Return its number, 0 for none."""
+        """Record the changes since the last version as a version by the person, or by another known
+        `author`. Return its number, 0 for none."""
         if not self._versions.is_held():
             return 0
         return await asyncio.to_thread(self._versions.record_hand_edits, author)
 
     async def note_hand_edits(self) -> None:
-        """Make the person's changes a version before versions are read. A failing disk only delays
-        that."""
+        """Record the person's changes as a version before versions are read. A disk failure only
+        delays this."""
         try:
             await self.record_hand_edits()
         except StorageError as error:
@@ -308,10 +305,10 @@ class MemoryStore:
     async def append_today(
         self, text: str, *, before: BeforeChange | None = None, origins: Iterable[str] = ()
     ) -> str:
-        """Add a note to today's; return the path of its file.
+        """Add a note to today's, and return the path of its file.
 
-        `origins` name foreign content that may have caused it: the note then says so.
-        """
+        `origins` name untrusted content that may have caused it. The note is then marked with
+        them."""
         if not clean_text(text).strip():
             raise ToolError("the note is empty")
         path, now, mark = self.today_path(), self._clock.now(), mark_of(origins)
@@ -326,10 +323,9 @@ class MemoryStore:
         return path
 
     async def rewrite(self, redact: Callable[[str], str]) -> int:
-        """Put every document, note and digest through `redact`; return how many files changed.
+        """Pass every document, note and digest through `redact`, and count the changed files.
 
-        For taking something out for good: no guard, and no version is made of it.
-        """
+        This erases text for good: the guard does not check it, and no version records it."""
         async with self._lock, self._quiesce():
             try:
                 return await asyncio.to_thread(self._rewrite, redact)
@@ -358,7 +354,7 @@ class MemoryStore:
         going = lines_to_retire(text, applied.text, retired)
         write = _Write(path, applied.text, text, full, before)
         if going:
-            # Refused after they were retired, the lines would stand in both files.
+            # Check before retiring: else a rejected write leaves the lines in both files.
             await asyncio.to_thread(self._guard, write)
             # The operations and their evidence belong to the version of the file itself.
             retiring = altered(change, cursors=(), operations=())
@@ -410,15 +406,16 @@ class MemoryStore:
         return number, self._losses.loss(path, write.expected, write.text, number)
 
     def _guard(self, write: _Write) -> None:
-        """Raises `ToolError` where the text may not replace the one before."""
+        """Raise `ToolError` if the text may not replace the previous one."""
         path, author, old, new = write.path, write.change.author, write.expected, write.text
         reason = ""
         if self._prefix and not _is_kept_for_others(path):
             reason = "only the owner has such a file"
         elif path in FACTS and author not in guard.BY_PERSON and not write.change.operations:
-            # Of operations only those were made by which no more facts go than may.
+            # Operations that would remove too many facts are already left out.
             reason = self._losses.refusal(path, old, new)
-        if not reason and path in {*FACTS, *RULES} and author != "sync":  # it has both devices'
+        # A sync may exceed the size: it has the facts of both devices.
+        if not reason and path in {*FACTS, *RULES} and author != "sync":
             reason = guard.oversize(old, new, _BUDGETS.get(path, guard.SIZE_BUDGET))
         if reason:
             logger.warning("rejected a write to {}{}: {}", self._prefix, path, reason)
@@ -434,8 +431,7 @@ class MemoryStore:
 
 
 async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
-    """Write, and once more for each time that an editor saved just now: it then fits what that
-    saved."""
+    """Write, and retry each time that an editor has just saved the file."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(WriteConflict):
             return await write()
@@ -443,7 +439,7 @@ async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
 
 
 def _cleaned(step: Operation) -> Operation:
-    """The operation without characters in what it adds that cannot be seen."""
+    """Return the operation without invisible characters in the text that it adds."""
     lines = [re.sub(r"\s", " ", clean_text(line)).rstrip() for line in (step.new, step.section)]
     if lines == [step.new, step.section]:
         return step
@@ -455,22 +451,22 @@ def note_path(day: date) -> str:
 
 
 def is_by_hand(name: str) -> bool:
-    """Whether a Markdown file in the folder of memory is none that nanobot keeps."""
+    """Return True for a Markdown file in the memory folder that nanobot does not manage."""
     if day_of(name) or month_of(name) or not name.lower().endswith(".md"):
         return False
     return not name.startswith(".") and f"memory/{name}" not in {*TRACKED, "memory/HISTORY.md"}
 
 
 def _is_kept_for_others(path: str) -> bool:
-    """Whether a scope other than the owner's has such a document: what it remembers, and no rules
-    that other programs may obey."""
+    """Return True if scopes other than the owner's have such a document: memory, but no rules that
+    other programs may obey."""
     folder, _, name = path.rpartition("/")
     kept = path in {*ALL_FACTS, PENDING}
     return kept or (folder == "memory" and bool(day_of(name) or month_of(name)))
 
 
 def day_of(name: str) -> date | None:
-    """The day whose notes a file of this name holds; None where no day has that name."""
+    """Return the day of a note file with this name, or None."""
     try:
         day = date.fromisoformat(name.removesuffix(".md"))
     except ValueError:

@@ -1,18 +1,16 @@
-"""Decide whether a conversation supports a line that a model words: one check for consolidation,
-Dream and the agent's own tool. Pure.
+"""Check whether a conversation supports a line that a model words, for consolidation, Dream and the
+agent's own tool. Pure.
 
 A line is compared with the messages behind it, clause by clause:
 
 - its words: a line that shares almost none with the conversation can't be checked (junk, an echo, a
-  translation);
-- its figures (`figures`): each must be named near those words;
-- its polarity: it is that of the clause with most of its words.
+  translation)
+- its figures (`figures`): each must be named near those words
+- its polarity: that of the clause with most of its words
 
 A known line changes only by the person's own words, which must name the news and the topic plainly
-(`statements`). It is over only if they speak of it, and of nothing else, as over. Not covered:
-which of two people in one sentence a word belongs to, and a negation that is part of a word
-("dislikes").
-"""
+(`statements`). It is over only if they mention it, and nothing else, as over. Not covered: which of
+two people in one sentence a word belongs to, and a negation within a word ("dislikes")."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ from nanobot.messages import Message
 from nanobot.tasks import pace
 
 _MOST_CHARACTERS = 400_000
-"""Of messages that are compared; later ones come first."""
+"""Maximum characters of messages to compare, the latest first."""
 _LEAST, _HALF, _MUCH, _NEARLY = 1 / 3, 0.5, 0.65, 0.75
 
 UNSAID = "the conversation does not support it"
@@ -61,8 +59,8 @@ class _Sentence(Struct, frozen=True):
 
 
 class _Turn(Struct, frozen=True):
-    """A message and its number; `own` if the person wrote it. `near` has its words and those of the
-    message before, which it may answer."""
+    """A message and its number. `own` if the person wrote it. `near` has its words and the words of
+    the message before, which it may answer."""
 
     number: int
     text: str
@@ -127,7 +125,8 @@ class Talk:
         return "the person did not state it"
 
     def names_change(self, old: str, new: str) -> bool:
-        """Return True if a message of the person's names each change of `old`, worth a question."""
+        """Return True if a message of the person's names each change of `old`, so that a question
+        is justified."""
         was, becomes = self._read(old), self._read(new)
         turns = becomes.negated != was.negated
         return becomes.adds_to(was) and any(
@@ -142,16 +141,16 @@ class Talk:
         )
 
     def ends(self, old: str, new: str) -> bool:
-        """Return True if `new`, which the person said, means that the line `old` is over."""
+        """Return True if `new`, which the person stated, means that the line `old` is over."""
         was, becomes = self._read(old), self._read(new)
         news, gone = becomes.news(was), was.news(becomes)
-        if not news:  # the same words with another number, or negated
+        if not news:  # only another number or a negation
             return True
         shared = tuple(word for word in was.words if word not in gone)
         begins_so = len(shared) > 1 and was.words[: len(shared)] == shared
 
         def is_over(turn: _Turn) -> bool:
-            # The same about the same, but for how it ends.
+            # Both lines begin alike and only end differently.
             is_same = begins_so and self._hits(shared, turn.near) == len(shared)
             is_left = gone and any(
                 (one.over or one.negated) and self._hits(gone, one.words) == len(gone)
@@ -162,7 +161,7 @@ class Talk:
         return any(self._says_change(turn, was, becomes) and is_over(turn) for turn in self._own)
 
     def says_over(self, line: str) -> bool:
-        """Return True if the person spoke of the fact on `line`, and of nothing else, as over."""
+        """Return True if the person mentioned the fact on `line`, and nothing else, as over."""
         stated = self._read(line)
         return any(
             self._ends_in(sentence, stated) and self._is_plain(turn, stated.words)
@@ -193,7 +192,7 @@ class Talk:
         plain = _plain(line)
         return bool(plain) and plain in self._own_lines
 
-    # What is said where
+    # Words and their places
 
     def _add(self, text: str, own: bool, day: date | None) -> None:
         number, found = len(self._turns), list[_Sentence]()
@@ -231,13 +230,13 @@ class Talk:
         return list(filter(None, found))
 
     def _figures_near(self, places: Iterable[int]) -> Iterator[Figures]:
-        """Yield the figures of the messages with these clauses, and next to them; else of all
+        """Yield the figures of the messages with these clauses, and next to them, or else of all
         messages."""
         near = {self._clauses[at].turn + step for at in places for step in (-1, 0, 1)}
         return (one.figures for one in self._turns if not near or one.number in near)
 
     def _polarity_objection(self, stated: Clause, counts: Counter[int]) -> str:
-        """Compare with the clauses that have most of its words; `counts` has their number."""
+        """Compare with the clauses that have most of its words. `counts` has their number."""
         most = max(counts.values(), default=0)
         fair = (self._clauses[at] for at, count in counts.items() if count == most)
         if any(self._is_negated(one) == stated.negated for one in fair):
@@ -253,7 +252,7 @@ class Talk:
         return sum(self._is_said(word, words) for word in wanted)
 
     def _is_negated(self, clause: Clause) -> bool:
-        """Return the polarity of a clause; of a question that of its answer."""
+        """Return the polarity of a clause, or for a question that of its answer."""
         if clause.asks and clause.turn + 1 < len(self._turns):
             answer = next(self._turns[clause.turn + 1].clauses, None)
             return answer is not None and answer.negated
@@ -269,7 +268,7 @@ class Talk:
             return False
         if self._hits(was.words, turn.near) < max(1, _LEAST * len(was.words)):
             return False
-        # Else the words named there may be about something else.
+        # Otherwise the words may be about something else.
         share = self._hits(becomes.words, turn.words) / max(1, len(becomes.words))
         is_about = share >= (_MUCH if news else _HALF) or self._is_changed(turn, news)
         return (
@@ -299,7 +298,7 @@ class Talk:
         return is_over and all(has_cue(word, "over", self.languages) for word in others)
 
     def _is_plain(self, turn: _Turn, about: Collection[str]) -> bool:
-        """Return True if a message is plain in the sentences about these words, and no jest."""
+        """Return True if a message is plain in the sentences about these words, and not a joke."""
         later = next((one for one in self._turns[turn.number + 1 :] if one.own), turn)
         if any(has_cue(one.text, "jest", self.languages) for one in (turn, later)):
             return False
@@ -332,7 +331,7 @@ def _counts_so(turn: _Turn, was: Clause, becomes: Clause) -> bool:
 
 
 def _is_beside(word: str, about: Collection[str], turn: _Turn) -> bool:
-    """Return True if a sentence has the word alone, or next to a known one."""
+    """Return True if a sentence has only this word, or has it next to a known one."""
     for said in (sentence.words for sentence in turn.sentences):
         for at in (at for at, one in enumerate(said) if is_same(word, one)):
             near = (*said[max(0, at - 1) : at], *said[at + 1 : at + 2])

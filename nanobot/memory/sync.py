@@ -1,15 +1,15 @@
-"""`memory sync`: one memory on several devices, through a git repository that all of them reach.
+"""`memory sync`: one memory on several devices, through a git repository that all of them can
+reach.
 
-For each scope, every device pushes a branch of its own and no other, so nothing there is
-overwritten; a scope other than the owner's has its branches below its name. A device fetches the
-others' branches and merges their newest texts into its own files, three-way and line by line;
-a merge that changes nothing makes no version. Writers never wait for the network.
+For each scope, every device pushes only its own branch, so nothing there is overwritten. Branches
+of other scopes than the owner's are below the scope's name. A device fetches the others' branches
+and merges their newest texts into its files, three-way and line by line. A merge without changes
+makes no version. Writers never wait for the network.
 
-The base of a merge is the last state that both devices know: our version that the other one has
-merged, as its newest merge says by number, or else its state at our last sync, to which
-our copy of its branch still points. A branch holds no other device's commits: erasing one device's
-history is complete on that device.
-"""
+The base of a merge is the last state that both devices know: our version that the other device
+merged, by the number in its newest merge, or else its state at our last sync, to which our copy of
+its branch points. A branch has no commits of other devices, so erasing one device's history is
+complete on that device."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _HINT = (
 
 
 class SyncFailed(NanobotError):
-    """The other repository could not be used; nothing was lost here or there."""
+    """The other repository is unusable. Nothing was lost here or there."""
 
     def __init__(self, address: str, reason: str, hint: str = _HINT) -> None:
         text = f"cannot sync with {address}: {reason}"
@@ -64,11 +64,10 @@ class SyncFailed(NanobotError):
 
 
 class SyncResult(Struct, frozen=True):
-    """The result of a sync: the versions it made here, from these other devices.
+    """The result of a sync: the versions it made here, and the other devices.
 
     `others` has the versions of the other scopes. `conflicts` has a sentence for each line that two
-    devices changed. Both wordings were kept.
-    """
+    devices changed. Both wordings were kept."""
 
     numbers: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
@@ -77,8 +76,8 @@ class SyncResult(Struct, frozen=True):
 
 
 def _ssh_command(seconds: float) -> str:
-    """Return the command that starts ssh in `/` with few variables, and ends it after some
-    seconds. dulwich would start it where we are, with all variables."""
+    """Return the command that starts ssh in `/` with few variables, and ends it after some seconds.
+    dulwich would start it in our folder, with all variables."""
     variables = programs.environment("SSH_AUTH_SOCK|SSH_AGENT_PID").items()
     given = (f"{name}={value}" for name, value in variables)
     program = programs.program
@@ -90,12 +89,11 @@ def _ssh_command(seconds: float) -> str:
 def _remote(
     address: str, repository: Path, seconds: float = _TRANSFER_SECONDS
 ) -> Iterator[tuple[GitClient, str, Repo]]:
-    """The repository at `address` (a folder, or an address that ssh or https reaches): a client for
-    it, its path there, and our own repository.
+    """Open the repository at `address`, a folder or an ssh or https address: yield a client for it,
+    its path there, and our own repository.
 
     Nothing is asked on a terminal: ssh uses its keys and agent, https the user and token in the
-    address. ssh is ended after `seconds`. Failures within are raised as `SyncFailed`.
-    """
+    address. ssh is ended after `seconds`. Failures within are raised as `SyncFailed`."""
     from dulwich.client import (
         HTTPProxyUnauthorized,
         HTTPUnauthorized,
@@ -126,8 +124,8 @@ def _remote(
 def fetch(
     address: str, repository: Path, prefix: str = "", seconds: float = _TRANSFER_SECONDS
 ) -> dict[str, dict[str, str]]:
-    """Get the branches that every device has of the scope with this prefix into the repository
-    here, and nothing else; the tips of all scopes that are there, by prefix and device."""
+    """Fetch only the branches of the scope with this prefix, of all devices, into the repository
+    here. Return the tips of all scopes there, by prefix and device."""
     found: dict[str, dict[str, str]] = {}
     with _remote(address, repository, seconds) as (client, path, ours):
 
@@ -136,7 +134,7 @@ def fetch(
             tips: set[ObjectID] = set()
             for ref, tip in refs.items():
                 match = _DEVICE.fullmatch(ref.decode("utf-8", "replace"))
-                # A ref allows less than the name of a scope does: that is quoted in it.
+                # A ref allows fewer characters than a scope's name, so the name is quoted.
                 if match and scope_of(f"{(scope := unquote(match[1]))}USER.md") == scope:
                     found.setdefault(scope, {})[match[2]] = tip.decode()
                     tips |= {tip} if scope == prefix else set()
@@ -147,7 +145,7 @@ def fetch(
 
 
 def _push(address: str, repository: Path, branch: str, tip: str) -> None:
-    """Let this device's branch there end at the commit `tip`."""
+    """Set this device's branch there to the commit `tip`."""
     from dulwich.objects import ObjectID
     from dulwich.refs import Ref
 
@@ -164,8 +162,7 @@ def _push(address: str, repository: Path, branch: str, tip: str) -> None:
 
 
 def _resolved(address: str) -> str:
-    """Return the address for the client. A folder that is missing or empty becomes a
-    repository."""
+    """Return the address for the client. A missing or empty folder becomes a repository."""
     if "://" in address and not address.startswith(_SCHEMES):
         raise SyncFailed(address, "unknown kind of address")
     if ":" in address and not address.startswith(("/", "./", "../", "~")):
@@ -183,11 +180,11 @@ Tips = Mapping[str, str]
 """The newest commit of each device."""
 
 Write = Callable[[str, str | None, str, Change], int]
-"""Puts a merged text into the file of that path where the expected text (None: no file) still
-stands, from any thread; returns the number of the version."""
+"""Writes a merged text to a path if the file still has the expected text (None: no file), from any
+thread. Returns the version's number."""
 
 Hides = Callable[[str, str], bool]
-"""Whether a line of the file of that path was forgotten here, and is not taken over."""
+"""Returns True if a line of a path's file was forgotten here and must not be merged."""
 
 
 def sync(
@@ -198,7 +195,7 @@ def sync(
     hides: Hides,
 ) -> SyncResult:
     """Fetch, merge and push the versions of the owner, of the scopes with these prefixes, and of
-    scopes that only the other side has. Blocks. Raises `SyncFailed`, and errors of `write`."""
+    scopes that only the other side has. Blocks. Raise `SyncFailed`, and errors of `write`."""
     address = _resolved(address.strip())
     result, there = _sync_scope(store_of(""), address, None, write, hides)
     others, conflicts = dict[str, tuple[int, ...]](), list(result.conflicts)
@@ -213,8 +210,8 @@ def sync(
 def _sync_scope(
     store: GitStore, address: str, known: Tips | None, write: Write, hides: Hides
 ) -> tuple[SyncResult, Mapping[str, Tips]]:
-    """Sync one scope; return the result and all branches of the other side. The other side is not
-    asked if its `known` branches are all here."""
+    """Sync one scope. Return the result and all branches of the other side, which is not contacted
+    if its `known` branches are all here."""
     repository, conflicts = store.repository, list[str]()
     with store.sync_lock():
         with store.locked():
@@ -249,11 +246,11 @@ def _sync_scope(
 def _write_merged(
     write: Write, ours: Mapping[str, str], merged: Mapping[str, str], known: Mapping[str, int]
 ) -> list[int]:
-    """Write the texts that changed; `known` are the versions of other devices in them."""
+    """Write the changed texts. `known` are the versions of other devices in them."""
     changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
     numbers = list[int]()
     for path, text in changed.items():
-        # The merge is recorded last: a sync that is cut short merges again.
+        # The merge is recorded last, so that an aborted sync merges again.
         merged_now = known if path == next(reversed(changed)) else {}
         change = Change("sync", "changes from another device", merged=merged_now)
         numbers.append(write(path, ours.get(path), text, change))
@@ -263,8 +260,8 @@ def _write_merged(
 def _merge_branch(
     store: GitStore, device: str, tip: str, merged: dict[str, str], hides: Hides
 ) -> Iterator[str]:
-    """Merge the texts of another device, without what was forgotten here, into the texts `merged`;
-    yield the conflicts."""
+    """Merge the texts of another device into `merged`, except for forgotten lines. Yield the
+    conflicts."""
     base = _texts(store, _base(store, device, tip))
     for path, text in sorted(_texts(store, tip).items()):
         mine = merged.get(path, "")
@@ -276,21 +273,21 @@ def _merge_branch(
 
 
 def _own_branch(store: GitStore, tips: Tips) -> str:
-    """Return the branch to push. If the one there is of a twin, made of a copy or a backup of this
-    home, that is another device from now on, and this one gets a new name."""
+    """Return the branch to push. If the one there belongs to a twin, made from a copy or a backup
+    of this home, the twin keeps it and this device gets a new name."""
     repository = store.repository
     if (branch := repository.branch) in tips:
         there = repository.commit(tips[branch])
         same = (CommitMessage.parse(there.message).number, there.when)
-        # This device's own has another id after erasing.
+        # After erasing, this device's own commit has another id.
         if all((one.number, one.when) != same for one in store.versions()):
             repository.rename_branch(new_branch())
     return repository.branch
 
 
 def _base(store: GitStore, device: str, tip: str) -> str:
-    """Return the commit of the last state that both sides know, empty for none: our version that
-    they merged, or theirs that we have seen, if that came later. Twins have commits in common."""
+    """Return the commit of the last state that both sides know, or "": our version that they
+    merged, or their version that we have seen, if that is later. Twins have commits in common."""
     repository, versions = store.repository, store.versions()
     theirs = {one.id: CommitMessage.parse(one.message) for one in repository.chain(tip)}
     _, merged_there = _newest_merge(theirs.values(), repository.branch)
@@ -301,15 +298,15 @@ def _base(store: GitStore, device: str, tip: str) -> str:
     if seen := repository.tip(device):
         return seen
     for commit, said in theirs.items():
-        # Erasing took our copy of their branch; our version still names theirs.
+        # Erasing deleted our copy of their branch, but our version still names theirs.
         if commit in ours.values() or (said.number == merged_here and merging):
             return commit
     return ""
 
 
 def _newest_merge(newest_first: Iterable[Version | CommitMessage], device: str) -> tuple[int, int]:
-    """Return the number of the newest version that merged another device's, and up to which of
-    theirs; 0 and 0 for none."""
+    """Return the numbers of the newest version that merged the other device's, and of the last one
+    it merged. 0 and 0 for none."""
     for one in newest_first:
         if device in one.change.merged:
             return one.number, one.change.merged[device]
@@ -317,8 +314,8 @@ def _newest_merge(newest_first: Iterable[Version | CommitMessage], device: str) 
 
 
 def _texts(store: GitStore, commit: str) -> dict[str, str]:
-    """Return the texts of the scope after a commit; another device has no say in any file but the
-    tracked ones."""
+    """Return the scope's texts after a commit: only tracked files, since another device may change
+    no others."""
     files = store.repository.files(commit).items()
     contents = {
         path: store.repository.content(blob)

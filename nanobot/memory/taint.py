@@ -1,23 +1,22 @@
-"""Taint: the origin of foreign text in a conversation, and the way of a fact into memory next to
-it. Pure.
+"""Taint: the origin of untrusted content in a conversation, and how facts enter memory next to it.
+Pure.
 
-Foreign is everything but the words of the conversation's person, the model and nanobot: a web page,
-a file, a forwarded message, another person in a group. It taints a conversation.
+Everything is untrusted but the words of the conversation's person, the model and nanobot: a web
+page, a file, a forwarded message, another person in a group. It taints a conversation.
 
 A mark is the name of a source (`tool:web_fetch`, `person:7`, `forwarded`), or of a relay with the
 sources behind it: `helper:1a (person:7; tool:grep)`. The model's words carry the marks of
-everything that it had read, and a relay carries them further. Marks stay small: each names a source
-once, whatever it came through, and beyond a number of them the rest becomes `others`. No message
-comes from there, so its carrier counts as foreign from then on.
+everything that it had read, and a relay passes them on. Marks stay small: each names a source once,
+and beyond a maximum the rest becomes `others`. No message has that origin, so its carrier counts as
+untrusted from then on.
 
-A note that foreign content may have caused carries a mark, `(from tool:web_fetch, unconfirmed)`,
-and counts as foreign text in prompts and searches.
+A note that untrusted content may have caused carries a mark, `(from tool:web_fetch, unconfirmed)`,
+and counts as untrusted in prompts and searches.
 
-In a tainted conversation a fact enters memory unasked only as a quotation: the model points at a
-line of the person's, by some of its words, and code copies the whole line. So nothing can be cut
-off that turns a line into its opposite ("not", "if", "says Bob"), and nothing can be added. The
-model's own wording waits for the person.
-"""
+In a tainted conversation, only a quotation enters memory without approval: the model names some
+words of a line of the person's, and code copies the whole line. So nothing can be added, and no
+words can be cut off that reverse its meaning ("not", "if", "says Bob"). The model's own wording
+needs approval."""
 
 from __future__ import annotations
 
@@ -43,13 +42,13 @@ def is_foreign(message: Message) -> bool:
 
 
 def origins_of(messages: Iterable[Message]) -> tuple[str, ...]:
-    """Return the sources of foreign text in, or behind, `messages`, each once."""
+    """Return the sources of untrusted content in, or behind, `messages`, each once."""
     found = dict[str, None]()
     for message in messages:
-        # What the model says carries all that it had read.
+        # The model's words carry the origins of everything that it read.
         joined = message.role == "assistant"
         found |= dict.fromkeys(message.origin.split(",") if joined else [message.origin])
-        # The news of memory may tell of an unconfirmed note; they may be cut in its mark.
+        # A memory notice may have an unconfirmed note, cut within its mark.
         if _SAYS_UNCONFIRMED.search(message.notice):
             found[NOTE] = None
     return foreign_in(found)
@@ -60,7 +59,7 @@ def foreign_in(origins: Iterable[str]) -> tuple[str, ...]:
 
 
 def relayed_origin(by: str, marks: Iterable[str]) -> str:
-    """Return the mark of what `by` passes on after it read text with these marks."""
+    """Return the origin of a relay `by` that read text with these marks."""
     return f"{by} ({'; '.join(sources_of(marks))})"
 
 
@@ -70,7 +69,7 @@ def combined_mark(marks: Iterable[str]) -> str:
 
 
 def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
-    """Return the sources behind all these marks, whatever they came through: 17 names at most."""
+    """Return the sources behind all these marks: at most 17 names."""
     found = list[str]()
     for mark in marks:
         _, opened, behind = mark.partition(" (")
@@ -80,7 +79,7 @@ def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _few(marks: Iterable[str]) -> list[str]:
-    """Return each mark once, sources first; `OTHERS` in place of those beyond the most."""
+    """Return each mark once, sources first. `OTHERS` replaces those beyond the maximum."""
     every = set(marks) - {""}
     known = sorted(every - {OTHERS}, key=lambda mark: (" (" in mark, mark))
     more = OTHERS in every or len(known) > _MOST
@@ -88,15 +87,15 @@ def _few(marks: Iterable[str]) -> list[str]:
 
 
 _LONGEST_QUOTE = 1_000
-"""Characters of a line; a longer one is no fact."""
+"""Maximum characters of a line. A longer one is not a fact."""
 
 _SHOWN = 80
 
 
 def quotation(words: str, messages: Iterable[Message], today: date) -> str:
-    """Return the person's only line with `words`, whole, as a fact: `“…” (2026-11-23)`, with its
-    day. Case and spaces make no difference. Raises `ToolError` for no or several lines, or a long
-    one."""
+    """Return the person's only line with `words`, whole, as a fact with its day: `“…”
+    (2026-11-23)`. Case and spaces make no difference. Raise `ToolError` for no or several lines, or
+    a long one."""
     line, day = _line_with(words, messages)
     if text := quoted_line(line, day or today):
         return text
@@ -129,8 +128,8 @@ def quoted_line(line: str, day: date | None) -> str:
 
 
 def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:
-    """Yield the person's lines and their days, the latest last, but none before an edit: the person
-    may have taken it back."""
+    """Yield the person's lines and their days, the latest last, but none before an edit: the edit
+    may have removed them."""
     own = [message for message in messages if message.own_words]
     edited = [at for at, message in enumerate(own) if EDITED in message.content.split("\n")]
     for message in own[max(edited, default=0) :]:
@@ -145,7 +144,7 @@ def _plain(text: str) -> str:
 
 
 NOTE = "note"
-"""The origin of what stands in such a note; its mark may say more, but that is for people."""
+"""The origin of text in such a note. Its mark may name more, but only for people."""
 
 _MARKED = re.compile(r"- \d\d:\d\d \(from [^\n]{1,300}, unconfirmed\) ")
 _NOTED = re.compile(r"- \d\d:\d\d ")
@@ -170,6 +169,6 @@ def is_own_note(text: str) -> bool:
 
 def unconfirmed_in(notes: str) -> str:
     """Return the day's notes that carry the mark, with their indented lines."""
-    if ", unconfirmed) " not in notes:  # asked with every message
+    if ", unconfirmed) " not in notes:  # a fast path, called for every message
         return ""
     return "".join(block for block in blocks_of(notes) if is_unconfirmed(block)).rstrip()

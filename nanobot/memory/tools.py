@@ -1,14 +1,13 @@
-"""The tools by which the agent writes to memory, the gate for its file tools, and marks to keep.
+"""The agent's tools that write to memory, the gate for its file tools, and marks to keep.
 
-Whose memory is written comes from the caller. Once foreign text is in the prompt, a note says what
-may have caused it, and what the model words itself waits for the person, whether it adds, rewords
-or removes. Lines that the person wrote are not concerned: the model names one, code copies it
-whole, and it goes in at once.
+The caller determines whose memory is written. If the prompt contains untrusted content, a note
+names the possible sources, and the model's own wordings need approval, whether they add, reword or
+remove. Lines that the person wrote are exempt: the model names one, code copies all of it, and it
+is added at once.
 
-`write_file` and `edit_file` name a path; with foreign text in the prompt they change none of the
-files that decide future behaviour. What nanobot itself keeps (history, pending and retired facts)
-they never write.
-"""
+`write_file` and `edit_file` take a path. With untrusted content in the prompt they can't change the
+files that decide future behaviour. They never write nanobot's own files (history, pending and
+retired facts)."""
 
 from __future__ import annotations
 
@@ -47,17 +46,17 @@ from nanobot.text import one_line, shorten
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 BeforeChange = Callable[[str, str, bytes | None, bytes], None]
-"""Keeps what stood in a file before a turn changes it: the turn, the path, the old and the new."""
+"""Keeps the content of a file before a turn changes it: the turn, the path, the old and the new."""
 
 _NEAR = 0.3
 _SHOWN, _LONGEST, _LINES = 300, 1_000, 40
 _QUOTED = 80
-"""Characters of a quoted text by which its message is known again."""
+"""Characters of a quoted text that identify its message."""
 _COMPARED, _MOST_COMPARED = 60_000, 200
-"""Characters of the latest messages that new lines are compared with, and lines of a file."""
+"""Limits on the comparison of new lines: characters of the latest messages, and lines of a file."""
 _PATHS = {"MEMORY.md": LONG_TERM}
 _QUOTABLE = frozenset({"MEMORY.md", "USER.md"})
-"""Files of facts: what the others say is done from then on, and one wish is no rule."""
+"""Files of facts. The other files are rules that apply from then on, and one wish is not a rule."""
 
 _KEPT_BY_NANOBOT = frozenset({PENDING, RETIRED, "memory/HISTORY.md"})
 _KEPT_PREFIXES = ("memory/history.jsonl", "memory/history/", "memory/forgotten.jsonl", "memory/.")
@@ -70,18 +69,19 @@ class Documents:
         self._memories = memories
 
     def is_document(self, path: str, caller: TurnContext) -> bool:
-        """Whether writes to `path`, relative to the caller's workspace, must come here."""
+        """Return True if writes to `path`, relative to the caller's workspace, must use this
+        class."""
         scope, inside = _located(path, caller)
         return self._memories.of(scope).store.is_document(inside)
 
     async def replace(
         self, path: str, text: str, *, expected: bytes | None, caller: TurnContext
     ) -> int:
-        """Write `text` where `expected` (None: no file) still stands; return the version's number.
+        """Write `text` if the file still has the `expected` content (None: no file). Return the
+        version's number.
 
-        Raises `ToolError` where foreign text was read or the guard refuses, `WriteConflict` where
-        something else stands there, `PathRefused` for what nanobot keeps itself.
-        """
+        Raise `ToolError` if the turn read untrusted content or the guard rejects the text,
+        `WriteConflict` if the file has changed, and `PathRefused` for nanobot's own files."""
         scope, inside = _located(path, caller)
         if inside in _KEPT_BY_NANOBOT or inside.startswith(_KEPT_PREFIXES):
             raise PathRefused(
@@ -107,7 +107,7 @@ class Documents:
 
 
 def refuse_off_record(caller: TurnContext) -> None:
-    """Raise `CallRefused` in a turn of which nothing is to be remembered."""
+    """Raise `CallRefused` in a turn that is off the record."""
     if caller.off_record:
         raise CallRefused(
             "this request is off the record, so nothing is remembered",
@@ -116,20 +116,19 @@ def refuse_off_record(caller: TurnContext) -> None:
 
 
 class Keeping:
-    """Finds the message that a person says matters, and marks it to keep.
+    """Finds the message that a person calls important, and marks it to keep.
 
-    They say it with `/note` (of the message that they reply to, or else of their last one), with a
-    reaction, which a channel hands on as that command, or in words, for which the model calls the
-    tool `note`. A mark is a line of the session's file (`session.records.Mark`). It says how much a
-    message matters and nothing about trust: what came from elsewhere stays so.
-    """
+    The person uses `/note` (for the message that they reply to, or else their last one), a
+    reaction, which a channel sends as that command, or words, for which the model calls the tool
+    `note`. A mark is a line of the session's file (`session.records.Mark`). It has no effect on
+    trust: untrusted content stays untrusted."""
 
     def __init__(self, sessions: SessionManager, journal: Journal) -> None:
         self._sessions, self._journal = sessions, journal
 
     async def mark(self, call: CommandCall, *, kept: bool) -> Message | None:
-        """Mark the message that a command speaks of, or take its mark away; the message, None where
-        it is not found or was not marked. Raises `StorageError`."""
+        """Mark the message that a command refers to, or remove its mark. Return the message, or
+        None if it is not found or was not marked. Raise `StorageError`."""
         message, quote = call.message, call.message.reply_to
         if quote is not None:
             found = await self._quoted(call, quote)
@@ -144,9 +143,9 @@ class Keeping:
         return found if kept else None
 
     async def mark_said(self, words: str, caller: TurnContext) -> Message:
-        """Mark the newest message before this turn that holds these words and that the person
-        wrote, or the model where it had read nothing from elsewhere. In a group who spoke last must
-        be the owner. Raises `CallRefused`."""
+        """Mark the newest message before this turn with these words. Its author must be the person,
+        or the model if no untrusted content was read. In a group, the last speaker must be the
+        owner. Raise `CallRefused`."""
         wanted, is_tainted = _folded(words), bool(caller.origins())
         read = list(caller.messages_read())
         last = next((one for one in reversed(read) if one.from_person), None)
@@ -171,7 +170,7 @@ class Keeping:
         return found
 
     async def _quoted(self, call: CommandCall, quote: Quote) -> Message | None:
-        """The message that is replied to: by its id, or else by its text among the latest."""
+        """Find the message that is replied to: by its id, or else by its text among the latest."""
         session, where, turn = call.session, call.message, None
         if quote.message_id:
             turn = await self._journal.find_turn(where.channel, where.chat_id, quote.message_id)
@@ -184,7 +183,8 @@ class Keeping:
 
 
 def _in_turn(messages: Sequence[Message], position: int) -> Message | None:
-    """The message of a turn that was the one at `position` of those received, or its answer."""
+    """Return the message at `position` of those that the turn received, or its answer if
+    negative."""
     if position < 0:
         return _newest(one for one in messages if one.role == "assistant" and one.content)
     received = [one for one in messages if one.from_person]
@@ -208,7 +208,7 @@ class NoteArguments(Arguments, frozen=True):
 
 
 class Note(Tool, Struct, frozen=True):
-    """Adds to today's notes, and marks messages to keep."""
+    """Tool that adds to today's notes, and marks messages to keep."""
 
     memories: Memories
     before_change: BeforeChange
@@ -260,7 +260,7 @@ class UpdateMemoryArguments(Arguments, frozen=True):
 
 
 class UpdateMemory(Tool, Struct, frozen=True):
-    """Adds, retires and rewords lines of the long-term files."""
+    """Tool that adds, retires and rewords lines of the long-term files."""
 
     memories: Memories
     before_change: BeforeChange
@@ -303,7 +303,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
     async def _hold(
         self, held: Sequence[Operation], path: str, origins: Sequence[str], caller: TurnContext
     ) -> str:
-        """Let changes wait for the person. Return the notice for the model."""
+        """Hold changes back for approval. Return the notice for the model."""
         pending, change = self.memories.of(caller.scope).pending, _by_agent(caller, "held back")
         waiting, has_room = await pending.hold(held, path, origins, change)
         await pending.notify(waiting, caller.address.key)
@@ -315,7 +315,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
 def _refuse_call(wanted: UpdateMemoryArguments, path: str, caller: TurnContext) -> None:
     if not (wanted.add or wanted.quote or wanted.remove or wanted.replace):
         raise CallRefused("nothing to change", hint="Give quote, add, remove or replace.")
-    if caller.scope != OWNER and path not in FACTS:  # nobody could accept it
+    if caller.scope != OWNER and path not in FACTS:  # no one could accept it
         raise CallRefused(
             f"only the owner has {wanted.file}", hint="Use MEMORY.md, USER.md or SOUL.md."
         )
@@ -342,9 +342,9 @@ _WAITS = (
 
 
 def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message]) -> None:
-    """Raise `CallRefused` for a line that is no fact, or that names a number or a negation which
-    neither the conversation nor the file has."""
-    from nanobot.memory.support import Talk  # a start does without
+    """Raise `CallRefused` for a line that is not a fact, or with a number or a negation that is
+    neither in the conversation nor in the file."""
+    from nanobot.memory.support import Talk  # not needed at start
 
     replaced = {step.old.strip() for step in steps}
     stays = (line for line in text.split("\n") if line.strip() not in replaced)
@@ -363,7 +363,7 @@ def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message
 
 
 def _recent(read: Sequence[Message]) -> list[Message]:
-    """The newest messages without foreign text, of bounded length together."""
+    """Return the newest messages without untrusted content, of limited total length."""
     recent, room = list[Message](), _COMPARED
     for message in reversed(read):
         if not is_foreign(message) and room > 0:
@@ -373,13 +373,13 @@ def _recent(read: Sequence[Message]) -> list[Message]:
 
 
 def _refuse_unsaid_text(before: str, text: str, read: Sequence[Message]) -> None:
-    """The same for a file that is written as a whole."""
+    """Check a file that is written as a whole in the same way."""
     steps = [one for one in operations_between(before, text) if fact_lines(one.new)]
     _refuse_unsaid(steps[:_MOST_COMPARED], before, read)
 
 
 def _summary(file: str, steps: Sequence[Operation]) -> str:
-    """The operations in a few words: `MEMORY.md: 2 added, 1 retired`"""
+    """Summarize the operations: `MEMORY.md: 2 added, 1 retired`."""
     counts = Counter(
         "retired" if not one.new else "reworded" if one.old else "added" for one in steps
     )
@@ -391,11 +391,10 @@ def _summary(file: str, steps: Sequence[Operation]) -> str:
 def _planned(
     wanted: UpdateMemoryArguments, text: str, quoted: Sequence[str], *, tainted: bool
 ) -> tuple[list[Operation], list[Operation]]:
-    """What the call changes in `text` at once, and what waits for the person; `quoted` are lines of
-    theirs to add.
+    """Return the immediate changes of a call to `text`, and those that need approval. `quoted` are
+    lines of the person's to add.
 
-    Raises `ToolError` for a line that does not stand there, and names the one that comes nearest.
-    """
+    Raise `ToolError` for a line that is not in the text, and name the most similar one."""
     section = find_heading(wanted.section, text)
     if not section and wanted.section.strip("# ") and not tainted:
         section = f"## {clean_line(wanted.section).lstrip('# ')}"
@@ -417,7 +416,7 @@ def _reworded(wanted: Rewording, text: str, file: str) -> Operation:
 
 
 def _claims_in(changes: Sequence[Operation]) -> list[Operation]:
-    """The changes that state something or take a fact away: the person has to read them."""
+    """Return the changes that state something or remove a fact: the person has to read them."""
     claims = [step for step in changes if step.new or fact_lines(step.old)]
     if any(len(step.new) > _LONGEST for step in claims):
         raise CallRefused(f"a fact may have at most {_LONGEST:,} characters")
@@ -425,7 +424,7 @@ def _claims_in(changes: Sequence[Operation]) -> list[Operation]:
 
 
 def _find_line(wanted: str, text: str, file: str) -> str:
-    """The line of `text` that is `wanted`, whatever its mark, case and spaces."""
+    """Return the line of `text` that is `wanted`, ignoring list mark, case and spaces."""
     if line := find_line(wanted, text, facts_only=False):
         return line
     near = most_similar(wanted, filter(str.strip, text.splitlines()), _NEAR)
@@ -436,7 +435,7 @@ def _find_line(wanted: str, text: str, file: str) -> str:
 
 
 def _additions(lines: Sequence[str], section: str, text: str) -> list[Operation]:
-    """The lines as new list items below a heading, without those that `text` has."""
+    """Return the lines as new list items below a heading, without those that `text` has."""
     pieces = (without_bullet(clean_line(piece)) for line in lines for piece in line.split("\n"))
     new = (one for one in pieces if one and not find_line(one, text, facts_only=False))
     return [Operation(new=f"- {one}", section=section) for one in dict.fromkeys(new)]
@@ -447,7 +446,8 @@ def _by_agent(caller: TurnContext, summary: str) -> Change:
 
 
 def _located(path: str, caller: TurnContext) -> tuple[str, str]:
-    """The scope that `path` is of, and the path in it. The owner's workspace holds them all."""
+    """Return the scope that `path` belongs to, and the path in it. The owner's workspace holds all
+    scopes."""
     kind, _, rest = path.partition("/")
     name, _, inside = rest.partition("/")
     scope = f"{kind}/{name}"

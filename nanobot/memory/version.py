@@ -1,8 +1,7 @@
-"""What a version is, and what it says about itself: the message of its commit, there and back.
+"""A version of memory, and its commit message, which is written and parsed here. Pure.
 
 The message is a subject for people (`[Dream] learned two things`), a blank line, and two trailers:
-the number of the `Version`, and the rest of its `Change` as JSON. Pure.
-"""
+the number of the `Version`, and the rest of its `Change` as JSON."""
 
 from __future__ import annotations
 
@@ -19,22 +18,20 @@ from nanobot.memory.documents import OTHER_SCOPE, TRACKED
 from nanobot.memory.line_changes import Operation
 
 Author = Literal["start", "consolidate", "dream", "agent", "you", "restore", "forget", "sync"]
-"""`you` is the person: their editor, and what they confirm or ask for by a command. `start` is
-no one: the files as they were when their versions began."""
+"""`you` is the person: their editor, command or approval. `start` marks the initial files."""
 
 TAGS: dict[Author, str] = {author: f"[{author.title()}]" for author in get_args(Author)}
-"""How the subject line of a version begins: `[Dream]`."""
+"""Beginning of a version's subject line, as `[Dream]`."""
 
 
 class Change(Struct, frozen=True, omit_defaults=True):
     """One change of a long-term file.
 
-    `summary` is a line for people. `session` and `turn` are where an agent's own edit was made,
-    `cursors` the history entries that a learned change rests on, `operations` the lines it
-    concerns, each with the cursor behind it where there is one. Changes of one scope with the same
-    `run` (not empty) are one version to people: shown together and undone together. `merged` says,
-    on the last change of a sync, up to which number another device's versions are merged.
-    """
+    `summary` is a line for people. `session` and `turn` identify an agent's own edit. `cursors` are
+    the history entries behind a learned change, and `operations` its lines, each with the cursor
+    behind it if there is one. Changes of one scope with the same non-empty `run` are one version to
+    people: shown and undone together. `merged` is set on the last change of a sync, and has the
+    number up to which each other device's versions are merged."""
 
     author: Author = "you"
     summary: str = ""
@@ -47,8 +44,8 @@ class Change(Struct, frozen=True, omit_defaults=True):
 
 
 class Version(Struct, frozen=True):
-    """One change of long-term files. `commit` is its id in hex, `when` is aware. `blobs` has the id
-    of the new content of each file that it changed, empty if the file went."""
+    """One change of long-term files. `commit` is its hex id, `when` is aware. `blobs` has the id of
+    each changed file's new content, empty for a removed file."""
 
     number: int
     commit: str
@@ -70,7 +67,7 @@ class Version(Struct, frozen=True):
 
 
 class VersionSnapshot(Struct, frozen=True):
-    """What a version made of one file; an absent file has the text ""."""
+    """The content of one file before and after a version. An absent file has the text ""."""
 
     version: Version
     before: str
@@ -78,10 +75,10 @@ class VersionSnapshot(Struct, frozen=True):
 
 
 class Revert(Struct, frozen=True):
-    """The texts that undo a change. `expected` is the present content, empty for no file.
+    """The texts that undo a change. `expected` is the current content, empty for no file.
 
-    A file in which part of the change cannot be undone is not in `texts`; `conflicts` says why.
-    """
+    A file in which part of the change cannot be undone is not in `texts`. `conflicts` explains
+    why."""
 
     texts: Mapping[str, str]
     expected: Mapping[str, str]
@@ -92,7 +89,7 @@ _PATH = re.compile(rf"({OTHER_SCOPE}/)?(.+)", re.DOTALL)
 
 
 def scope_of(path: str) -> str | None:
-    """The prefix of the scope whose tracked file `path` is; None for a file of no scope."""
+    """Return the prefix of the scope that has the tracked file `path`, or None for no such file."""
     match = _PATH.fullmatch(path)
     return match[1] or "" if match and match[2] in TRACKED else None
 
@@ -117,7 +114,7 @@ class CommitMessage(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> CommitMessage:
-        """What a message says. One that nanobot did not write is the person's."""
+        """Parse a message. A message that nanobot did not write counts as the person's."""
         subject, _, rest = text.partition("\n")
         match = _SUBJECT.match(subject)
         summary, author = (match[2], _AUTHORS.get(match[1], "you")) if match else (subject, "you")
@@ -133,7 +130,7 @@ class CommitMessage(Struct, frozen=True):
         )
 
     def redacted(self, redact: Callable[[str], str]) -> CommitMessage:
-        """This message with every text that a person could have said put through `redact`."""
+        """Return this message with all text that may quote a person passed through `redact`."""
         change = self.change
         operations = (
             replace(step, old=redact(step.old), new=redact(step.new), section=redact(step.section))

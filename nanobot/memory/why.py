@@ -1,10 +1,9 @@
-"""`/memory why`: from a remembered line back to the words behind it.
+"""`/memory why`: trace a remembered line back to its sources.
 
-The chain is: the line, the version that gave it this wording, the wordings before (the most similar
-line that the version removed), and behind each the history entry and its messages; or the notes, by
-way of the digest of their month; or the turn in which the agent wrote it; or the person's own hand.
-Nothing of another scope is shown: each link is checked, and a closed one is named as such.
-"""
+The chain is: the line, the version that gave it this wording, and the earlier wordings (the most
+similar line that the version removed). Behind each is a history entry with its messages, or the
+notes, through the digest of their month, or the turn in which the agent wrote it, or the person's
+edit. Nothing of another scope is shown: each link is checked, and a note replaces a closed one."""
 
 from __future__ import annotations
 
@@ -44,7 +43,8 @@ _RETIRED_ON = re.compile(r"^[-*+]\s+\d{4}-\d{2}-\d{2}:\s*")
 
 
 class FactLine(Struct, frozen=True, rename={"number": "line_number", "text": "line"}):
-    """A fact in a file of a scope: the `path` in the scope's folder, the line's `number` from 1."""
+    """A fact in a scope's file: the `path` in the scope's folder, and the line's `number` from
+    1."""
 
     path: str
     number: int
@@ -52,8 +52,8 @@ class FactLine(Struct, frozen=True, rename={"number": "line_number", "text": "li
 
 
 class NoteSource(Struct, frozen=True):
-    """The notes of a day or month behind a line. For the line of a digest also the notes of the
-    days that it names."""
+    """The notes of a day or month behind a line. For a digest's line, also the notes of the days
+    that it names."""
 
     key: str
     found: tuple[FactLine, ...]
@@ -65,7 +65,7 @@ class NoteSource(Struct, frozen=True):
 
 
 class SourceMessage(Struct, frozen=True):
-    """A message behind a line; `kept` if it is marked to keep."""
+    """A message behind a line. `kept` if it is marked to keep."""
 
     session: str
     seq: int
@@ -134,8 +134,8 @@ class ProvenanceStep(Struct, frozen=True):
 
 
 class Provenance(FactLine, frozen=True):
-    """A line with its wordings, newest first; empty if no version has it. Notes and digests have no
-    versions: `noted` are the notes behind a digest. `standing` tells whether a fact is in the
+    """A line with its wordings, newest first, or none if no version has it. Notes and digests have
+    no versions: `noted` are the notes behind a digest. `standing` shows whether a fact is in the
     prompt, and why."""
 
     steps: tuple[ProvenanceStep, ...] = ()
@@ -169,7 +169,7 @@ class Explanation(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Render for people, as Markdown that reads well as it is."""
+        """Markdown for people that is also readable as plain text."""
         if not self.found:
             return "I remember nothing about this. `/memory search` searches all messages."
         return "\n\n".join("\n".join(one.lines()) for one in self.found)
@@ -212,8 +212,8 @@ class Explainer:
         return (line.text, *(wording for _, wording in earlier))
 
     def _wordings(self, memory: Memory, line: FactLine) -> Iterator[tuple[Version, str]]:
-        """Yield the versions behind a line with its wordings, newest first; for a retired fact also
-        those of its former file."""
+        """Yield the versions behind a line with its wordings, newest first. For a retired fact,
+        continue with its former file."""
         wording = ""
         for version, wording in self._lineage(memory, line.path, line.text):
             yield version, wording
@@ -225,12 +225,12 @@ class Explainer:
     def _lineage(
         self, memory: Memory, path: str, line: str, *, removed: bool = False
     ) -> Iterator[tuple[Version, str]]:
-        """Yield the versions that worded `line` so, or a wording that it replaced. With `removed`,
+        """Yield the versions that gave `line` this wording or one that it replaced. With `removed`,
         begin at its latest removal."""
         wording = without_importance(line).strip()
         for snapshot in memory.versions.lineage(memory.prefix + path):
             if not removed and f"\n{wording}\n" in f"\n{snapshot.before}":
-                continue  # most versions, and far quicker than the sets
+                continue  # true for most versions, and much faster than the sets
             before, after = _lines(snapshot.before), _lines(snapshot.after)
             if removed:
                 same = _same_line(wording, before - after)
@@ -243,7 +243,7 @@ class Explainer:
             if previous:
                 wording = previous
             elif snapshot.version.author == "restore":
-                removed = True  # what an undoing brought back was written before that
+                removed = True  # a restored line was written before its removal
             else:
                 return
 
@@ -284,8 +284,8 @@ class Explainer:
     def _evidence(
         self, change: Change, entry: HistoryEntry | None, line: str, asker: str
     ) -> tuple[SourceMessage, ...]:
-        """Return the few messages most similar to a line, in order: of its history entry, else of
-        the turn in which the agent wrote it."""
+        """Return the few messages most similar to a line, in order: those of its history entry,
+        else of the turn in which the agent wrote it."""
         wanted, session = words(line), entry.session if entry else change.session
         every, found = self._messages_behind(change, entry, wanted)
         best = nlargest(_MOST_SAID, found, key=lambda one: share(wanted, one.content))
@@ -298,8 +298,8 @@ class Explainer:
     def _messages_behind(
         self, change: Change, entry: HistoryEntry | None, wanted: Collection[str]
     ) -> tuple[Sequence[Message], Sequence[Message]]:
-        """Return the messages there, and those about these words."""
-        with suppress(UnknownSession):  # deleted by hand
+        """Return all messages there, and those about these words."""
+        with suppress(UnknownSession):  # the person deleted it
             if entry and entry.last:
                 every = list(self._sessions.read_window(entry.session, entry.first, entry.last))
                 return every, [one for one in every if share(wanted, one.content) >= _LIKE_ENOUGH]
@@ -311,12 +311,12 @@ class Explainer:
     def _read_in_turn(
         self, change: Change, every: Sequence[Message], wanted: Collection[str]
     ) -> list[Message]:
-        """Return the person's messages of a turn, and results read until then that match; all of
+        """Return the person's messages of a turn, and matching results read until then, or all of
         the turn if there are none."""
         turn = [one for one in every if one.turn_id == change.turn and one.content]
         if not turn:
             return []
-        # No prompt reaches over `/new`.
+        # A prompt never goes back beyond `/new`.
         begun = max(self._sessions.epochs(change.session, 1, turn[0].seq - 1), default=0)
 
         def is_result(one: Message) -> bool:
@@ -334,7 +334,7 @@ class Explainer:
 
 
 def _same_line(wanted: str, lines: Iterable[str]) -> str:
-    """Return the line that is `wanted`, whatever its list mark, or ""."""
+    """Return the line that equals `wanted` except for its list mark, or ""."""
     bare = without_list_mark(wanted)
     return next((line for line in lines if without_list_mark(line) == bare), "")
 
@@ -394,7 +394,7 @@ def _noted(memory: Memory, key: str, line: str) -> NoteSource | None:
 
 
 def _notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine, ...]:
-    """Return the notes most similar to a digest's line, of the days that it names."""
+    """Return the notes most similar to a digest's line, on the days that it names."""
     digested = DigestLine.of(line.text, month)
     wanted, found = words(digested.text), list[FactLine]()
     for day in digested.days:
@@ -422,7 +422,8 @@ def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
 
 
 def closest_lines(request: Request, lines: Iterable[FactLine]) -> tuple[int, list[FactLine]]:
-    """Return the closest lines, those with few other words first, and their `Request.closeness`."""
+    """Return the `Request.closeness` of the closest lines, and the lines, those with few other
+    words first."""
     found = [(close, line) for line in lines if (close := request.closeness(line.text))]
     best = max((close for close, _ in found), default=0)
     closest = [line for close, line in found if close == best]
@@ -430,8 +431,8 @@ def closest_lines(request: Request, lines: Iterable[FactLine]) -> tuple[int, lis
 
 
 def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:
-    """Return the line that is `text`, or the one with its words and the fewest others. Raises
-    `NanobotError`."""
+    """Return the line with exactly this text, or the one with its words and the fewest others.
+    Raise `NanobotError` for none or several."""
     exact = [line for line in lines if line.text.strip() == text.strip()]
     found = exact if len(exact) == 1 else matching_lines(text, lines)
     if not found:
@@ -447,8 +448,8 @@ def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:
 def source_message(
     session: str, message: Message, about: Collection[str] = (), call: str = "", asker: str = ""
 ) -> SourceMessage:
-    """Render a message; of a tool's output the line most similar to `about`. `call` is the tool's
-    question; `asker` as for `attribute_message`."""
+    """Render a message, or of a tool's output the line most similar to `about`. `call` is the
+    tool's question. `asker` as for `attribute_message`."""
     who, text = attribute_message(
         message.role, message.name, message.content, message.origin, asker
     )

@@ -1,28 +1,25 @@
-"""The index as a file: its tables, and what makes it fit to be used.
+"""The index file: its tables, and its upkeep.
 
-Nothing in it is worth keeping, so it is built for speed (no syncs) and thrown away rather than
-repaired or migrated. Deleted text is overwritten, in
-pages by `secure_delete` at once and in the full-text table by `purge`, which takes a while and is
-therefore owed (a row in `setting`) until there is time; so what was erased from the files is not
-left here. The same holds for vectors.
+It holds only derived data, so it is built for speed (no syncs), and deleted rather than repaired or
+migrated. Deleted text is overwritten: in pages by `secure_delete` at once, in the full-text table
+by `purge`, which is slow and therefore pending (a row in `setting`) until there is time. So text
+that was erased from the files does not stay here. The same holds for vectors.
 
-A stream is what has one order of its own: a session with its archive, the history of a scope, a
-note, a document. Its `files` are their stamps as they were read, and `position` says how far those
-of a session were read; `languages` are those that its passages are in, the latest first. A
-passage's `id` is its stream's number times `PLACES` plus its place in the stream, so that a scope
-is a set of ranges. A turn is what a person says and the agent's replies to
-it: what begins one has a place divisible by `TURN`, so that neighbours in the talk differ by that,
-and the replies have the places that follow. The output of tools has places from `TOOLS_FROM` on,
-beside the talk, at the same distance. `segment` is the id of the first passage of a stretch of
-conversation, 0 for the output of tools. What belongs to a passage is taken out with it by a
-trigger, which also sees to it that a purge is owed.
+A stream is a sequence with its own order: a session with its archive, the history of a scope, a
+note, a document. Its `files` are their stamps at the last read, and `position` is how far a
+session's files were read. `languages` are those of its passages, the latest first. A passage's `id`
+is its stream's number times `PLACES` plus its place in the stream, so that a scope is a set of
+ranges. A turn is a person's message and the agent's replies. The place of its first message is
+divisible by `TURN`, so neighbours in the talk differ by that, and the replies have the places that
+follow. Tool output has places from `TOOLS_FROM` on, apart from the talk, at the same distance.
+`segment` is the id of the first passage of a stretch of conversation, 0 for tool output. A trigger
+deletes a passage's dependent rows with it, and makes a purge pending.
 
-Where an embedder is configured, `vector` has a row for each passage that was embedded. A passage
-names its `row`: NULL until it has one, `NO_VECTOR` where it can have none. A row that no passage
-names goes back to a passage of the same line (`hash`) at the next purge, or else is deleted. So
-vectors outlast a conversation that is indexed again. Rows are never given twice, and `origin` is
-another one in each database: by these the worker knows which vectors it has read.
-"""
+With an embedder, `vector` has a row for each embedded passage. A passage names its `row`: NULL
+until it has one, `NO_VECTOR` if it can have none. At the next purge, a row without a passage goes
+back to a passage of the same line (`hash`), or else is deleted. So vectors outlast a conversation
+that is indexed again. Row numbers are never reused, and `origin` differs in each database: from
+these the worker knows which vectors it has read."""
 
 from __future__ import annotations
 
@@ -92,23 +89,22 @@ INSERT INTO words (words, rank) VALUES ('hashsize', 33554432);
 
 
 def changes(db: sqlite3.Connection) -> tuple[int, int]:
-    """Another value after each change to the tables, by any process."""
+    """Return a value that differs after each change to the tables, by any process."""
     return db.execute("PRAGMA data_version").fetchone()[0], db.total_changes
 
 
 def connect(path: Path, patience: float = 10.0) -> sqlite3.Connection:
-    """A usable index at `path`; an empty one where there was nothing. As `open_cache`."""
+    """Return a usable index at `path`, new if there was none. As `open_cache`."""
     return open_cache(path, _TABLES, VERSION, patience)
 
 
 @contextmanager
 def unless_refused() -> Iterator[None]:
-    """Go on where another process is writing to the file, or the disk refuses: the next refresh
-    makes up for it."""
+    """Ignore a busy file or a failing disk: the next refresh makes up for it."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        # Python's own errors, as about a text that is no UTF-8, have no code.
+        # Python's own errors, as for invalid UTF-8, have no code.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if is_damaged(error) or code == sqlite3.SQLITE_INTERRUPT:
             raise
@@ -125,7 +121,7 @@ _RECLAIM = (
 
 @unless_refused()
 def purge(db: sqlite3.Connection) -> None:
-    """Leave nothing of deleted text in the file; cheap where none was deleted."""
+    """Overwrite all deleted text in the file. Cheap if none was deleted."""
     if not db.execute("SELECT 1 FROM setting WHERE name = 'purge'").fetchone():
         return
     with transaction(db):
@@ -145,7 +141,8 @@ CREATE UNIQUE INDEX IF NOT EXISTS passage_row ON passage (row) WHERE row >= 0;
 
 
 class Vectors:
-    """The vectors of an embedder of this `name`, empty for none. Those of another are given up."""
+    """The vectors of the embedder with this `name`, empty for none. Vectors of another one are
+    dropped."""
 
     def __init__(self, db: sqlite3.Connection, name: str) -> None:
         self._db, self._name = db, name
@@ -161,7 +158,7 @@ class Vectors:
 
     @unless_refused()
     def forget(self) -> None:
-        """No passage has a vector any more."""
+        """Drop all vectors."""
         new = "INSERT OR REPLACE INTO setting VALUES ('embedder', ?)"
         with transaction(self._db):
             self._db.execute("UPDATE passage SET row = NULL WHERE row IS NOT NULL")
@@ -169,8 +166,8 @@ class Vectors:
             self._db.execute(new, (self._name,))
 
     def waiting(self, limit: int, characters: int) -> list[tuple[int, int, str]]:
-        """The ids, hashes and texts, cut to so many characters, of up to `limit` passages that have
-        no vector, the newest."""
+        """Return the ids, hashes and texts, cut to so many characters, of the newest passages
+        without a vector, up to `limit`."""
         if not self._is_prepared():
             return []
         return self._db.execute(
@@ -181,8 +178,8 @@ class Vectors:
         ).fetchall()
 
     def keep(self, found: Iterable[tuple[int, int, Sequence[float] | None]]) -> None:
-        """Store the vectors of passages, by their ids and hashes; None for one that can have none.
-        Nothing is stored for a passage that is gone."""
+        """Store the vectors of passages, by their ids and hashes. None is for a passage that can't
+        have one. A deleted passage is skipped."""
         new = (
             "INSERT INTO vector (stream, hash, numbers) SELECT stream, hash, ? FROM passage"
             " WHERE id = ? AND hash = ? AND row IS NULL"
@@ -196,18 +193,18 @@ class Vectors:
                 self._db.execute(named, (row, id, hash))
 
     def are_there(self) -> bool:
-        """Whether there are any."""
+        """Return True if there are any vectors."""
         any_row = self._db.execute("SELECT 1 FROM vector").fetchone()
         return any_row is not None and self._is_prepared()
 
     def count(self) -> int:
-        """How many passages have a vector."""
+        """Count the passages with a vector."""
         (number,) = self._db.execute("SELECT count(*) FROM passage WHERE row >= 0").fetchone()
         return int(number)
 
 
 def _quantised(vector: Sequence[float]) -> bytes:
-    """A vector, made one of length 1: a scale, and its numbers as 8-bit integers."""
+    """Return a vector scaled to length 1: a scale, and its numbers as 8-bit integers."""
     step = max(map(abs, vector)) / 127 or 1.0
     return pack("<f", step / (hypot(*vector) or 1.0)) + bytes(
         array("b", [round(number / step) for number in vector])

@@ -1,21 +1,20 @@
-"""`MemoryIndex`: finds what was said, wherever it is kept.
+"""`MemoryIndex`: search over all conversations and memories.
 
-The index is a cache over the files, and nothing else knows of it. Invariants:
+The index is a cache over the files that no other module knows. Invariants:
 
-- a search takes in first what changed in the files, so it finds what was just said, and nothing
-  that was undone, forgotten or erased; the next refresh leaves nothing of that in the file;
-- nothing outside the scopes of a query is returned, by a hit, beside a hit, or by `around`;
-- an index that is missing, damaged or of another version is built again;
-- while another process is writing to it, or the disk refuses, a search answers from what is there.
+- a search first reads the changes in the files, so it finds new text, and none that was undone,
+  forgotten or erased. The next refresh removes such text from the file
+- nothing outside the scopes of a query is returned, as a hit, next to a hit, or by `around`
+- an index that is missing, damaged or of another version is rebuilt
+- while another process writes to it, or the disk fails, a search uses the existing index
 
-SQLite runs in one thread of its own, so the event loop never waits for it.
+SQLite runs in its own thread, so the event loop never waits for it.
 
-With an embedder a search also asks for the vectors near to its question, and passages get theirs in
-the background (`embed`). Whatever the embedder or the worker does, a search goes on by words, and
-the log says once why. A passage that a server refuses by itself is passed over, so that the others
-get their vectors. A server that refuses even a plain word is set up wrongly, and its refusals say
-nothing about a passage.
-"""
+With an embedder, a search also asks for the vectors near its question, and passages are embedded in
+the background (`embed`). If the embedder or the worker fails, a search uses words only, and the log
+has the reason once. A passage that a server rejects is skipped, so that the others get their
+vectors. A server that rejects even a plain word is misconfigured, and its rejections do not
+count."""
 
 from __future__ import annotations
 
@@ -43,24 +42,23 @@ from nanobot.memory.search.vectors import VectorWorker
 
 _EMBEDDED_AT_ONCE = 64
 _EMBEDDED = 4_000
-"""Characters of a passage that are embedded, at most."""
+"""Maximum characters of a passage that are embedded."""
 
 _NEAREST = 200
-"""How many passages are near a question. Fewer found less, more did not find more."""
+"""Number of passages near a question. Fewer found less, more did not find more."""
 
 _STEPS = 10_000
-"""After so many steps of SQLite it is seen whether the index is being closed."""
+"""Number of SQLite steps between checks for a closing index."""
 
 T = TypeVar("T")
 
 
 class MemoryIndex:
-    """A cache over the files of `sources`; the file at `path` may be deleted at any time.
+    """A cache over the files of `sources`. The file at `path` may be deleted at any time.
 
-    `patience` is how many seconds a refresh waits while another process writes to the file;
-    `worker` searches by meaning, where there is an `embedder`.
-    Every method may raise StorageError, where its place cannot be used.
-    """
+    `patience` is the seconds that a refresh waits while another process writes to the file.
+    `worker` searches by meaning if there is an `embedder`. Every method may raise StorageError if
+    the file is unusable."""
 
     def __init__(
         self,
@@ -78,25 +76,25 @@ class MemoryIndex:
         self._opened: tuple[IndexIngest, Search] | None = None
         self._embedder, self._vectors = embedder, worker or VectorWorker(clock)
         self._trouble = ""
-        """Why there are no vectors at the moment."""
+        """The reason why there are no vectors now."""
         self._is_embedding = asyncio.Lock()
         self._closing = threading.Event()
 
     async def search(self, query: Query) -> SearchResult:
-        """Take in what is new, then find what answers `query`."""
+        """Read the changed files, then answer `query`."""
         today = self._clock.now().date()
         if self._embedder is None:
             return await self._run(lambda search: search.answer(search.prepare(query, today)))
         asked = await self._run(lambda search: search.prepare(query, today))
-        near, words = await asyncio.gather(  # in two processes, so at the same time
+        near, words = await asyncio.gather(  # two processes work at the same time
             self._nearest(self._embedder, asked),
             self._run(lambda search: search.by_words(asked), refreshes=False),
         )
         return await self._run(lambda search: search.answer(asked, words, near), refreshes=False)
 
     async def _nearest(self, embedder: Embedder, asked: PreparedQuery) -> list[tuple[int, float]]:
-        """The passages nearest to a question, with their cosines; [] where that cannot be found
-        out. Vectors that are damaged, or of another length, are given up."""
+        """Return the passages nearest to a question, with their cosines, or [] on failure. Vectors
+        that are damaged, or of another length, are dropped."""
         if not asked.has_vectors:
             return []
         try:
@@ -116,18 +114,17 @@ class MemoryIndex:
     async def around(
         self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
     ) -> list[Passage]:
-        """The passage `id` with those before and after it in its stream, in order; [] where it is
+        """Return the passage `id` and its neighbours in its stream, in order, or [] if it is
         unknown or not in `scopes`."""
         return await self._run(lambda search: search.around(id, scopes, before, after))
 
     async def refresh(self) -> None:
-        """Take in what changed in the files, and overwrite what was taken out; costs next to
-        nothing where nothing changed."""
+        """Read the changed files, and overwrite deleted text. Cheap if nothing changed."""
         await self._run(lambda search: purge(search.db))
 
     async def embed(self) -> None:
-        """Embed all passages that have no vector, newest first, as far as the embedder answers;
-        that may take hours. Not while another task does: they would be embedded twice."""
+        """Embed all passages without a vector, newest first, until the embedder fails. This may
+        take hours. Do nothing while another task does, so that no passage is embedded twice."""
         if self._embedder is None or self._is_embedding.locked():
             return
         async with self._is_embedding:
@@ -135,17 +132,16 @@ class MemoryIndex:
                 pass
 
     async def rebuild(self) -> None:
-        """Throw the index away and build it again."""
+        """Delete the index and build it again."""
         await self._in_worker(self._discard)
         await self.refresh()
 
     async def stats(self) -> IndexStats:
-        """How much is indexed."""
         stats = await self._run(lambda search: search.stats())
         return replace(stats, trouble=self._trouble)
 
     async def close(self) -> None:
-        """Close the file; indexing under way is given up. Nothing may be asked afterwards."""
+        """Close the file, and abort running indexing. No calls may follow."""
         self._closing.set()
         await self._vectors.close()
         if self._embedder is not None:
@@ -160,8 +156,8 @@ class MemoryIndex:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
     def _guarded(self, work: Callable[[Search], T], refreshes: bool) -> T:
-        """Take in what changed, or go on with what is there where that is refused or not asked
-        for; then do `work`. An index that turns out to be unusable is built again."""
+        """Read the changed files if that is requested and possible, then do `work`. An unusable
+        index is rebuilt."""
         for is_last in (False, True):
             try:
                 ingest, search = self._open()
@@ -200,7 +196,7 @@ class MemoryIndex:
         self._opened = None
 
     async def _embed_some(self, embedder: Embedder) -> bool:
-        """Embed some passages that have no vector; whether there may be more to do."""
+        """Embed some passages without a vector. Return True if more may follow."""
         waiting = await self._run(
             lambda search: search.vectors.waiting(_EMBEDDED_AT_ONCE, _EMBEDDED)
         )
@@ -220,8 +216,8 @@ class MemoryIndex:
     async def _each_embedded(
         self, embedder: Embedder, texts: Sequence[str]
     ) -> list[Sequence[float] | None]:
-        """A vector for each passage, in order, None for one that is refused: those of a batch that
-        is refused are asked for one by one. Raises `NanobotError`."""
+        """Return a vector for each passage, in order, or None for a rejected one. The passages of a
+        rejected batch are embedded one by one. Raise `NanobotError`."""
         try:
             return [*await self._embedded(embedder, texts)]
         except ProviderRejected as error:
@@ -236,7 +232,7 @@ class MemoryIndex:
     async def _embedded(
         self, embedder: Embedder, texts: Sequence[str], *, question: bool = False
     ) -> list[list[float]]:
-        self._vectors.check()  # a server is not asked, and paid, for what nothing could compare
+        self._vectors.check()  # don't pay a server for vectors that can't be compared
         vectors = await embedder.embed(texts, question=question)
         if len(vectors) != len(texts):
             raise ProviderGarbage(

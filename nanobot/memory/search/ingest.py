@@ -1,16 +1,14 @@
-"""Bringing the index up to date with the files.
+"""Update the index from the files.
 
-A stream is read where the state of one of its files has changed, and taken in within one
-transaction, so that a search sees all of a conversation's move to the archive or nothing of it. A
-file that cannot be read is reported once and does not hide the others.
+A stream is read if the state of one of its files has changed, within one transaction, so that a
+search sees all of a conversation's move to the archive or nothing of it. A file that cannot be read
+is reported once and does not affect the others.
 
-What is read is compared with the index by a hash of each line: what is equal from the start on
-stays, wherever it now stands, and the rest is indexed again. So whatever was done to a file (lines
-added, moved to the archive, saved by an editor, erased, cut, retracted) takes the same path. What
-stood in the live file of a session before lines were added is passed over. A line whose number is
-not above all before may be a copy, such as a crash leaves while it archives: it is not indexed
-twice.
-"""
+The lines are compared with the index by a hash: the equal ones at the start stay, even if they have
+moved, and the rest is indexed again. So all changes of a file (lines added, archived, saved by an
+editor, erased, cut, retracted) take the same path. Known lines of a session's live file are skipped
+if lines were only added. A line whose number is not above all before may be a copy, such as a crash
+during archiving leaves. It is not indexed twice."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ PAUSE = timedelta(hours=1)
 """A longer silence ends a segment."""
 
 SEGMENT_MOST = 60
-"""No segment has more turns."""
+"""Maximum turns of a segment."""
 
 _BATCH = 4_096
 _SAME = "SELECT 1 FROM stream WHERE (source, scope, key, files) = (?, ?, ?, ?)"
@@ -61,7 +59,7 @@ _STREAM = (
     "INSERT INTO stream (source, scope, key) VALUES (?, ?, ?)"
     " ON CONFLICT DO UPDATE SET key = key RETURNING id, files, position"
 )
-"""A stream, which is begun where it is new."""
+"""Selects a stream, and creates a new one."""
 
 _PASSAGE = (
     "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
@@ -70,8 +68,8 @@ _PASSAGE = (
 
 
 class _Position(NamedTuple):
-    """How far a session was read: the highest number; how many bytes of the live file, and their
-    checksum; and how many lines are about others."""
+    """How far a session was read: the highest number, the bytes of the live file and their
+    checksum, and the number of lines about other lines."""
 
     number: int = 0
     read: int = 0
@@ -80,11 +78,11 @@ class _Position(NamedTuple):
 
 
 Lines = Iterable[tuple[int, bytes | IndexEntry]]
-"""What a stream holds, each with its hash: lines of a session, or passages."""
+"""The content of a stream, each with its hash: lines of a session, or passages."""
 
 
 class IndexIngest:
-    """Brings `db` up to date with the files of `sources`, until it `is_closing`."""
+    """Updates `db` from the files of `sources`, until it `is_closing`."""
 
     def __init__(
         self,
@@ -98,7 +96,7 @@ class IndexIngest:
         self._reported: set[Name] = set()
 
     def refresh(self) -> None:
-        """Take in what changed. Raises `sqlite3.Error`."""
+        """Read the changed files. Raise `sqlite3.Error`."""
         try:
             self._refresh_sessions()
         except StorageError as error:
@@ -128,7 +126,7 @@ class IndexIngest:
         self._remove(gone)
         if is_done and (changes.sessions or changes.is_whole):
             new = "INSERT OR REPLACE INTO setting VALUES ('sessions', ?)"
-            with suppress(sqlite3.OperationalError):  # another process writes; it saves time only
+            with suppress(sqlite3.OperationalError):  # another process writes; it only saves time
                 self._db.execute(new, (changes.mark,))
 
     def _remove(self, names: Collection[Name]) -> None:
@@ -140,10 +138,10 @@ class IndexIngest:
     def _update(
         self, name: Name, files: Files, read: Callable[[], Iterable[IndexEntry]] = tuple
     ) -> bool:
-        """Take in a stream; False where that has to be tried again. One that holds what the
-        database does not take (a value that no one thought of) is passed over as well."""
+        """Read a stream. Return False if it must be read again. A stream with a value that the
+        database can't store is also skipped."""
         try:
-            # Reading a document takes its time; the database is not locked meanwhile.
+            # Reading a document is slow, so the database is not locked yet.
             entries = [*self._paced(read())]
             with transaction(self._db):
                 [(id, before, position)] = self._db.execute(_STREAM, name)
@@ -155,7 +153,7 @@ class IndexIngest:
                     self._append(id, new, apart=name[0] in ("history", "memory"))
                 stamps = (_stamps(files), id)
                 self._db.execute("UPDATE stream SET files = ? WHERE id = ?", stamps)
-        except FileNotFoundError:  # moved just now: the next refresh sees where to
+        except FileNotFoundError:  # it has just moved: the next refresh finds it
             return False
         except (NanobotError, OSError, ValueError, OverflowError) as error:
             self._report(name, error)
@@ -163,7 +161,7 @@ class IndexIngest:
         return True
 
     def _paced(self, items: Iterable[T]) -> Iterator[T]:
-        """As `pace`. Raises `sqlite3.Error` once the index is closing."""
+        """Yield as `pace` does. Raise `sqlite3.Error` once the index is closing."""
         for item in pace(items):
             if self._is_closing():
                 raise sqlite3.InterfaceError("the index is closing")
@@ -175,8 +173,8 @@ class IndexIngest:
             logger.warning("{} {} is not searched: {}", name[0], name[2], error)
 
     def _take_session(self, id: int, files: Files, before: str, known: _Position) -> None:
-        """Take in a session, which had the stamps `before`: only the lines that were added to its
-        live file if nothing else has changed, or all of it."""
+        """Read a session that had the stamps `before`: only the new lines of its live file if
+        nothing else has changed, or all of it."""
         about = [one for file in files for one in amendments(file.folder / file.name)]
         now = _stamps(files).split("\n")
         has_grown = known.number and len(about) == known.amendments
@@ -188,7 +186,7 @@ class IndexIngest:
         self._amend(id, about)
 
     def _amend(self, id: int, about: Sequence[Epoch | Retraction | Mark]) -> None:
-        """Take out the passages that were retracted, and mark the kept ones."""
+        """Delete the retracted passages, and mark the kept ones."""
         self._db.execute("UPDATE passage SET kept = 0 WHERE stream = ? AND kept", (id,))
         for one in about:
             if isinstance(one, Retraction):
@@ -207,8 +205,8 @@ class IndexIngest:
     def _take_lines(
         self, id: int, files: Files, known: _Position, about: Sequence[Epoch | Retraction | Mark]
     ) -> bool:
-        """Take in the lines of `files` that are behind what is `known`. False where they are not in
-        the order of their numbers: with those before them they have to be taken in again."""
+        """Read the lines of `files` after the `known` position. Return False if their numbers are
+        not in order: then they must be read again together with those before them."""
         gone = [one for one in about if isinstance(one, Retraction)]
         reader, in_order = SessionReader(known.number, gone), True
         number, read, mark, _ = known
@@ -234,9 +232,9 @@ class IndexIngest:
     def _new_entries(
         self, stream: int, lines: Lines, reader: SessionReader, after: int = 0
     ) -> Iterator[IndexEntry]:
-        """Of what stands behind the number `after`, what is to be indexed; from the first
-        difference on the index is cut. Lines of a session that it knows are not parsed; of other
-        streams, the first with a number counts."""
+        """Yield the entries to index after the number `after`. The index is cut at the first
+        difference. Known lines of a session are not parsed. In other streams, the first line with a
+        number counts."""
         rows = self._db.execute(
             "SELECT seq, hash, id FROM passage WHERE stream = ? AND seq > ? ORDER BY seq, id",
             (stream, after),
@@ -268,10 +266,10 @@ class IndexIngest:
         cut()
 
     def _append(self, stream: int, entries: Iterator[IndexEntry], *, apart: bool = False) -> None:
-        """Add `entries` after what the stream has; `apart`: each is a segment of its own."""
+        """Add `entries` at the end of the stream. `apart`: each is its own segment."""
         tail = None
         while batch := list(islice(entries, _BATCH)):
-            # Only now: drawing the first one may take out what stood at the end.
+            # Not earlier: the first entry may delete passages at the end.
             tail = tail or _Tail(self._db, stream)
             languages = dict.fromkeys(self._languages(stream))
             likely = next(iter(languages), "")
@@ -280,7 +278,7 @@ class IndexIngest:
                 id, segment = tail.next(entry, apart)
                 language = language_of(entry.text, likely)
                 languages[language] = None
-                # The agent may answer in another: what it says does not tell what is said next.
+                # The agent may answer in another language, which does not predict the next one.
                 likely = likely if entry.role in ("assistant", "tool") else language
                 text, original = _stored(entry.text, language)
                 words.append((id, text))
@@ -303,7 +301,8 @@ class IndexIngest:
             )
 
     def _languages(self, stream: int) -> list[str]:
-        """The languages of a stream, the latest first; of a new one, the latest of another."""
+        """Return the languages of a stream, the latest first, or for a new stream the latest of
+        another."""
         known = "SELECT languages FROM stream WHERE languages > ''"
         if own := self._db.execute(f"{known} AND id = ?", (stream,)).fetchone():
             return str(own[0]).split()
@@ -312,7 +311,7 @@ class IndexIngest:
 
 
 class _Tail:
-    """Where a stream ends: the last ids of talk and output, and the segment that may go on."""
+    """The end of a stream: the last ids of talk and tool output, and the open segment."""
 
     def __init__(self, db: sqlite3.Connection, stream: int) -> None:
         base = stream << STREAM_BITS
@@ -330,9 +329,9 @@ class _Tail:
         self._talk, self._segment, self._moment = last
 
     def next(self, entry: IndexEntry, apart: bool) -> tuple[int, int]:
-        """The id and the segment of the passage that comes next: the open segment, or a new one
-        after a pause; 0 for the output of a tool. What the agent says where a segment begins, or
-        more often than a turn has places, begins a turn like a person's message."""
+        """Return the id and the segment of the next passage: the open segment, or a new one after a
+        pause, or 0 for tool output. A reply at the start of a segment, or beyond a turn's places,
+        begins a turn like a person's message."""
         if entry.role == "tool":
             self._output += TURN
             return self._output, 0
@@ -347,7 +346,7 @@ class _Tail:
 
 
 def _stamps(files: Files) -> str:
-    """The files of a stream and their states, as the index keeps them."""
+    """Return the stored form of a stream's files and their states."""
     return "\n".join(
         storable(f"{one.folder}/{one.name} {one.state.inode} {one.state.size} {one.state.modified}")
         for one in files
@@ -355,17 +354,17 @@ def _stamps(files: Files) -> str:
 
 
 def _stored(text: str, language: str) -> tuple[str, str | None]:
-    """`text` as the full-text table takes it, and itself where that differs."""
+    """Return `text` for the full-text table, and the original if it differs."""
     whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
     spelled = prepared(whole, language)
     return spelled, None if spelled == whole else whole
 
 
 def _paused(before: str, now: str) -> bool:
-    """Whether a conversation stopped between two moments. Which came first says little: a platform
-    has a clock of its own, and cuts its times to seconds."""
+    """Return True if a conversation paused between two moments. Their order is unreliable: a
+    platform has its own clock, and cuts times to seconds."""
     if not before or not now or (before[:13], before[19:]) == (now[:13], now[19:]):
-        return False  # most messages come within the same hour
+        return False  # most messages are within the same hour
     one, other = datetime.fromisoformat(before), datetime.fromisoformat(now)
     if (one.tzinfo is None) != (other.tzinfo is None):
         return True

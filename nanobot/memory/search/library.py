@@ -1,13 +1,12 @@
-"""The owner's documents in `workspace/library/`: what there is, and its passages for the index.
+"""The owner's documents in `workspace/library/`, and their passages for the index.
 
-Markdown, PDF, and whatever else is UTF-8 text. A passage is cited by place, `library/notes.md:12`
-or `library/book.pdf p. 3`. Invariants: files are opened through `nanobot.security.paths`, so no
-link is followed and nothing outside the folder is read; names that begin with a dot are passed
-over; a document that cannot be read is one warning and no passages, never an error; sizes, pages,
-characters and time are bounded. Everything here blocks; callers on the event loop use a thread.
+Markdown, PDF and any other UTF-8 text. A passage is cited by place, `library/notes.md:12` or
+`library/book.pdf p. 3`. Invariants: files are opened through `nanobot.security.paths`, so no link
+is followed and nothing outside the folder is read. Hidden files are skipped. An unreadable document
+causes a warning and has no passages, but is never an error. Sizes, pages, characters and time are
+limited. All functions block: callers on the event loop use a thread.
 
-A PDF is parsed in a child process (`pdf_worker`).
-"""
+A PDF is parsed in a child process (`pdf_worker`)."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _WORKER = Path(__file__).with_name("pdf_worker.py")
 
 
 class PdfLimits(Struct, frozen=True):
-    """`seconds` for one file, `megabytes` of memory; `characters` are counted over all pages."""
+    """Limits for one file. `characters` is the total over all pages."""
 
     pages: int = 3_000
     characters: int = 5_000_000
@@ -43,12 +42,12 @@ _LIMITS = PdfLimits()
 
 
 def reads_pdf() -> bool:
-    """Whether the extra `pdf` is installed."""
+    """Return True if the extra `pdf` is installed."""
     return find_spec("pypdf") is not None
 
 
 def read_pages(content: bytes, limits: PdfLimits) -> list[tuple[int, str]]:
-    """The pages that hold text, numbered from 1. Blocks. Raises `ToolError`."""
+    """Return the pages with text, numbered from 1. Blocks. Raise `ToolError`."""
     if not reads_pdf():
         from nanobot.origin import how_to_install
 
@@ -75,10 +74,10 @@ _CHARACTERS = 5_000_000
 
 
 def documents(folder: Path) -> Iterator[tuple[Place, FolderEntry]]:
-    """What there is to read below `folder`, by path; nothing without one. No file is opened.
-    PDF files count once the extra `pdf` is installed, so that they are then indexed."""
+    """Yield the readable files below `folder`, by path, without opening them. PDF files count only
+    if the extra `pdf` is installed, so they are indexed after its installation."""
     without_pdf = not reads_pdf()
-    # The folder's parent is the root, so that a library which is a link is not followed.
+    # The folder's parent is the root, so that a linked library is not followed.
     root = Root(folder.parent).place(folder.name)
     for place, entry in sorted(root.walk_tree(_MOST_ENTRIES), key=lambda found: found[0].names):
         hidden = any(name.startswith(".") for name in place.names[1:])
@@ -98,8 +97,8 @@ def _warn_of_pdf() -> None:
 
 
 def passages(place: Place, limits: PdfLimits = _LIMITS) -> list[tuple[str, str]]:
-    """The passages of a document, in order, each with the place by which it is cited; empty where
-    it cannot be read."""
+    """Return the passages of a document, in order, each with the place that cites it, or [] if it
+    is unreadable."""
     shown, name = printable(place.relative), place.names[-1].lower()
     try:
         if name.endswith(".pdf"):
@@ -128,10 +127,10 @@ def _text(content: bytes) -> str:
 
 
 LONGEST = 1_200
-"""Characters of a passage, its heading aside."""
+"""Maximum characters of a passage, without its heading."""
 
 _ENOUGH = 500
-"""A passage this long is not put together with what a new heading begins."""
+"""A passage of this length is not merged with the text under a new heading."""
 
 _HEADING = r"^ {0,3}#{1,6}[ \t]+(\S.*)$"
 _PARAGRAPH = re.compile(r"()(?:^.*\S.*\n?)+", re.MULTILINE)
@@ -140,8 +139,8 @@ _SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*\s|[。！？；][”」』）]*
 
 
 class Cut(NamedTuple):
-    """A piece of a text: `line` is where it begins, counted from 1; `heading` is the one that it
-    stands under, where it does not begin with it."""
+    """A piece of a text: `line` is its first line, counted from 1. `heading` is the one above it,
+    unless the piece begins with it."""
 
     line: int
     text: str
@@ -149,16 +148,16 @@ class Cut(NamedTuple):
 
     @property
     def searchable(self) -> str:
-        """The text with the heading that it stands under."""
+        """The text with its heading."""
         return f"{self.heading}\n{self.text}" if self.heading else self.text
 
 
 def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
-    """The passages of `text`: runs of whole paragraphs below one heading, at most `LONGEST`
-    characters; small neighbours are put together, a longer paragraph is cut at the end of a
-    sentence, else of a word. A passage that does not begin with its heading carries it, because
-    that is often where the words of a question are. No text is lost and none is repeated, except
-    for headings. `headings` says that lines such as `## Plan` are headings."""
+    """Return the passages of `text`: runs of whole paragraphs below one heading, at most `LONGEST`
+    characters. Small neighbours are merged, a longer paragraph is cut at the end of a sentence,
+    else of a word. A passage that does not begin with its heading carries it, because it often has
+    the words of a question. No text is lost or repeated, except for headings. With `headings`,
+    lines such as `## Plan` are headings."""
     cuts: list[Cut] = []
     heading, line, end = "", 1, 0
     for found in (_MARKDOWN_PARAGRAPH if headings else _PARAGRAPH).finditer(text):
@@ -174,7 +173,7 @@ def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
 
 
 def _pieces(line: int, text: str, heading: str) -> Iterator[Cut]:
-    """A paragraph in pieces of at most `LONGEST` characters."""
+    """Yield a paragraph in pieces of at most `LONGEST` characters."""
     while text:
         end = _end(text) if len(text) > LONGEST else len(text)
         if piece := text[:end].strip():
@@ -185,7 +184,8 @@ def _pieces(line: int, text: str, heading: str) -> Iterator[Cut]:
 
 
 def _end(text: str) -> int:
-    """Where to cut: after the last sentence that ends in the second half, else after a word."""
+    """Return the position of the cut: after the last sentence that ends in the second half, else
+    after a word."""
     ends = [match.end() for match in _SENTENCE.finditer(text, LONGEST // 2, LONGEST)]
     if ends:
         return ends[-1]

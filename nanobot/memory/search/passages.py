@@ -1,9 +1,8 @@
-"""What there is to index, and from the files to passages.
+"""The streams to index, and the passages in their files.
 
-Every file is found, with its state, by one stat. Keys and paths are text that the index can hold,
-whatever bytes a name on disk is made of. Long-term files, notes, histories and documents are read
-whole; the lines of a session one by one, because there may be hundreds of thousands.
-"""
+Every file is found, with its state, by one stat. Keys and paths are text that the index can store,
+whatever bytes a name on disk has. Long-term files, notes, histories and documents are read whole.
+The lines of a session are read one by one, because there may be hundreds of thousands."""
 
 from __future__ import annotations
 
@@ -52,8 +51,8 @@ from nanobot.tasks import pace
 
 LONGEST_MESSAGE = 200_000
 LONGEST_OUTPUT = 2_000
-"""Characters of a message, and of a tool's output, that are indexed: who called the tool said what
-mattered, and the rest drowns it."""
+"""Maximum indexed characters of a message, and of a tool's output: the caller of the tool repeated
+its important parts, and the rest would drown them."""
 
 _BLOCK = 1 << 20
 _LARGEST = 256 * 1024 * 1024
@@ -62,11 +61,11 @@ _MINUTE = re.compile(r"[-*] ((?:[01]\d|2[0-3]):[0-5]\d) ", re.ASCII)
 _NOTICES = {"", TURN_FAILED, TURN_STOPPED}
 _WAITS = ", waits for the person's word"
 _SEARCH = "search_memory"
-"""The tool whose output is never indexed: it repeats what is."""
+"""The tool whose output is never indexed: it repeats indexed text."""
 
 
 class SourceFile(Struct, frozen=True):
-    """A file below `folder` as it was a moment ago; `name` is relative to the folder."""
+    """A file below `folder` as it was a moment ago. `name` is relative to the folder."""
 
     folder: Path
     name: str
@@ -74,30 +73,30 @@ class SourceFile(Struct, frozen=True):
 
     @property
     def place(self) -> Place:
-        """Where it is; no link below the folder is followed."""
+        """Its location. No link below the folder is followed."""
         return Root(self.folder).place(self.name)
 
     def text(self) -> str:
-        """The content. Raises NanobotError."""
+        """Return the content. Raise NanobotError."""
         return text_of(self.place.read_bytes(_LARGEST) or b"")
 
 
 Name = tuple[Source, str, str]
-"""Source, scope and key: what a stream is called. The scope of a session is empty: it is asked for
-at a search."""
+"""Name of a stream: source, scope and key. The scope of a session is empty: a search determines
+it."""
 
 Files = tuple[SourceFile, ...]
 
 
 ASKS, ENDS_ASKING = 1, 2
-"""Values of `IndexEntry.asks`: a question stands in it, or at its end; 0 for none."""
+"""Values of `IndexEntry.asks`: it has a question, or ends with one. 0 for none."""
 
 
 class IndexEntry(NamedTuple):
-    """A passage before it has an id. `seq` is unique in its stream; `moment` is ISO or empty.
+    """A passage before it has an id. `seq` is unique in its stream. `moment` is ISO or empty.
 
-    `hash` stands for the line it came from. `first` and `last` are what a history entry sums up.
-    """
+    `hash` identifies its line. `first` and `last` are the messages that a history entry
+    summarizes."""
 
     seq: int
     text: str
@@ -113,31 +112,31 @@ class IndexEntry(NamedTuple):
 
     @property
     def asks(self) -> int:
-        """Whether a question stands in it, or at its end."""
+        """`ENDS_ASKING` if it ends with a question, `ASKS` if it has one, else 0."""
         if "?" not in self.text and "？" not in self.text:
             return 0
         return ENDS_ASKING if _ENDS_ASKING.search(self.text[-12:]) else ASKS
 
 
 class Stream(NamedTuple):
-    """Any stream but a session: its name, its files, and how its passages are read from them, in
-    order, which may raise NanobotError."""
+    """Any stream but a session: its name, its files, and a reader of its passages, in order, which
+    may raise NanobotError."""
 
     name: Name
     files: Files
     read: Callable[[], Iterator[IndexEntry]]
 
     def entries(self) -> Iterator[IndexEntry]:
-        """Its passages, each with its hash."""
+        """Yield its passages, each with its hash."""
         for entry in self.read():
             said = "\0".join(map(str, entry[1:]))
             yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
 
 
 def streams(sources: Sources, zone: tzinfo | None) -> Iterator[Stream]:
-    """All streams there are now, but sessions; `zone` is for times without an offset."""
+    """Yield all current streams except sessions. `zone` is for times without an offset."""
     for scope, folder in sources.memories():
-        # The folder's parent is the root, so that a memory folder which is a link is not followed.
+        # The folder's parent is the root, so that a linked memory folder is not followed.
         root, inside = folder.parent, _listed(folder.parent, folder.name)
         yield from _histories(scope, inside, zone)
         facts = [
@@ -161,14 +160,14 @@ def streams(sources: Sources, zone: tzinfo | None) -> Iterator[Stream]:
 def _documents(
     scope: str, inside: Mapping[str, SourceFile], facts: Sequence[SourceFile], zone: tzinfo | None
 ) -> Iterator[Stream]:
-    """Yield the notes, digests and other documents of a folder of memory."""
+    """Yield the notes, digests and other documents of a memory folder."""
     for name, file in inside.items():
         path = storable(f"memory/{name}")
         if day := day_of(name):
             yield Stream(("note", scope, name), (file,), partial(_notes, file, day, zone))
         elif month_of(name):
             yield Stream(("note", scope, name), (file,), partial(_digest, file, name, zone))
-        elif path == RETIRED:  # what stands in the others again is true again
+        elif path == RETIRED:  # a fact that is in the others again is valid again
             files = (file, *facts)
             yield Stream(("memory", scope, path), files, partial(_past_facts, files, zone))
         elif path == PENDING:
@@ -190,7 +189,7 @@ def _histories(
 
 
 def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
-    """What lies in a folder by name, hidden files left out; nothing where there is no folder."""
+    """Return the files in a folder by name, without hidden ones, or {} if there is no folder."""
     prefix, found = f"{below}/" if below else "", dict[str, SourceFile]()
     try:
         names = sorted(os.listdir(f"{root}/{below}"))  # noqa: PTH208 - after every turn
@@ -207,11 +206,10 @@ def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
 
 
 def lines_of(file: SourceFile, start: int = 0) -> Iterator[bytes]:
-    """The whole lines of a session's file from the offset `start` on.
+    """Yield the whole lines of a session's file from the offset `start` on.
 
-    Raises NanobotError, and FileNotFoundError where another file has the name by now: the next
-    listing sees that one.
-    """
+    Raise NanobotError, and FileNotFoundError if the name is another file's now: the next listing
+    finds that one."""
     with open_regular(file.folder / file.name) as descriptor:
         status = os.fstat(descriptor)
         if status.st_ino != file.state.inode:
@@ -224,7 +222,7 @@ def lines_of(file: SourceFile, start: int = 0) -> Iterator[bytes]:
 
 
 def checksum(file: SourceFile, size: int) -> int:
-    """Stands for the first `size` bytes of a file. Raises like `lines_of`."""
+    """Return a checksum of the first `size` bytes of a file. Raise as `lines_of`."""
     found, left = 0, size
     with open_regular(file.folder / file.name) as descriptor:
         while left and (block := os.read(descriptor, min(left, _BLOCK))):
@@ -233,24 +231,23 @@ def checksum(file: SourceFile, size: int) -> int:
 
 
 def line_hash(raw: bytes) -> int:
-    """Stands for a line, whatever ends it."""
+    """Return a hash of a line without its line end."""
     raw = raw.rstrip(b"\r\n")
     return (len(raw) & 0x7FFFFFFF) << 32 | crc32(raw)
 
 
 class SessionReader(Struct):
-    """Reads the lines of one session's files in order.
+    """Reader of the lines of one session's files in order.
 
-    `number` is that of the last message, for messages without one; a message that one of the
-    `retractions` covers is passed over; `metadata` is the newest that was seen, as JSON.
-    """
+    `number` is that of the last message, for messages without one. Messages covered by one of the
+    `retractions` are skipped. `metadata` is the newest one read, as JSON."""
 
     number: int = 0
     retractions: Sequence[Retraction] = ()
     metadata: str | None = None
 
     def entry(self, raw: bytes) -> IndexEntry | None:
-        """The passage on a line; None where it is no message of interest."""
+        """Return the passage on a line, or None if it is not a message to index."""
         placed, number = place(raw.rstrip(b"\r\n"), self.number)
         self.number = number if number < NUMBER_LIMIT else self.number + 1
         record = placed.record
@@ -297,7 +294,7 @@ def _entries(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
 
 
 def _summaries(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
-    """An entry for each line: the summary, and under it the key facts."""
+    """Yield an entry for each line: the summary, and below it the key facts."""
     for entry in _entries(files, zone):
         if not entry.cursor:
             continue
@@ -326,7 +323,7 @@ def _paragraphs(readable: SourceFile, files: Files, zone: tzinfo | None) -> Iter
 
 
 def _digest(file: SourceFile, name: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
-    """The lines of the digest called `name`, each dated to the first day that it names."""
+    """Yield the lines of the digest called `name`, each dated to the first day that it names."""
     month = month_of(name)
     for number, (line, digested) in enumerate(digest_lines(month, file.text()), 1):
         day = min(digested.days, default=first_of(month))
@@ -334,20 +331,21 @@ def _digest(file: SourceFile, name: str, zone: tzinfo | None) -> Iterator[IndexE
 
 
 def _notes(file: SourceFile, day: date, zone: tzinfo | None) -> Iterator[IndexEntry]:
-    """The passages of a day's note: its entries, and other lines."""
+    """Yield the passages of a day's note: its entries, and other lines."""
     origin, every = "", numbered_blocks(file.text(), headings=True)
     blocks = (block for block in every if block[1] != f"# {day}")
     for number, (line, passage) in enumerate(blocks, 1):
         minute = _MINUTE.match(passage)
         written = time.fromisoformat(minute[1]) if minute else time()
-        if not passage.startswith(" "):  # what is indented belongs to the note above
+        if not passage.startswith(" "):  # indented text belongs to the note above
             origin = NOTE if is_unconfirmed(passage) else ""
         moment, place = _moment(day, zone, written), f"{day}.md:{line}"
         yield IndexEntry(number, passage, moment, origin=origin, place=place)
 
 
 def _facts(file: SourceFile, path: str, template: str) -> Iterator[IndexEntry]:
-    """The facts in the file at `path` beyond its template, each under its heading."""
+    """Yield the facts in the file at `path` that are not in its template, each under its
+    heading."""
     heading, origin = "", "" if path in FACTS else OWN_FILE
     for number, (line, passage) in enumerate(_facts_whole(file.text()), 1):
         if is_heading(passage):
@@ -373,7 +371,7 @@ def _facts_whole(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _held_facts(file: SourceFile, zone: tzinfo | None) -> Iterator[IndexEntry]:
-    """The facts that wait for the person's word; each has an origin, so that none is trusted."""
+    """Yield the pending facts. Each has an origin, so that none is trusted."""
     for number, (block, fact) in enumerate(pending_blocks(file.text()), 1):
         if fact:
             origin, place = ",".join(fact.origins) or OTHERS, f"{PENDING} {fact.number}{_WAITS}"
@@ -385,7 +383,7 @@ def _held_facts(file: SourceFile, zone: tzinfo | None) -> Iterator[IndexEntry]:
 
 
 def _past_facts(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
-    """The facts that are no longer true, each with the day on which it was retired."""
+    """Yield the retired facts, each with the day of its retirement."""
     text, *facts = (file.text() for file in files)
     for number, (day, line) in enumerate(retired_in(text, facts), 1):
         place = f"{RETIRED}, no longer true since {day}"

@@ -1,10 +1,10 @@
-"""The child that reads a PDF from standard input and writes its text to standard output as JSON.
+"""Child process that reads a PDF from standard input and writes its text to standard output as
+JSON.
 
     python pdf_worker.py PAGES CHARACTERS
 
-The answer is a list of `[number, text]`, without the pages that cannot be read; for a file that
-cannot be read it is a string that says why. Run by `nanobot.memory.search.library`, never imported.
-"""
+The answer is a list of `[number, text]`, without unreadable pages, or for an unreadable file a
+string with the reason. Run by `nanobot.memory.search.library`, never imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import warnings
 
 
 def pages(content: bytes, most: int, characters: int) -> list[tuple[int, str]]:
-    """The first `most` pages that hold text, up to so many characters altogether."""
+    """Return the text of the first `most` pages, up to so many characters in total."""
     from pypdf import PdfReader
 
     reader = PdfReader(io.BytesIO(content))
@@ -39,7 +39,6 @@ def pages(content: bytes, most: int, characters: int) -> list[tuple[int, str]]:
 
 
 def main() -> None:
-    """Read, parse, answer."""
     most, characters = int(sys.argv[1]), int(sys.argv[2])
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")

@@ -1,8 +1,7 @@
-"""A search, step by step: read the question, find candidates, rank, and dress up the best.
+"""A search, step by step: read the question, find candidates, rank them, and complete the best.
 
-Scopes are resolved here and now: only streams in the query's scopes give candidates, and all that
-stands around a hit is of the same stream.
-"""
+Scopes are checked at every search: only streams in the query's scopes have candidates, and the
+neighbours of a hit are of the same stream."""
 
 from __future__ import annotations
 
@@ -37,18 +36,18 @@ from nanobot.memory.search.ranking import (
 from nanobot.session.records import JsonValue
 
 _BEST = 120
-"""How many of the passages that match give and pass on score: the most promising ones. Twice as
-many find next to nothing more, also among ten times as many messages."""
+"""Number of the most promising passages that give and pass on score. Twice as many find almost
+nothing more, even among ten times as many messages."""
 
 _MEANT = 60
-"""How many of the passages that are near pass on score to neighbours which no word found. The
-others are less like the question, and what they would pass on lifts nothing among the best."""
+"""Number of near passages that pass score to neighbours that no word found. The others are less
+similar to the question, and lift nothing among the best."""
 
 _RANKED = 1_000
-"""How many passages are ranked by bm25 at most; it takes some microseconds each."""
+"""Maximum number of passages ranked by bm25. Each takes some microseconds."""
 
 _BESIDE = 4
-"""Passages on either side that a hit has at most, from the turns that score flows to."""
+"""Maximum passages on either side of a hit, from the turns that score flows to."""
 
 _PREFIX: dict[Source, str] = {
     "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
@@ -62,7 +61,7 @@ _OF_TURNS = (
 
 
 class Readable(NamedTuple):
-    """A stream that may be read."""
+    """A stream that the query may read."""
 
     id: int
     source: Source
@@ -72,12 +71,12 @@ class Readable(NamedTuple):
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the numbers of its passages are stable, because no person edits it."""
+        """True if the numbers of its passages are stable, because no person edits it."""
         return self.source == "message" or (self.source == "history" and self.key == self.scope)
 
     @property
     def prefix(self) -> str:
-        """What the ids of its passages begin with."""
+        """Beginning of its passages' ids."""
         match self.source:
             case "message" | "library":
                 name = self.key
@@ -88,8 +87,8 @@ class Readable(NamedTuple):
         return f"{_PREFIX[self.source]}:{name}:"
 
     def passage_id(self, seq: int, text: str) -> str:
-        """The id of a passage, the same after every rebuild. What people edit has no numbers that
-        stay, so there it is a checksum of the text."""
+        """Return the id of a passage, the same after every rebuild: its number, or in files that
+        people edit a checksum of the text."""
         if self.is_numbered:
             return f"{self.prefix}{seq}"
         return f"{self.prefix}{crc32(text.encode()):08x}"
@@ -99,9 +98,9 @@ Streams = Mapping[int, Readable]
 
 
 class PreparedQuery(NamedTuple):
-    """A query that was read: the `streams` that it may be answered from and the `question`; `days`
-    are the moments between which a passage has to be, if it has to be. `version` is that of the
-    index, and `has_vectors` says whether passages have some."""
+    """A parsed query: the readable `streams` and the `question`. `days` are the moments that limit
+    the passages, if any. `version` is that of the index, and `has_vectors` is True if passages have
+    vectors."""
 
     query: Query
     today: date
@@ -113,7 +112,7 @@ class PreparedQuery(NamedTuple):
 
 
 class RankedByWords(NamedTuple):
-    """What the words of a query found: the passages in `turns`, and their ranking."""
+    """The results for a query's words: the passages in `turns`, and their ranking."""
 
     turns: Set[int]
     found: dict[int, RankCandidate]
@@ -121,7 +120,8 @@ class RankedByWords(NamedTuple):
 
 
 class Search:
-    """Runs queries against the index. `scope_of` gives the scope of a session, asked each time."""
+    """Runs queries against the index. `scope_of` returns the scope of a session and is called each
+    time."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Search:
         self._version = (-1, -1)
 
     def prepare(self, query: Query, today: date) -> PreparedQuery:
-        """Find out what a query asks for, and where it may be found."""
+        """Parse a query, and find the streams that may answer it."""
         version, streams = changes(self.db), self._searched(query)
         days = _days(query) if query.since or query.until else None
         rows = self.db.execute("SELECT stream, name FROM speaker")
@@ -146,7 +146,8 @@ class Search:
         return PreparedQuery(query, today, streams, question, days, has_vectors, version)
 
     def by_words(self, asked: PreparedQuery) -> RankedByWords:
-        """What the words of a query find, to be shown or to be joined with what is near to it."""
+        """Return the results for the words of a query, to show or to fuse with the near
+        passages."""
         words = self._matching(asked)
         known, own = self._segments(), matches(asked.question, words)
         segments = known.scores(words)
@@ -162,9 +163,9 @@ class Search:
         words: RankedByWords | None = None,
         near: Sequence[tuple[int, float]] = (),
     ) -> SearchResult:
-        """What is found; `near` are the passages that are nearest to the question, with their
-        cosines, best first, and `words` what `by_words` gave. If the index has changed since it was
-        `asked`, the words are looked up again."""
+        """Return the results. `near` are the passages nearest to the question, with their cosines,
+        best first, and `words` is the result of `by_words`. If the index has changed since
+        `prepare`, the words are looked up again."""
         if asked.version != changes(self.db):
             asked, words = self.prepare(asked.query, asked.today), None
         query, (turns, found, ranked) = asked.query, words or self.by_words(asked)
@@ -179,7 +180,7 @@ class Search:
         return SearchResult(tuple(hits), asked.question.words, max(0, len(ranked) - end))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
-        """A passage and what stands beside it; [] where `scopes` do not have it."""
+        """Return a passage and its neighbours, or [] if it is not in `scopes`."""
         prefix, number = id[: id.rfind(":") + 1], id.rpartition(":")[2]
         streams = self._streams(scopes).values()
         stream = next((one for one in streams if one.prefix == prefix), None)
@@ -197,7 +198,6 @@ class Search:
         return [*earlier, here, *later]
 
     def stats(self) -> IndexStats:
-        """How much is indexed."""
         rows = self.db.execute(
             "SELECT source, count(*) FROM passage JOIN stream ON stream.id = passage.stream"
             " GROUP BY source"
@@ -213,7 +213,7 @@ class Search:
         )
 
     def _searched(self, query: Query) -> Streams:
-        """The streams that a query may be answered from."""
+        """Return the streams that may answer a query."""
         return {
             id: stream
             for id, stream in self._streams(query.scopes).items()
@@ -222,8 +222,8 @@ class Search:
         }
 
     def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
-        """The streams in `scopes`. Of all but the first, which asks, it is not to see who they are
-        and what manner they like: no USER.md, no SOUL.md."""
+        """Return the streams in `scopes`. USER.md and SOUL.md are included only for the first one,
+        which asks: it must not see the identity and manner of others."""
         found = {}
         rows = self.db.execute("SELECT id, source, key, scope, languages, metadata FROM stream")
         for id, source, key, scope, languages, metadata in rows:
@@ -235,12 +235,12 @@ class Search:
         return found
 
     def _matching(self, asked: PreparedQuery) -> list[dict[int, float]]:
-        """For each word the passages that hold it with their bm25, positive; the rarest word first.
+        """Return for each word the passages with it and their bm25, positive, the rarest word
+        first.
 
-        The most frequent ones are left out where all together would take long to rank: a word that
-        stands in every tenth message of tens of thousands says little besides the others. Of a word
-        in more passages than can be ranked in time, the last ones are.
-        """
+        The most frequent words are left out if ranking all of them would take long: a word in every
+        tenth message of tens of thousands adds little to the others. If a word is in too many
+        passages, only the last ones count."""
         streams, days = asked.streams, asked.days or ()
         if len(streams) == 1:
             first = next(iter(streams)) << STREAM_BITS
@@ -275,7 +275,7 @@ class Search:
         return kept
 
     def _candidates(self, turns: Collection[int], query: Query) -> dict[int, RankCandidate]:
-        """What ranking needs of the passages in these turns that pass the filter by date."""
+        """Return the ranking data of the passages in these turns that pass the filter by date."""
         rows = self.db.execute(
             "SELECT passage.id, segment, role, speaker, moment, asks, seq, kept FROM json_each(?)"
             " JOIN passage ON passage.id >= value AND passage.id < value + ?"
@@ -285,7 +285,7 @@ class Search:
         return {row[0]: RankCandidate._make(row) for row in rows}
 
     def _segments(self) -> Segments:
-        """The segments there are, kept until the index changes."""
+        """Return the segments, cached until the index changes."""
         if (version := changes(self.db)) != self._version:
             ids, sizes = array("q"), array("q")
             for id, size in self.db.execute(
@@ -301,8 +301,8 @@ class Search:
     def _hits(
         self, streams: Streams, best: Scored, found: Mapping[int, RankCandidate]
     ) -> Iterator[Hit]:
-        """Passages as people see them, each with what was said before and after; the output of a
-        tool with the talk in which it was called."""
+        """Yield passages for people, each with its neighbours in the talk. The neighbours of tool
+        output are the talk in which the tool was called."""
         rows = self.db.execute(
             f"{_COLUMNS}, id, segment FROM passage_text WHERE id IN ({_OF_TURNS}) ORDER BY id",
             (json.dumps(list(reach(dict(best)))), TURN),
@@ -325,7 +325,7 @@ class Search:
     def _beside(
         self, stream: Readable, seq: int, before: int, after: int, also: str = ""
     ) -> tuple[list[Passage], list[Passage]]:
-        """So many passages before and after `seq` in its stream, in order."""
+        """Return so many passages before and after `seq` in its stream, in order."""
         earlier = self._passages(stream, f"seq < ? {also} ORDER BY seq DESC LIMIT ?", seq, before)
         later = self._passages(stream, f"seq > ? {also} ORDER BY seq LIMIT ?", seq, after)
         return earlier[::-1], later
@@ -338,8 +338,8 @@ class Search:
 
 
 def _likeness(near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:
-    """Those of the passages that are in `streams`, with a likeness from 0 to 1: how far a cosine
-    stands out above the last one."""
+    """Return the passages in `streams` with a likeness from 0 to 1: how far a cosine is above the
+    last one."""
     here = [(id, cosine) for id, cosine in near if id >> STREAM_BITS in streams]
     if not here:
         return {}
@@ -371,7 +371,7 @@ def _passage(stream: Readable, row: Sequence[Any]) -> Passage:
 
 
 def _days(query: Query) -> tuple[str, str]:
-    """Between which moments a passage has to be; one without a moment only passes where no day is
-    given."""
+    """Return the moments that a passage must be between. A passage without a moment passes only if
+    no day is given."""
     until = (query.until + timedelta(days=1)).isoformat() if query.until else "9999"
     return query.since.isoformat() if query.since else "0" if query.until else "", until

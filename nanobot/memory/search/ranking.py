@@ -1,14 +1,14 @@
 """Read a question, and rank the passages that answer it. Pure.
 
 A question (`parse`) is words, and apart from them a speaker and dates. Two rules, each measured: a
-speaker's name makes that speaker's messages likelier and is left out of the words, since people
-rarely say their own name; a date of the calendar ("8 May 2023", "last May", "in 2022") makes
-messages of that time likelier. A missing part of a date is taken from the past: in March 2026, "in
-May" is May 2025. A date that no calendar has (2023-02-30) stays a word.
+speaker's name boosts that speaker's messages and is left out of the words, since people rarely say
+their own name. A calendar date ("8 May 2023", "last May", "in 2022") boosts messages of that time.
+A missing part of a date is taken from the past: in March 2026, "in May" is May 2025. A date that
+does not exist (2023-02-30) stays a word.
 
-People do not repeat the words of a question in the answer to it. "What did you name the cat?" /
-"Oscar!": the words are in one message, the answer in the next. So the bm25 of a message flows to
-its neighbours:
+People do not repeat the words of a question in the answer. "What did you name the cat?" / "Oscar!":
+the words are in one message, the answer in the next. So the bm25 of a message flows to its
+neighbours:
 
     to the next        0.2, or 0.8 if it asks something (the next one is likely the answer)
     to the previous    0.55
@@ -18,34 +18,33 @@ but only within its segment, a stretch of conversation without a long pause. In 
 agent every second message is the agent's, and few of them are worth finding. So distance is counted
 in turns, of a person's message and the replies to it:
 
-- a word of a message counts 0.1 in the replies to it, so that a reply which repeats its message
-  takes no other's place;
+- a word of a message counts 0.1 in the replies to it, so that a reply that repeats its message
+  displaces no other
 - 0.3 of a word that only a reply has counts for the message as well, and the reply counts 0.6 of a
-  person's message, by itself: the segment adds nothing;
-- a reply that asks something passes 0.8 of its score on to the next turn;
-- if the question is about what the agent said, it is the other way round: a person's messages count
-  0.6, and 0.8 of their score flows to the replies.
+  person's message, by itself: the segment adds nothing
+- a reply that asks something passes 0.8 of its score on to the next turn
+- if the question is about the agent's words, it is the other way round: a person's messages count
+  0.6, and 0.8 of their score flows to the replies
 
 1.5 of the bm25 of the whole segment as one document (`Segments`) is added, because the words of a
 question are often spread over it. A word's frequency in a segment is the number of its turns that
-begin with a message which holds the word, a segment's length the number of its turns:
+begin with a message with the word, and a segment's length is the number of its turns:
 
     sum over words of  idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))
 
 with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments.
 
-Then factors, soft ones: no guess filters. Messages of a speaker that the question names count more,
-so do messages from the days that it names and the two weeks after (people tell afterwards), and
-passages that a person marked to keep. A message that ends as a question answers little, and the
-output of a tool was usually said again by its caller.
+Then soft factors apply, since guesses do not filter. Messages of a speaker that the question names
+count more, and so do messages from the days that it names and the two weeks after (people report
+afterwards), and passages that a person marked to keep. A message that ends as a question answers
+little, and the caller of a tool usually repeated its output.
 
 With vectors, passages are ranked by likeness of meaning in the same way, but half as much flows:
-vectors know more of what is between the lines. The two rankings are added, each divided by its
-highest score. (Fused before the score flows, or by places, they found less.)
+vectors catch more of the context. The two rankings are added, each divided by its highest score.
+(Fusing before the score flows, or by places, found less.)
 
 The numbers are round ones from the middle of a broad plateau. Chosen again on any four of the five
-development conversations of LoCoMo, they come out nearly the same, and serve the fifth as well.
-"""
+development conversations of LoCoMo, they are nearly the same, and serve the fifth as well."""
 
 from __future__ import annotations
 
@@ -68,8 +67,8 @@ from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
 from nanobot.memory.search.passages import ENDS_ASKING
 
 _LONGEST = 4_000
-"""Characters of a question that are looked at: the work grows with its words, and who searches for
-more searches for everything."""
+"""Maximum characters of a question: the work grows with its words, and a longer question searches
+for everything."""
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _BEGINNINGS = [month[:3] for month in _MONTHS.split("|")]
@@ -85,7 +84,7 @@ _DATES = (
     rf"\b(?:(?P<last>last)|in|during|since|this past) {_MONTH}\b",
     rf"\b(?:in |during |of |since ){_YEAR}\b",
 )
-"""The ways to name days, longer ones first: what one takes, the next does not see."""
+"""The ways to name days, longer ones first: each pattern removes its match before the next."""
 
 
 _OF_AGENT = (
@@ -93,7 +92,7 @@ _OF_AGENT = (
     r"|propos|recommend|repl[iy]|sa(?:id|y)|suggest|t(?:ell|old)|think|thought|warn|wr[io]te)"
     r"|\byour (?:\w+ )?(?:advice|answer|explanation|idea|opinion|proposal|recommend|reply|suggest)"
 )
-"""A question about what the agent said: "what did you recommend", "your advice"."""
+"""A question about the agent's words: "what did you recommend", "your advice"."""
 
 
 class Span(Struct, frozen=True):
@@ -104,13 +103,13 @@ class Span(Struct, frozen=True):
 
     @classmethod
     def of(cls, year: int, month: int = 0, day: int = 0) -> Self:
-        """A day, or all days of a month or a year. Raises ValueError where there are none."""
+        """Return a day, or all days of a month or a year. Raise ValueError if it does not exist."""
         last = monthrange(year, month)[1] if month else 31
         return cls(date(year, month or 1, day or 1), date(year, month or 12, day or last))
 
 
 def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
-    """The days that `question` names, and the question without the words that name them."""
+    """Return the days that `question` names, and the question without those words."""
     found: list[Span] = []
 
     def taken(match: re.Match[str]) -> str:
@@ -126,7 +125,7 @@ def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
 
 
 def _span(named: dict[str, str | None], today: date) -> Span:
-    """The day, month or year that is named; without a year, the latest that has begun."""
+    """Return the day, month or year. Without a year, it is the latest that has begun."""
     year, day = (int(named.get(part) or 0) for part in ("year", "day"))
     name = named.get("month") or "0"
     month = int(name) if name.isdecimal() else 1 + _BEGINNINGS.index(name.lower()[:3])
@@ -138,10 +137,10 @@ def _span(named: dict[str, str | None], today: date) -> Span:
 
 
 class ParsedQuestion(Struct, frozen=True):
-    """`words` to look for; `languages` are those of what is searched, `asked_in` is that of the
-    question, or any of them. `speakers` are names of one person, whose messages are likelier.
-    `is_about_agent`: it asks what the agent said. `plain` is the question in its own words without
-    the names of people who speak."""
+    """`words` are the search terms. `languages` are those of the passages, `asked_in` is that of
+    the question, or any of them. `speakers` are names of one person, whose messages are boosted.
+    `is_about_agent` if it asks for the agent's words. `plain` is the original question without the
+    names of speakers."""
 
     words: tuple[str, ...]
     speakers: frozenset[str] = frozenset()
@@ -155,8 +154,8 @@ class ParsedQuestion(Struct, frozen=True):
 def parse(
     text: str, names: Collection[str], today: date, role: str = "", languages: Sequence[str] = ()
 ) -> ParsedQuestion:
-    """Read a question; `names` are the speakers in what may be searched, `languages` those of it,
-    `role` the only role that is asked for."""
+    """Parse a question. `names` are the speakers and `languages` the languages of the readable
+    passages, `role` is the only requested role."""
     text = text[:_LONGEST]
     found, rest = spans(text, today)
     language = language_of(text, next(iter(languages), ""))
@@ -179,15 +178,15 @@ def parse(
 def _named_in(
     words: Sequence[str], names: Collection[str], language: str
 ) -> dict[str, Sequence[str]]:
-    """The names that a question calls, with their words."""
-    # One called Will is not meant by every "will".
+    """Return the names in a question, with their words."""
+    # Not every "will" is a person called Will.
     called = {word for word in words if not is_stop_word(word, language)}
     parts = {name: words_of(name, language) for name in names}
     return {name: own for name, own in parts.items() if own and own[0] in called}
 
 
 def _without(names: Collection[str], text: str) -> str:
-    """`text` without these words."""
+    """Remove these words from `text`."""
     if not names:
         return text
     pattern = rf"\b(?:{'|'.join(map(re.escape, names))})(?:['’]s)?\b"
@@ -198,7 +197,7 @@ NEIGHBOURS = (-2, -1, 1, 2)
 """The distances over which score flows, in turns."""
 
 MENTIONED_WITHIN = timedelta(days=14)
-"""How long after an event people are taken to speak of it."""
+"""The time after an event in which people mention it."""
 
 _NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.2, 0.8, 0.55, 0.3, 0.2
 _TELLING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _NEXT), (2, _AFTER_NEXT))
@@ -210,17 +209,16 @@ _K1, _B = 1.2, 0.75
 MEANING_FLOWS = 0.5
 
 Scored = list[tuple[int, float]]
-"""Ids of passages with their scores, best first; among equals the newer id first."""
+"""Ids of passages with their scores, best first, among equals the newer id first."""
 
 
 class RankCandidate(NamedTuple):
-    """What ranking knows of a passage; a tuple because each search makes a thousand.
+    """The ranking data of a passage, a tuple because each search makes a thousand.
 
-    Neighbours have the same `segment` and ids that differ by `TURN`, and the replies to a message
-    the ids that follow its own. `moment` is ISO, empty where there is none, and begins with the
-    civil day. `asks` is 0, `ASKS` or `ENDS_ASKING`. To and from the output of tools (role `tool`),
-    which stands beside the talk, no score flows.
-    """
+    Neighbours have the same `segment` and ids that differ by `TURN`. The replies to a message have
+    the ids that follow its own. `moment` is ISO or empty, and begins with the civil day. `asks` is
+    0, `ASKS` or `ENDS_ASKING`. No score flows to and from tool output (role `tool`), which is apart
+    from the talk."""
 
     id: int
     segment: int
@@ -233,18 +231,18 @@ class RankCandidate(NamedTuple):
 
 
 def turn_of(id: int) -> int:
-    """The id of the message that begins the turn."""
+    """Return the id of the message that begins the turn."""
     return id - id % TURN
 
 
 def reach(ids: Iterable[int]) -> set[int]:
-    """The turns that score may flow to from `ids`, their own included."""
+    """Return the turns that score may flow to from `ids`, including their own."""
     return {turn_of(id) + step * TURN for id in ids for step in (0, *NEIGHBOURS)}
 
 
 def matches(question: ParsedQuestion, words: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """The bm25 of passages, of those that hold any word; `words` has it for each word. A word of a
-    reply counts as is said above."""
+    """Return the bm25 of the passages with any word. `words` has it for each word. A word of a
+    reply counts as described above."""
     own = defaultdict[int, float](float)
     for holding in words:
         lent: dict[int, float] = {}
@@ -266,11 +264,10 @@ def rank(
     segments: Mapping[int, float],
     flows: float = 1.0,
 ) -> Scored:
-    """Those of `candidates` to which any score comes.
+    """Rank the `candidates` with any score.
 
-    `own` has what `matches` gives, `segments` the bm25 of whole segments; `flows` is how much of
-    what would flow to neighbours does.
-    """
+    `own` is the result of `matches`, `segments` has the bm25 of whole segments, and `flows` is the
+    share of the flow to neighbours."""
     flowed = _flow(candidates, own, flows)
     scored = []
     for id, here in candidates.items():
@@ -285,7 +282,7 @@ def rank(
 
 
 def fused(by_words: Scored, by_meaning: Scored) -> Scored:
-    """Two rankings as one, by score; the best of each counts the same."""
+    """Merge two rankings by score. The best of each counts the same."""
     total = defaultdict[int, float](float)
     for ranking in (by_words, by_meaning):
         for id, score in ranking:
@@ -316,7 +313,7 @@ def _flow(
 
 
 def _shares(passage: RankCandidate) -> Sequence[tuple[int, float]]:
-    """How much of a passage's score flows over which distances."""
+    """Return the shares of a passage's score that flow, by distance."""
     if passage.id % TURN:
         return ((1, _ANSWER),) if passage.asks else ()
     return _ASKING_SHARES if passage.asks else _TELLING_SHARES
@@ -336,21 +333,21 @@ def _factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
 
 
 def _is_near(moment: str, spans: Sequence[Span]) -> bool:
-    """Whether a moment is in one of the spans, or soon after it."""
+    """Return True if a moment is in one of the spans, or soon after it."""
     day = date.fromisoformat(moment[:10]) if spans and moment else None
     return any(day and s.first <= day <= s.last + MENTIONED_WITHIN for s in spans)
 
 
 class Segments:
-    """All segments of an index: their ids in order, and how many turns each has."""
+    """All segments of an index: their sorted ids, and their numbers of turns."""
 
     def __init__(self, ids: Sequence[int], sizes: Sequence[int]) -> None:
         self._ids, self._sizes = ids, sizes
         self._mean = sum(sizes) / len(sizes) if sizes else 1.0
 
     def scores(self, occurrences: Iterable[Collection[int]]) -> dict[int, float]:
-        """The bm25 of each segment that matches; `occurrences` has, for each word, the ids of the
-        messages that hold it."""
+        """Return the bm25 of each matching segment. `occurrences` has, for each word, the ids of
+        the messages with it."""
         found: dict[int, float] = {}
         for messages in occurrences:
             places = Counter(at for id in messages if (at := self._place(id)) >= 0)
@@ -366,18 +363,18 @@ class Segments:
     def most_promising(
         self, own: Mapping[int, float], segments: Mapping[int, float], most: int
     ) -> dict[int, float]:
-        """Those of `own` whose score is highest with that of their segment."""
+        """Return the passages of `own` with the highest sum of their and their segment's scores."""
 
         ids = self._ids
 
         def promise(id: int) -> float:
-            at = bisect_right(ids, id) - 1  # of a tool's output the last one; it is but a guess
+            at = bisect_right(ids, id) - 1  # for tool output the last segment, as a guess
             return own[id] + (_SEGMENT * segments.get(ids[at], 0.0) if at >= 0 else 0.0)
 
         return {id: own[id] for id in nlargest(most, own, key=promise)}
 
     def _place(self, id: int) -> int:
-        """Where the segment of a message stands; -1 for what is in none."""
+        """Return the position of a message's segment, or -1 if it is in none."""
         if id % TURN or id % PLACES > TOOLS_FROM:
             return -1
         at = bisect_right(self._ids, id) - 1

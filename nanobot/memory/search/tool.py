@@ -1,20 +1,19 @@
-"""`search_memory`: the tool by which the agent looks up what was said and written down before.
+"""`search_memory`: the agent's tool to search earlier conversations and memory.
 
-Invariants: only scopes that the caller may read are searched, by a hit, by a neighbour and by
-reading on from an id alike; a miss says what was looked for, so that "I don't know" is an honest
-answer; facts that wait or are no longer true are shown as such. A result counts as trusted only
-where nothing in it came from elsewhere than this scope's own conversations.
+Invariants: only scopes that the caller may read are searched, whether by a hit, a neighbour or
+reading on from an id. A miss lists the search terms, so that "I don't know" is an honest answer.
+Pending and outdated facts are marked as such. A result is trusted only if all of it is from this
+scope's own conversations.
 
-What was found is put together by conversation and day, the best first, under one header each, and
-within it in its order: so neighbours that several hits share are one run of text, and nothing is
-shown twice. A number says which place a hit has among all. Lines that begin in the first column are
-ours; everything that was found is indented, so that no found text can pass for a result of its own.
+Results are grouped by conversation and day, the best group first, under one header each, and within
+it in order. So neighbours that several hits share are one run of text, and nothing is shown twice.
+A number is the rank of a hit among all. Lines that begin in the first column are ours. All found
+text is indented, so that it can't pass for a result.
 
-The text has a budget of characters. The hits take it in their order, each with what was said right
-before and after it; what is left goes to what stands one step further. Long passages are shown
-around the words looked for. A text that was shown already is left out of the neighbours, also where
-a reply repeats most of it, and of another hit only its line is shown.
-"""
+The text has a budget of characters. The hits use it in their order, each with its direct
+neighbours. The rest goes to the neighbours one step further. Long passages are cut to the part
+around the search terms. Text that is already shown is left out of the neighbours, even if a reply
+repeats most of it, and of another hit only its line is shown."""
 
 from __future__ import annotations
 
@@ -35,24 +34,24 @@ from nanobot.text import printable, shorten
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 MOST_CHARACTERS = 12_000
-"""Of one search: what was said around the results included, and 3,000 tokens of the prompt."""
+"""Maximum characters of one search, including neighbours: 3,000 tokens of the prompt."""
 _CONTEXT, _BEST = 4, 3
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
 
 Shown = tuple[str, Sequence[Passage]]
-"""A text, and the passages of which it shows anything."""
+"""A text, and the passages that are in it, if only in part."""
 
 _FRAME = 300
-"""Characters kept for the first line and the last."""
+"""Characters reserved for the first line and the last."""
 
 _PASSAGE, _NEIGHBOUR, _REPLY = 700, 250, 100
-"""Characters of a hit, of what stands beside it, and of a reply there that answers no question."""
+"""Characters of a hit, of a neighbour, and of a neighbouring reply that answers no question."""
 
 _FARTHEST = 4
-"""So many passages away from a hit something is shown: as far as a `Hit` knows."""
+"""Maximum distance of a neighbour in passages: as many as a `Hit` has."""
 
 _REPEATED = 0.7
-"""The share of a reply's words that stand in its message, from which on it repeats that."""
+"""Share of a reply's words that are also in its message, at which it counts as a repetition."""
 
 _KINDS = {"history": "summary", "note": "note", "memory": "fact", "library": "document"}
 _LINE_END = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -84,11 +83,10 @@ _DESCRIPTION = (
 
 
 class SearchMemory(Tool, Struct, frozen=True):
-    """Searches what the caller's scope may read. `readable` gives the scopes that a scope may read,
-    itself first. `note_use` is told, in a thread, which facts of a scope were looked up, unless
-    untrusted content was read, which may have asked for it. A call shows so many `results`, or
-    half as many again where there is room, unless it says how many, in at most so many
-    `characters`."""
+    """Tool that searches the readable scopes. `readable` returns those that a scope may read,
+    itself first. `note_use` gets, in a thread, the facts of a scope that were looked up, unless the
+    caller read untrusted content, which may have asked for it. A call without a limit shows
+    `results` hits, or half as many again if there is room, in at most so many `characters`."""
 
     index: MemoryIndex
     readable: Callable[[str], tuple[str, ...]]
@@ -141,7 +139,7 @@ class SearchMemory(Tool, Struct, frozen=True):
 
 
 def looked_up(result: SearchResult) -> dict[str, list[str]]:
-    """The facts of long-term files to which a search led, by scope: those of its best hits."""
+    """Return the facts of long-term files among the best hits of a search, by scope."""
     found: dict[str, list[str]] = {}
     for hit in result.hits[:_BEST]:
         passage = hit.passage
@@ -151,14 +149,15 @@ def looked_up(result: SearchResult) -> dict[str, list[str]]:
 
 
 def _is_own(passage: Passage, scope: str) -> bool:
-    """Whether a passage holds this scope's own words, or what the agent made of nothing else."""
+    """Return True if a passage is this scope's own words, or the agent's without untrusted
+    content."""
     if passage.origin not in ("", "nanobot") or passage.scope != scope:
         return False
     return passage.source != "library" and passage.role != "tool"
 
 
 def _days(name: str, text: str) -> Span | None:
-    """The day, month or year that the argument `name` says."""
+    """Return the day, month or year in the argument `name`."""
     if not text.strip():
         return None
     match = _DATE.match(text.strip())
@@ -169,7 +168,7 @@ def _days(name: str, text: str) -> Span | None:
 
 
 def results_text(query: Query, result: SearchResult, most: int) -> Shown:
-    """The hits, in at most `most` characters."""
+    """Render the hits in at most `most` characters."""
     if not result.hits:
         return _miss(query, result), ()
     first = query.skip + 1
@@ -183,7 +182,7 @@ def results_text(query: Query, result: SearchResult, most: int) -> Shown:
 
 
 class _Page:
-    """As many hits as have room, numbered from `first`, and what was said around them."""
+    """As many hits as fit, numbered from `first`, and their neighbours."""
 
     def __init__(self, result: SearchResult, first: int, room: int) -> None:
         self.shown: dict[str, Passage] = {}
@@ -194,7 +193,7 @@ class _Page:
         self.count = 0
         for hit in result.hits:
             text = self._hit_text(hit.passage, min(_PASSAGE, room // 3))
-            if not self.shown:  # the first is shown in any case, so that each page goes on
+            if not self.shown:  # the first is always shown, so that each page advances
                 text = text[: room - len(_group(hit.passage)) - 3]
             if not (self._is_told(hit) or self._add(hit.passage, text)):
                 break
@@ -205,18 +204,19 @@ class _Page:
                 self._add_beside(hit, distance)
 
     def groups(self) -> Iterator[str]:
-        """The passages of one conversation and day under one header, the best group first."""
+        """Render the passages of each conversation and day under one header, the best group
+        first."""
         for header, passages in self._groups.items():
             passages.sort(key=lambda one: (one.id.rpartition(":")[0], one.seq))
             yield "\n".join([header, *(self._texts[one.id] for one in passages)])
 
     def _is_told(self, hit: Hit) -> bool:
-        """Whether it says again what is shown right before it."""
+        """Return True if it repeats a passage that is shown right before it."""
         before = hit.before[-1:]
         return any(one.id in self.shown and _repeats(hit.passage, one) for one in before)
 
     def _add(self, passage: Passage, text: str) -> bool:
-        """Show `text` of a passage; False where there is no room for it."""
+        """Show `text` of a passage. Return False if it does not fit."""
         header = _group(passage)
         cost = len(text) + 1 + (len(header) + 2) * (header not in self._groups)
         if cost > self._room:
@@ -235,7 +235,7 @@ class _Page:
         return f"{head}\n{_indented(passage.text, most, self._terms)}"
 
     def _add_beside(self, hit: Hit, distance: int) -> None:
-        """Show what stands so far from a hit, unless it is shown or is a hit itself."""
+        """Show the neighbours at this distance that are neither shown nor hits."""
         talk = [*hit.before, hit.passage, *hit.after]
         here, known = len(hit.before), self._numbers.keys() | self.shown.keys()
         for at in (here - distance, here + distance):
@@ -255,12 +255,12 @@ def _group(passage: Passage) -> str:
 
 
 def _id(passage: Passage) -> str:
-    """The id, whatever a file or a conversation is called."""
+    """Return the id on one line, whatever a file's or conversation's name is."""
     return _LINE_END.sub(" ", passage.id)
 
 
 def _repeats(reply: Passage, said: Passage) -> bool:
-    """Whether the agent only says again what was said to it; an answer to a question does not."""
+    """Return True if the agent only repeats its message. An answer to a question does not count."""
     if reply.role != "assistant" or said.role != "user" or _asks(said):
         return False
     again = words(reply.text)
@@ -272,7 +272,8 @@ def _asks(passage: Passage) -> bool:
 
 
 def around_text(id: str, passages: Sequence[Passage], most: int) -> Shown:
-    """A stretch of a conversation or document, in its order; the passage asked for is marked."""
+    """Render a stretch of a conversation or document, in order, with the requested passage
+    marked."""
     each, texts = max(100, most // len(passages) - 200), list[str]()
     for one in passages:
         mark = "> " if one.id == id else ""
@@ -286,7 +287,7 @@ def around_text(id: str, passages: Sequence[Passage], most: int) -> Shown:
 
 
 def _marks(passage: Passage) -> str:
-    """Where a passage came from that is not their own words, and whether it is marked to keep."""
+    """Render a passage's untrusted origin, and whether it is marked to keep."""
     origin = "" if passage.origin in ("", "nanobot") else f" · from {passage.origin}"
     return f"{origin} · marked to keep" if passage.kept else origin
 
@@ -300,7 +301,7 @@ def _speaker(passage: Passage) -> str:
 
 
 def _who(passage: Passage) -> str:
-    """The time of a message and who wrote it; the kind of another text."""
+    """Return the time and author of a message, or the kind of another text."""
     when = f"{passage.when:%H:%M} " if passage.when and passage.source == "message" else ""
     return f"{when}{_speaker(passage)}"
 
@@ -311,11 +312,11 @@ def _indented(text: str, most: int, terms: Sequence[str] = ()) -> str:
 
 
 def _window(text: str, most: int, terms: Sequence[str]) -> str:
-    """At most so many characters of `text`, where it holds most of the words looked for."""
+    """Return at most so many characters of `text`, from its part with the most search terms."""
     if len(text) <= most:
         return text
     low = text.lower()
-    # By its beginning, as a word was found in another form.
+    # Only the beginnings, because words are found in other forms.
     begun = [term.lower()[: max(4, len(term) * 3 // 4)] for term in terms]
     places = sorted(place for term in begun if (place := low.find(term)) >= 0)
     best = max(

@@ -1,17 +1,16 @@
-"""The process that embeds texts and looks for the nearest vectors: it has the memory and the
-libraries for that, so the one that answers needs neither.
+"""Worker process that embeds texts and finds the nearest vectors. Only it needs the memory and the
+libraries for that.
 
     python vector_worker.py
 
 Requests come on standard input, answers go to standard output, each a msgpack map after its length
-in four bytes. A request names what is to be done (`do`); the answer has its `id` and either a
-`value` or an `error`. Run by `nanobot.memory.search.vectors`, never imported.
+in four bytes. A request names the work (`do`). The answer has its `id` and either a `value` or an
+`error`. Run by `nanobot.memory.search.vectors`, never imported.
 
 The vectors of an index are read from its database, each once, and kept in memory.
 
-Passages are embedded in a thread that runs while nobody else wants the processor (`SCHED_IDLE`).
-The threads of its library inherit that; those that embed a question are others.
-"""
+Passages are embedded in a thread that runs only on an idle processor (`SCHED_IDLE`). The threads of
+its library inherit that. Questions are embedded in other threads."""
 
 from __future__ import annotations
 
@@ -34,13 +33,13 @@ import numpy as np
 
 _IDLE_SECONDS = 600.0
 _BLOCK = 256
-"""Rows that are computed at once; they stay in the processor's cache."""
+"""Rows that are computed at once, so that they stay in the processor's cache."""
 
 _THREADS = min(os.cpu_count() or 1, 2)
-"""Threads that compare vectors; with more of them it is the memory that they wait for."""
+"""Threads that compare vectors. More of them would only wait for the memory."""
 
 _ELSEWHERE = -2.0
-"""Below every cosine."""
+"""A value below every cosine."""
 
 _ROWS_AT_ONCE = 4_096
 _READING_SECONDS = 3.0
@@ -59,7 +58,7 @@ def _model() -> Any:
 
 
 def embed(texts: Sequence[str], question: bool) -> list[bytes]:
-    """A vector for each text, as 32-bit floats."""
+    """Return a vector for each text, as 32-bit floats."""
     with _lock:
         model = _model()
     found = np.asarray(model.query(texts) if question else model.passage(texts), np.float32)
@@ -67,8 +66,8 @@ def embed(texts: Sequence[str], question: bool) -> list[bytes]:
 
 
 class Matrix:
-    """Vectors of one length, as far as they were read: their rows in the database, their streams,
-    and in `data` what is stored of each (a scale, then its numbers)."""
+    """Vectors of one length that were read so far: their rows in the database, their streams, and
+    in `data` the stored bytes of each (a scale, then its numbers)."""
 
     def __init__(self, dimension: int) -> None:
         self.kind = np.dtype([("scale", "<f4"), ("numbers", "i1", dimension)])
@@ -76,8 +75,8 @@ class Matrix:
         self.data: Array = np.empty(0, self.kind)
 
     def read_on(self, db: sqlite3.Connection) -> bool:
-        """Read what was added, or of very much as much as can be read before an answer is due; the
-        next question reads on. False where it is of another length."""
+        """Read the new vectors, or as many as possible before an answer is due. The next question
+        continues. Return False if one has another length."""
         until = time.monotonic() + _READING_SECONDS
         parts = [(self.rows, self.streams, self.data)]
         cursor = db.execute(
@@ -97,15 +96,16 @@ class Matrix:
 
 @lru_cache(1)
 def _matrix(path: str, origin: str, dimension: int) -> Matrix:
-    """The vectors that are in memory: those of one database, as long as it is the same."""
+    """Return the vectors in memory: those of one database, while it is the same."""
     return Matrix(dimension)
 
 
 def nearest(
     path: str, streams: Sequence[int], vector: bytes, limit: int, days: Sequence[str] | None = None
 ) -> list[tuple[int, float]] | None:
-    """The passages of `streams` in the index at `path` with the highest cosines, best first; with
-    `days`, those between these moments. None where vectors are damaged or of another length."""
+    """Return the passages of `streams` in the index at `path` with the highest cosines, best first.
+    With `days`, only those between these moments. None if vectors are damaged or of another
+    length."""
     question = np.frombuffer(vector, np.float32)
     question = question / np.float32(max(float(np.linalg.norm(question)), 1e-9))
     with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as db:
@@ -127,7 +127,7 @@ def nearest(
             dated = "SELECT row FROM passage WHERE row >= 0 AND moment >= ? AND moment < ?"
             rows = [row for (row,) in db.execute(dated, days)]
             cosines[~np.isin(matrix.rows, rows)] = _ELSEWHERE
-        most = min(2 * limit, len(cosines))  # some may be gone since they were read
+        most = min(2 * limit, len(cosines))  # some may have been deleted since
         best = np.argpartition(cosines, -most)[-most:]
         best = best[np.argsort(-cosines[best])]
         ordered = best[cosines[best] > _ELSEWHERE]
@@ -140,8 +140,8 @@ def nearest(
 
 
 def _products(matrix: Array, question: Array) -> Array:
-    """The numbers of each row times those of the question. A block of rows is converted with all
-    that it holds, which is quicker than without what is beside the numbers; that counts nothing."""
+    """Multiply the numbers of each row by those of the question. Whole rows are converted, which is
+    faster than only their numbers. The other bytes get the weight 0."""
     data = matrix.view(np.int8).reshape(len(matrix), -1)
     weights = np.zeros(data.shape[1], np.float32)
     weights[-len(question) :] = question
@@ -171,7 +171,7 @@ def _answered(request: dict[str, Any]) -> bytes:
     id, work = request.pop("id"), _WORK[request.pop("do")]
     try:
         answer = {"id": id, "value": work(**request)}
-    except Exception as error:  # noqa: BLE001 - the boundary: whatever a library raises is told
+    except Exception as error:  # noqa: BLE001 - the boundary: report any error of a library
         answer = {"id": id, "error": f"{type(error).__name__}: {error}"}
     data = msgspec.msgpack.encode(answer)
     return len(data).to_bytes(4, "big") + data
@@ -181,16 +181,16 @@ def _read(pipe: int, size: int) -> bytes:
     data = b""
     while len(data) < size:
         if not (more := os.read(pipe, size - len(data))):
-            os._exit(0)  # nobody asks any more; a thread may still be embedding
+            os._exit(0)  # the parent is gone, but a thread may still be embedding
         data += more
     return data
 
 
 class Worker:
-    """Answers what comes on standard input until that is closed, or nothing came for a while."""
+    """Answers requests on standard input until it is closed, or idle for a while."""
 
     def __init__(self) -> None:
-        # What a library prints is no answer.
+        # Standard output is for answers, so libraries print to standard error.
         self._pipe = os.dup(1)
         os.dup2(2, 1)
         self._writing = Lock()
@@ -198,7 +198,7 @@ class Worker:
         self._asked = self._embedded = 0
 
     def run(self) -> None:
-        """Answer all; returns only where nothing came for a while."""
+        """Answer all requests. Return only when idle."""
         Thread(target=self._embed_passages, daemon=True).start()
         while True:
             if select([0], [], [], _IDLE_SECONDS)[0]:

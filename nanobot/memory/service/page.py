@@ -1,8 +1,7 @@
-"""What a page shows of a memory, piece by piece, and the change of one line in place.
+"""The parts of a memory for the page, and the editor of one line in place.
 
-A fact is named by an id that is a hash of where it stands and what it says: of a line that was
-changed meanwhile there is none, so nothing is done to another one by mistake.
-"""
+A fact's id is a hash of its place and text. A changed line has another id, so no other line is
+edited by mistake."""
 
 from __future__ import annotations
 
@@ -45,15 +44,15 @@ from nanobot.validation import keyword_arguments
 _ID = 16
 _MOST = 200
 _LONGEST = 2_000
-"""Characters of a fact."""
+"""Maximum characters of a fact."""
 _USUAL = Importance()
 
 _Whole = Annotated[int, Meta(ge=0)]
 
 
 class MemoryPage:
-    """The operations `memory.…` of a page; `memory_of` gives the memory of a scope, and raises
-    `NanobotError` for a name that is none."""
+    """The operations `memory.…` of a page. `memory_of` returns the memory of a scope, and raises
+    `NanobotError` for an invalid name."""
 
     def __init__(self, memory_of: Callable[[str], Memory], memories: Memories) -> None:
         self._memory_of, self._memories = memory_of, memories
@@ -78,8 +77,8 @@ class MemoryPage:
     def facts(
         self, scope: str = OWNER, path: str = "", offset: _Whole = 0, limit: _Whole = 50
     ) -> dict[str, object]:
-        """The facts of `scope`, `limit` from `offset` on, in the order of the files; `total` counts
-        all of them. With a `path` those of one file."""
+        """Return the facts of `scope`, `limit` from `offset` on, in the order of the files. `total`
+        counts all of them. With a `path`, only those of one file."""
         memory = self._memory_of(scope)
         found = list(_facts(memory, path))
         piece = found[offset : offset + min(limit, _MOST)]
@@ -89,7 +88,7 @@ class MemoryPage:
         return {"scope": memory.scope, "facts": piece, "total": len(found), "files": counts}
 
     def fact(self, id: str, scope: str = OWNER) -> dict[str, object]:
-        """The fact with this `id`. Raises `NanobotError` where there is none any more."""
+        """Return the fact with this `id`. Raise `NanobotError` if it no longer exists."""
         for one in _facts(self._memory_of(scope), ""):
             if one["id"] == id:
                 return one
@@ -98,13 +97,12 @@ class MemoryPage:
     async def edit(
         self, path: str, new: str, text: str = "", section: str = "", scope: str = OWNER
     ) -> dict[str, object]:
-        """Put the words `new` in place of the line `text` of the file `path`, where that still
-        stands; its list mark and importance stay. Without a `text` it is a new fact, under the
-        heading `section` where that is given. A version of the person's.
+        """Replace the words of the line `text` of the file `path` by `new`. Its list mark and
+        importance stay. Without a `text` it is a new fact, under the heading `section` if given.
+        The version is the person's.
 
-        Raises `NanobotError` where the line is gone and for words that are no fact, and `ToolError`
-        where the file would become too large.
-        """
+        Raise `NanobotError` if the line has changed or the words are not a fact, and `ToolError` if
+        the file would become too large."""
         memory, new = self._memory_of(scope), _words(new)
         if path not in FACTS:
             raise NanobotError(f"facts must be in {', '.join(FACTS)}")
@@ -124,7 +122,8 @@ class MemoryPage:
     def history(
         self, scope: str = OWNER, offset: _Whole = 0, limit: _Whole = 50
     ) -> dict[str, object]:
-        """The history entries of `scope`, newest first: `limit` after the `offset` newest."""
+        """Return the history entries of `scope`, newest first: `limit` after the `offset`
+        newest."""
         log = self._memory_of(scope).history
         cursors = log.cursors()[::-1]
         chosen = cursors[offset : offset + min(limit, _MOST)]
@@ -132,8 +131,8 @@ class MemoryPage:
         return {"entries": entries, "total": len(cursors)}
 
     def notes(self, scope: str = OWNER, day: str = "") -> dict[str, object]:
-        """The `days` that have notes and the `months` that have a digest, newest first, and the
-        `text` of the one named `day`, or of the newest day."""
+        """Return the `days` with notes and the `months` with a digest, newest first, and the `text`
+        of the requested `day`, or of the newest day."""
         store = self._memory_of(scope).store
         days = [day.isoformat() for day in reversed(store.note_days())]
         months = store.digest_months()[::-1]
@@ -142,8 +141,8 @@ class MemoryPage:
         return {"days": days, "months": months, "day": day, "text": text}
 
     def scopes(self) -> dict[str, object]:
-        """All scopes that have anything, the owner's first, with how many facts each has and how
-        many wait."""
+        """Return all scopes with files, the owner's first, with their numbers of facts and pending
+        changes."""
         found = []
         for scope in self._memories.existing_scopes():
             store = self._memory_of(scope).store
@@ -153,8 +152,8 @@ class MemoryPage:
         return {"scopes": found}
 
     def growth(self) -> dict[str, object]:
-        """How memory of all scopes grew, by `months` (`2026-03`): the `entries` of the history, and
-        their `bytes`, that were added in it; the earliest first, without months that have none."""
+        """Return the growth of all scopes by `months` (`2026-03`): the number of new history
+        `entries` and their `bytes`, the earliest first, without empty months."""
         sizes = defaultdict[str, list[int]](list)
         for scope in self._memories.existing_scopes():
             for entry in self._memories.of(scope).history.entries():
@@ -164,7 +163,7 @@ class MemoryPage:
 
 
 def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
-    """The facts with their places; `level` is 0 where a retired fact has none. Blocks."""
+    """Yield the facts with their places. `level` is 0 for retired facts. Blocks."""
     for path in ALL_FACTS:
         if only not in ("", path):
             continue
@@ -186,7 +185,7 @@ def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
 
 
 def _words(text: str) -> str:
-    """What a person typed as one line. Raises `NanobotError`."""
+    """Return a person's input as one line. Raise `NanobotError`."""
     words = without_bullet(" ".join(text.split()))
     if not any(map(str.isalnum, words)) or not fact_lines(f"- {words}"):
         raise NanobotError("the text has no words", hint="To remove a fact, forget it.")
@@ -213,7 +212,7 @@ def _gone() -> NanobotError:
 
 
 def _notes_path(name: str) -> str:
-    """Where the notes of a day, or the digest of a month, lie. Raises `NanobotError`."""
+    """Return the path of a day's notes, or of a month's digest. Raise `NanobotError`."""
     if is_month(name):
         return digest_path(name)
     try:

@@ -1,10 +1,9 @@
-"""What `MemoryService` answers: a text for people and the same as JSON for machines. Pure.
+"""The answers of `MemoryService`: a text for people and the same as JSON for machines. Pure.
 
-The texts are plain Markdown that reads well as it is, in a chat or in a terminal of 80 columns:
-lists, and blocks indented by four spaces for what must stay aligned. Remembered text is shown as it
-was written, so code that prints to a terminal takes control characters out. Times in JSON are ISO
-8601 with their offset, null where none is known; a field that has nothing to say is not absent.
-"""
+The texts are Markdown that is also readable as plain text, in a chat or in a terminal of 80
+columns: lists, and blocks indented by four spaces if they must stay aligned. Remembered text is
+unescaped, so code that prints to a terminal removes control characters. Times in JSON are ISO 8601
+with their offset, or null if unknown. Empty fields are not left out."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ _USUAL = Importance()
 
 
 class FileView(Struct, frozen=True):
-    """A long-term file at a glance: `lines` are its facts with their headings, `facts` counts them,
-    and `left_out` those that have no room in the prompt. `author` changed it last."""
+    """Summary of a long-term file: `lines` are its facts with their headings, `facts` counts them,
+    and `left_out` counts those that have no room in the prompt. `author` changed it last."""
 
     path: str
     lines: tuple[str, ...]
@@ -53,8 +52,8 @@ class FileView(Struct, frozen=True):
 
 
 class Overview(Struct):
-    """What a scope holds. `history` counts entries and unread ones, `notes` days, `digests` months;
-    `index` and the other `scopes` are for the owner; `problem` is what cannot be read, and why."""
+    """Summary of a scope. `history` counts entries and unread ones, `notes` days, `digests` months.
+    `index` and the other `scopes` are for the owner. `problem` describes an unreadable file."""
 
     scope: str
     facts: list[str] = field(default_factory=list)
@@ -98,7 +97,7 @@ class Overview(Struct):
 
 
 def _facts(file: FileView) -> Iterator[str]:
-    """The facts of a file: where they are many, the most important ones."""
+    """Render the facts of a file, or the most important ones of many."""
     if file.path != LONG_TERM:
         yield from (f"From {file.path}:", "")
     shown = _most_important(file)
@@ -112,14 +111,14 @@ def _facts(file: FileView) -> Iterator[str]:
 
 
 def _most_important(file: FileView) -> Sequence[str]:
-    """As many facts as are shown, in their order, with their headings."""
+    """Return the facts to show, in their order, with their headings."""
     facts = [line for line in file.lines if not is_heading(line)]
     facts.sort(key=lambda line: -(importance_of(line) or _USUAL).level)
     return under_headings("\n".join(file.lines), {*facts[:_FACTS_SHOWN]})
 
 
 def under_headings(text: str, facts: Container[str]) -> tuple[str, ...]:
-    """The facts of a text in their order, each group after its heading."""
+    """Return the facts of a text in their order, each group after its heading."""
     found, above = list[str](), ""
     for line, section in lines_of(text):
         if line.strip() in facts:
@@ -139,7 +138,7 @@ def _size(file: FileView) -> str:
 
 
 def search_report(query: Query, result: SearchResult, asker: str = "") -> Report:
-    """The hits, best first, each with what was said around it. `asker` is who reads it, as for
+    """Render the hits, best first, each with its neighbours. `asker` is the reader, as for
     `attribute_message`."""
     lines = list[str]()
     known = {hit.passage.id for hit in result.hits}
@@ -157,7 +156,7 @@ def search_report(query: Query, result: SearchResult, asker: str = "") -> Report
 
 
 def _hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
-    """A hit with what was said around it, unless that is `known` from elsewhere on the page."""
+    """Render a hit with its neighbours, except those `known` from other hits."""
     when = f"{format_minute(hit.passage.when)}, " if hit.passage.when else ""
     yield f"- [{when}{hit.passage.place}] {_said(hit.passage, _LINE, asker)}"
     for where, around in (("before", hit.before[-1:]), ("after", hit.after[:1])):
@@ -186,7 +185,7 @@ def version_report(version: Version, diff: str) -> Report:
 
 
 def versions_report(versions: Sequence[Version], total: int) -> Report:
-    """The latest changes, newest first; of so many in all."""
+    """Render the latest changes, newest first, of `total` in all."""
     text = "No versions yet."
     if versions:
         lines = [f"- {_version_line(version)}" for version in versions]
@@ -199,7 +198,7 @@ def versions_report(versions: Sequence[Version], total: int) -> Report:
 
 
 def _version_line(version: Version) -> str:
-    """A version on one line: `12  2026-11-21 14:03  [Dream] learned 3 facts (USER.md)`."""
+    """Render a version on one line: `12  2026-11-21 14:03  [Dream] learned 3 facts (USER.md)`."""
     tag = TAGS[version.author]
     summary = version.summary.removeprefix(tag).strip() or "a change"
     paths = ", ".join(version.paths)
@@ -243,8 +242,8 @@ def sync_report(remote: str, result: SyncResult) -> Report:
 
 
 def restore_report(number: int, made: int, conflicts: Sequence[str], *, to: bool) -> Report:
-    """What undoing change `number` did, or going back `to` that version, and what stood in its way;
-    `made` is the version that it became, 0 for none."""
+    """Render the result of undoing change `number`, or of restoring `to` that version, with its
+    conflicts. `made` is the resulting version, 0 for none."""
     lines = []
     if to:
         done = "Restored all files to" if made else "All files already match"
@@ -280,7 +279,7 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
 
 
 def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Report:
-    """What became of facts that waited; `left` wait still."""
+    """Render the decision on pending facts. `left` counts the remaining ones."""
     lines = [f"{done}:", *(f"- {shorten(escape_invisible(fact.shown), _LINE)}" for fact in facts)]
     if not facts:
         lines = ["This fact is not pending. `/memory pending` lists the pending facts."]
@@ -294,14 +293,14 @@ def _fact_data(fact: PendingFact) -> dict[str, object]:
 
 
 def shown_in_notice(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
-    """Those of some facts that one notice can show whole: at most eight, in 3,000 characters."""
+    """Return the facts that fit one notice as a whole: at most eight, in 3,000 characters."""
     sizes = accumulate(len(fact.shown) for fact in facts)
     return [fact for fact, size in zip(facts, sizes, strict=True) if size <= _HELD_SIZE][:_HELD]
 
 
 def pending_notice(facts: Sequence[PendingFact]) -> str:
-    """Facts that begin to wait, as their person is shown them: in a fence, so that nothing that
-    others wrote passes for a part of this text, or for a link."""
+    """Render new pending facts for their person, in a fence, so that no text by others can pass for
+    a part of this text, or for a link."""
     shown = shown_in_notice(facts)
     text = "\n".join(f"{fact.number}: {escape_invisible(fact.shown)}" for fact in shown)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
@@ -345,7 +344,7 @@ def index_text(stats: IndexStats) -> str:
 
 
 def usage_text(rows: Iterable[tuple[str, UsageTotals]], learning: UsageTotals | None = None) -> str:
-    """Tokens by stretch of time, aligned; `learning` is what memory itself used this month."""
+    """Render tokens by period, aligned. `learning` is the usage of memory itself this month."""
     named = [(name, usage, "turn") for name, usage in rows]
     if learning is not None:
         named.append(("  plus memory", learning, "call"))
@@ -361,5 +360,5 @@ def format_minute(moment: datetime) -> str:
 
 
 def indented(lines: Iterable[str]) -> str:
-    """A block that stays as it is, in Markdown as well."""
+    """Indent lines, so that Markdown keeps them as they are."""
     return "\n".join(f"    {line}".rstrip() for line in lines)

@@ -344,7 +344,7 @@ async def test_a_server_is_not_asked_where_vectors_cannot_be_kept(
     index = home.index(embedder=embedder)
     await up_to_date(index)
     assert await find(index, "puppy") == ["m:cli:direct:20"]
-    assert "an extra, embeddings" in (await index.stats()).trouble
+    assert "the extra embeddings" in (await index.stats()).trouble
     assert embedder.calls == 0
     await index.close()
 

@@ -87,7 +87,7 @@ async def test_a_fact_is_added_under_its_heading(owned: Owned) -> None:
         ({"path": "AGENTS.md"}, "facts must be in"),
         ({"path": "memory/../AGENTS.md"}, "facts must be in"),
         ({"scope": "people/../x"}, "there is no scope"),
-        ({"section": 3}, "needs something else"),
+        ({"section": 3}, "rejects its arguments"),
     ],
 )
 async def test_what_is_no_edit_is_refused(owned: Owned, wrong: dict[str, Any], says: str) -> None:

@@ -45,7 +45,7 @@ async def test_a_write_based_on_an_older_text_is_refused(
 ) -> None:
     read = store.read("memory/MEMORY.md")
     (workspace / MEMORY).write_text(with_fact(read, "- Typed by the person"))
-    with pytest.raises(WriteConflict, match="read it again"):
+    with pytest.raises(WriteConflict, match="Read it again"):
         await store.replace(
             LONG_TERM, with_fact(read, "- Likes blue"), expected=read, change=CHANGE
         )
