@@ -1,8 +1,7 @@
 """Split text into the words of the full-text table, by script and language. Pure.
 
 SQLite's `porter unicode61` separates words at spaces, folds case, drops diacritics of Latin letters
-and removes English endings. Everything else is done here, before a text is stored, and likewise for
-the words of a question:
+and removes English endings. Everything else is done here, for stored texts and for questions alike:
 
 - Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese write no spaces (and Korean words carry
   their particles). A run of them becomes single characters and pairs: `東京都` is
@@ -20,9 +19,8 @@ the words of a question:
   of a question is cut wherever both halves may be words. Only halves in the index match, so the
   words of the index are the dictionary.
 
-English text in ASCII is stored as it is, which is cheap. Width and compatibility forms are unified
-(NFKC): `ＡＢＣ１２３` is `ABC123`.
-"""
+English text in ASCII is stored unchanged, which is cheap. Width and compatibility forms are unified
+(NFKC): `ＡＢＣ１２３` is `ABC123`."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ _CJK = (
     "\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff"
     "\u2600-\u27bf\U0001f1e6-\U0001f1ff\U0001f300-\U0001f3fa\U0001f400-\U0001faff"
 )
-"""Chinese, Japanese and Korean characters, and emoji without the marks of their colour."""
+"""Chinese, Japanese and Korean characters, and emoji without their skin tones."""
 
 _SYLLABIC = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u1084\u1780-\u17d3\u17dc\u17dd"
 """Thai, Lao, Burmese and Khmer."""
@@ -55,9 +53,9 @@ _BESIDE = (
     "\u17b4-\u17d1\u17d3\u17dd"
 )
 _JOINED = "\u1039\u17d2"
-"""What is written before, after and around a consonant, and what joins the next one to it."""
+"""Characters before, after and around a consonant, and characters that join the next one to it."""
 
-# Compiled at their first use, which `re` remembers: that takes time which a start does not have.
+# Compiled and cached by `re` at their first use, because that would delay the start.
 _SYLLABLE = f"[{_BEFORE}]?.(?:[{_JOINED}].|[{_BESIDE}])*"
 _RUN = f"[{_CJK}]+|[{_SYLLABIC}]+"
 _FIRST_RUN = "\u0e00"
@@ -65,26 +63,26 @@ HYPHENATED = r"(?<![\w-])[^\W\d_]{1,20}(?:[-\u2011][^\W\d_]{1,20}){1,2}(?![\w-])
 _KANA = r"[\u3040-\u309f]+\Z"
 
 _SAMPLE = 100
-"""So many characters of a message show its language."""
+"""Characters of a message that are examined for its language."""
 
 _TWINS = str.maketrans({
     "ı": "i", "đ": "d", "ø": "o", "ł": "l", "ß": "ss", "æ": "ae", "œ": "oe", "ё": "е", "ς": "σ",
     "ة": "ه", "ى": "ي", "ی": "ي", "ک": "ك", "ـ": "", "ँ": "ं", "़": "",
     "ך": "כ", "ם": "מ", "ן": "נ", "ף": "פ", "ץ": "צ",
 })  # fmt: skip
-"""Letters that are written for each other, besides those that differ by a mark."""
+"""Letters that are written for each other, in addition to letters that differ by a mark."""
 
 _MARKS = "(?<![\u0400-\u04ff])[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]+"
 """Accents (not the breve of й), and the vowel points of Hebrew and Arabic."""
 
 _BACKWARDS = {code: code + 0xE000 for code in range(ord("a"), ord("z") + 1)}
-"""To letters of private use, so that a word stored backwards is no other word."""
+"""Maps to letters of private use, so that a word stored backwards is no other word."""
 
 _WORDS = {code: chr(code).lower() if chr(code).isalpha() else " " for code in range(128)}
-"""Leaves the words of ASCII text in lower case."""
+"""Reduces ASCII text to its words in lower case."""
 
 _ROOT = 3
-"""So many letters of a word remain where affixes and weak letters are taken out."""
+"""Letters of a word that remain when affixes and weak letters are removed."""
 
 _PART, _COMPOUND, _LONGEST = 4, 7, 60
 """Letters of a part of a compound, of a compound, and of the longest word that is stemmed."""
@@ -104,13 +102,14 @@ def prepared(text: str, language: str = "") -> str:
 
 
 def words_of(text: str, language: str = "") -> list[str]:
-    """Return the words of a question in order, lower case; of runs without spaces the keys."""
+    """Return the words of a question in order, lower case. Runs without spaces become their
+    keys."""
     whole = (_lower(_unified(word), language) for word in joined_words(text))
     return [*chain.from_iterable(word_groups(text, language)), *whole]
 
 
 def joined_words(text: str) -> list[str]:
-    """Return the words with hyphens, each as one word: `email` for `e-mail`."""
+    """Return the hyphenated words of `text`, each as one word: `email` for `e-mail`."""
     found = re.findall(HYPHENATED, text) if "-" in text or "\u2011" in text else ()
     return [joined(word) for word in found]
 
@@ -120,7 +119,7 @@ def joined(word: str) -> str:
 
 
 def word_groups(text: str, language: str = "") -> Iterator[list[str]]:
-    """Yield them with the keys of each run together."""
+    """Yield the words of `text` like `words_of`, with the keys of each run together."""
     for piece in re.findall(_piece(text), _lower(_unified(text), language)):
         yield _keys(piece) if re.match(_RUN, piece) else [piece]
 
@@ -132,7 +131,7 @@ def content_words(words: list[str], language: str = "") -> list[str]:
 
 
 def is_stop_word(word: str, language: str = "") -> bool:
-    """Return True if a word of a question in `language` does not tell what to search for."""
+    """Return True if a word of a question in `language` does not help to find anything."""
     return _folded(word) in _stop_words(language or ENGLISH)
 
 
@@ -176,20 +175,20 @@ def _shown_by(words: Collection[str], letters: Collection[str]) -> dict[str, flo
     """Return the likelihood of each language with these words and letters."""
     evidence = _evidence()
     seen = Counter(evidence[word] for word in words if word in evidence)
-    # Letters that the same languages have say the same.
+    # Letters of the same languages count once.
     seen.update({evidence[letter] for letter in letters if letter in evidence})
     counts, scores = defaultdict[str, int](int), defaultdict[str, float](float)
     for names, count in sorted(seen.items()):  # sums of fractions depend on their order
         for name in names:
             counts[name] += count
             scores[name] += count / len(names)
-    # One word alone may be anything ("take care"), and a few in a long text as well.
+    # A single word proves nothing ("take care"), nor do a few in a long text.
     least = max(2, len(words) / 4)
     return {name: score for name, score in scores.items() if counts[name] >= least}
 
 
 def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the languages of texts, that of the last first."""
+    """Return the languages of texts, the language of the last text first."""
     likely, found = ENGLISH, dict[str, None]()
     for text in texts:
         found[likely := language_of(text, likely)] = None
@@ -197,23 +196,23 @@ def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 class WordForms(NamedTuple):
-    """The matches of a word in the full-text table: its `forms`, and its relatives: words with one
-    of the `beginnings`, or the two `halves` of a compound in one text."""
+    """The matches of a word in the full-text table: its `forms` and its relatives. Relatives are
+    words with one of the `beginnings`, or the two `halves` of a compound in one text."""
 
     forms: tuple[str, ...]
     beginnings: tuple[str, ...] = ()
     halves: tuple[tuple[str, str], ...] = ()
 
     def closeness(self, said: Collection[str]) -> int:
-        """Return how closely a text with these `tokens` has the word: 2 for a form, 1 for a
-        relative, 0 for neither. All words must be as the table's own stemmer leaves them."""
+        """Return how closely a text with these `tokens` matches: 2 for a form, 1 for a relative,
+        else 0. All words must be in the form that the table's own stemmer leaves."""
         if any(form in said for form in self.forms):
             return 2
         begun = any(word.startswith(self.beginnings) for word in said)
         return int(begun or any(one in said and other in said for one, other in self.halves))
 
     def stemmed(self) -> WordForms:
-        """As the table's own stemmer leaves them."""
+        """Return the forms after the table's own stemmer."""
         return WordForms(
             tuple(map(_porter, self.forms)),
             tuple(map(_porter, self.beginnings)),
@@ -222,8 +221,8 @@ class WordForms(NamedTuple):
 
 
 def word_forms(word: str, asked: tuple[str, ...], searched: tuple[str, ...]) -> WordForms:
-    """Return the matches of a word, if the question may be in the languages `asked`, and messages
-    in those of `searched`."""
+    """Return the matches of a word for a question in the languages `asked` and messages in
+    `searched`."""
     forms, beginnings, halves = [_folded(word)], list[str](), list[tuple[str, str]]()
     if not re.match(_RUN, word):
         forms += [
@@ -246,8 +245,8 @@ def word_forms(word: str, asked: tuple[str, ...], searched: tuple[str, ...]) -> 
 def expressions(
     word: str, asked: Iterable[str], searched: Iterable[str]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield queries for a word (as for `word_forms`): its forms, its relatives, and as a last
-    resort, if nothing else matches, its possible halves."""
+    """Yield queries for a word (see `word_forms`): its forms, its relatives, and its possible
+    halves. The halves are a last resort, flagged True, for when nothing else matches."""
     found = word_forms(word, tuple(asked), tuple(searched))
     yield _any(map(_term, found.forms)), False
     halves = [(_term(one), _term(other)) for one, other in found.halves]
@@ -260,7 +259,7 @@ def expressions(
 
 
 def tokens(text: str, language: str = "") -> Iterator[str]:
-    """Yield the words of `text` as the full-text table has them."""
+    """Yield the words of `text` in the form of the full-text table."""
     for piece, is_run in _pieces(text):
         yield from _singles_and_pairs(piece) if is_run else _tokens_of(piece, language)
     for word in joined_words(text):
@@ -268,7 +267,8 @@ def tokens(text: str, language: str = "") -> Iterator[str]:
 
 
 def bases(text: str, language: str = "") -> Iterator[str]:
-    """Yield the base form of each word of `text` but stop words, and single characters of runs."""
+    """Yield the base form of each word of `text` except stop words, and single characters of
+    runs."""
     for piece, is_run in _pieces(text):
         if is_run:
             yield from _units(piece)
@@ -283,8 +283,8 @@ def plain_words(text: str) -> Iterator[str]:
 
 
 def outline(text: str) -> str:
-    """Return `text` without case, accents and hyphens, one letter for two (`ue` for `ü`). The
-    outline of a text has the `core` of each of its words: a quick way to rule texts out."""
+    """Return `text` without case, accents and hyphens, and with one letter for two (`ue` for `ü`).
+    It contains the `core` of each word of the text, which quickly rules texts out."""
     plain = text.lower() if text.isascii() else _folded(_unified(text).lower())
     for letter in "aou":
         plain = plain.replace(f"{letter}e", letter)
@@ -304,7 +304,7 @@ def core(word: str, language: str = "") -> str:
 
 
 def _spellings(word: str, language: str) -> Iterator[str]:
-    """Yield a word, also with one letter for two, or two for one (Ålborg, Aalborg)."""
+    """Yield a word, and its spelling with one letter for two or two for one (Ålborg, Aalborg)."""
     yield word
     for pair in LANGUAGES[language].written_out.split() if language in LANGUAGES else ():
         one, _, two = pair.partition("=")
@@ -321,7 +321,7 @@ def _term(word: str) -> str:
 
 
 def _beginning(stem: str) -> list[str]:
-    """Return three quarters of a stem, with which a word may begin."""
+    """Return three quarters of a stem, as the beginning of a word."""
     length = max(_PART, len(stem) - len(stem) // 4)
     return [stem[:length]] if len(stem) >= _PART else []
 
@@ -332,13 +332,13 @@ def _end(stem: str) -> list[str]:
 
 
 def _halves(word: str, stem: str, language: str) -> list[tuple[str, str]]:
-    """Return the two parts of a compound, for each place where it may be cut."""
+    """Return the two parts of a compound for each possible cut."""
     cuts = range(_PART, min(len(stem), _LONGEST) - _PART + 1)
     return [(stemmed(word[:cut], language), stem[cut:]) for cut in cuts]
 
 
 def stemmed(word: str, language: str) -> str:
-    """What the forms of `word` have in common."""
+    """Return the part that the forms of `word` share."""
     known = LANGUAGES.get(language)
     word = _lower(word, language)
     if known is None or len(word) > _LONGEST:
@@ -367,7 +367,7 @@ def _root(word: str, known: Language) -> str:
 
 
 def _spelled_out(piece: str, language: str) -> str:
-    """Return a run as it is stored, or a word that is not worth caching."""
+    """Return a run in its stored form, or the stem of a word that is not worth caching."""
     if re.match(_RUN, piece):
         return " ".join(_singles_and_pairs(piece))
     return stemmed(piece, language)
@@ -379,7 +379,7 @@ def _stored(word: str, language: str) -> str:
         return word if word.isascii() else _folded(word.lower())
     stem = stemmed(word, language)
     found = [stem]
-    # Typed without accents, many a word has another stem (pão, pao).
+    # Many words have another stem if they are typed without accents (pão, pao).
     if not word.isascii() and stem != (plain := stemmed(_folded(word.lower()), language)):
         found.append(plain)
     if len(stem) >= _COMPOUND and LANGUAGES[language].compounds and stem.isalpha():
@@ -389,7 +389,7 @@ def _stored(word: str, language: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _tokens_of(word: str, language: str) -> tuple[str, ...]:
-    """Return the stem of a word, and that backwards if it may be a compound."""
+    """Return the stem of a word, also backwards if it may be a compound."""
     if len(word) > _LONGEST:
         return (_folded(word.lower()),)
     return tuple(map(_porter, _stored(word, language).lower().split()))
@@ -413,7 +413,8 @@ def _singles_and_pairs(run: str) -> Iterator[str]:
 
 
 def _keys(run: str) -> list[str]:
-    """Return a single character, or pairs; pairs of grammar (hiragana) only without others."""
+    """Return a single character, or pairs. Pairs of grammar (hiragana) only count without
+    others."""
     units = _units(run)
     pairs = [one + other for one, other in pairwise(units)] or units
     return [pair for pair in pairs if not re.match(_KANA, pair)] or pairs
@@ -439,7 +440,7 @@ def _folded(word: str) -> str:
 
 @cache
 def _stemmer(name: str) -> Callable[[str], str]:
-    from Stemmer import Stemmer  # only where something is not in English
+    from Stemmer import Stemmer  # only needed for other languages than English
 
     stem: Callable[[str], str] = Stemmer(name).stemWord
     return stem

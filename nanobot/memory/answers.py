@@ -1,8 +1,7 @@
-"""JSON in what a model answers. Pure.
+"""Read JSON from a model's answer. Pure.
 
-Models send an object as asked, encoded twice, in a list, in a code fence, with prose around it, or
-nearly as JSON has it. All of these are read, with the repairs that arguments of calls get too.
-"""
+Models send an object as requested, encoded twice, in a list, in a code fence, with prose around it,
+or as invalid JSON. All of these are read, with the same repairs as arguments of tool calls."""
 
 from __future__ import annotations
 
@@ -12,13 +11,13 @@ from contextlib import suppress
 
 _DECODER = json.JSONDecoder(strict=False)
 _NESTED = 3
-"""How often a text may be encoded in another."""
+"""Maximum levels of strings encoded in strings."""
 _MOST_FAILED, _MOST_REPAIRED = 1_000, 100
-"""Braces that begin no object: so many are tried, and so many are tried with repairs."""
+"""Braces that begin no object: how many are tried, and how many with repairs."""
 
 
 def json_object(answer: str, keys: Collection[str] = ()) -> Mapping[str, object] | None:
-    """Return the first JSON object in `answer` that has one of `keys` (without keys: the first), or
+    """Return the first JSON object in `answer` with one of `keys` (any object without keys), or
     None."""
     text = answer
     for _ in range(_NESTED):

@@ -1,14 +1,12 @@
-"""The digest of a month: what its daily notes come to, as lines that name the days they rest on.
+"""Digests of months: daily notes condensed to lines that name their days. Pure.
 
-A digest is `memory/YYYY-MM.md`, beside the notes, which stay. Dream writes it once, when all days
-of the month are older than a month; from then on it is a text of the person's, which they may edit
-or delete. A line ends with its days, so that it can be followed to the notes, by people and code:
+A digest is `memory/YYYY-MM.md`, next to the notes, which remain. Dream writes it once, when all
+days of the month are more than a month old. From then on the person may edit or delete it. A line
+ends with its days, which lead people and code to the notes:
 
     - Ran three times a week (09-03, 09-05, 09-12)
 
-Notes that foreign content may have caused are left out: they wait for the person's word as they
-did, and a digest is never a way around it. Pure.
-"""
+Notes that untrusted content may have caused are left out, so a digest never bypasses approval."""
 
 from __future__ import annotations
 
@@ -31,11 +29,11 @@ _NAME = re.compile(r"(\d{4}-(?:0[1-9]|1[0-2]))\.md")
 _DAYS = re.compile(r"(?<!\s)\s*\(((?:\d\d-\d\d(?:, )?)+)\)$")
 _MOST_LINES, _LONGEST_LINE = 40, 300
 _MOST_SHOWN = 40_000
-"""Characters of a month's notes in the question; where there are more, each day gets its share."""
+"""Characters of a month's notes in the request. If there are more, each day gets its share."""
 _OFTEN = 3
-"""A line that rests on so many days recurs."""
+"""Days that make a line recurrent."""
 _SAME = 0.6
-"""A line of which another month's digest says this share of the words recurs."""
+"""Share of a line's words that recurs in the digest of another month."""
 
 
 _LINE = {
@@ -58,15 +56,14 @@ DIGEST = ToolSpec(
 
 
 class DigestLine(Struct, frozen=True):
-    """A line without its list mark, and the days whose notes it rests on."""
+    """A line without its list mark, and the days of its notes."""
 
     text: str
     days: tuple[date, ...]
 
     @classmethod
     def of(cls, line: str, month: str) -> DigestLine:
-        """What stands on a line of the digest of `month`; a line of a person's own may name no
-        days."""
+        """Parse a line of the digest of `month`. A line that a person wrote may name no days."""
         bare, found = without_list_mark(line), _DAYS.search(line)
         days = list[date]()
         for day in found[1].strip(", ").split(", ") if found else ():
@@ -80,40 +77,40 @@ class DigestLine(Struct, frozen=True):
 
 
 def month_of(name: str) -> str:
-    """The month, as YYYY-MM, whose digest a file of this name holds; empty for another file."""
+    """Return the month (YYYY-MM) of a digest's file name, or "" for another file."""
     found = _NAME.fullmatch(name)
     return found[1] if found else ""
 
 
 def is_month(key: str) -> bool:
-    """Whether `key` names a month, as YYYY-MM."""
+    """Return True if `key` is a month (YYYY-MM)."""
     return bool(month_of(f"{key}.md"))
 
 
 def digest_path(month: str) -> str:
-    """Where the digest of a month lies."""
     return f"memory/{month}.md"
 
 
 def first_of(month: str) -> date:
-    """Its first day."""
+    """Return the first day of a month."""
     return date.fromisoformat(f"{month}-01")
 
 
 def due_months(days: Iterable[date], today: date) -> list[str]:
-    """The months of `days` whose last day is more than a month ago, in order."""
+    """Return the months of `days` whose last day is more than a month ago, in order."""
     present = today.year * 12 + today.month
     past = (day for day in days if present - (day.year * 12 + day.month) >= 2)
     return sorted({f"{day:%Y-%m}" for day in past})
 
 
 def confirmed_notes(text: str) -> str:
-    """A day's notes without those that foreign content may have caused."""
+    """Return a day's notes without the unconfirmed ones, which untrusted content may have
+    caused."""
     return "\n".join(block for _, block in numbered_blocks(text) if not is_unconfirmed(block))
 
 
 def digest_request(month: str, notes: Mapping[date, str]) -> str:
-    """The message that shows the notes of a month by their days, each cut where there are many."""
+    """Return the message that shows a month's notes by day, cut if they are long."""
     is_long = sum(map(len, notes.values())) > _MOST_SHOWN
     most = _MOST_SHOWN // len(notes) if is_long else _MOST_SHOWN
     parts = [f"## Notes of {month}"]
@@ -122,8 +119,8 @@ def digest_request(month: str, notes: Mapping[date, str]) -> str:
 
 
 def read_digest(answer: str, days: Collection[date]) -> list[DigestLine] | None:
-    """The lines of an answer about the notes of these days; None where it is none. A line that
-    names none of the days rests on nothing and is left out."""
+    """Return the lines of an answer about the notes of these days, or None if it is not an answer.
+    Lines without any of the days are dropped."""
     found = json_object(answer, {"lines"})
     if found is None:
         return None
@@ -140,13 +137,13 @@ def read_digest(answer: str, days: Collection[date]) -> list[DigestLine] | None:
 
 
 def digest_text(month: str, lines: Iterable[DigestLine]) -> str:
-    """The file; empty where there is no line."""
+    """Return the file's text, or "" without lines."""
     listed = [f"{line}\n" for line in lines]
     return "".join([f"# {month}\n\n", *listed]) if listed else ""
 
 
 def digest_lines(month: str, text: str) -> Iterator[tuple[int, DigestLine]]:
-    """The lines of a digest with their numbers."""
+    """Yield the lines of a digest with their line numbers."""
     for number, block in numbered_blocks(text):
         yield number, DigestLine.of(block, month)
 
@@ -154,7 +151,7 @@ def digest_lines(month: str, text: str) -> Iterator[tuple[int, DigestLine]]:
 def recurring(
     lines: Iterable[DigestLine], other_months: Sequence[DigestLine]
 ) -> Iterator[DigestLine]:
-    """Those lines that rest on several days, or that the digest of another month says as well."""
+    """Yield the lines that have several days or recur in the digest of another month."""
     for line in lines:
         wanted = words(line.text)
         again = (share(wanted, other.text) >= _SAME for other in other_months)

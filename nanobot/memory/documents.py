@@ -1,11 +1,9 @@
-"""The files of a scope that people read: their names, in one place; the workspace that a new agent
-starts with, copied once and never over a file that exists; and how they are read, grow and lose a
-text, though people may edit them at any moment.
+"""The files of a scope that people read: names, the template of a new workspace, and safe changes.
 
-A line is there once its newline is. An append is one write and one sync; what a failed one left
-behind is taken away again, at the latest by the next. An editor may replace the file between the
-two, and the append then begins again in the new file.
-"""
+The template is copied once, and never over an existing file. People may edit any file at any
+moment. A line exists once its newline does. An append is one write and one sync. The remains of a
+failed append are removed at once, or at the latest by the next append. If an editor replaces the
+file in between, the append is repeated in the new file."""
 
 from __future__ import annotations
 
@@ -27,31 +25,31 @@ from nanobot.security.paths import Place, Root
 from nanobot.tasks import pace
 
 OTHER_SCOPE = r"(?:people|groups)/(?!\.)[A-Za-z0-9.@+_%-]{1,200}"
-"""What a scope other than the owner's is called: a pattern for names that are safe as folders."""
+"""Pattern for the names of scopes other than the owner's. These names are safe as folders."""
 
 LONG_TERM = "memory/MEMORY.md"
 PENDING = "memory/pending.md"
-"""Facts that wait to be confirmed."""
+"""Facts that need to be confirmed."""
 RETIRED = "memory/retired.md"
 """Facts that are no longer true."""
 
 PERSONAL = ("USER.md", "SOUL.md")
-"""Who the person is, and how the agent is to be with them."""
+"""The person's profile, and how the agent behaves toward them."""
 FACTS = (LONG_TERM, *PERSONAL)
-"""The files of what was learned."""
+"""The files of learned facts."""
 ALL_FACTS = (*FACTS, RETIRED)
 
 BOOTSTRAP = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md")
-"""What the system prompt holds, in this order."""
+"""The files in the system prompt, in this order."""
 RULES = frozenset({*BOOTSTRAP, "HEARTBEAT.md"})
-"""Files that decide how the agent behaves, beside memory."""
+"""Files that decide how the agent behaves, in addition to memory."""
 
 TRACKED = (*sorted(RULES), LONG_TERM, PENDING, RETIRED)
-"""The files that have versions, relative to the scope's folder."""
+"""The versioned files, relative to the scope's folder."""
 
 
 def template_folder() -> Path:
-    """Where the template lies: inside the installed package, or beside it in a checkout."""
+    """Return the template's folder: in the installed package, or next to it in a checkout."""
     package = Path(nanobot.__file__).parent
     for folder in (package / "workspace_template", package.parent / "workspace"):
         if (folder / "AGENTS.md").is_file():
@@ -61,14 +59,14 @@ def template_folder() -> Path:
 
 @cache
 def load_template() -> Mapping[str, str]:
-    """The text of each file of the template, by its path in the workspace."""
+    """Return the text of each file of the template, by its path in the workspace."""
     source = template_folder()
     files = (one for one in sorted(source.rglob("*")) if one.is_file() and one.name[0] != ".")
     return {file.relative_to(source).as_posix(): file.read_text("utf-8") for file in files}
 
 
 def install_template(workspace: Path) -> tuple[str, ...]:
-    """Copy what is missing; return the paths of the files that were made. Raises `StorageError`."""
+    """Copy missing files and return their paths. Raise `StorageError`."""
     target = Root(workspace)
     target.create()
     for name in ("memory", "skills"):
@@ -76,7 +74,7 @@ def install_template(workspace: Path) -> tuple[str, ...]:
     made = []
     for path, text in load_template().items():
         place = target.place(path)
-        with suppress(WriteConflict):  # someone made it just now
+        with suppress(WriteConflict):  # another process has just created it
             if place.stat() is None:
                 place.write_bytes(text.encode(), expected=None)
                 made.append(path)
@@ -90,8 +88,9 @@ _ATTEMPTS = 5
 
 
 def text_of(content: bytes | None) -> str:
-    """What a file says; empty where there is none. A byte order mark is no part of it, and says
-    where it is UTF-16; a line that is no UTF-8 is taken for Latin-1: an editor may save so."""
+    """Decode a file, without its byte order mark; return "" for None.
+
+    Editors may save UTF-16, or lines in Latin-1: these are recognized."""
     content = (content or b"").removeprefix(BOM_UTF8)
     try:
         return content.decode(
@@ -109,8 +108,8 @@ def _decoded(line: bytes) -> str:
 
 
 def bytes_of(text: str, before: bytes | None) -> bytes:
-    """`text` in UTF-8, to be written in place of `before`; a line of that which is in another
-    encoding, and stands in `text` as `text_of` reads it, keeps its bytes."""
+    """Encode `text` in UTF-8 to replace `before`. Lines of `before` in another encoding keep their
+    bytes if `text` still has them as `text_of` reads them."""
     kept = {_decoded(line): line for line in (before or b"").split(b"\n")}
     return b"\n".join(
         kept.get(line) or line.encode("utf-8", "replace") for line in text.split("\n")
@@ -118,17 +117,19 @@ def bytes_of(text: str, before: bytes | None) -> bytes:
 
 
 class LineFile:
-    """The file at `place`, to be appended to. `is_line` says whether what stands at the end without
-    a newline is a whole line. One writer at a time: the caller sees to that."""
+    """A file of lines that grows by appends.
+
+    `is_line` decides whether a last line without a newline is complete. The caller ensures that
+    there is one writer at a time."""
 
     def __init__(self, place: Place, clock: Clock, is_line: Callable[[bytes], bool]) -> None:
         self._place, self._clock, self._is_line = place, clock, is_line
         self._path = f"{place.root.path}/{place.relative}"
         self.was_damaged = False
-        """Whether a last line with zero bytes was set aside: damage, not just a torn append."""
+        """True if a last line with zero bytes was set aside: damage, not just a torn append."""
 
     def append(self, data: bytes) -> None:
-        """Add lines, durably. Raises `StorageError`; then they are not in the file."""
+        """Add lines, durably. Raise `StorageError` if they are not in the file."""
         for _ in range(_ATTEMPTS):
             with self._place.opened(os.O_RDWR | os.O_APPEND, create=True) as descriptor:
                 self._mend(descriptor)
@@ -140,7 +141,7 @@ class LineFile:
         raise StorageError(self._place.shown, "another program keeps replacing it")
 
     def mend(self) -> None:
-        """Set aside a last line that a crash cut short. Nothing happens where there is no file."""
+        """Set aside a last line that a crash cut short, if the file exists."""
         if lstate_of(self._path) is not None:
             with self._place.opened(os.O_RDWR | os.O_APPEND) as descriptor:
                 self._mend(descriptor)
@@ -150,7 +151,7 @@ class LineFile:
         torn = tail_without_newline(descriptor, size)
         if torn == b"":
             return
-        if torn is None or self._is_line(torn):  # too long: it stays, as a broken line
+        if torn is None or self._is_line(torn):  # too long: it stays as a broken line
             _append(descriptor, b"\n")
             return
         name = f"{self._place.relative}.corrupt-{self._clock.now():%Y%m%dT%H%M%S%f}"
@@ -175,7 +176,7 @@ def _append(descriptor: int, data: bytes) -> None:
 
 
 def append_paragraph(place: Place, paragraph: str) -> None:
-    """Add it to the file, durably, unless it stands there. Raises `StorageError`, and
+    """Add a paragraph to the file, durably, unless the file has it. Raise `StorageError`, or
     `WriteConflict` if an editor saves now."""
     wanted, current = paragraph.encode("utf-8", "backslashreplace"), place.read_bytes(LIMIT)
     text = (current or b"").replace(b"\r\n", b"\n")
@@ -193,14 +194,13 @@ _FIELDS = (
     "event_ids platform_id scope new_hash sender chat created_by"
 )
 _STRUCTURE = frozenset(_FIELDS.split())
-"""Fields by which records are found again, in any file of nanobot's; their values never change."""
+"""Fields that identify records in any of nanobot's files. Their values never change."""
 
 
 def redact_file(place: Place, redact: Redact) -> bool:
-    """Rewrite the file where `redact` changes its text; say whether it did.
+    """Rewrite the file if `redact` changes its text. Return True if it did.
 
-    Bytes that are not UTF-8 stay as they are. Raises `WriteConflict` where someone else writes.
-    """
+    Bytes that are not UTF-8 are kept. Raise `WriteConflict` if another program writes."""
     content = place.read_bytes(LIMIT)
     if content is None:
         return False
@@ -213,14 +213,14 @@ def redact_file(place: Place, redact: Redact) -> bool:
 
 
 def redacted_lines(text: str, redact: Redact) -> str:
-    """A file of JSON entries with each text in it put through `redact`."""
+    """Redact each text in a file of JSON entries."""
     lines = text.split("\n")
     return "\n".join(redacted_json(line, redact) or redact(line) for line in pace(lines))
 
 
 def redacted_json(text: str, redact: Redact) -> str | None:
-    """A JSON object or list with each text in it put through `redact`, but for what tells records
-    apart. None for a text that is no such JSON."""
+    """Redact each text in a JSON object or list, except identifying fields. Return None for other
+    text."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:

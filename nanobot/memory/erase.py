@@ -1,7 +1,7 @@
-"""`/forget --erase`: a text leaves every file of the home.
+"""`/forget --erase`: delete a text from every file of the home.
 
-Only the owner may erase, and it reaches all scopes. Each store parses its records and writes them
-again without the text; files that belong to no store are rewritten one by one. Invariants:
+Only the owner may erase, and it reaches all scopes. Each store parses its records and rewrites them
+without the text. Files that belong to no store are rewritten one by one. Invariants:
 
 - Every file is replaced as a whole, so a crash leaves it old or new, and erasing again finishes the
   work. A log is overwritten in place, because it grows all the time.
@@ -14,8 +14,7 @@ versions. Other wordings are hidden, as by `/forget`. Media files with the text 
 for undo.
 
 A link is followed only if it replaces one of nanobot's own folders (media on another disk).
-Compressed or encoded files (git, PDF, pictures, office files) are not decoded.
-"""
+Compressed or encoded files (git, PDF, pictures, office files) are not decoded."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ BEYOND = (
     "text that is not UTF-8, or is encoded for addresses (%20), web pages (&amp;), or mails (=20)",
     "if WhatsApp is linked, last week's sent messages (encoded, in its folder's sent.jsonl)",
 )
-"""Where no erasure of a home reaches."""
+"""Places that no erasure of a home reaches."""
 
 _BEYOND_IN_TEAM = (
     "logs and caches of workers that are not running",
@@ -64,14 +63,14 @@ _BEYOND_IN_TEAM = (
 )
 
 _PASSES = 3
-"""What a turn under way wrote meanwhile is found by the next pass."""
+"""Text that a running turn writes in the meantime is found by the next pass."""
 
 _BLOCK = 256 * 1024
 _OVERLAP = 4 * LONGEST
 
 Kind = Literal["store", "text", "log", "removed", "kept"]
-"""How a text is taken out of a file: the store that it belongs to writes it again; it is replaced,
-in a log in place; the file goes; or it is only reported."""
+"""How a text is removed from a file: by its store, by replacing the file (a log in place), by
+deleting the file, or not at all: it is only reported."""
 
 _STORES = (
     "state/journal.db",
@@ -90,18 +89,18 @@ _COPIES = (
 )
 _LOGS = ("logs/", "state/cli_history")
 _SETTINGS = ("config.yaml", "secrets.env")
-"""Paths in the home, or what they begin with. A copy goes as a whole."""
+"""Paths in the home, or their beginnings. A copy is removed as a whole."""
 
 _OWN = ("logs", "media", "sessions", "spill", "state", "workspace")
-"""Folders of nanobot's own; any of them may be a link to another disk."""
+"""Nanobot's own folders. Any of them may be a link to another disk."""
 
 _NAMED = "its name contains the text: rename it, unless the name is the id of a chat or person"
 _TEMPORARY = re.compile(r"\..+\.tmp|.+\.nanobot-tmp")
 
 
 class Occurrence(Struct, frozen=True):
-    """A file with the text in its content or name, or one that cannot be read. `shown` is its path
-    for people, without the text. `stays` is the reason if the text remains after an erasure."""
+    """A file with the text in its content or name, or an unreadable file. `shown` is its path for
+    people, without the text. `stays` is the reason if the text remains after an erasure."""
 
     path: Path
     shown: str
@@ -130,12 +129,12 @@ class Home(Struct, frozen=True):
         return (self.folder,) if self.own is None else (self.folder, self.own)
 
     def _inside(self, path: Path) -> str:
-        """Return the path relative to its base folder, or as it is."""
+        """Return the path relative to its base folder, or unchanged if it has none."""
         base = next((base for base in self._bases if path.is_relative_to(base)), None)
         return str(path.relative_to(base) if base else path)
 
     def occurrences(self, matcher: TextMatcher) -> list[Occurrence]:
-        """Find all files with the text in their content or name, and those that cannot be read."""
+        """Find all files with the text in their content or name, and all unreadable files."""
         found, unread = list[Occurrence | None](), list[Path]()
         for path in pace(self._files(unread)):
             try:
@@ -153,7 +152,7 @@ class Home(Struct, frozen=True):
         in_text, is_text = _search(path, matcher)
         kind, name = self._kind_of(path, is_text=is_text), self._inside(path)
         if not is_text and matcher.is_short and kind != "store":
-            in_text = False  # any three letters stand somewhere in a photo
+            in_text = False  # any three letters occur somewhere in a photo
         shown = matcher.redact_plain(name)
         if not in_text and shown == name:
             return None
@@ -167,11 +166,11 @@ class Home(Struct, frozen=True):
         return Occurrence(path, shown, kind if in_text else "kept", stays)
 
     def _files(self, unread: list[Path]) -> Iterator[Path]:
-        """Yield every regular file but those of git, once. Unreadable folders are added to
+        """Yield every regular file once, except in git's folders. Unreadable folders are added to
         `unread`."""
 
         def refused(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError):  # gone meanwhile
+            if not isinstance(error, FileNotFoundError):  # deleted in the meantime
                 unread.append(Path(str(error.filename)))
 
         for top in self._folders():
@@ -209,13 +208,14 @@ class Home(Struct, frozen=True):
 
 
 def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
-    """Return whether a file holds the text, and whether it is a text that can be changed."""
+    """Return whether a file contains the text, and whether it is a text file that can be
+    changed."""
     found, is_text, before = False, True, b""
     with open(path, "rb", opener=_without_links) as file:
         block = file.read(_BLOCK)
         while block:
             following = file.read(_BLOCK)
-            # With a little on both sides: a short text has to be a word of its own.
+            # Some context on both sides, because a short text has to be a separate word.
             window = before + block + following[:_OVERLAP]
             is_text = is_text and b"\0" not in block
             found = found or matcher.is_in(window.decode("utf-8", "ignore"))
@@ -224,8 +224,8 @@ def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
 
 
 def erase_from(one: Occurrence, matcher: TextMatcher) -> None:
-    """Take the text out of a file that belongs to no store. Raises `StorageError`, or
-    `WriteConflict` if another program has just saved; the file is whole."""
+    """Remove the text from a file that belongs to no store. Raise `StorageError`, or
+    `WriteConflict` if another program has just saved. The file is always whole."""
     with storage_errors(one.path), suppress(FileNotFoundError):
         if one.kind == "removed":
             one.path.unlink()
@@ -235,7 +235,7 @@ def erase_from(one: Occurrence, matcher: TextMatcher) -> None:
         with open(one.path, "rb", opener=_without_links) as file:
             content = file.read()
         text = content.decode("utf-8", "surrogateescape")
-        if one.kind == "log":  # its length stays, so nothing that is added meanwhile is lost
+        if one.kind == "log":  # keeps its length, so no concurrent append is lost
             blotted = matcher.blot(text).encode("utf-8", "surrogateescape")
             with open(one.path, "r+b", opener=_without_links) as log:
                 os.pwrite(log.fileno(), blotted, 0)
@@ -282,8 +282,8 @@ def erase_report(
     refused: Sequence[str] = (),
     beyond: Sequence[str] = BEYOND,
 ) -> Report:
-    """Report the changed files (`before`), those that still hold the text (`left`), and other
-    refusals. It is complete if nothing in the home holds the text any more."""
+    """Report the changed files (`before`), the files that still hold the text (`left`), and other
+    refusals. The erasure is complete if no file in the home holds the text any more."""
     again = "try again, unless the text is part of the id of a chat or person"
     reasons = [*(f"{one.shown}: {one.stays or again}" for one in left), *refused]
     gone = {one.path for one in before} - {one.path for one in left}
@@ -300,9 +300,11 @@ def erase_report(
 
 
 class Eraser:
-    """Plans and runs erasures. `rebuild_index` must delete the search index and build a new one.
-    `scope_of` gives the scope of a conversation. In a team `home` is the shared folder, `own_home`
-    the worker's, and no other worker touches them during an erasure."""
+    """Plans and runs erasures.
+
+    `rebuild_index` must delete the search index and build a new one. `scope_of` returns the scope
+    of a conversation. In a team `home` is the shared folder, `own_home` the worker's, and no other
+    worker touches them during an erasure."""
 
     def __init__(
         self,
@@ -323,25 +325,23 @@ class Eraser:
         self._rebuild_index, self._scope_of = rebuild_index, scope_of
         self._running = asyncio.Lock()
         self.tell_others: Callable[[str], None] | None = None
-        """In a team: has the other workers erase a text from what is theirs alone."""
+        """In a team: asks the other workers to erase a text from their own files."""
 
     async def plan(self, text: str) -> Report:
-        """Describe the effect on files and memory; change nothing. Raises `NanobotError` for a text
+        """Describe the effect on files and memory. Change nothing. Raise `NanobotError` for a text
         that is too short to search for."""
         matcher = TextMatcher(text)
         forgets = ForgetPlan(OWNER)
-        with suppress(NanobotError):  # memory cannot be read, or the text says too little
+        with suppress(NanobotError):  # memory is unreadable, or the text has too few words
             forgets = await self._forgetter.plan(text, OWNER)
         occurrences = await asyncio.to_thread(self._home.occurrences, matcher)
         return _planned(occurrences, forgets, self._home.beyond)
 
     async def apply(self, text: str, *, forgets: bool = True) -> Report:
-        """Erase a text. With `forgets`, other wordings of it are forgotten too; without, the
-        conversations go on.
+        """Erase a text. With `forgets`, other wordings of it are forgotten too.
 
-        A refusal does not stop the rest; it is in the report, and another erasure retries it.
-        Raises like `plan`, and if another worker holds a scope.
-        """
+        A refusal does not stop the rest. It is in the report, and another erasure retries it. Raise
+        like `plan`, and if another worker holds a scope."""
         matcher = TextMatcher(text)
         scopes = await asyncio.to_thread(self._scopes)
         async with self._running, self._memories.holding_each(scopes):
@@ -361,11 +361,11 @@ class Eraser:
         return Report(report.text, {"found": bool(before) or not hidden.is_empty, **report.data})
 
     async def erase_own(self, text: str) -> None:
-        """Erase a text that another worker has erased from this one's caches and logs; log
+        """Erase a text, which another worker has erased, from this worker's caches and logs. Log
         refusals."""
         matcher = TextMatcher(text)
         self._memories.forgotten += 1
-        await asyncio.to_thread(self._scopes)  # looks at the conversations that changed
+        await asyncio.to_thread(self._scopes)  # reloads conversations that changed
         await _trying(matcher, self._rebuild_index())
         own = self._home.own or self._home.folder
         found = await asyncio.to_thread(Home(own, own / "workspace").occurrences, matcher)
@@ -383,9 +383,8 @@ class Eraser:
         """Return the files that still hold the text after some passes, and why versions may."""
         for again in range(_PASSES):
             await self._rewrite_memory(matcher)
-            self._memories.forgotten += 1  # no turn writes it down from here on
-            # Turns may be adding to conversations and temporary files: these are left to their
-            # owners in the first pass.
+            self._memories.forgotten += 1  # from here on no turn writes the text
+            # The first pass skips conversations and temporary files, which turns may be writing.
             await _erase_files(matcher, [one for one in found if again or not self._in_use(one)])
             refused = ""
             for scope in await asyncio.to_thread(self._memories.versioned_scopes):
@@ -415,7 +414,7 @@ class Eraser:
 
 
 async def _erase_files(matcher: TextMatcher, found: Iterable[Occurrence]) -> None:
-    """Take the text out of the files that belong to no store."""
+    """Remove the text from the files that belong to no store."""
     for one in found:
         if one.changes and one.kind != "store":
             await _trying(matcher, asyncio.to_thread(erase_from, one, matcher))

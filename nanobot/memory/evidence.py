@@ -2,8 +2,7 @@
 
 If the conversation does not support a number or a negation of a new fact, the person's closest line
 replaces it. A known fact changes only by the person's own plain words. If they named the change
-less plainly, it waits for them.
-"""
+less plainly, it waits for their approval."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ _SHOWN = 160
 
 
 class Screen:
-    """Decides change by change. `asked` collects the changes that wait for the person, `set_aside`
-    the rejected lines with the reasons. `facts` are known already, `echoes` are our own prompts."""
+    """Decides change by change. `asked` collects the changes that need approval, `set_aside` the
+    rejected lines with the reasons. `facts` are known already, `echoes` are our own prompts."""
 
     def __init__(self, talk: Talk, facts: Iterable[str] = (), echoes: Echoes | None = None) -> None:
         self.talk, self.known, self._echoes = talk, Known(facts, talk.languages), echoes
@@ -45,8 +44,8 @@ class Screen:
         return "it copies the instructions" if is_copy else ""
 
     def screen_new(self, change: Operation, *, is_wish: bool = False) -> Iterator[Operation]:
-        """Yield a new fact as it may be written, if at all. For a wish about the agent's manner
-        only the person's own words count, and no line of theirs takes its place."""
+        """Yield a new fact as it may be written, or nothing. For a wish about the agent's manner
+        only the person's own words count, and no quotation replaces it."""
         line = without_importance(change.new)
         if self.known.has(line):
             return
@@ -71,8 +70,9 @@ class Screen:
     def screen_replacement(
         self, change: Operation, *, replaces: bool = True, asks: bool = False
     ) -> Iterator[Operation]:
-        """Yield a change of a known fact as it may be made, if at all. Without `replaces` a similar
-        line is not meant to replace one. With `asks` the person is asked if the old one is over."""
+        """Yield a change of a known fact as it may be made, or nothing. Without `replaces` a
+        similar line is not meant to replace one. With `asks` the person is asked whether the old
+        one is over."""
         old, new = change.old, without_importance(change.new)
         new_fact, over = replace(change, old=""), replace(change, new="")
         if reason := self.talk.objection_to_change(old, new):
@@ -80,9 +80,9 @@ class Screen:
                 self.ask(change)
             elif self.known.touched_by(new) or self.talk.objection(new, own=True):
                 yield from self._quote_instead(new_fact, reason)
-            else:  # the person stated it and it changes no fact: it is a new one
+            else:  # stated by the person, and changes no fact: it is a new one
                 yield from self.screen_new(new_fact)
-        elif new in self._used:  # it takes the place of one fact only
+        elif new in self._used:  # it replaces one fact only
             self.ask(over)
         elif is_part_of(old, new) or (replaces and self.talk.ends(old, new)):
             self.known.add(new)
@@ -94,12 +94,12 @@ class Screen:
                 self.ask(over)
 
     def ask(self, change: Operation) -> None:
-        """Let the person say whether it is so."""
+        """Ask the person about a change, unless there are too many questions already."""
         if len(self.asked) < MOST_ASKED and change not in self.asked:
             self.asked.append(change)
 
     def note(self, line: str, reason: str) -> None:
-        """Note why a line was not taken."""
+        """Note why a line was rejected."""
         self.set_aside.append(f"{shown(line)}: {reason}")
 
     def _quote_instead(

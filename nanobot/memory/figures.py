@@ -1,9 +1,8 @@
-"""Numbers, dates, times, months, units and addresses in a text, in any notation, and whether a text
-has those of another. Pure.
+"""Extract numbers, dates, times, months, units and addresses in any notation, and compare them.
+Pure.
 
 `1,200` is `1.200` and `1200`, `3 pm` is `15:00`, `zwölf` is `12`, and `12. März` has the month and
-the day of `2026-03-12`. A relative date ("tomorrow") counts from the day of its message.
-"""
+the day of `2026-03-12`. A relative date ("tomorrow") counts from the day of its message."""
 
 from __future__ import annotations
 
@@ -39,29 +38,29 @@ _CJK_NUMBER = re.compile(r"[〇一二三四五六七八九十两兩]+")
 _WORD = re.compile(r"\d+|[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _YEAR = r"(?:19|20)\d\d"
 _NEAR_YEARS = 5
-"""A year that is further off dates something else (a birth), and not what is planned."""
+"""Years that are further off date something else (a birth), not a plan."""
 _NAMES = "january february march april june july august september october november december"
 MONTHS = frozenset(_NAMES.split())
 _IN = frozenset({"in", "im", "en", "em", "au", "since", "seit"})
 _LONGEST = 40
-"""Digits of a number; more are no figure but data, and compared as they are."""
+"""Digits of a number. Longer ones are data and compared unchanged."""
 _SHORT_UNIT = 3
 _LONG_UNITS = {"kilo": "kilogram", "kilos": "kilogram", "кило": "килограмм"}
 _RUN_DIGITS = {sign: value for value, sign in enumerate("〇一二三四五六七八九")} | {
     "两": 2,
     "兩": 2,
 }
-"""Chinese and Japanese numerals below ten; `十` is ten."""
+"""Chinese and Japanese numerals below ten. `十` is ten."""
 _COUNTS = (*range(1, 13), *range(20, 101, 10))
 """The numbers that languages have words for."""
 
 Day = tuple[int, int, int]
-"""Year (0 where none is named), month, day."""
+"""Year (0 if unknown), month, day."""
 
 
 class Figures(Struct, frozen=True):
     """The counts and dates of a text. `units` are the words after each number, `said` all numbers
-    in words and dates, `years` those near `said_on`."""
+    in words and dates, `years` the years near `said_on`."""
 
     numbers: frozenset[str] = frozenset()
     days: frozenset[Day] = frozenset()
@@ -77,7 +76,7 @@ class Figures(Struct, frozen=True):
         return not (self.numbers or self.days or self.months or self.times)
 
     def missing_in(self, sources: Sequence[Figures]) -> list[str]:
-        """Return the figures, as people read them, that no source has."""
+        """Return the figures that no source has, formatted for people."""
         days, times = set(self.days), set(self.times)
         months, numbers = set(self.months), set(self.numbers)
         for one in sources:
@@ -89,7 +88,7 @@ class Figures(Struct, frozen=True):
         return sorted((*map(_shown, days), *clock, *numbers, *(f"month {one}" for one in months)))
 
     def holds_number(self, number: str, units: Mapping[str, frozenset[str]]) -> bool:
-        """Return True if this number is named, with a matching unit if both have a short one."""
+        """Return True if this number occurs, with a matching unit if both have a short one."""
         if number not in self.said:
             is_year = re.fullmatch(_YEAR, number) is not None
             return is_year and not self.years and self._is_near_year(int(number))
@@ -101,7 +100,7 @@ class Figures(Struct, frozen=True):
         return not pairs or any(starmap(_same_unit, pairs))
 
     def holds_day(self, day: Day) -> bool:
-        """Return True if this day is named, or possible for a word such as "tomorrow"."""
+        """Return True if this day occurs, or is possible for a word such as "tomorrow"."""
         year, month, number = day
         if year and self.years and year not in self.years:
             return False
@@ -111,14 +110,14 @@ class Figures(Struct, frozen=True):
         return self._may_mean(day)
 
     def holds_month(self, month: int) -> bool:
-        """Return True if this month is named, or none is and it is near that of the message."""
+        """Return True if this month occurs, or if none does and it is near that of the message."""
         named = self.months | {day[1] for day in self.days}
         if named or self.said_on is None:
             return month in named
         return (month - self.said_on.month) % 12 in (0, 1, 11)
 
     def holds_time(self, time: tuple[int, int]) -> bool:
-        """Return True if this time is named, by a clock of twelve or twenty-four hours."""
+        """Return True if this time occurs, by a clock of twelve or twenty-four hours."""
         hour, minute = time
         if any(h % 12 == hour % 12 and m == minute for h, m in self.times):
             return True
@@ -126,7 +125,7 @@ class Figures(Struct, frozen=True):
         return hour % 12 in hours and (minute == 0 or str(minute) in self.numbers)
 
     def _may_be_day(self, number: str) -> bool:
-        """Return True if this number is named, and counts nothing ("21 degrees")."""
+        """Return True if this number occurs and counts nothing ("21 degrees")."""
         units = self.units.get(number, frozenset())
         return number in self.said and (
             not units
@@ -138,7 +137,7 @@ class Figures(Struct, frozen=True):
         return self.said_on is not None and abs(year - self.said_on.year) <= 1
 
     def _may_mean(self, day: Day) -> bool:
-        """Return True if no day is named, and this one is near the day of the message."""
+        """Return True if no day occurs and this one is near the day of the message."""
         named = any(n.isdecimal() and 8 <= int(n[:9]) <= 31 for n in self.numbers)
         if named or self.days or self.months or self.said_on is None:
             return False
@@ -167,7 +166,7 @@ def figures_of(text: str, languages: Iterable[str] = (), said_on: date | None = 
     counts, months = _in_words(text, tuple(languages))
     for count, unit in counts:
         units[count].update(unit)
-    # "One" and its like are articles as well.
+    # "One" is also an article in many languages.
     numbers |= {count for count, _ in counts} - {"1"}
     said = numbers.union(_numbers_in(days, times))
     return Figures(
@@ -195,7 +194,6 @@ def _codes(match: re.Match[str]) -> list[str]:
 
 
 def _numbers_in(days: Iterable[Day], times: Iterable[tuple[int, int]]) -> set[str]:
-    """Return the numbers in days and times."""
     of_days = {str(part) for day in days for part in day if part}
     return of_days | {str(part) for h, m in times for part in (h, h % 12, m)}
 
@@ -256,7 +254,7 @@ def _same_unit(one: str, other: str) -> bool:
 def _in_words(
     text: str, languages: tuple[str, ...]
 ) -> tuple[list[tuple[str, list[str]]], set[int]]:
-    """Return numbers that are written as words, each with the word after it, and the months."""
+    """Return numbers written as words, each with the word after it, and the months."""
     words = [folded(word) for word in _WORD.findall(text)]
     known, months = vocabulary("numbers", languages), vocabulary("months", languages)
     counts, dated = list[tuple[str, list[str]]](), set[int]()
@@ -271,7 +269,7 @@ def _in_words(
 
 
 def _is_dated(words: list[str], at: int) -> bool:
-    """Return True for a month: it has its full name, or a number or "in" near it."""
+    """Return True if a word is a month: it has its full name, or a number or "in" near it."""
     near = words[max(0, at - 2) : at + 2]
     return words[at] in MONTHS or any(one[0].isdigit() for one in near) or words[at - 1] in _IN
 
@@ -297,8 +295,8 @@ def _shown(day: Day) -> str:
 
 
 def has_passed(line: str, today: date, age: int) -> bool:
-    """Return True if all days with a year on `line` were to come when it was written, `age` days
-    ago, and are over now."""
+    """Return True if all days with a year on `line` were in the future when it was written, `age`
+    days ago, and are past now."""
     days = [date(*day) for day in figures_of(line).days if day[0]]
     written = today - timedelta(days=age)
     return bool(days) and all(written <= day < today for day in days)

@@ -1,9 +1,9 @@
-"""`/forget`: a fact and its evidence leave memory, search and prompts for good.
+"""`/forget`: remove a fact and its evidence from memory, search and prompts for good.
 
-A plan lists exactly what will go. Then it is applied in this order, so that a crash never leaves
-less hidden than before, and applying it again finishes the work:
+A plan lists everything that will go. It is applied in this order, so that a crash never leaves less
+hidden than before, and applying it again finishes the work:
 
-1. the record (`Forgotten`), by which everything else skips the fact;
+1. the record (`Forgotten`), by which all other code skips the fact;
 2. the messages that state it are retracted in their conversations;
 3. history entries lose the sentences that state it;
 4. the lines leave the long-term files, retired and pending facts, daily notes and digests.
@@ -14,8 +14,7 @@ The conversations and earlier versions still hold the words: `/forget --erase` r
 messages and history entries, and the words of each fact as salted hashes, by which the fact is
 recognized in other words. So the file does not name the facts. (Hashes of words withstand a glance,
 not a determined search.) If the person repeats a forgotten fact later, it is not hidden from
-callers that pass its time.
-"""
+callers that pass its time."""
 
 from __future__ import annotations
 
@@ -100,7 +99,7 @@ class Forgotten:
 
     def hides_message(self, session: str, message: Message) -> bool:
         """Return True for a retracted message. A later message with the same number, in a new
-        conversation of the same name, is not it."""
+        conversation of the same name, is not hidden."""
         records = self._since(message.timestamp)
         return any(message.seq in record.messages.get(session, ()) for record in records)
 
@@ -110,7 +109,7 @@ class Forgotten:
 
     def hides_line(self, line: str, said_at: datetime | None = None) -> bool:
         """Return True if a line states a forgotten fact. With `said_at`, the time of its newest
-        evidence, only facts that were forgotten after that count."""
+        evidence, only facts that were forgotten later count."""
         return any(record.hides(line) for record in self._since(said_at))
 
     def add(
@@ -121,7 +120,7 @@ class Forgotten:
         messages: Mapping[str, Sequence[int]],
         entries: Iterable[int] = (),
     ) -> None:
-        """Durably record a `/forget`: its facts, still in clear, and the numbers of messages and
+        """Durably record a `/forget`: its facts in clear text, and the numbers of messages and
         entries."""
         hashed = (
             replace(fact, words=_hashes(salt, fact.words), keys=_hashes(salt, fact.keys))
@@ -133,12 +132,12 @@ class Forgotten:
         place = self._root.place(FORGOTTEN)
         while True:
             current = place.read_bytes(LIMIT)
-            with suppress(WriteConflict):  # another one came first
+            with suppress(WriteConflict):  # another writer came first
                 place.write_bytes((current or b"") + line, expected=current)
                 return
 
     def _since(self, moment: datetime | None) -> list[_Record]:
-        """Return the records since then, without lines that are no record."""
+        """Return the records since then, without invalid lines."""
         state, (seen, records) = lstate_of(f"{self._root.path}/{FORGOTTEN}"), self._read
         if state != seen:
             content, records = b"", []
@@ -150,7 +149,7 @@ class Forgotten:
                     record = msgspec.json.decode(line, type=_Record)
                     bytes.fromhex(record.salt)
                     records.append(record)
-            self._read = state, records  # at once: other threads may read as well
+            self._read = state, records  # one assignment: other threads may be reading
         return [one for one in records if moment is None or moment <= one.when]
 
 
@@ -165,7 +164,7 @@ def _hashes(salt: bytes, found: frozenset[str]) -> frozenset[str]:
 async def _remove_lines(
     store: MemoryStore, lines: Sequence[FactLine]
 ) -> tuple[tuple[FactLine, ...], list[int]]:
-    """Take lines out of their files. Return the removed ones, and the new versions."""
+    """Remove lines from their files. Return the removed lines and the new versions."""
     versions, gone = list[int](), set[tuple[str, str]]()
 
     def left(text: str, path: str, texts: set[str]) -> str:
@@ -195,7 +194,7 @@ class Sought(Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
 
     def stated_by(self, text: str) -> bool:
-        """Return True if a part of `text` states any of it."""
+        """Return True if a part of `text` states any of the facts."""
         is_named = self.request.closeness(text) >= self.least
         return is_named or any(fact.stated_by(text) for fact in self.facts)
 
@@ -208,7 +207,7 @@ class Report(Struct, frozen=True):
 
     @classmethod
     def of(cls, text: str, **data: object) -> Report:
-        """Convert data of any kind; structs become objects."""
+        """Convert data of any kind. Structs become objects."""
         return cls(text, msgspec.to_builtins(data))
 
     @classmethod
@@ -218,7 +217,7 @@ class Report(Struct, frozen=True):
 
 class ForgetPlan(Struct, frozen=True):
     """The effect of a `/forget`. `lines` are in files, `entries` are cursors of history entries,
-    `emptied` those of which nothing is left, `paragraphs` are in HISTORY.md without an entry.
+    `emptied` those without any remaining content, `paragraphs` are in HISTORY.md without an entry.
     `sought` is None if nothing states it."""
 
     scope: str
@@ -245,7 +244,7 @@ class ForgetPlan(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """List for people exactly what will go."""
+        """List of everything that will go, for people."""
         if self.is_empty:
             return "I remember nothing about this."
         lines = (*self.lines, *self.paragraphs)
@@ -303,8 +302,8 @@ class Forgetter:
         self._scopes, self._clock = scopes, clock
 
     async def seek(self, text: str, scope: str) -> Sought:
-        """Find the facts that `text` names, in any wording. Raises `NanobotError` for a text
-        without words."""
+        """Find the facts that `text` names, in any wording. Raise `NanobotError` if it has no
+        words."""
         if not Request.of(text).groups:
             raise NanobotError(
                 "the text does not have enough words to find a fact",
@@ -313,13 +312,13 @@ class Forgetter:
         return await asyncio.to_thread(self._seek, text.strip(), scope)
 
     async def plan(self, text: str, scope: str) -> ForgetPlan:
-        """Plan to forget `text`; change nothing. Raises like `seek`."""
+        """Plan to forget `text`. Change nothing. Raise like `seek`."""
         return await self.plan_for(await self.seek(text, scope), scope)
 
     async def plan_for(self, sought: Sought, scope: str) -> ForgetPlan:
         """Plan for the result of `seek`."""
         plan = await asyncio.to_thread(self._stating, sought, scope)
-        if plan.is_empty and sought.least > 1:  # only relatives of the words may be there
+        if plan.is_empty and sought.least > 1:  # perhaps only relatives of the words occur
             plan = await asyncio.to_thread(self._stating, Sought(sought.request, 1), scope)
         return plan
 
@@ -345,7 +344,7 @@ class Forgetter:
                 gone, versions = await _remove_lines(memory.store, plan.lines)
                 await asyncio.to_thread(memory.recall.refresh)
                 return _forgotten(replace(plan, lines=gone), versions)
-            finally:  # some lines may be gone where another could not be taken out
+            finally:  # if one line cannot be removed, others may be gone
                 self._memories.forgotten += 1
 
     def _seek(self, text: str, scope: str) -> Sought:
@@ -389,8 +388,8 @@ class Forgetter:
 
 
 def _lines_stating(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
-    """Return the facts that the request names, and entries of all other files that state them:
-    notes, digests, and pending facts."""
+    """Return the facts that the request names, and the notes, digests and pending facts that state
+    them."""
     close, facts = closest_lines(sought.request, lines_of(memory))
     files = (entries_in(memory, path) for path in (PENDING, *memory.store.files_by_hand()))
     entries = chain(*files, note_lines(memory))

@@ -5,8 +5,7 @@ Every scope has one: the owner's is `memory.git` in the state folder, the others
 as in its parent. An object is synced before the ref that points to it, so the repository is whole
 after a power cut. Nothing is read from a person's git configuration.
 
-The first commit makes the repository and its folder. dulwich is imported when one is opened.
-"""
+The first commit creates the repository and its folder. dulwich is imported when one is opened."""
 
 from __future__ import annotations
 
@@ -49,13 +48,12 @@ _LEFTOVERS = ("*.lock", "tmp_pack_*", "*.nanobot-tmp")
 
 
 def repository_of(state: Path, prefix: str) -> Path:
-    """Return the place of the repository of the scope with this prefix, in the folder `state`."""
+    """Return the path of the repository of the scope with this prefix, in the folder `state`."""
     return state / _OTHERS / f"{prefix.rstrip('/')}.git" if prefix else state / _OWNERS
 
 
 def repositories(state: Path) -> dict[str, Path]:
-    """Return the repositories of all scopes that have versions, by prefix, the owner's first.
-    Blocks."""
+    """Return the repositories of all scopes with versions, by prefix, the owner's first. Blocks."""
     found = {"": state / _OWNERS} if os.path.lexists(state / _OWNERS) else {}
     for path in sorted((state / _OTHERS).glob("*/*.git")):
         prefix = f"{path.parent.name}/{path.stem}/"
@@ -65,11 +63,11 @@ def repositories(state: Path) -> dict[str, Path]:
 
 
 class Damaged(StorageError):
-    """The repository is not whole. It is only needed to look back, so a new one may begin."""
+    """The repository is damaged. It only serves to look back, so a new one may begin."""
 
 
 class Commit(Struct, frozen=True):
-    """One commit; ids are hex, `parent` is empty for the first one, `when` is aware."""
+    """One commit. Ids are hex, `parent` is empty for the first one, `when` is aware."""
 
     id: str
     parent: str
@@ -79,7 +77,7 @@ class Commit(Struct, frozen=True):
 
 
 def build(path: Path, branch: str) -> None:
-    """Make an empty repository in the folder `path`, which is empty or is made."""
+    """Create an empty repository in the folder `path`, which is empty or does not exist."""
     path.mkdir(mode=0o700, exist_ok=True)
     for folder in ("objects", "objects/pack", "objects/info", "refs", "refs/heads"):
         (path / folder).mkdir(mode=0o700)
@@ -90,7 +88,7 @@ def build(path: Path, branch: str) -> None:
 
 
 def blob_id(content: bytes) -> str:
-    """Return the id that git gives this content of a file."""
+    """Return git's id for this content of a file."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
@@ -100,16 +98,15 @@ def new_branch() -> str:
 
 
 class Repository:
-    """The repository in the folder `path`. Callers see to it that there is one writer.
+    """The repository in the folder `path`. Callers ensure that there is one writer.
 
-    Raises `StorageError`, or `Damaged` if an object or a ref is missing or broken.
-    """
+    Raises `StorageError`, or `Damaged` if an object or a ref is missing or broken."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def create(self) -> None:
-        """Make it, in one step, with a branch of a random name, unless it exists."""
+        """Create it in one step, with a branch of a random name, unless it exists."""
         if os.path.lexists(self.path):
             return
         with self._translated():
@@ -131,7 +128,7 @@ class Repository:
         raise self._damaged("HEAD has no branch")
 
     def rename_branch(self, name: str) -> None:
-        """Call this device's own branch `name` from now on."""
+        """Rename this device's own branch."""
         old = self.branch
         self.set_tip(self.tip(), name)
         with self._translated():
@@ -143,21 +140,21 @@ class Repository:
             return sorted(path.name for path in (self.path / "refs/heads").iterdir())
 
     def tip(self, branch: str = "") -> str:
-        """Return the newest commit of a branch (this device's own one), empty for none."""
+        """Return the newest commit of a branch (this device's by default), or ""."""
         if not os.path.lexists(self.path):
             return ""
         name = f"refs/heads/{branch or self.branch}"
         with self._translated(), suppress(FileNotFoundError, NotADirectoryError):
             return (self.path / name).read_bytes().decode("utf-8", "replace").strip()
         with self._translated(), suppress(FileNotFoundError, NotADirectoryError):
-            # The person's `git gc` moves them there.
+            # A person's `git gc` moves refs there.
             packed = (self.path / "packed-refs").read_text("utf-8", "replace")
             if found := re.search(rf"^([0-9a-f]+) {re.escape(name)}$", packed, re.MULTILINE):
                 return found[1]
         return ""
 
     def set_tip(self, commit: str, branch: str = "") -> None:
-        """Let a branch (this device's own one) end at `commit`."""
+        """Let a branch (this device's by default) end at `commit`."""
         with self._translated():
             name = branch or self.branch
             replace_file(self.path / "refs/heads" / name, f"{commit}\n".encode())
@@ -188,8 +185,8 @@ class Repository:
             tip = found.parent
 
     def files(self, commit: str | Commit) -> dict[str, str]:
-        """Return the files as they are after a commit, each with the id of its content; none for an
-        empty id."""
+        """Return the files after a commit, each with the id of its content. An empty id has no
+        files."""
         if not commit:
             return {}
         from dulwich.object_store import iter_tree_contents
@@ -203,13 +200,13 @@ class Repository:
             }
 
     def content(self, blob: str) -> bytes:
-        """Return the content of a file by its id; empty for an empty id."""
+        """Return the content of a file by its id, or b"" for an empty id."""
         from dulwich.objects import Blob
 
         return self._get(blob, Blob).data if blob else b""
 
     def store(self, parent: str, files: Files, message: str, when: datetime) -> str:
-        """Write a commit that changes these files; return its id. No branch moves yet."""
+        """Write a commit that changes these files and return its id. No branch moves yet."""
         from dulwich.object_store import commit_tree_changes
         from dulwich.objects import Blob, Tree
         from dulwich.objects import Commit as GitCommit
@@ -244,16 +241,15 @@ class Repository:
     def rewrite(
         self, redact_message: Callable[[str], str], redact_content: Callable[[bytes], bytes]
     ) -> int:
-        """Put all commits of this device's branch through these; return how many changed. All else
-        is deleted, other branches and all old objects included.
+        """Redact all commits of this device's branch and return how many changed. Everything else
+        is deleted, including other branches and all old objects.
 
         The branch moves once the new history is stored. After a crash it has the old history or the
-        new one, and doing it again deletes the rest of the old one.
-        """
+        new one, and doing it again deletes the rest of the old one."""
         changed, parent, before = 0, "", dict[str, str]()
         commits = list(pace(self.chain(self.tip())))
         with self._translated():
-            self._objects.fsync_object_files = False  # once for all is far faster
+            self._objects.fsync_object_files = False  # one sync at the end is far faster
             for commit in pace(reversed(commits)):
                 now = self.files(commit)
                 old = {
@@ -270,7 +266,8 @@ class Repository:
         return changed
 
     def _keep_only(self, tip: str) -> None:
-        """Let this device's branch end at `tip`, and delete all that does not belong to it."""
+        """Let this device's branch end at `tip`, and delete everything that does not belong to
+        it."""
         from dulwich.gc import find_unreachable_objects
         from dulwich.refs import DiskRefsContainer
 
@@ -325,7 +322,7 @@ class Repository:
 
     @contextmanager
     def _translated(self, identity: str = "a part") -> Iterator[None]:
-        """Raise errors of dulwich and of the disk within as errors of this repository."""
+        """Convert errors of dulwich and the disk to errors of this repository."""
         try:
             yield
         except OSError as error:
@@ -333,7 +330,7 @@ class Repository:
         except (AssertionError, EOFError, KeyError, ValueError, zlib.error) as error:
             raise self._damaged(f"{identity} is missing or broken") from error
         except Exception as error:
-            # dulwich is loaded only now: most starts find nothing to do here.
+            # Loaded only now, because most starts have nothing to do here.
             from dulwich.errors import ChecksumMismatch, FileFormatException, ObjectMissing
 
             if isinstance(error, (ChecksumMismatch, FileFormatException, ObjectMissing)):
@@ -342,7 +339,7 @@ class Repository:
 
 
 class Newest(Struct, frozen=True):
-    """The newest version: its number, its time, and how many files there are."""
+    """Number and time of the newest version, and the number of files."""
 
     number: int
     when: datetime
@@ -350,8 +347,8 @@ class Newest(Struct, frozen=True):
 
 
 def read_newest(path: Path) -> Newest | None:
-    """Return the newest version in a repository, every file of it read; None if there is none.
-    Changes nothing. Raises `StorageError` if something is damaged."""
+    """Return the newest version of a repository after reading all its files, or None. Changes
+    nothing. Raise `StorageError` if something is damaged."""
     with closing(Repository(path)) as repository:
         if not (tip := repository.tip()):
             return None

@@ -1,19 +1,18 @@
-"""Every version of the long-term files: who changed what, why, and how to undo it.
+"""Versions of the long-term files: who changed what, why, and how to undo it.
 
 `GitStore` keeps the files of one scope in a repository in the state folder, outside the agent's
-reach; a repository that the person keeps in the workspace is not looked at. Invariants:
+reach. A repository that the person keeps in the workspace is ignored. Invariants:
 
 - a version holds the change of one writer: a person's edit by hand is committed as theirs before an
-  agent's write, so that it is never taken for the agent's;
+  agent's write, so that it is never attributed to the agent;
 - the first version of a scope holds its files as they were found, and is no one's change;
 - the commit of a write is stored before the file is written, on a branch of its own, and becomes
   the newest version afterwards. After a crash it does so if the file has the same content;
-- a version has the number that its commit names, for good, also after erasing or a sync.
+- a version keeps the number in its commit, also after erasing or a sync.
 
 Everything here blocks. A lock orders the threads of a scope, and a lock on a file next to the
 repository its processes. Scopes do not wait for each other. All work on versions shares
-`versions.lock`: a backup holds it exclusively and finds every repository at rest.
-"""
+`versions.lock`: a backup holds it exclusively and finds every repository at rest."""
 
 from __future__ import annotations
 
@@ -59,21 +58,19 @@ _EVERY_LOCK = "versions.lock"
 LIMIT = 10_000_000
 """Bytes of the largest file that is read."""
 PACK_EVERY = 500
-"""After so many versions the loose objects become one file."""
+"""Number of versions after which the loose objects become one file."""
 _PREPARED = "prepared"
-"""The branch of the write that is under way."""
+"""The branch of the write in progress."""
 
 
 class GitStore:
-    """The versions, in the state folder `state`, of the files of one scope in `work_tree`, the
-    workspace.
+    """Versions, in the folder `state`, of the files of one scope in the workspace `work_tree`.
 
-    `prefix` is that of the scope (`people/x/`), empty for the owner's; paths are relative to the
-    workspace. The repository is made by the first version. Synchronous and thread-safe: callers on
-    the event loop use `asyncio.to_thread`. If not `is_held`, another worker of a team may be
-    writing and finishes its own work. Raises `StorageError` if the disk refuses or the repository
-    is damaged.
-    """
+    `prefix` is that of the scope (`people/x/`), empty for the owner's. Paths are relative to the
+    workspace. The first version creates the repository. Synchronous and thread-safe: callers on the
+    event loop use `asyncio.to_thread`. If not `is_held`, another worker of a team may be writing
+    and finishes its own work. Raises `StorageError` if the disk refuses or the repository is
+    damaged."""
 
     def __init__(
         self,
@@ -96,12 +93,10 @@ class GitStore:
     # Writing
 
     def recover(self) -> None:
-        """Let the next work on the versions finish the work of a process that died, as the first
-        work of this process does.
+        """Let the next access finish the work of a process that died. The first access always does.
 
-        A damaged repository is set aside then and a new one begins: versions are for looking back,
-        and memory must not stop for them.
-        """
+        A damaged repository is then set aside and a new one begins: versions are for looking back,
+        and memory must not stop for them."""
         self._is_recovered = False
 
     def _recover(self) -> None:
@@ -119,13 +114,12 @@ class GitStore:
     def write(
         self, path: str, before: bytes | None, after: bytes, change: Change, put: Callable[[], None]
     ) -> int:
-        """Let `put` write the file and make that a version; return its number.
+        """Let `put` write the file, record that as a version, and return its number.
 
         `before` is the present content, `after` the content that `put` writes. A person's changes
-        become a version of theirs first. If `put` raises, there is no version.
-        A change that rests on history entries is a version even if it changes no line, so that the
-        entries count as applied. Any other change that changes nothing has the number 0.
-        """
+        become a separate version first. If `put` raises, there is no version. A change with history
+        entries is a version even if it changes no line, so that the entries count as applied. Any
+        other change that changes nothing has the number 0."""
         with self.locked():
             self.repository.create()
             self.record_hand_edits()
@@ -145,18 +139,16 @@ class GitStore:
             return number
 
     def record_hand_edits(self, author: Author = "you") -> int:
-        """Make the changes since the newest version a version, of the person or of `author`; return
-        its number, 0 for none.
+        """Record the changes since the newest version as one of `author`. Return its number, or 0.
 
-        If the scope has no versions, its files as they stand become the first.
-        """
+        If the scope has no versions, its present files become the first."""
         with self.locked():
             self._settle()
             recorded, files = self._recorded(), dict[str, bytes | None]()
             for path in (self.prefix + name for name in TRACKED):
                 try:
                     content = self._current(path)
-                except ToolError as error:  # a link must not keep the others from being written
+                except ToolError as error:  # a link must not stop the others
                     logger.warning("{} gets no version: {}", path, error)
                     continue
                 if recorded.get(path) != (None if content is None else blob_id(content)):
@@ -176,20 +168,19 @@ class GitStore:
             return number
 
     def rewrite(self, redact: Callable[[str], str]) -> int:
-        """Put every text in every version through `redact`; return how many versions changed.
+        """Redact every text in every version and return how many versions changed.
 
         A crash leaves the old history or the new one. Numbers, dates and authors stay, and a
-        version in which nothing is left to change stays as an empty one; the other devices'
-        branches and all old objects go. The files in the workspace are not touched. A sync under
-        way ends first.
-        """
+        version without remaining changes stays as an empty one. The other devices' branches and all
+        old objects are deleted. The files in the workspace are not touched. A running sync ends
+        first."""
 
         def redact_message(text: str) -> str:
             message = CommitMessage.parse(text)
             if not message.number:  # a person's own commit
                 return redact(text)
             redacted = message.redacted(redact)
-            # Lines that are not a version's own, such as those of an amended commit, go with it.
+            # Foreign lines, such as those of an amended commit, are redacted with it.
             is_free = redacted == message and redact(text) == text
             return text if is_free else redacted.text
 
@@ -203,13 +194,13 @@ class GitStore:
 
     @contextmanager
     def sync_lock(self) -> Iterator[None]:
-        """Exclude other syncs and the replacement of the history; writing goes on."""
+        """Exclude other syncs and the replacement of the history. Writing continues."""
         with hold_lock(self._lock_file("syncing"), wait=True):
             yield
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude other threads and processes from the versions; the outermost one closes the
+        """Exclude other threads and processes from the versions. The outermost caller closes the
         repository's files."""
         with self._lock, ExitStack() as stack:
             if not self._depth:
@@ -229,8 +220,7 @@ class GitStore:
         return self.repository.path.with_name(f"{self.repository.path.name}.{kind}")
 
     def _settle(self) -> None:
-        """Make the prepared commit the newest version if its files were written, and else drop
-        it."""
+        """Make the prepared commit the newest version if its files were written, else drop it."""
         repository = self.repository
         if not (prepared := repository.tip(_PREPARED)):
             return
@@ -249,7 +239,7 @@ class GitStore:
         try:
             return self.repository.store(self.repository.tip(), files, message, self.clock.now())
         except StorageError:
-            self.repository.remove_leftovers()  # of the lock on a file that the disk did not take
+            self.repository.remove_leftovers()  # of the lock on a file that could not be written
             raise
 
     def _advance(self, commit: str, number: int) -> None:
@@ -267,7 +257,7 @@ class GitStore:
     # Reading
 
     def versions(self) -> Sequence[Version]:
-        """Return all versions, oldest first. They are read once, and afterwards what is new."""
+        """Return all versions, oldest first. Later calls only read new ones."""
         with self.locked():
             known, new = self._known, list[Commit]()
             last = known[-1] if known else None
@@ -291,20 +281,20 @@ class GitStore:
             before = files
 
     def log(self, limit: int = 20, skip: int = 0) -> list[Version]:
-        """Return the newest versions after the `skip` newest, newest first; those of one run are
-        one."""
+        """Return the newest versions after the `skip` newest, newest first. The versions of one run
+        are joined."""
         return [_joined(run) for run in self._runs()[skip : skip + limit]]
 
     def count(self) -> int:
-        """Return how many `log` has in all."""
+        """Return the number of all versions that `log` has."""
         return len(self._runs())
 
     def version(self, number: int) -> Version:
-        """Return one version, with those of its run. Raises `NanobotError`."""
+        """Return one version, joined with the others of its run. Raise `NanobotError`."""
         return _joined(self._run(number))
 
     def tip_number(self) -> int:
-        """Return the number of the newest version, 0 for none."""
+        """Return the number of the newest version, or 0."""
         with self.locked():
             if not (tip := self.repository.tip()):
                 return 0
@@ -312,7 +302,7 @@ class GitStore:
             return said.number or self.versions()[-1].number  # a person's own commit has none
 
     def diff(self, number: int) -> str:
-        """Return what a version changed, as a unified diff of all its files."""
+        """Return the changes of a version as a unified diff of all its files."""
         from difflib import unified_diff  # seldom needed
 
         lines: list[str] = []
@@ -324,15 +314,15 @@ class GitStore:
     def lineage(self, path: str) -> Iterator[VersionSnapshot]:
         """Yield the versions that changed `path`, newest first, read one by one. Hold `locked`
         while reading many."""
-        text = lru_cache(2)(self._blob_text)  # the one before a version is the next one
+        text = lru_cache(2)(self._blob_text)  # the text before a version is the next one to read
         for version, old, new in reversed([*self._steps(path)]):
             with self.locked():
                 snapshot = VersionSnapshot(version, text(old), text(new))
             yield snapshot
 
     def line_times(self, path: str) -> dict[str, datetime]:
-        """Return when each line of the newest version of a file was written as it stands there,
-        without its importance. Versions before the last call are not read again."""
+        """Return when each line of a file's newest version was written in this form, without
+        importance. Versions before the last call are not read again."""
         with self.locked():
             known_at, times = self._line_times.get(path, ("", {}))
             steps = list(self._steps(path))
@@ -346,13 +336,13 @@ class GitStore:
             return times
 
     def applied_cursors(self) -> frozenset[int]:
-        """Return the history entries whose changes a version holds. Blocks. Dream's versions name
-        entries as well, those that it read: it may read one whose changes still wait."""
+        """Return the history entries whose changes a version contains. Blocks. Dream's versions
+        also name entries that it only read, whose changes may be pending, so they do not count."""
         made = (one.change for one in self.versions() if one.author == "consolidate")
         return frozenset(cursor for change in made for cursor in change.cursors)
 
     def plan_undo(self, number: int) -> Revert:
-        """Return the texts that undo a version and keep all later changes. Writes nothing."""
+        """Return the texts that undo a version and keep all later changes. Write nothing."""
         made: dict[str, list[VersionSnapshot]] = {}
         for path, snapshot in self._snapshots(self._run(number)):
             made.setdefault(path, []).append(snapshot)
@@ -363,7 +353,7 @@ class GitStore:
         return self._revert(wanted, conflicts)
 
     def plan_restore(self, number: int) -> Revert:
-        """Return the texts that bring the files back to their state after a version."""
+        """Return the texts that restore the files to their state after a version."""
         with self.locked():
             versions = [one for one in self.versions() if one.number <= number]
             files = self.repository.files(versions[-1].commit) if versions else {}
@@ -376,7 +366,7 @@ class GitStore:
         return Revert(texts, {path: now[path] for path in texts}, tuple(conflicts))
 
     def _run(self, number: int) -> list[Version]:
-        """Return a version and those that were made together with it. Raises `NanobotError`."""
+        """Return the versions of the same run as this one. Raise `NanobotError`."""
         for run in self._runs():
             if any(version.number == number for version in run):
                 return run
@@ -384,7 +374,7 @@ class GitStore:
         raise NanobotError(f"there is no version {number}", hint=hint)
 
     def _runs(self) -> list[list[Version]]:
-        """Return the versions, those of one run together; the newest first."""
+        """Return the versions grouped by run, newest first."""
         runs: dict[object, list[Version]] = {}
         for version in self.versions():
             runs.setdefault(version.change.run or version.number, []).append(version)
@@ -400,7 +390,7 @@ class GitStore:
                 before = after
 
     def _snapshots(self, run: Sequence[Version]) -> Iterator[tuple[str, VersionSnapshot]]:
-        """Yield what these versions made of each of their files, oldest first."""
+        """Yield the snapshots of these versions for each of their files, oldest first."""
         with self.locked():
             for path in dict.fromkeys(path for version in run for path in version.paths):
                 for version, old, new in self._steps(path):
@@ -413,7 +403,7 @@ class GitStore:
 
 
 def _joined(versions: Sequence[Version]) -> Version:
-    """Return versions that were made together as one, with the number of the last."""
+    """Join the versions of one run into one, with the number of the last."""
     changes = [version.change for version in versions]
     change = replace(
         changes[-1],
@@ -426,7 +416,7 @@ def _joined(versions: Sequence[Version]) -> Version:
 
 
 def _undone(text: str, steps: Sequence[VersionSnapshot]) -> tuple[str, tuple[str, ...]]:
-    """Return `text` without the changes `steps`, and the reasons against it; then unchanged."""
+    """Return `text` without the changes `steps`, or unchanged with the conflicts."""
     undone = text
     for step in reversed(steps):
         merged = merge(step.after, undone, step.before)

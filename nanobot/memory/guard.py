@@ -23,14 +23,15 @@ from nanobot.providers.port import estimate_tokens
 from nanobot.text import pluralize, shorten
 
 BY_PERSON: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
-"""Authors of changes that the person made or asked for: these may drop what they like."""
+"""Authors of changes that the person made or requested. These may remove any number of facts."""
 
 SIZE_BUDGET, FACTS_BUDGET = 8_000, 64_000
-"""Tokens of one long-term file, and of MEMORY.md, of which prompts show what matters most."""
+"""Tokens of one long-term file, and of MEMORY.md, of which prompts show the most important
+facts."""
 
 _KEPT_WORDS = 0.6
 _MOST_NEW = 500
-"""So many new lines may be rewordings: a person's file can be far larger than the budget."""
+"""New lines that may be rewordings. A person's file can be far larger than the budget."""
 _BULLET = re.compile(r"^[-*+]\s+")
 _MARK = re.compile(r"^(?:[-*+]|[0-9]{1,9}[.)])\s+")
 _NO_FACT = re.compile(
@@ -40,7 +41,7 @@ _NO_FACT = re.compile(
 
 
 def fact_lines(text: str, template: str = "") -> list[str]:
-    """Return the facts of `text`, without those of the untouched `template`."""
+    """Return the facts of `text`, without lines of the untouched `template`."""
     return list(_facts(text, template))
 
 
@@ -55,8 +56,8 @@ def _facts(text: str, template: str) -> Iterator[str]:
 
 
 def find_line(line: str, text: str, *, facts_only: bool = True) -> str:
-    """Return the line of `text` that is `line`, whatever its list mark, indent, case and final
-    period, as it is in the file, or ""."""
+    """Return the line of `text` that matches `line` except for list mark, indent, case and final
+    period, or ""."""
     wanted = {_normalized(line), _normalized(f"- {line}")}  # a number may be a day
     lines = (raw.rstrip() for raw in text.split("\n"))
     same = (there for there in lines if there and _normalized(there) in wanted)
@@ -68,7 +69,7 @@ def indent(line: str) -> str:
 
 
 def without_list_mark(line: str) -> str:
-    """Return what identifies a fact: no list mark, importance or blanks around it."""
+    """Return the identity of a fact: no list mark, importance or blanks around it."""
     return _MARK.sub("", without_importance(line).strip())
 
 
@@ -78,7 +79,7 @@ def without_bullet(text: str) -> str:
 
 
 def with_words(line: str, words: str) -> str:
-    """Replace the words of a line, but keep its indent and mark; a number replaces its number."""
+    """Replace the words of a line, but keep its indent and mark. A number replaces its number."""
     match, words = _MARK.match(line.lstrip()), without_bullet(words)
     mark = match[0] if match else ""
     is_numbered = mark[:1].isdigit() and _MARK.match(words)
@@ -87,7 +88,7 @@ def with_words(line: str, words: str) -> str:
 
 def lost_facts(before: str, after: str, template: str = "") -> list[str]:
     """Return the facts of `before` that `after` does not keep."""
-    from nanobot.memory.statements import still_says  # a start does without
+    from nanobot.memory.statements import still_says  # not needed at the start
 
     old, new = fact_lines(before, template), fact_lines(after, template)
     kept, known = set(new), set(old)
@@ -104,7 +105,7 @@ def lost_facts(before: str, after: str, template: str = "") -> list[str]:
 
 
 def may_lose(facts: int) -> int:
-    """Return how many of these facts may go without the person's word."""
+    """Return how many of these facts may go without approval."""
     return max(3, facts // 5)
 
 
@@ -146,7 +147,8 @@ _SINGLE = str.maketrans('"', "'")
 
 
 def _changed_facts(before: str, after: str) -> dict[str, list[str]]:
-    """Return the facts that came, went, and changed their importance, whatever their list marks."""
+    """Return the added and removed facts, and those with another importance, ignoring list
+    marks."""
     old, new = (
         {without_list_mark(line): importance_mark(line) for line in fact_lines(text)}
         for text in (before, after)

@@ -1,10 +1,10 @@
 """The history of conversations: `memory/history.jsonl`, and `memory/HISTORY.md` for people.
 
-Append-only, one JSON object a line; an entry is committed once its line is synced. Invariants:
+Append-only, one JSON object per line. An entry is committed once its line is synced. Invariants:
 
-- the files are the truth. `.cursor` says how far HISTORY.md was written, and how far cursors were
-  given; cursors are never reused, whatever an editor does to the files;
-- a broken line is skipped and left where it is; a last line that was cut short is set aside;
+- the files are the truth. `.cursor` holds the end of HISTORY.md's content and the highest cursor.
+  Cursors are never reused, even after edits by hand;
+- a broken line is skipped and left in place. A last line that was cut short is set aside;
 - each entry's paragraph reaches HISTORY.md once, also after a crash or a full disk. Otherwise that
   file is the person's: deleted paragraphs stay deleted. Paragraphs without an entry, from people or
   HKUDS/nanobot, are searched and forgotten in place.
@@ -12,8 +12,7 @@ Append-only, one JSON object a line; an entry is committed once its line is sync
 Decoding accepts the changes that editors make to a line, such as a byte order mark in front, or
 line breaks within an entry. Half of an emoji that a program cut survives as a JSON escape.
 
-All file access blocks. Memory holds only which entries there are; entries are read on request.
-"""
+All file access blocks. Memory only holds the list of entries. Entries are read on request."""
 
 from __future__ import annotations
 
@@ -63,20 +62,18 @@ _CURSOR_ON_LINE = re.compile(rb'"cursor"\s*:\s*([0-9]{1,15})\b')
 NOTHING_LEFT = "(forgotten)"
 """Replaces a wholly forgotten entry in HISTORY.md."""
 NUMBER_LIMIT = 10**15
-"""What a cursor, or the number of a message, is below."""
+"""Upper bound of cursors and message numbers."""
 
 
 _Number = Annotated[int, Meta(ge=0, lt=NUMBER_LIMIT)]
 
 
 class HistoryEntry(Struct, frozen=True):
-    """What one stretch of a conversation came to.
+    """The record of one stretch of a conversation.
 
-    `cursor` is given by the log (0 before). `timestamp` is aware and in whole seconds once stored.
-    `first` and `last` are the seqs of the session's messages that it stands for, 0 where there are
-    none. `origin` names where content came from that is not the person's own, `set_aside` what the
-    model would have remembered and why that was not taken.
-    """
+    `cursor` is assigned by the log (0 before). `timestamp` is aware and in whole seconds once
+    stored. `first` and `last` are the range of the session's message numbers, or 0. `origin` lists
+    the sources of untrusted content, `set_aside` the rejected facts with the reasons."""
 
     cursor: _Number
     timestamp: datetime
@@ -109,7 +106,7 @@ def encode(entry: HistoryEntry) -> bytes:
 
 
 def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
-    """The entry on a line, None where there is none. `zone` is for a time that names no offset."""
+    """Decode an entry, or return None. `zone` applies to a time without an offset."""
     fields = decode_fields(unwrapped(line))
     if fields is None:
         return None
@@ -122,14 +119,14 @@ def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
         return None
     when = entry.timestamp
     when = when if when.tzinfo else when.replace(tzinfo=zone)
-    # A fact that was forgotten is empty.
+    # Forgotten facts are empty.
     entry = replace(entry, timestamp=when, key_facts=tuple(filter(None, entry.key_facts)))
     return entry if entry.cursor else None
 
 
 def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
-    """The entry on a line as HKUDS/nanobot writes it, None where there is none: `content`, or a
-    `summary` that has no cursor. One without a cursor gets 0; `now` is for one without a time."""
+    """Decode an entry of HKUDS/nanobot, or return None: it has `content`, or a `summary` but no
+    cursor. An entry without a cursor gets 0, one without a time `now`."""
     fields = decode_fields(unwrapped(line))
     if fields is None or "role" in fields or ("summary" in fields and "cursor" in fields):
         return None
@@ -151,14 +148,13 @@ def unwrapped(line: bytes) -> bytes:
 
 _LAST = datetime.max.replace(tzinfo=UTC)
 _MOST_WRAPPED = 500
-"""Most lines of a wrapped entry."""
+"""Maximum number of lines of a wrapped entry."""
 
 
 def entry_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their offsets. An entry that is wrapped over lines is one.
+    """Yield the lines of a file with their offsets. A wrapped entry is one line.
 
-    A rest after the last newline is left out, unless an entry ends there.
-    """
+    Text after the last newline is left out, unless an entry ends there."""
     at = 0
     while at < len(content):
         end = _entry_end(content, at)
@@ -169,7 +165,7 @@ def entry_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _entry_end(content: bytes, at: int) -> int:
-    """Return where the line ends that begins there, or the entry that is wrapped over lines."""
+    """Return the end of the line, or of the wrapped entry, that begins at `at`."""
     first = end = _line_end(content, at)
     begins = content.startswith((b"{", BOM_UTF8 + b"{"), at)
     for _ in range(_MOST_WRAPPED if begins else 0):
@@ -203,7 +199,7 @@ def adopt_foreign_lines(content: bytes, taken: Set[int], highest: int, now: date
 
 
 def with_stamp(text: str, when: datetime) -> str:
-    """`text` with `[YYYY-MM-DD HH:MM]` in front, taken from `when` where it has no time."""
+    """Put `[YYYY-MM-DD HH:MM]` in front of `text`, from `when` if it has no time."""
     stamp = STAMP.match(text)
     if stamp is None:
         return f"[{when:%Y-%m-%d %H:%M}] {text}".rstrip()
@@ -211,7 +207,7 @@ def with_stamp(text: str, when: datetime) -> str:
 
 
 def paragraph_of(entry: HistoryEntry) -> str:
-    """The entry as it stands in HISTORY.md: without blank lines, its time in front."""
+    """Return an entry's paragraph for HISTORY.md: the time in front, no blank lines."""
     text = _BLANK_LINES.sub("\n", entry.summary.strip().replace("\r\n", "\n"))
     aside = (f"\n(not remembered: {one})" for one in filter(None, entry.set_aside))
     return "".join([with_stamp(text, entry.timestamp), *aside])
@@ -238,14 +234,14 @@ def paragraphs_beside(text: str, entries: Iterable[HistoryEntry]) -> Iterator[tu
 
 
 def _said_on(paragraph: str) -> tuple[str, str]:
-    """Return the day at the beginning of a paragraph, empty for none, and its words."""
+    """Return the day at the beginning of a paragraph, or "", and its words."""
     stamp = STAMP.match(paragraph.strip())
     words = paragraph.strip()[stamp.end() :] if stamp else paragraph
     return stamp[1] if stamp else "", " ".join(words.split())
 
 
 def _time(value: object, now: datetime) -> datetime:
-    """A time from elsewhere; one without an offset is in the zone of `now`."""
+    """Parse a foreign time. One without an offset is in the zone of `now`."""
     try:
         when = datetime.fromisoformat(value) if isinstance(value, str) else now
     except ValueError:
@@ -254,22 +250,22 @@ def _time(value: object, now: datetime) -> datetime:
 
 
 class Committed(NamedTuple):
-    """The newest entry of a session: its cursor, the last message that it stands for, its time."""
+    """The newest entry of a session: its cursor, the last message of its range, its time."""
 
     cursor: int
     last: int
     when: datetime
 
     def since(self, begun: datetime) -> int:
-        """The last message that it stands for, in a session that began then; 0 where the entry is
-        of an earlier one with the same key."""
+        """Return the last message of the range in a session that began at `begun`, or 0 if the
+        entry is of an earlier session with the same key."""
         return self.last if self.when >= begun.replace(microsecond=0) else 0
 
 
 class _Known(Struct, frozen=True):
-    """Summary of the file in `state`. `highest` is the highest cursor on any line, even if that is
-    not an entry. `foreign`: it has wrapped lines or lines of another program. `broken` is the
-    number of unreadable lines."""
+    """Summary of the file with this `state`. `highest` is the highest cursor on any line, even if
+    that is not an entry. `foreign`: it has wrapped lines or lines of another program. `broken` is
+    the number of unreadable lines."""
 
     state: FileState | None = None
     cursors: tuple[int, ...] = ()
@@ -280,10 +276,9 @@ class _Known(Struct, frozen=True):
 
 
 class HistoryLog:
-    """The history of one scope, whose files lie below `prefix` in `root`.
+    """The history of one scope, whose files are below `prefix` in `root`.
 
-    No file is made before something is written. Thread-safe; one process writes at a time.
-    """
+    No file is created before the first write. Thread-safe, but one process writes at a time."""
 
     def __init__(self, root: Root, clock: Clock, *, prefix: str = "") -> None:
         self._root, self._clock, self._prefix = root, clock, prefix
@@ -295,15 +290,15 @@ class HistoryLog:
         self._applied_mark: int | None = None
 
     def append(self, entry: HistoryEntry) -> HistoryEntry:
-        """Commit an entry; return it with its cursor. Raises `StorageError`: nothing was committed.
+        """Commit an entry and return it with its cursor. Raise `StorageError` if nothing was
+        committed.
 
-        If HISTORY.md could not be written, that is logged, and the next call makes up for it.
-        """
+        If HISTORY.md could not be written, that is logged, and the next call makes up for it."""
         with self._lock:
             if not self._recovered:
                 self.recover()
             if (applied := self._applied()) != self._hint(_APPLIED):
-                with suppress(NanobotError):  # only a crash would need it
+                with suppress(NanobotError):  # only needed after a crash
                     self.set_applied(applied)
             when = entry.timestamp.replace(microsecond=0)
             entry = replace(entry, cursor=self.last_cursor() + 1, timestamp=when)
@@ -312,7 +307,7 @@ class HistoryLog:
             return entry
 
     def entries(self, after: int = 0) -> list[HistoryEntry]:
-        """The entries with a higher cursor than `after`, in order."""
+        """Return the entries with a higher cursor than `after`, in order."""
         with self._lock:
             found = dict[int, HistoryEntry]()
             for _, entry in self._read() if self.cursors(after) else ():
@@ -331,13 +326,13 @@ class HistoryLog:
             return next((one for _, one in lines if one and one.cursor == cursor), None)
 
     def last_cursor(self) -> int:
-        """The highest cursor that was ever given, 0 for none."""
+        """Return the highest cursor ever assigned, or 0."""
         with self._lock:
             hints = self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0
             return max(self._known().highest, *hints)
 
     def newest(self) -> dict[str, Committed]:
-        """The newest entry of each session of which one stands for messages."""
+        """Return the newest entry of each session, among entries with messages."""
         with self._lock:
             return dict(self._known().newest)
 
@@ -347,28 +342,27 @@ class HistoryLog:
         return list(paragraphs_beside(text, self.entries())) if text else []
 
     def recover(self) -> None:
-        """Finish what a crash cut short; make entries of lines that HKUDS/nanobot wrote.
+        """Finish the work of a crashed process and convert lines of HKUDS/nanobot to entries.
 
-        For the process that writes; it also happens before the first append.
-        """
+        For the process that writes. It also happens before the first append."""
         with self._lock:
-            if self._known().foreign:  # before a wrapped entry could be taken for a torn line
+            if self._known().foreign:  # first, or a wrapped entry would look like a torn line
                 self._adopt_foreign()
             self._lines.mend()
             self._recovered = True
             self._write_readable()
 
     def dream_cursor(self) -> int:
-        """Up to which entry Dream has learned, 0 for none."""
+        """Return the last entry that Dream has read, or 0."""
         return self._number(_DREAM_CURSOR) or 0
 
     def set_dream_cursor(self, cursor: int) -> None:
         self._place(_DREAM_CURSOR).write_bytes(b"%d\n" % cursor)
 
     def unapplied(self) -> list[HistoryEntry]:
-        """The entries whose changes of memory are not known to be carried out. Where the mark was
-        missing or spoilt, only what this process appended: so an old change does not bring back
-        what was forgotten since."""
+        """Return the entries whose memory changes may be pending. If the mark is missing or
+        damaged, only entries of this process count, so that an old change does not restore a
+        forgotten fact."""
         with self._lock:
             return self.entries(self._applied())
 
@@ -386,15 +380,14 @@ class HistoryLog:
                 pass
 
     def set_applied(self, cursor: int) -> None:
-        """Remember, durably, that the changes up to this entry are carried out."""
+        """Durably record that the changes up to this entry are applied."""
         self._applied_mark = cursor
         self._place(_APPLIED).write_bytes(b"%d\n" % cursor)
 
     def rewrite(self, redact: Callable[[str], str]) -> int:
-        """Put every text in the history through `redact`; return how many files changed.
+        """Redact every text in the history and return how many files changed.
 
-        Lines that were set aside and broken ones are included; cursors stay.
-        """
+        Lines that were set aside and broken lines are included. Cursors stay."""
         with self._lock:
             every_line = partial(redacted_lines, redact=redact)
             changed = int(redact_file(self._place(READABLE), redact))
@@ -406,17 +399,16 @@ class HistoryLog:
             return changed
 
     def _adopt_foreign(self) -> None:
-        """Make entries of lines that another program wrote."""
+        """Convert lines of another program to entries."""
         content, taken = self._content(HISTORY), {*self._known().cursors}
         new = adopt_foreign_lines(content, taken, self.last_cursor(), self._clock.now())
-        with suppress(WriteConflict):  # an editor saved just now: next time
+        with suppress(WriteConflict):  # an editor saved just now: retry next time
             self._live.write_bytes(new, expected=content)
             logger.info("{}: imported lines of another program", self._live.relative)
 
     def _write_readable(self) -> None:
-        """Add to HISTORY.md what it lacks, whole or in part; a failure is made up for by the next
-        call. Where the mark is missing, only the newest entry is looked at: what a person took out
-        stays out."""
+        """Add missing paragraphs to HISTORY.md; the next call makes up for a failure. If the mark
+        is missing, only the newest entry is checked: deleted paragraphs stay deleted."""
         last, mark = self.last_cursor(), self._hint(_CURSOR)
         try:
             for entry in self.entries(mark or last - 1):
@@ -428,7 +420,7 @@ class HistoryLog:
             logger.warning("HISTORY.md is out of date: {}", error)
 
     def _known(self) -> _Known:
-        """Return the summary of the file, which is read again only if it changed."""
+        """Return the summary of the file, which is only read again if it changed."""
         state = lstate_of(f"{self._root.path}/{self._live.relative}")
         if state != self._summary.state:
             self._summary = self._summarised(state)
@@ -471,7 +463,7 @@ class HistoryLog:
         return self._applied_mark
 
     def _hint(self, path: str) -> int | None:
-        """The number in a file; None where it cannot be read either."""
+        """Return the number in a file, or None if it is missing or unreadable."""
         with suppress(NanobotError):
             return self._number(path)
         return None

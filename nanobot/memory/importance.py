@@ -35,18 +35,18 @@ class Importance(Struct, frozen=True):
 
     @classmethod
     def of(cls, level: int, reason: str = "") -> Importance:
-        """Use the nearest level, and a reason that can be in a mark."""
+        """Create an importance with the nearest level and a reason that can be in a mark."""
         words = " ".join(re.sub(r"[<>]|--+", " ", reason).split())
         return cls(min(max(level, 1), HIGHEST), words[:LONGEST_REASON].rstrip())
 
     @property
     def mark(self) -> str:
-        """The comment behind a line, with a blank in front."""
+        """The comment for the end of a line, with a leading blank."""
         return f" <!-- importance {self.shown} -->"
 
     @property
     def shown(self) -> str:
-        """For people: `5: health`."""
+        """Text for people: `5: health`."""
         return f"{self.level}: {self.reason}" if self.reason else str(self.level)
 
 
@@ -56,7 +56,7 @@ def importance_mark(line: str) -> str:
 
 
 def importance_of(line: str) -> Importance | None:
-    """Return the importance that a line is marked with, or None."""
+    """Return the importance in a line's mark, or None."""
     match = _MARK.search(line) if "<!--" in line else None
     return Importance.of(int(match[1]), match[2]) if match else None
 
@@ -70,17 +70,17 @@ def without_importance(text: str) -> str:
 
 
 def with_mark(line: str, mark: str) -> str:
-    """Replace the mark of a line; an empty one leaves none."""
+    """Replace the mark of a line. An empty mark removes it."""
     return unmarked(line) + mark
 
 
 def unmarked(line: str) -> str:
-    """Return the line without its mark and without white space at the end."""
+    """Return the line without its mark and trailing white space."""
     return without_importance(line).rstrip()
 
 
 def marks_of(text: str) -> dict[str, str]:
-    """Return the mark of each line that has one, of several the highest."""
+    """Return the mark of each marked line, the highest if a line occurs several times."""
     marks = dict[str, str]()
     for line in text.split("\n") if importance_mark(text) else ():
         if mark := importance_mark(line):
@@ -89,6 +89,6 @@ def marks_of(text: str) -> dict[str, str]:
 
 
 def with_marks(text: str, marks: Mapping[str, str]) -> str:
-    """Put these marks behind their lines, before white space at the ends."""
+    """Put these marks behind their lines, before trailing white space."""
     pairs = ((raw, raw.rstrip()) for raw in text.split("\n"))
     return "\n".join(f"{line}{marks.get(line, '')}{raw[len(line) :]}" for raw, line in pairs)

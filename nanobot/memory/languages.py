@@ -1,13 +1,16 @@
-"""The languages that memory knows, read from `languages.txt`: a section each, the likelier first if
-nothing else decides.
+"""The languages that memory knows, read from `languages.txt`.
 
-`words` are function words and the words of questions: they show which language a sentence is in,
-and a question is searched without them. `letters` are those beyond a to z. `stemmer` is the name
-of a Snowball algorithm. If none does it well, an ending and beginnings are taken off; `weak`
-letters are those that come and go within a word (Arabic مفتاح, "key", has the plural مفاتيح).
-`compounds`: several nouns are written as one word. `written_out` are letters for which two others
-are typed as well, if the stemmer does not know that. Chinese, Japanese, Korean, Thai, Lao, Khmer
-and Burmese need no words: they are searched by n-grams.
+The file has a section each, the likelier language first if nothing else decides. Fields:
+
+- `words`: function words and words of questions. They identify a sentence's language, and a
+  question is searched without them.
+- `letters`: letters beyond a to z.
+- `stemmer`: the name of a Snowball algorithm. If none does it well, an ending and beginnings are
+  removed. `weak` letters come and go within a word (Arabic مفتاح, "key", has the plural مفاتيح).
+- `compounds`: several nouns are written as one word.
+- `written_out`: letters that people also type as two others, if the stemmer does not know that.
+
+Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese need no words: they are searched by n-grams.
 
 The other fields are words that change a statement, compared without case and accents. `no` are
 negations, as whole words. `over` are endings ("sold", "no longer"), `now` changes ("instead"),
@@ -15,8 +18,7 @@ negations, as whole words. `over` are endings ("sold", "no longer"), `now` chang
 `numbers` are the words for 1 to 12, then 20, 30 and so on to 100; `/` separates forms of one word.
 `doubt`, `jest` and `people` begin words, with `=` they are whole words with their accents. `own`
 are words of the first person, of languages that do not leave them out. In scripts without spaces a
-run of characters is enough (`RUNS`).
-"""
+run of characters is enough (`RUNS`)."""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ ENGLISH = "english"
 
 
 class Language(Struct, frozen=True):
-    """Words and letters are separated by spaces; a range of letters is written `а-я`."""
+    """Words and letters, separated by spaces. A range of letters is written `а-я`."""
 
     words: str = ""
     letters: str = ""

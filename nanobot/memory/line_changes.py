@@ -1,22 +1,20 @@
-"""Long-term files as lines of facts: what changed, how a change is made again on a text that has
-moved on, and how the changes of two writers become one. Pure.
+"""Changes to long-term files, line by line: compare texts, repeat changes on a newer text, merge.
+Pure.
 
-A change is a tuple of operations, one a line, so that it can be kept and explained. Invariants:
+A change is a tuple of operations, one per line, so that it can be stored and explained. Invariants:
 
 - `apply_operations(base, operations_between(base, new))` has the lines of `new`, each as often as
   there, if not always in the same order or section;
-- operations that were made already change nothing;
+- operations that were applied already change nothing;
 - a merge never loses a line that one side added, and holds the same lines whichever side is ours;
-- what is not changed stays byte for byte: line endings, blank lines, placeholders in parentheses;
-- how important a line is (`importance`) is not changed by an operation, which names the line with
-  its mark or without; one that adds or rewords a line without a mark may bring one.
+- unchanged text stays byte for byte: line endings, blank lines, placeholders in parentheses;
+- an operation does not change the importance of a line (`importance`), which it names with its mark
+  or without. One that adds or rewords a line without a mark may bring one.
 
-Blank lines and the white space at the end of lines are layout. A new line stands after the last of
-its kind in its section (a list item after the last list item), and before a rule that closes the
-section; a blank line separates it from what is of another kind. A removed line leaves no double
-blank line behind. Whether a line is a heading depends on the line alone: code
-fences are not read.
-"""
+Blank lines and trailing white space are layout. A new line is placed after the last of its kind in
+its section (a list item after the last list item), and before a rule that closes the section. A
+blank line separates it from lines of another kind. A removed line leaves no double blank line
+behind. Headings are recognized by the line itself, also in code fences."""
 
 from __future__ import annotations
 
@@ -45,15 +43,15 @@ _HEADING = re.compile(r"#{1,6}\s+\S")
 _KINDS = {
     "heading": _HEADING,
     "rule": re.compile(r"\s{0,3}([-*_])(\s*\1){2,}\s*$"),
-    "item": re.compile(r"([-*+]|\d{1,9}[.)])\s+\S|\s"),  # or what belongs to one: it is indented
+    "item": re.compile(r"([-*+]|\d{1,9}[.)])\s+\S|\s"),  # or an indented line, which belongs to one
     "table": re.compile(r"\|"),
     "placeholder": re.compile(r"\(.*\)\s*$"),
 }
 
 
 def split(text: str) -> list[str]:
-    """The lines of a text, without their ends. Only a newline ends one: what else Python takes for
-    a line break (U+2028, a form feed) stands within a line, for everybody who cuts lines."""
+    """Split a text at newlines, without the line ends. Other line breaks of Python (U+2028, a form
+    feed) are part of a line, in all code that splits lines."""
     lines = text.split("\n")
     if "\r" in text:
         lines = [line.removesuffix("\r") for line in lines]
@@ -65,7 +63,7 @@ def is_heading(line: str) -> bool:
 
 
 def find_heading(wanted: str, text: str) -> str:
-    """The heading of `text` with these words, whatever its #s and case; empty for none."""
+    """Return the heading of `text` with these words, ignoring #s and case, or ""."""
 
     def name_of(line: str) -> str:
         return " ".join(line.split()).strip("# ").casefold()
@@ -76,7 +74,7 @@ def find_heading(wanted: str, text: str) -> str:
 
 
 def lines_of(text: str) -> Iterator[tuple[str, str]]:
-    """The non-blank lines, each with the nearest heading above it."""
+    """Yield the non-blank lines, each with the nearest heading above it."""
     section = ""
     for raw in text.split("\n"):
         if line := raw.rstrip():
@@ -89,9 +87,9 @@ _ENTRY = re.compile(r"- (?:\d\d:\d\d |\[\d{4}-\d\d-\d\d\] \(from )")
 
 
 def blocks_of(text: str) -> list[str]:
-    """The text in pieces, with their line ends: an entry (a day's note, a fact that waits) with all
-    that is indented under it, or else a single line. Only what was written as an entry is one;
-    indented lines of a person's own are facts by themselves."""
+    """Split a text, with its line ends, into entries and single lines. An entry is a day's note or
+    a pending fact with all lines indented under it. A person's own indented lines are separate
+    facts."""
     blocks, in_entry = list[str](), False
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         if in_entry and (not line.strip() or line[0].isspace()):
@@ -103,8 +101,8 @@ def blocks_of(text: str) -> list[str]:
 
 
 def numbered_blocks(text: str, *, headings: bool = False) -> Iterator[tuple[int, str]]:
-    """The pieces that say something, also `headings` where these are wanted, each with the number
-    of its first line."""
+    """Yield the non-blank blocks, with or without `headings`, and the number of their first
+    lines."""
     number = 1
     for block in blocks_of(text):
         if block.strip() and (headings or not is_heading(block)):
@@ -113,13 +111,12 @@ def numbered_blocks(text: str, *, headings: bool = False) -> Iterator[tuple[int,
 
 
 class Operation(Struct, frozen=True, omit_defaults=True):
-    """Adds (`old` empty), removes (`new` empty) or rewords one line.
+    """Adds (`old` empty), removes (`new` empty) or rewords one line. If both are equal, it changes
+    nothing.
 
-    `section` is the nearest heading above the line, with its #s, empty above all headings; `cursor`
-    the history entry behind it, 0 where there is none; `note` the day (YYYY-MM-DD) of the notes
-    behind it, or the month (YYYY-MM) of their digest, empty for neither. If `old` and `new` are the
-    same, it changes nothing.
-    """
+    `section` is the nearest heading above the line, with its #s, or empty. The source is `cursor`,
+    a history entry (or 0), or `note`, the day (YYYY-MM-DD) of notes or the month (YYYY-MM) of a
+    digest."""
 
     old: str = ""
     new: str = ""
@@ -129,42 +126,41 @@ class Operation(Struct, frozen=True, omit_defaults=True):
 
     @property
     def says_nothing_new(self) -> bool:
-        """Whether this says at most how important a line is."""
+        """True if it changes at most a line's importance."""
         return bool(self.old) and unmarked(self.old) == unmarked(self.new)
 
     @property
     def states(self) -> bool:
-        """Whether this puts in a line that says more than how important it is."""
+        """True if it adds a line that states more than an importance."""
         return bool(self.new) and not self.says_nothing_new
 
     @property
     def rewords(self) -> bool:
-        """Whether this puts another line in the place of one."""
+        """True if it replaces a line with another."""
         return bool(self.old and self.new)
 
 
 class Applied(Struct, frozen=True):
-    """The text after some operations; `left` are those that no longer fit."""
+    """The text after some operations. The operations in `left` no longer fit."""
 
     text: str
     left: tuple[Operation, ...] = ()
 
 
 class Merged(Struct, frozen=True):
-    """A text with both sides' changes; `conflicts` says, for people, where they disagree.
+    """A text with both sides' changes, and their `conflicts` for people.
 
-    Where they do, the text keeps what either side wrote.
-    """
+    For a conflict, the text keeps both sides' lines."""
 
     text: str
     conflicts: tuple[str, ...] = ()
 
 
 def operations_between(base: str, new: str) -> tuple[Operation, ...]:
-    """What makes `base` into `new`. A removed and an added line that are alike are a rewording.
+    """Return the operations that turn `base` into `new`. A removed and an added line that are alike
+    are a rewording.
 
-    Where a line stands several times, and not as often as before, all its places are stated.
-    """
+    If a line occurs several times, and not as often as before, all its places are included."""
     if base == new:
         return ()
     before, after = map(_counts_of, (base, new))
@@ -175,7 +171,7 @@ def operations_between(base: str, new: str) -> tuple[Operation, ...]:
         for line, section in lines_of(new)
         if line in was or before[line] != after[line]
     ]
-    places = dict(reversed([*lines_of(base)]))  # of several the first
+    places = dict(reversed([*lines_of(base)]))  # the first of several
     gone = sorted(_without(before - after, became), key=is_heading)
     return (*steps, *(Operation(old=line, section=places[line]) for line in gone))
 
@@ -189,11 +185,10 @@ def _without(lines: Iterable[str], others: Container[str]) -> Iterator[str]:
 
 
 def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
-    """`text` with the operations made, as far as they still fit.
+    """Apply the operations that still fit.
 
-    A line that stands already is not added again, unless the operations add it several times; a
-    section that is missing is made. A rewording of a line that is gone is left over.
-    """
+    An existing line is not added again, unless the operations add it several times. A missing
+    section is created. A rewording of a missing line is left over."""
     asked = [(_plain(step), step) for step in operations]
     document = _Document(without_importance(text))
     left = _make(document, [step for step, _ in asked if step.old != step.new])
@@ -205,9 +200,9 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
 
 
 def _make(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
-    target = Counter(step.new for step in steps if step.new)  # how often each line is to stand
+    target = Counter(step.new for step in steps if step.new)  # wanted count of each line
     for section in {step.section for step in steps if step.new} - {""}:
-        target[section] = max(target[section], 1)  # a section that holds lines stays
+        target[section] = max(target[section], 1)  # a section with lines stays
     rewords = attrgetter("rewords")
     left = _change(document, [*filter(rewords, steps)], target)
     for step in left:
@@ -217,12 +212,11 @@ def _make(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
 
 
 def merge(base: str, ours: str, theirs: str) -> Merged:
-    """Both sides' changes to `base`, in the layout of `ours`.
+    """Merge both sides' changes to `base`, in the layout of `ours`.
 
-    A line that both added stands once. A line that one side reworded and the other removed, or
-    reworded otherwise, is a conflict: all that was written stays. A line goes to the end of the
-    file's lines if its section was removed on the other side.
-    """
+    A line that both added occurs once. A line that one side reworded and the other removed, or
+    reworded otherwise, is a conflict: both versions stay. A line whose section was removed on the
+    other side goes to the end."""
     if theirs in (base, ours):
         return Merged(ours)
     if ours == base:
@@ -245,8 +239,8 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
 def _brought_marks(
     marks: Mapping[str, str], made: Iterable[tuple[Operation, Operation]]
 ) -> dict[str, str]:
-    """Return the marks of lines that had none: of the line that they reword, or as `made` gives
-    them, which has each operation without marks and as it was given."""
+    """Return new marks of lines without one: the mark of the line that they reword, or the given
+    one. `made` has each operation without marks and as given."""
     mark_of = {step.new: marks.get(step.old) or importance_mark(given.new) for step, given in made}
     return {line: mark for line, mark in mark_of.items() if line and mark and line not in marks}
 
@@ -254,8 +248,8 @@ def _brought_marks(
 def _merged_marks(
     sides: Sequence[Mapping[str, str]], operations: Sequence[Operation]
 ) -> dict[str, str]:
-    """Return the marks after a merge: of the side that changed one, of two the higher. `sides` has
-    those of the base and of both sides. A reworded line keeps its mark."""
+    """Return the marks after a merge: of the side that changed one, or the higher of two. `sides`
+    are the marks of the base and of both sides. A reworded line keeps its mark."""
     was: dict[str, set[str]] = {}
     for step in operations:
         if step.rewords:
@@ -278,7 +272,7 @@ def _apart(upper: str, lower: str) -> bool:
 
 
 class _Document:
-    """A text that is being changed; `text` is what it has become. Lines are named by their keys."""
+    """A text during changes. Lines are identified by their keys."""
 
     def __init__(self, text: str) -> None:
         self._original, self.is_changed = text, False
@@ -299,7 +293,7 @@ class _Document:
         return self._counts[line]
 
     def remove(self, line: str) -> None:
-        """Take out the last `line`, which must stand here."""
+        """Remove the last `line`, which must exist."""
         at = len(self._keys) - 1 - self._keys[::-1].index(line)
         self._replace(slice(at, at + 1), [])
         while at < len(self._keys) and not self._keys[at] and not (at and self._keys[at - 1]):
@@ -309,13 +303,13 @@ class _Document:
             self._replace(slice(at, at + 1), [])
 
     def reword(self, old: str, new: str) -> None:
-        """Put `new` in the place of the first `old`, which must stand here."""
+        """Replace the first `old`, which must exist."""
         at = self._keys.index(old)
         end = "\r" if self._lines[at].endswith("\r") else ""
         self._replace(slice(at, at + 1), [new + end])
 
     def add(self, line: str, heading: str) -> None:
-        """Put `line` into the section of that heading, which is made where it is missing."""
+        """Add `line` to the section of that heading, which is created if it is missing."""
         end = len(self._keys) if heading else 0
         if is_heading(line):
             at = self._keys.index(heading) if self._counts[heading] else end
@@ -326,14 +320,14 @@ class _Document:
         self._insert(self._place(kind_of(line), self._find(heading)), line)
 
     def _place(self, kind: str, section: range) -> int:
-        """Where a line of this kind goes in a section."""
+        """Return the place for a line of this kind in a section."""
         end = self._close(section)
         visible = [at for at in range(section.start, end) if self._keys[at]]
         same = [at for at in visible if kind_of(self._lines[at]) == kind]
         return (same or visible or [section.start - 1])[-1] + 1
 
     def _insert(self, at: int, line: str) -> None:
-        """Put a line there, with a blank one wherever it meets one of another kind."""
+        """Insert a line, with blank lines between it and lines of another kind."""
         lines = [line]
         if at and self._keys[at - 1] and _apart(self._lines[at - 1], line):
             lines.insert(0, "")
@@ -350,7 +344,7 @@ class _Document:
     def _find(self, heading: str) -> range:
         if heading:
             return self._section(self._keys.index(heading))
-        # Above the first heading a title would stand: no place for a fact in a file of sections.
+        # Above the first heading only a title belongs, so facts go to the last section.
         above = range(self._next_heading(0))
         if len(above) == len(self._keys) or any(self._keys[at] for at in above):
             return above
@@ -366,7 +360,7 @@ class _Document:
         return next((at for at in later if is_heading(self._keys[at])), len(self._keys))
 
     def _close(self, section: range) -> int:
-        """Where a section ends: before a rule with no list item after it."""
+        """Return the end of a section, before a rule with no list item after it."""
         for at in reversed(section):
             kind = kind_of(self._lines[at]) if self._keys[at] else ""
             if kind == "item":
@@ -377,7 +371,7 @@ class _Document:
 
 
 def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
-    """Which removed line became which added one; a heading becomes a heading only."""
+    """Map removed lines to their rewordings. A heading becomes a heading only."""
     return {
         old: new
         for kind in (True, False)
@@ -389,7 +383,7 @@ def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
 
 
 def _plain(step: Operation) -> Operation:
-    """Return the operation with its lines as they are compared, each on one line."""
+    """Return the operation with its lines in the form for comparison, each on one line."""
     texts = (step.old, step.new, step.section)
     old, new, section = (unmarked(text.replace("\n", " ").rstrip()) for text in texts)
     return replace(step, old=old, new=new, section=section)
@@ -398,10 +392,9 @@ def _plain(step: Operation) -> Operation:
 def _change(
     document: _Document, operations: Sequence[Operation], target: Mapping[str, int]
 ) -> list[Operation]:
-    """Add, reword and remove until each line stands as often as `target` says.
+    """Add, reword and remove lines until each occurs as often as in `target`.
 
-    Returns the rewordings whose old line is not there to reword, of which nothing was made.
-    """
+    Return the rewordings whose old line is missing. These change nothing."""
     gone = []
     for step in operations:
         old, new, section = step.old, step.new, step.section

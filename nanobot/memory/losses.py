@@ -19,14 +19,14 @@ from nanobot.memory.gitstore import GitStore
 from nanobot.memory.line_changes import Operation, apply_operations, operations_between, split
 
 _WEEK, _DAY = timedelta(days=7), timedelta(days=1)
-"""Facts that went within a week count together, and facts of a day are reported together."""
+"""Facts that went within a week count together. Facts of a day are reported together."""
 _UNREPORTED = 3
-"""So many facts may go within a day without a message to the person."""
+"""Facts that may go within a day without a message to the person."""
 
 
 class Loss(Struct, frozen=True):
-    """Facts that left a document by version `number`, without the person's doing; `within_a_day` of
-    them went since yesterday."""
+    """Facts that left a document by version `number`, not by the person. `within_a_day` of them
+    went since yesterday."""
 
     path: str
     facts: tuple[str, ...]
@@ -35,12 +35,12 @@ class Loss(Struct, frozen=True):
 
 
 NotifyLoss = Callable[[str, Loss], Awaitable[None]]
-"""Tells the person of a scope what left its memory. Must not raise."""
+"""Notifies the person of a scope of facts that left its memory. Must not raise."""
 
 
 class FactLosses:
-    """The facts that left the files of the scope with these `versions`. `template_of` returns the
-    text of a file before anything was learned. Blocks."""
+    """Facts that left the files of the scope with these `versions`. `template_of` returns the text
+    of a file before anything was learned. Blocks."""
 
     def __init__(self, versions: GitStore, template_of: Callable[[str], str]) -> None:
         self._versions, self._template_of = versions, template_of
@@ -48,23 +48,24 @@ class FactLosses:
     def within_bounds(
         self, path: str, text: str, operations: Sequence[Operation]
     ) -> tuple[list[Operation], tuple[Operation, ...]]:
-        """Return the operations by which no more facts go than may, in order, and the others."""
+        """Return the operations that stay within the limit of lost facts, in order, and the
+        others."""
         template, steps = self._template_of(path), list(operations)
         known: tuple[set[str], dict[str, str]] | None = None
         while lost := guard.lost_facts(text, apply_operations(text, steps).text, template):
             gone, first = known = known or self._gone_since(path, text, _WEEK)
             room = guard.may_lose(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
-            # A fact that replaced a counted one goes with it.
+            # The replacement of a counted fact does not count again.
             lines = {guard.without_list_mark(one) for one in lost if first.get(one, "") not in gone}
             going = [one for one in steps if guard.without_list_mark(one.old) in lines]
             if not (beyond := going[max(0, room) :]):
                 break
-            # A line that is not written now keeps no other fact, so they are counted again.
+            # A dropped line no longer preserves other facts, so count again.
             steps = [one for one in steps if one not in beyond]
         return steps, tuple(one for one in operations if one not in steps)
 
     def refusal(self, path: str, old: str, new: str) -> str:
-        """Return why too many facts would go, at once or within a week; empty if they would not."""
+        """Return why too many facts would go, at once or within a week, or ""."""
         template = self._template_of(path)
         reason = guard.refusal(old, new, template)
         lost = guard.lost_facts(old, new, template)
@@ -76,15 +77,15 @@ class FactLosses:
         return guard.excess(going, facts, "within a week")
 
     def loss(self, path: str, old: str, new: str, number: int) -> Loss | None:
-        """Return the facts that the version `number` took, if the person has to be notified."""
+        """Return the facts that the version `number` removed if the person has to be notified, else
+        None."""
         lost = guard.lost_facts(old, new, self._template_of(path))
         within = len(self._gone_since(path, new, _DAY)[0]) if lost else 0
         return Loss(path, tuple(lost), number, within) if within > _UNREPORTED else None
 
     def _gone_since(self, path: str, text: str, age: timedelta) -> tuple[set[str], dict[str, str]]:
-        """Return the facts that went from a document within that time and are not in `text`,
-        except facts that the person took out, and the first of the facts that each line
-        replaced."""
+        """Return the facts that left a document within that time and are not in `text`, except
+        facts that the person removed, and the first fact behind each line."""
         since, path = self._versions.clock.now() - age, self._versions.prefix + path
         with self._versions.locked():
             self._versions.record_hand_edits()
@@ -101,14 +102,14 @@ class FactLosses:
                 if step.rewords:
                     old, new = step.old.strip(), step.new.strip()
                     first[new] = first.get(old, old)
-        if recent:  # many small rewordings may come to another fact
+        if recent:  # many small rewordings may add up to another fact
             gone.update(guard.lost_facts(recent[-1].before, text))
         standing = {line.strip() for line in split(text)}
         return gone - by_person - standing, first
 
 
 def lines_to_retire(before: str, after: str, retired: Sequence[str]) -> tuple[str, ...]:
-    """Return those lines of `before` that are no more in `after` and are to be retired."""
+    """Return the lines of `before` that are missing in `after` and listed in `retired`."""
     named = {guard.without_list_mark(line) for line in retired}
     remaining = {line.strip() for line in split(after)}
     lines = dict.fromkeys(line.strip() for line in split(before))
@@ -118,7 +119,7 @@ def lines_to_retire(before: str, after: str, retired: Sequence[str]) -> tuple[st
 
 
 def with_retired(text: str, today: date, lines: Iterable[str]) -> str:
-    """Return `text` with the facts on `lines` after it, each once a day."""
+    """Append the facts on `lines` to `text`, each once a day."""
     present = set(split(text))
     marked = dict.fromkeys(
         f"- {today.isoformat()}: {guard.without_list_mark(line)}" for line in lines
@@ -140,6 +141,6 @@ def retired_in(text: str, facts: Iterable[str] = ()) -> list[tuple[date, str]]:
             try:
                 found.append((date.fromisoformat(match[1]), match[2]))
             except ValueError:
-                continue  # a day that no calendar has, typed by hand
+                continue  # an impossible date, typed by hand
     again = {guard.without_list_mark(line) for one in facts for line in guard.fact_lines(one)}
     return [(day, line) for day, line in found if line not in again]

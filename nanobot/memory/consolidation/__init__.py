@@ -1,17 +1,16 @@
 """Consolidation: the oldest part of a conversation leaves the prompt and becomes memory.
 
-This module decides when and how much; `planning` picks the boundary, `archivist` consolidates a
+This module decides when and how much. `planning` picks the boundary, `archivist` consolidates a
 range.
 
-Invariants: a message is in the prompt or behind a history entry; the prompt is brought under its
-budget before a turn, whatever the model does; a session has one consolidation at a time, as a task
-that survives its caller. A second caller waits, looks again, and mostly finds the work done.
+Invariants: a message is in the prompt or in a history entry. The prompt is brought under its budget
+before a turn, whatever the model does. A session has one consolidation at a time, as a task that
+survives its caller. A second caller waits, checks again, and mostly finds the work done.
 
 An outage of the model delays no turn and loses nothing: the range stays in the prompt if it can,
 and is archived raw, for Dream to read, if a turn needs the room. A range without content is only
-marked. Each minute, idle sessions are consolidated too: those that were left behind, and those that
-rest, each once.
-"""
+marked. Each minute, idle sessions are consolidated too: unfinished ones, and each resting one
+once."""
 
 from __future__ import annotations
 
@@ -42,19 +41,18 @@ from nanobot.tasks import Background
 T = TypeVar("T")
 
 OnConsolidated = Callable[[str, str], Awaitable[None]]
-"""Told the session's key and, in one line for people, what was consolidated. Must not raise."""
+"""Receives the session's key and a one-line summary for people. Must not raise."""
 
 _IDLE_AT_ONCE = 20
-"""Sessions looked at in one minute."""
+"""Sessions checked per minute."""
 
 
 class MemoryConsolidator:
-    """Keeps prompts within their budget by turning what is old into memory.
+    """Keeps prompts within their budget by moving old messages to memory.
 
-    `scopes` says whose memory, of `memories`, a session belongs to. `on_trouble` tells the owner
-    what could not be done. Work runs in `background`,
-    which its owner drains, while its scope is held (see `Memories.holding`).
-    """
+    `scopes` maps a session to one of the `memories`. `on_trouble` reports failures to the owner.
+    Work runs in `background`, which its owner drains, while its scope is held (see
+    `Memories.holding`)."""
 
     def __init__(
         self,
@@ -76,28 +74,27 @@ class MemoryConsolidator:
         self._archivist = Archivist(self._summariser, sessions, on_trouble)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._caught_up: WeakSet[Session] = WeakSet()
-        """The sessions for which what an earlier process left was looked for."""
+        """Sessions that were checked for an earlier process's unfinished work."""
         self._left_behind: set[str] = set()
         self._refused: dict[str, str] = {}
-        """Why a conversation could not be consolidated, other than because of the model."""
+        """Reasons by session, other than the model, why consolidation failed."""
         self._rested: dict[str, datetime] = {}
 
     async def maybe_consolidate_by_tokens(
         self, session: Session, coming: Sequence[Message] = ()
     ) -> None:
-        """Make room if the prompt exceeds its budget with the `coming` messages after it.
+        """Make room if the prompt with the `coming` messages exceeds its budget.
 
-        With `coming` a turn waits: room is made whatever the model does, and under budget nothing
-        happens. Without, it is background work: it also keeps the window's length, and a model that
-        is out is waited for. Raises `StorageError`.
-        """
+        With `coming` a turn waits: room is made even without the model, and nothing happens under
+        budget. Without, it is background work: it also limits the number of messages, and waits for
+        a model that is out. Raise `StorageError`."""
         if is_internal(session.key):
             return
         if session not in self._caught_up:
             memory = self._memory_of(session)
             async with self._memories.holding(memory.scope):
                 await self._archivist.catch_up(session, memory)
-                # Another worker of a team may have died before it carried them out.
+                # Another worker of a team may have died before it applied them.
                 await self._archivist.apply_waiting(memory)
             self._caught_up.add(session)
         too_many = not coming and self._gauge.window_boundary(session) > 0
@@ -106,7 +103,7 @@ class MemoryConsolidator:
             await self._one_by_one(session, work, for_turn=bool(coming))
 
     def problem(self) -> str:
-        """Why conversations are not consolidated, or without a summary; empty if they are."""
+        """Return why conversations are not consolidated, or only without a summary, or ""."""
         for key, why in self._refused.items():
             more = len(self._refused) - 1
             others = f" (and {more} more)" if more else ""
@@ -114,7 +111,8 @@ class MemoryConsolidator:
         return self._summariser.problem
 
     def has_room(self, session: Session, coming: Sequence[Message] = ()) -> bool:
-        """Whether it can be said at once that nothing has to be consolidated; mostly so."""
+        """Cheap check: return True if nothing has to be consolidated. False may be a false
+        alarm."""
         limits, prompt = self._gauge.limits, self._gauge.prompt
         too_many = not coming and 0 < limits.window <= len(session.messages)
         if too_many or session not in self._caught_up:
@@ -123,14 +121,14 @@ class MemoryConsolidator:
         return self._gauge.counter.fits(prompt.tokens(session, coming), budget)
 
     async def consolidate_half(self, session: Session) -> bool:
-        """Consolidate the older half whatever the estimate says; False when there is none."""
+        """Consolidate the older half, regardless of the estimate. Return False if there is none."""
         if is_internal(session.key):
             return False
         before = session.last_consolidated
 
         async def shrink() -> bool:
             if session.last_consolidated > max(before, session.epoch_seq):
-                return True  # by what was at work just now
+                return True  # by the previous work
             await self._seal(session, "urgent")
             if count := self._gauge.half(session):
                 await self._consolidate_oldest(session, count, "urgent")
@@ -139,33 +137,32 @@ class MemoryConsolidator:
         return await self._one_by_one(session, shrink, for_turn=True)
 
     async def compact(self, session: Session) -> str:
-        """Consolidate everything before the newest turn, or that if it is the only one; says in one
-        line what was consolidated, or why nothing was."""
+        """Consolidate everything before the newest turn, or that turn if it is the only one. Return
+        a line that describes the result."""
         return await self._one_by_one(session, lambda: self._compact(session))
 
     async def bound(self, session: Session) -> None:
-        """Keep a conversation that no memory takes from growing without bound."""
+        """Limit the size of a conversation that is not remembered."""
         async with self._memories.holding(self._memory_of(session).scope):
             await self._sessions.trim(session)
 
     async def consolidate_sealed(self, session: Session) -> None:
-        """Consolidate what `/new` sealed, read from disk; where the model is out, `idle` tries
-        on."""
+        """Consolidate the messages that `/new` sealed, read from disk. `consolidate_idle` retries
+        if the model is out."""
         self._left_behind.add(session.key)
-        with suppress(NanobotError):  # which is logged
+        with suppress(NanobotError):  # already logged
             await self._one_by_one(session, lambda: self._seal(session, "patient"))
 
     async def recover(self) -> None:
-        """Finish what a crash cut short; for the start. Turns may run meanwhile.
+        """Finish a crashed process's work. Called at the start, while turns may run.
 
-        Looking for sessions that were left behind goes on in the background, as does what needs the
-        model. One that is used before that is caught up then.
-        """
+        Unfinished sessions are searched in the background, as is work that needs the model. One
+        that is used before that catches up then."""
         await self._apply_waiting()
         self._background.start(self._find_left_behind(), name="find unconsolidated conversations")
 
     async def consolidate_idle(self) -> None:
-        """Each minute: what was sealed and still waits, changes that wait, sessions that rest."""
+        """Each minute, process unfinished sealed ranges, pending changes and resting sessions."""
         if self._summariser.is_resting:
             return
         await self._apply_waiting()
@@ -180,9 +177,10 @@ class MemoryConsolidator:
         *,
         for_turn: bool = False,
     ) -> T:
-        """Do `work` after whatever is being done for a session, and wait for it. Raises what it
-        raises. A turn does not wait long for the model. Cancelling the wait does not stop the work,
-        but the model's call for a turn ends: the range stays in the prompt."""
+        """Do `work` after other work on the session, and wait for it. Raise its errors.
+
+        A turn does not wait long for the model. Cancelling the wait does not stop the work, but the
+        model's call for a turn ends: the range stays in the prompt."""
         key, has_begun = session.key, False
         lock = self._locks.setdefault(key, asyncio.Lock())
 
@@ -192,7 +190,7 @@ class MemoryConsolidator:
             async with lock, self._memories.holding(memory.scope):
                 has_begun = True
                 try:
-                    await self._sessions.get_or_create(key)  # another worker had it
+                    await self._sessions.get_or_create(key)  # reloads it if another worker had it
                     await self._archivist.catch_up(session, memory)
                     result = await work()
                 except NanobotError as error:
@@ -201,8 +199,8 @@ class MemoryConsolidator:
                     else:
                         self._refused[key] = str(error)
                         logger.warning("{}: not consolidated: {}", key, error)
-                    self._caught_up.discard(session)  # the entry may stand all the same
-                    return error  # for who waits, if anybody still does
+                    self._caught_up.discard(session)  # the entry may be committed nevertheless
+                    return error  # for the caller, if it still waits
                 self._refused.pop(key, None)
                 return result
 
@@ -223,18 +221,17 @@ class MemoryConsolidator:
         return result
 
     def _memory_of(self, session: Session) -> Memory:
-        """The memory that a session belongs to."""
         return self._memories.of(self._scopes.of_session(session.key, session.metadata))
 
     async def _excess(self, session: Session, coming: Sequence[Message]) -> int:
-        """By how many tokens the prompt, with the `coming` messages, exceeds the budget; 0 or less
-        where it does not."""
+        """Return by how many tokens the prompt with the `coming` messages exceeds the budget. 0 or
+        less means that it fits."""
         prompt, budget = self._gauge.prompt, self._gauge.budget_of(session)
         text, estimated = partial(prompt.text, session, coming), prompt.tokens(session, coming)
         return await self._gauge.counter.count(text, estimated, budget, session.key) - budget
 
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
-        """Consolidate what is too much; where a turn waits, raw if it cannot be otherwise."""
+        """Consolidate the excess. If a turn waits, archive it raw when all else fails."""
         urgencies: tuple[Urgency, ...] = ("urgent", "raw") if coming else ("patient",)
         for urgency in urgencies:
             is_going = await self._seal(session, urgency)
@@ -260,7 +257,7 @@ class MemoryConsolidator:
         return f"Nothing was consolidated: {why}"
 
     async def _seal(self, session: Session, urgency: Urgency) -> bool:
-        """Consolidate what lies before the newest epoch; False where that has to wait."""
+        """Consolidate everything before the newest epoch. Return False if that has to wait."""
         while (first := session.last_consolidated + 1) <= session.epoch_seq:
             self._left_behind.add(session.key)
             last, messages = await asyncio.to_thread(self._sealed, session, first)
@@ -281,7 +278,7 @@ class MemoryConsolidator:
         return last, self._sessions.read_window(session.key, first, last)
 
     async def _consolidate_oldest(self, session: Session, count: int, urgency: Urgency) -> bool:
-        """Consolidate the oldest `count` messages of the window; whether that is done."""
+        """Consolidate the oldest `count` messages of the window. Return True if that is done."""
         done, notice = await self._archived(session, count, urgency)
         if notice:
             await self._on_consolidated(session.key, notice)
@@ -295,7 +292,7 @@ class MemoryConsolidator:
         return session.last_consolidated >= last, notice
 
     async def _apply_waiting(self) -> None:
-        """Carry out changes of memory that wait."""
+        """Apply pending memory changes."""
         try:
             for memory in self._memories.held():
                 await self._archivist.apply_waiting(memory)
@@ -303,8 +300,8 @@ class MemoryConsolidator:
             logger.error("memory changes are pending: {} {}", error, error.hint)
 
     async def _find_left_behind(self) -> None:
-        """Find the sessions that are not consolidated as far as an epoch or a history says, as far
-        as can be told without opening them, which would take long."""
+        """Consolidate sessions that are behind an epoch or a history entry. They are not opened to
+        find them, which would take long."""
         memories = self._memories.held()
 
         def left_behind() -> set[str]:
@@ -324,7 +321,7 @@ class MemoryConsolidator:
         await self._for_each(sorted(self._left_behind), self.consolidate_sealed)
 
     async def _consolidate_resting(self) -> None:
-        """Sessions in which nothing was said for long enough, each once while it rests."""
+        """Consolidate sessions without recent messages, each once while it rests."""
         before = self._clock.now() - timedelta(minutes=self._gauge.limits.idle_minutes)
 
         def resting() -> dict[str, datetime]:

@@ -1,21 +1,21 @@
 """Consolidate a range of a conversation: from messages to a history entry and its changes.
 
-Invariant: a range commits only if it is still as it was read, and in this order: the model's
-answer, the facts that wait for the person, the history entry (the commit point), the session's
-mark, the changes of memory, the archive. A crash before the commit point leaves the range in the
-prompt. After it, `catch_up` and `apply_waiting` finish the rest.
+Invariant: a range commits only if it is unchanged since it was read, and in this order: the model's
+answer, the pending facts, the history entry (the commit point), the session's mark, the changes of
+memory, the archive. A crash before the commit point leaves the range in the prompt. After it,
+`catch_up` and `apply_waiting` finish the rest.
 
-Messages that a person takes back (`/discard`, `/undo`, `/forget`) do not enter memory. Whatever
-takes messages back needs `Session.removal_lock`, which is held here from the last look at the range
-until the session is marked. So a retraction, also one that is only staged, either comes first and
-the range is rejected, or it finds messages that belong to memory already. Nothing ever has to be
-taken out again. The lock is held for a few writes, never for a model.
+Messages that a person takes back (`/discard`, `/undo`, `/forget`) do not enter memory. Removing
+messages requires `Session.removal_lock`, which is held here from the last check of the range until
+the session is marked. So a retraction, even if it is only staged, either comes first and the range
+is rejected, or it finds messages that belong to memory already. Nothing ever has to be removed
+again. The lock is held for a few writes, never for a model.
 
-An entry holds its range and its changes of memory, which are carried out from it, now or after a
-crash, in the order of a scope's entries. So one number says how far they are carried out
-(`HistoryLog.set_applied`). It is a hint: a version that names the entry counts as well, and making
-a change twice changes nothing. A fact that a new one replaces, rather than rewords, is retired.
-"""
+An entry holds its range and its changes of memory, which are applied from it, now or after a crash,
+in the order of a scope's entries. So one number records how far they are applied
+(`HistoryLog.set_applied`). It is a hint: a version that names the entry counts as well, and
+applying a change twice changes nothing. A fact that a new one replaces, rather than rewords, is
+retired."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from nanobot.session.session import Session
 from nanobot.text import pluralize, shorten
 
 Urgency = Literal["patient", "urgent", "raw"]
-"""What to do where the model is out, or takes too long for who waits: leave the range where it is,
-or archive it raw. `raw` does not ask the model at all."""
+"""Response to a model that is out or slow: leave the range in place, or archive it raw. `raw` does
+not call the model at all."""
 
 OnTrouble = Callable[[str, str], Awaitable[None]]
-"""Told a text for the owner and a name: the same name is told once. Must not raise."""
+"""Receives a text for the owner and a name. Each name is reported once. Must not raise."""
 
 _MOST = 100
 """Messages of one entry, rounded to a turn."""
@@ -60,7 +60,7 @@ _LONGEST_SUMMARY, _LONGEST_NOTICE = 100, 160
 
 
 class Archivist:
-    """Puts ranges away. `on_trouble` tells the owner which changes of memory were not made."""
+    """Archives ranges. `on_trouble` reports memory changes that failed to the owner."""
 
     def __init__(
         self, summariser: Summariser, sessions: SessionManager, on_trouble: OnTrouble | None
@@ -70,13 +70,13 @@ class Archivist:
         self._scopes = defaultdict[str, asyncio.Lock](asyncio.Lock)
 
     async def catch_up(self, session: Session, memory: Memory) -> None:
-        """Mark as consolidated what the history holds already. Raises `StorageError`."""
+        """Mark messages that the history contains as consolidated. Raise `StorageError`."""
         newest = (await asyncio.to_thread(memory.history.newest)).get(session.key)
         if newest is None:
             return
-        # An entry from before the session began is about another one of the same name. Nor is it
-        # about messages that were said since then in a file that was put back.
-        second = timedelta(seconds=1)  # an entry's time is in whole ones
+        # An older entry than the session belongs to another one of the same name. It does not
+        # cover later messages either, which a restored file may have.
+        second = timedelta(seconds=1)  # entries have whole seconds
         timed = ((one.seq, one.timestamp) for one in session.messages if one.timestamp)
         later = (seq for seq, said in timed if said - newest.when >= second)
         committed = min(newest.since(session.created_at), next(later, session.next_seq) - 1)
@@ -91,13 +91,12 @@ class Archivist:
         messages: Sequence[Message],
         urgency: Urgency,
     ) -> str:
-        """Consolidate what follows `last_consolidated`, up to the seq `last`; say in a line for
-        people what was, empty for nothing.
+        """Consolidate the range after `last_consolidated`, up to the seq `last`. Return a line for
+        people, or "" if nothing was consolidated.
 
-        `messages` are those of the range that were not retracted. A long range becomes several
-        entries. `last_consolidated` stays behind `last` where the model is out and nobody is in a
-        hurry, or the session changed meanwhile. Raises `StorageError`; what is committed stays so.
-        """
+        `messages` are the range without retracted ones. A long range becomes several entries.
+        `last_consolidated` stays behind `last` if the model is out and the range can wait, or if
+        the session changed in the meantime. Raise `StorageError`, which keeps what is committed."""
         rest, committed = tuple(messages), list[Draft]()
         while session.last_consolidated < last:
             count = pick_window_boundary(rest, _MOST + 1, _MOST) or len(rest)
@@ -122,8 +121,7 @@ class Archivist:
         return _notice(count, committed)
 
     async def apply_waiting(self, memory: Memory) -> None:
-        """Carry out the changes that are not carried out yet, in order, as far as the disk takes
-        them at present."""
+        """Apply pending changes in order, as far as the disk allows."""
         async with self._scopes[memory.scope]:
             try:
                 entries = await asyncio.to_thread(memory.history.unapplied)
@@ -138,21 +136,21 @@ class Archivist:
                 logger.warning("{}: a memory change is pending: {}", memory.scope, error)
 
     async def _draft(self, chunk: Chunk, memory: Memory, urgency: Urgency) -> Draft | None:
-        """None where the range has to wait for the model."""
+        """Return a draft, or None if the range has to wait for the model."""
         draft = None
         if urgency == "patient" or (urgency == "urgent" and not self._summariser.is_out):
             draft = await self._summariser.summarise(chunk, memory)
         return draft if draft or urgency == "patient" else self._summariser.raw(chunk)
 
     async def _commit(self, session: Session, chunk: Chunk, memory: Memory, draft: Draft) -> bool:
-        """Commit the entry and carry out its changes, which never fail; False where the range no
-        longer stands as it was read. Raises `StorageError` where nothing was committed."""
+        """Commit the entry and apply its changes, which never fails. Return False if the range has
+        changed. Raise `StorageError` if nothing was committed."""
         async with self._scopes[memory.scope]:
-            await asyncio.to_thread(memory.root.create)  # for somebody's first entry
+            await asyncio.to_thread(memory.root.create)  # for a scope's first entry
             async with session.removal_lock:
                 if not await self._stands(session, chunk, memory):
                     return False
-                # Before the commit point, since held twice is once.
+                # Before the commit point, because holding a fact twice is harmless.
                 await self._hold(chunk, memory, draft)
                 await asyncio.to_thread(memory.history.append, draft.entry)
                 self._sessions.mark_consolidated(session, chunk.last)
@@ -160,11 +158,10 @@ class Archivist:
         return True
 
     async def _stands(self, session: Session, chunk: Chunk, memory: Memory) -> bool:
-        """Whether nothing of the range was retracted, discarded, erased or consolidated
-        meanwhile."""
+        """Return True if nothing in the range was retracted, discarded, erased or consolidated."""
         forgotten, key = Forgotten(memory.root), chunk.session
 
-        def is_forgotten() -> bool:  # which `/forget` notes first
+        def is_forgotten() -> bool:  # `/forget` records it first
             return any(forgotten.hides_message(key, message) for message in chunk.messages)
 
         if await asyncio.to_thread(is_forgotten) or session.last_consolidated + 1 != chunk.first:
@@ -172,20 +169,20 @@ class Archivist:
         if session.is_being_retracted(chunk.first, chunk.last):
             return False
         now: Sequence[Message] = [one for one in session.messages if one.seq <= chunk.last]
-        if session.epoch_seq >= chunk.last:  # sealed: only the disk has it
+        if session.epoch_seq >= chunk.last:  # sealed: only on disk
             read = self._sessions.read_window
             now = await asyncio.to_thread(read, session.key, chunk.first, chunk.last)
         return _said(now) == _said(chunk.messages)
 
     async def _hold(self, chunk: Chunk, memory: Memory, draft: Draft) -> None:
-        """Let changes wait for the person."""
+        """Hold changes back for approval."""
         if not draft.held:
             return
         try:
             change = Change("consolidate", "held back", session=chunk.session)
             origins = chunk.origins or (NOT_SAID,)
             held = await memory.pending.add(draft.held, LONG_TERM, origins, change)
-            # Others than the owner are asked about their own words only, and no group is.
+            # Only the owner is asked about untrusted content, and groups are never asked.
             others = chunk.origins or is_group(memory.scope)
             is_asked = memory.scope == OWNER or not others
             await memory.pending.notify(held, chunk.session if is_asked else "")
@@ -195,13 +192,13 @@ class Archivist:
             logger.warning("{}: unconfirmed facts were dropped: {}", chunk.session, error)
 
     async def _apply(self, memory: Memory, entry: HistoryEntry) -> None:
-        """Carry out the changes of an entry. One that cannot be carried out is set aside: it stays
-        in the history, and is not tried again."""
+        """Apply the changes of an entry. If that fails, the entry is set aside: it stays in the
+        history and is not retried."""
         try:
             await self._carry_out(memory, entry)
         except (PathRefused, WriteConflict, StorageError):
-            raise  # not what is written but where: that waits
-        except ToolError as error:  # refused: the entry says it, and Dream reads the entry
+            raise  # a problem of the file, not of the change: retried later
+        except ToolError as error:  # rejected: Dream reads it in the entry
             logger.warning("history {}: memory was not changed: {}", entry.cursor, error)
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - the boundary: no entry may block the start
@@ -215,7 +212,7 @@ class Archivist:
                 f"not applied: {reason}. They are in memory/history.jsonl, in the line with "
                 "this cursor."
             )
-            with suppress(NanobotError):  # it is in the log, too
+            with suppress(NanobotError):  # also in the log
                 await self._on_trouble(text, f"set-aside-{memory.scope}-{entry.cursor}")
 
     async def _carry_out(self, memory: Memory, entry: HistoryEntry) -> None:
@@ -243,13 +240,12 @@ class Archivist:
 
 
 def _said(messages: Sequence[Message]) -> list[Message]:
-    """The same whatever was marked to keep meanwhile."""
+    """Clear the marks to keep, which do not count as changes."""
     return [replace(message, kept=False) if message.kept else message for message in messages]
 
 
 def _notice(count: int, committed: Sequence[Draft]) -> str:
-    """One line for people: how many messages were consolidated, and how many facts wait for
-    them."""
+    """Describe the consolidated messages and the pending facts in one line for people."""
     held = sum(len(draft.held) for draft in committed)
     waits = f" {pluralize(held, 'fact')} pending: `/memory pending`." if held else ""
     if any(draft.entry.type == "raw" for draft in committed):

@@ -1,19 +1,18 @@
-"""What an answer of the consolidating model means, and the changes that it may make. Pure.
+"""Read the answer of the consolidating model and derive the changes that it may make. Pure.
 
 The answer is a call of `save_memory`. Models send arguments as a JSON string in a string, as a
-list, with objects where text is due, with fields missing, in a code fence, cut off, or as text
-instead of a call. What can be understood is taken; for the rest there is a reason that the model
-can act on.
+list, with objects instead of text, with missing fields, in a code fence, cut off, or as text
+instead of a call. Every readable part is used; for the rest the model gets a reason that it can act
+on.
 
-The model returns the whole long-term file, against the version that it was shown; what counts is
-the lines that differ, so that changes which others made at the same time survive. Consolidation
-learns and rewords, and forgets nothing: a line that the model left out stays (models leave lines
-out by carelessness far more often than by intent), unless another line says the same.
+The model returns the whole long-term file, against the version in its request. Only lines that
+differ count, so that concurrent changes survive. Consolidation learns and rewords, and forgets
+nothing: a line that the model left out stays (models omit lines by carelessness far more often than
+by intent), unless another line states the same.
 
-Each change is held against the conversation (`evidence`). What is set aside is named, with the
-reason, in the entry. If the stretch holds foreign text, every change is held back for the person to
-confirm, except lines of their own, which code copied.
-"""
+Each change is checked against the conversation (`evidence`). Rejected changes are in the entry,
+with the reasons. If the stretch has untrusted content, every change is held back for approval,
+except quoted lines of the person, which code copied."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ from nanobot.memory.taint import is_foreign, quotation, quoted_line
 from nanobot.providers.port import Reply
 
 MOST_LINES = 200
-"""Lines of one answer that the file does not have yet; one with more is no consolidation."""
+"""New lines in one answer. An answer with more is no consolidation."""
 MOST_OPERATIONS = 100
 _MOST_SET_ASIDE = 20
 _LONGEST_HEADING = 60
@@ -59,13 +58,14 @@ _TRANSCRIPT = re.compile(
     r"(?P<mark>\s*(?:[-*]\s+)?)[\[\]\dT:?.,+ -]{0,32}"
     r"(?:(?P<who>USER|ASSISTANT|TOOL)(?: \[[^\]\n]*\])?|\[tools: [^\]\n]*\]):\s*"
 )
-"""A line of the shown conversation, also as small models copy it, with or without its time."""
+"""A line of the conversation in the request, also as small models copy it, with or without its
+time."""
 _TEXT_FIELDS = ("text", "content", "summary", "entry", "markdown", "fact", "value")
 
 
 class Saved(Struct, frozen=True):
-    """A consolidation. `memory_update` None: there is nothing to change. `quotes` are words of
-    lines of the person's to be remembered as they stand."""
+    """A consolidation. `memory_update` is None if there is nothing to change. `quotes` are words of
+    the person's lines to be remembered verbatim."""
 
     history_entry: str
     memory_update: str | None = None
@@ -76,11 +76,10 @@ class Saved(Struct, frozen=True):
 def read_draft(
     reply: Reply, chunk: Chunk, base: str, raw: HistoryEntry, end: datetime, echoes: Echoes
 ) -> Draft | str:
-    """The draft that an answer about `chunk` comes to, or what was wrong with it.
+    """Return the draft in an answer about `chunk`, or the problem with the answer.
 
-    `base` is the long-term memory as the model knew it, `raw` the entry without a summary, `end`
-    when the chunk ended.
-    """
+    `base` is the long-term memory in the request, `raw` the entry without a summary, `end` the
+    chunk's end."""
     saved = read_reply(reply)
     if isinstance(saved, str):
         return saved
@@ -95,7 +94,7 @@ def read_draft(
     )
     stamp, screen = STAMP.match(saved.history_entry), Screen(talk, (), echoes)
     summary = saved.history_entry[stamp.end() if stamp else 0 :].strip()
-    if not chunk.origins:  # untrusted content supports no fact: its entry carries the mark instead
+    if not chunk.origins:  # untrusted content supports no fact, so its entry is marked
         summary = _checked_summary(summary, screen)
     entry = replace(
         raw,
@@ -113,7 +112,7 @@ def read_draft(
 
 
 def _quoted(saved: Saved, chunk: Chunk, end: datetime) -> Iterator[str]:
-    """The lines of the person's that the model named, whole."""
+    """Yield the person's lines that the model named, whole."""
     for words in saved.quotes:
         try:
             yield quotation(words, chunk.messages, end.date())
@@ -122,14 +121,14 @@ def _quoted(saved: Saved, chunk: Chunk, end: datetime) -> Iterator[str]:
 
 
 def _stamped(summary: str, stamp: re.Match[str] | None, chunk: Chunk, end: datetime) -> str:
-    """A summary with the model's time if that is of a day of the conversation, else with ours."""
+    """Return a summary with the model's time if its day is in the conversation, else with ours."""
     days = {f"{one.timestamp:%Y-%m-%d}" for one in chunk.messages if one.timestamp}
     return with_stamp(f"{stamp[0]} {summary}" if stamp and stamp[1] in days else summary, end)
 
 
 def _checked_summary(text: str, screen: Screen) -> str:
-    """The sentences of an entry that the conversation does not gainsay, each once. A sentence with
-    a number or a negation that was not said becomes a quotation."""
+    """Return the sentences that the conversation does not contradict, each once. A sentence with an
+    unsupported number or negation becomes a quotation."""
     kept = dict[str, None]()
     for sentence in filter(None, map(str.strip, _SENTENCE.split(text))):
         if reason := screen.junk_in(sentence):
@@ -144,7 +143,7 @@ def _checked_summary(text: str, screen: Screen) -> str:
 
 
 def read_reply(reply: Reply) -> Saved | str:
-    """What a model's reply saves, or why it saves nothing, told to the model."""
+    """Read a model's reply, or return the problem with it, worded for the model."""
     calls = {call.name: call.malformed or call.arguments for call in reversed(reply.tool_calls)}
     is_call, text = SAVE_MEMORY.name in calls, calls.get(SAVE_MEMORY.name, reply.text)
     if len(text) > MOST_ANSWER:
@@ -164,7 +163,7 @@ def read_reply(reply: Reply) -> Saved | str:
 def _problem_without_call(reply: Reply) -> str:
     if reply.tool_calls:
         return f"{reply.tool_calls[0].name[:60]!r} was called instead of save_memory"
-    from nanobot.providers.refusals import is_filter  # a start does without
+    from nanobot.providers.refusals import is_filter  # not needed at the start
 
     if is_filter(reply.finish):
         return f"the provider's filter withheld the answer ({reply.finish})"
@@ -195,7 +194,7 @@ def _without_transcript(update: str) -> str:
 
 
 def _text(value: object, between: str = " ") -> str:
-    """The text of a value that should be a string."""
+    """Return the text of a value that should be a string."""
     match value:
         case str():
             return value
@@ -208,7 +207,7 @@ def _text(value: object, between: str = " ") -> str:
 
 
 def _lines(value: object) -> tuple[str, ...]:
-    """Each fact once, on one line."""
+    """Return each fact once, on one line."""
     listed = value.splitlines() if isinstance(value, str) else value
     if not isinstance(listed, list):
         return ()
@@ -220,7 +219,8 @@ Operations = tuple[Operation, ...]
 
 
 class Changes(Struct, frozen=True):
-    """`held` wait for the person; `set_aside` says what was not taken, and why."""
+    """Changes to make, changes `held` for approval, and rejected changes (`set_aside`) with
+    reasons."""
 
     operations: Operations = ()
     held: Operations = ()
@@ -236,11 +236,9 @@ def memory_changes(
     quoted: Sequence[str] = (),
     echoes: Echoes | None = None,
 ) -> Changes:
-    """What `update` changes in `base`, the file as the model knew it, with what lines of the
-    person's that were `quoted` add to it.
+    """Compare `update` with `base`, the file in the request, and add the person's `quoted` lines.
 
-    Headings stay as they are and are made where a fact needs one; a placeholder is no fact.
-    """
+    Headings stay, and are created if a fact needs one. A placeholder is no fact."""
     own = tuple(Operation(new=f"- {line}") for line in quoted if not guard.find_line(line, base))
     if update is None:
         return Changes(own)
@@ -264,8 +262,8 @@ def memory_changes(
 
 
 def _fact_changes(base: str, new: str, standing: set[str], *, tainted: bool) -> list[Operation]:
-    """The changes of facts, under headings of the file or ones that may be made. Without the
-    person's word no line goes and no heading is made."""
+    """Return the changes of facts, under headings that exist or may be created. Without approval no
+    line is removed and no heading created."""
     every = operations_between(base, new)
     renamed = {change.new: change.old for change in every if change.old and is_heading(change.new)}
     changes = list[Operation]()
@@ -278,9 +276,9 @@ def _fact_changes(base: str, new: str, standing: set[str], *, tainted: bool) -> 
 
 
 def _screened(screen: Screen, changes: Sequence[Operation], facts: int) -> list[Operation]:
-    """Return the changes that may be made of a file with so many facts."""
+    """Return the permitted changes to a file with so many facts."""
     left_out = [one for one in changes if not one.new]
-    # If the file was not given whole, a similar line is not meant to replace one.
+    # If the answer is not the whole file, a similar line is not a replacement.
     is_whole = len(left_out) <= max(1, facts // 2)
     made = list[Operation]()
     for change in changes:
@@ -292,7 +290,7 @@ def _screened(screen: Screen, changes: Sequence[Operation], facts: int) -> list[
 
 
 def _is_within(line: str, made: Sequence[Operation]) -> bool:
-    """Whether a new line that is no quotation says all that `line` does."""
+    """Return True if a new line that is no quotation contains everything in `line`."""
     lines = (one.new for one in made if not guard.without_list_mark(one.new).startswith("“"))
     return any(is_part_of(line, new) for new in lines)
 

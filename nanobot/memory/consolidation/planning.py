@@ -1,21 +1,21 @@
-"""Which messages leave the prompt when room must be made, and how the prompt is measured.
+"""Choose the messages that leave the prompt when room must be made, and measure the prompt.
 
 A conversation is a row of messages, each with a cost in tokens. Its oldest part leaves, so a plan
-is one number: how many messages go. The row is parted only at
+is one number of messages. The row is only parted at
 
 - a *joint*: no call on one side has its result on the other, which a model's API would reject;
 - a *turn*: a joint before a user message that does not belong to the turn before it (a message that
   a person sent into a running turn does).
 
-`pick_consolidation_boundary` takes the first turn at which enough tokens have left: those wanted,
-but at least `least` (a tenth of the budget), because each consolidation costs a call and a new
-prompt prefix. If no turn begins late enough, the newest turn is too large by itself: the messages
-before it go first if they are worth a call, else the turn is parted at a joint inside, else all of
-it goes. So there is always progress, and a caller that plans again after each step ends.
+`pick_consolidation_boundary` takes the first turn at which enough tokens have left: the wanted
+number, but at least `least` (a tenth of the budget), because each consolidation costs a call and a
+new prompt prefix. If no turn begins late enough, the newest turn is too large by itself: the
+messages before it go first if they are worth a call, else the turn is parted at a joint inside,
+else all of it goes. So there is always progress, and a caller that plans again after each step
+ends.
 
 `pick_window_boundary` is the rule by count, so that a large context window does not mean "never".
-Both are pure.
-"""
+Both are pure."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ from nanobot.providers.counter import TokenCounter
 from nanobot.session.session import Session
 
 _REQUEST_SHARE = 0.9
-"""The part of the budget that a consolidation's own request may take."""
+"""Share of the budget for a consolidation's own request."""
 
 
 def pick_consolidation_boundary(
     messages: Sequence[Message], costs: Sequence[int], wanted: int, least: int = 1
 ) -> int:
-    """How many of the oldest messages go so that `wanted` tokens leave, and at least `least`.
+    """Return how many of the oldest messages must go to free `wanted` tokens, and at least `least`.
 
-    `costs` are tokens, one for each message. 0 only where there are no messages.
-    """
+    `costs` are the messages' tokens. The result is only 0 without messages."""
     if not messages:
         return 0
     needed = max(wanted, least, 1)
@@ -55,11 +54,10 @@ def pick_consolidation_boundary(
 
 
 def pick_window_boundary(messages: Sequence[Message], window: int, chunk: int) -> int:
-    """How many of the oldest messages go once there are `window` of them: about `chunk`.
+    """Return how many of the oldest messages go once there are `window`: about `chunk`.
 
-    The number is rounded down to a turn, or up where none begins that early. 0 where there are
-    fewer than `window`, where `window` is 0 (no limit), and where there is but one turn.
-    """
+    The number is rounded down to a turn, or up if none begins that early. It is 0 for fewer than
+    `window` messages, for `window` 0 (no limit), and for a single turn."""
     if window <= 0 or len(messages) < window:
         return 0
     turns = _turns_of(messages)
@@ -68,17 +66,17 @@ def pick_window_boundary(messages: Sequence[Message], window: int, chunk: int) -
 
 
 def newest_turn(messages: Sequence[Message]) -> int:
-    """Where the newest turn begins; 0 where there is but one."""
+    """Return the index of the newest turn, or 0 if there is only one."""
     return next(reversed(_turns_of(messages)), 0)
 
 
 def _turns_of(messages: Sequence[Message]) -> list[int]:
-    """Where turns begin, in order, but for the first."""
+    """Return the indexes at which turns begin, in order, without the first."""
     return [index for index in joints_of(messages) if begins_turn(messages, index)]
 
 
 def joints_of(messages: Sequence[Message]) -> list[int]:
-    """The places inside the row, in order, where it may be parted."""
+    """Return the indexes inside the row at which it may be parted, in order."""
     called = dict[str, int]()
     open_until = list(range(len(messages)))
     for index, message in enumerate(messages):
@@ -96,7 +94,7 @@ def joints_of(messages: Sequence[Message]) -> list[int]:
 
 
 def begins_turn(messages: Sequence[Message], index: int) -> bool:
-    """Whether the message at `index` (not the first) begins a turn."""
+    """Return True if the message at `index` (not the first) begins a turn."""
     message, before = messages[index], messages[index - 1]
     if message.role != "user":
         return False
@@ -106,32 +104,31 @@ def begins_turn(messages: Sequence[Message], index: int) -> bool:
 
 
 class PromptSize(Protocol):
-    """How large a session's prompt is. All numbers are estimates in tokens, before correction."""
+    """The size of a session's prompt, in estimated tokens before correction."""
 
     def tokens(self, session: Session, coming: Sequence[Message] = ()) -> int:
-        """Of the whole prompt, with the `coming` messages after it."""
+        """Return the tokens of the whole prompt, with the `coming` messages at the end."""
         ...
 
     def fixed_tokens(self, session: Session) -> int:
-        """Of the system prompt and the tools."""
+        """Return the tokens of the system prompt and the tools."""
         ...
 
     def cost(self, session: Session, message: Message) -> int:
-        """Of one message."""
+        """Return the tokens of one message."""
         ...
 
     def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
-        """The prompt's text, for an exact count."""
+        """Return the prompt's text, for an exact count."""
         ...
 
 
 class ConsolidationLimits(Struct, frozen=True):
-    """When consolidation sets in.
+    """Limits that trigger consolidation.
 
-    `budget` is how many tokens a prompt may have, `window` how many messages may wait before the
-    oldest `chunk` go (0: any number), `idle_minutes` after how long a resting session is
-    consolidated (0: never). A conversation whose model is in `budgets` has that
-    budget if it is smaller; `request_budget` is for requests to the model that consolidates (0: as
+    `budget` limits a prompt's tokens, `window` the messages before the oldest `chunk` go (0: any
+    number). A session is consolidated after `idle_minutes` without messages (0: never). `budgets`
+    has smaller budgets by model. `request_budget` is for requests to the consolidating model (0: as
     `budget`)."""
 
     budget: int
@@ -143,8 +140,8 @@ class ConsolidationLimits(Struct, frozen=True):
 
 
 class PromptGauge:
-    """Measures sessions against the limits: estimates come from the builder of prompts and are
-    corrected by the token counter; every threshold is in real tokens."""
+    """Measures sessions against the limits. Estimates come from the prompt builder and are
+    corrected by the token counter. Every threshold is in real tokens."""
 
     def __init__(
         self, prompt: PromptSize, counter: TokenCounter, limits: ConsolidationLimits
@@ -152,29 +149,29 @@ class PromptGauge:
         self.prompt, self.counter, self.limits = prompt, counter, limits
 
     def budget_of(self, session: Session) -> int:
-        """How many tokens a prompt of a conversation may have, by what its server said too."""
+        """Return a conversation's prompt budget in tokens, within its server's limit."""
         model, limits = str(session.metadata.get("model", "")), self.limits
         own = min(limits.budget, limits.budgets.get(model, limits.budget))
         return self.counter.within(own, model)
 
     def boundary(self, session: Session, excess: int) -> int:
-        """How many messages go so that the prompt comes down to half of the room for history, above
-        what is fixed; they take a tenth of the budget at least."""
+        """Return how many messages must go to halve the room for history, above the fixed part.
+        They free at least a tenth of the budget."""
         budget, fixed = self.budget_of(session), self.prompt.fixed_tokens(session)
         half = max(0, budget - round(fixed * self.counter.ratio)) // 2
         return self._pick(session, excess + half, budget // 10)
 
     def half(self, session: Session) -> int:
-        """How many messages are the older half of the conversation; 0 where there are none."""
+        """Return the number of messages in the older half of the conversation."""
         history = self.prompt.tokens(session) - self.prompt.fixed_tokens(session)
         return self._pick(session, round(history * self.counter.ratio / 2), 1)
 
     def window_boundary(self, session: Session) -> int:
-        """How many messages go because there are too many; mostly 0."""
+        """Return how many messages go because there are too many, mostly 0."""
         return pick_window_boundary(session.messages, self.limits.window, self.limits.chunk)
 
     def request_tokens(self) -> int:
-        """How many estimated tokens a request to the consolidating model may have."""
+        """Return the maximum of estimated tokens in a request to the consolidating model."""
         budget = self.limits.request_budget or self.counter.within(self.limits.budget)
         return int(budget * _REQUEST_SHARE / self.counter.ratio)
 

@@ -1,16 +1,15 @@
-"""One stretch of conversation, one call of the model: what comes of it, however the model behaves.
+"""Summarise one stretch of conversation by one call of the model, however the model behaves.
 
-The request shows a stretch one line a message: `[2026-03-10T18:00] USER: …`, `ASSISTANT [tools: a,
-b]: …`, `TOOL: …`, with `?` where no time is known. Further lines are indented, so that nothing
-inside a message can pass for a message of its own. It must fit the model's window: a long message
-is shown by its head and tail, a tool's result more briefly than the person's words, and where a
-stretch is still too long its longest messages are shortened to one length that fits.
+The request has one line per message: `[2026-03-10T18:00] USER: …`, `ASSISTANT [tools: a, b]: …`,
+`TOOL: …`, with `?` for an unknown time. Further lines are indented, so that no part of a message
+can pass for a message. It must fit the model's window: a long message is shown by its head and
+tail, a tool's result more briefly than the person's words. If a stretch is still too long, its
+longest messages are shortened to one length that fits.
 
-An answer that cannot be used (`changes` reads it) is asked for once more, with the reason; then the
-stretch is archived raw. A model that is out is left alone (`None`): whether the stretch can wait
-for it is the caller's decision. After three failures in a row it is left alone for five minutes. A
-turn that needs room waits for half a minute in all.
-"""
+An unusable answer (`changes` reads it) is requested once more, with the reason. Then the stretch is
+archived raw. If the model is out, the result is None: the caller decides whether the stretch can
+wait. After three failures in a row the model is not called for five minutes. A turn that needs room
+waits for half a minute in all."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ _ATTEMPTS = 2
 _FAILURES = 3
 _PAUSE, _OUT_SECONDS = 300.0, 60.0
 TURN_SECONDS = 30.0
-"""How long a turn waits for the model to make room; it does not ask a model that is out again."""
+"""How long a turn waits for the model to make room. It does not call a model that is out again."""
 _LEAST_ROOM = 400
 
 
@@ -94,7 +93,7 @@ SAVE_MEMORY = ToolSpec(
 )
 
 KEPT = "[marked to keep]"
-"""Before what the person said is important."""
+"""Marks important words of the person."""
 
 _MARKS = {
     "": "",
@@ -103,7 +102,7 @@ _MARKS = {
     "person": "[said by another person, {name}]",
     "tool": "[untrusted content from {name}]",
 }
-"""What the origins of messages are called, by kind."""
+"""Text for the origin of a message, by kind."""
 
 _MOST_CHARACTERS = {"user": 24_000, "assistant": 6_000, "tool": 2_000}
 _SHARE_OF_ROOM = {"user": 0.5, "assistant": 0.25, "tool": 0.125}
@@ -122,26 +121,26 @@ class Chunk(Struct, frozen=True):
 
     @property
     def shown(self) -> tuple[Message, ...]:
-        """Those that have content which memory is about."""
+        """The messages with content for memory."""
         spoken = (message for message in self.messages if message.origin != "nanobot")
         return tuple(message for message in spoken if message.content.strip() or message.media)
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Where content came from that is neither the person's own nor nanobot's."""
+        """Sources of untrusted content."""
         return tuple(sorted(origins_of(self.messages)))
 
 
 class Draft(Struct, frozen=True):
-    """An entry that is not committed yet. `held` are changes of memory that wait for the person."""
+    """An uncommitted entry. `held` are changes of memory that need approval."""
 
     entry: HistoryEntry
     held: tuple[Operation, ...] = ()
 
 
 class Summariser:
-    """Asks `provider`; `gauge` says how large a request may be. There is one call at a time for a
-    conversation."""
+    """Calls `provider`, with requests that `gauge` limits. A conversation has one call at a
+    time."""
 
     def __init__(
         self, provider: Provider, clock: Clock, gauge: PromptGauge, background: Background
@@ -152,23 +151,23 @@ class Summariser:
         self._tools = Toolset.of([SAVE_MEMORY])
         fields = SAVE_MEMORY.parameters["properties"].values()
         described = [str(field.get("description", "")) for field in fields]
-        # The texts of a request that are ours, which a model may copy.
+        # Our texts in a request, which a model may copy.
         self._echoes = Echoes([self._system.text, _HEAD, _MEMORY, _CONVERSATION, *described])
         self._fixed = estimate_tokens(self._system.text + self._tools.wire.decode()) + 100
         self._failures, self.problem = 0, ""
-        """`problem`: why the model failed so often in a row, or refused; empty if it did not."""
+        """`problem`: why the model failed often in a row, or refused; else empty."""
         self._out_until = 0.0
         self._calls: dict[str, asyncio.Task[Draft | None]] = {}
         self._stopped: set[asyncio.Task[Draft | None]] = set()
 
     @property
     def is_out(self) -> bool:
-        """Whether the model did not answer a moment ago: who is in a hurry need not ask."""
+        """True if the model failed to answer a moment ago. Urgent callers need not try."""
         return self._clock.monotonic() < self._out_until
 
     @property
     def is_resting(self) -> bool:
-        """Whether the model failed so often that it is not asked for now."""
+        """True if the model is not called for now, after too many failures."""
         return self._failures >= _FAILURES and self.is_out
 
     def end_call(self, key: str, *, stopped: bool = False) -> None:
@@ -180,7 +179,7 @@ class Summariser:
                 self._stopped.add(call)
 
     async def summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
-        """The draft for a stretch; None where the model is out, or takes too long. Raises
+        """Return the draft for a stretch, or None if the model is out or too slow. Raise
         `TurnStopped`."""
         if self.is_resting:
             return None
@@ -197,13 +196,13 @@ class Summariser:
             return call.result()
         if is_stopped:
             raise TurnStopped("the turn was stopped")
-        # This is no failure: a slow model still answers who has time.
+        # Not a failure: a slow model still serves callers with time.
         logger.warning("{}: not consolidated: the model is too slow", key)
         self._out_until = max(self._out_until, self._clock.monotonic() + _OUT_SECONDS)
         return None
 
     def raw(self, chunk: Chunk) -> Draft:
-        """The draft for a stretch that no model reads."""
+        """Return the draft for a stretch without a summary."""
         entry = HistoryEntry(
             cursor=0,
             timestamp=self._clock.now(),
@@ -233,7 +232,7 @@ class Summariser:
                 logger.warning("{}: not consolidated: {}", chunk.session, error)
                 self._failed(_OUT_SECONDS, str(error), is_final=isinstance(error, ProviderRejected))
                 return None
-            # A model may answer anything, of any length.
+            # In a thread, because an answer may be long.
             draft = await asyncio.to_thread(self._read, reply, chunk, base)
             if isinstance(draft, Draft):
                 self._failures, self._out_until, self.problem = 0, 0.0, ""
@@ -244,7 +243,7 @@ class Summariser:
         return self.raw(chunk)
 
     def _read(self, reply: Reply, chunk: Chunk, base: str) -> Draft | str:
-        from nanobot.memory.consolidation.changes import read_draft  # a start does without
+        from nanobot.memory.consolidation.changes import read_draft  # not needed at the start
 
         raw, end = self.raw(chunk).entry, self._end_of(chunk)
         return read_draft(reply, chunk, base, raw, end, self._echoes)
@@ -260,13 +259,12 @@ class Summariser:
         self._out_until = max(self._out_until, self._clock.monotonic() + seconds)
 
     def _end_of(self, chunk: Chunk) -> datetime:
-        """When a stretch of conversation ended."""
         times = (message.timestamp for message in reversed(chunk.messages))
         return next(filter(None, times), None) or self._clock.now()
 
     def _memory_shown(self, memory: Memory, chunk: Chunk) -> tuple[str, str]:
-        """The long-term memory that the model knows: what its answer is compared with, and as it is
-        shown; at most as much of it as takes half a request."""
+        """Return the long-term memory for comparison with the answer, and for the request. It takes
+        at most half of a request."""
         most = min(self._gauge.request_tokens() // 2, MOST_SHOWN)
         try:
             said = (message.content for message in chunk.shown)
@@ -282,11 +280,10 @@ _MEMORY, _CONVERSATION = "## Current Long-term Memory", "## Conversation to Proc
 
 
 def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
-    """The user message of a consolidation.
+    """Return the user message of a consolidation.
 
-    `memory` is the long-term memory as it is shown, empty where nothing was learned yet; `room` is
-    how many tokens the conversation may take. `again` says what was wrong with the last answer.
-    """
+    `memory` is the long-term memory for the request, or empty. `room` limits the conversation's
+    tokens. `again` is the problem with the last answer."""
     head = _HEAD
     if again:
         head += f"\n\nYour last answer could not be used: {again}."
@@ -297,7 +294,7 @@ def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
 
 
 def conversation(messages: Sequence[Message], room: int) -> str:
-    """The lines of these messages, shortened to about `room` tokens in all."""
+    """Return the lines of these messages, shortened to about `room` tokens in all."""
     texts = [head_and_tail(_content(message), _limit(message, room)) for message in messages]
     costs = [estimate_tokens(text) for text in texts]
     left = room - sum(estimate_tokens(_head(message)) + 2 for message in messages)
@@ -313,7 +310,7 @@ def conversation(messages: Sequence[Message], room: int) -> str:
 
 
 def head_and_tail(text: str, tokens: int) -> str:
-    """`text`, or its head and tail where it takes more than about `tokens`."""
+    """Return `text`, or its head and tail if it has more than about `tokens`."""
     cost = estimate_tokens(text)
     if cost <= tokens:
         return text
@@ -324,7 +321,7 @@ def head_and_tail(text: str, tokens: int) -> str:
 
 
 def raw_summary(chunk: Chunk) -> str:
-    """What an entry says for a stretch that no model summarised: how it began, in its own words."""
+    """Return an entry's text for a stretch without a summary: how it began, in its own words."""
     said = [words for message in chunk.shown if (words := message.own_words.strip())]
     said = said or [_content(message) for message in chunk.shown if message.role == "assistant"]
     lines = [shorten(text, _RAW_LINE) for text in said]
@@ -350,7 +347,7 @@ def _content(message: Message) -> str:
 
 
 def _mark(message: Message) -> str:
-    """What says that these are not the person's own words."""
+    """Return the mark of words that are not the person's own, or ""."""
     kind, _, name = message.origin.partition(":")
     if kind == "attached" and message.role == "assistant":
         return ""
@@ -360,13 +357,13 @@ def _mark(message: Message) -> str:
 
 
 def _limit(message: Message, room: int) -> int:
-    """How many tokens a message may take by itself."""
+    """Return the maximum tokens of a message by itself."""
     text = min(_MOST_CHARACTERS[message.role] // 3, int(room * _SHARE_OF_ROOM[message.role]))
     return max(text, _LEAST_TOKENS)
 
 
 def _level(costs: Sequence[int], room: int) -> int:
-    """The length to which all longer ones must be cut so that the sum is within `room`."""
+    """Return the length to which all longer ones must be cut to fit within `room`."""
     left, waiting = room, len(costs)
     for cost in sorted(costs):
         if cost * waiting >= left:

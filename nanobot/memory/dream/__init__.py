@@ -1,29 +1,27 @@
-"""Dream turns entries of the history, and daily notes, into lasting facts; `DreamSchedule` says
-when.
+"""Dream turns history entries and daily notes into lasting facts. `DreamSchedule` decides when.
 
 A run (`run`) reads the new entries in batches (`entries`). For each batch the model first extracts
-facts, of which code decides what may become a memory (`extraction`), then proposes edits, of which
-code decides what they may change (`integration`). The plan is stored before any of it is written
-(`state`). The model never writes a file, and its answers are held against the raw messages: it may
-repeat what a web page told it to say.
+facts, of which code selects possible memories (`extraction`), then proposes edits, of which code
+decides what they may change (`integration`). The plan is stored before any of it is written
+(`state`). The model never writes a file, and its answers are checked against the raw messages: it
+may repeat instructions of a web page.
 
-Invariants, whatever the model says and wherever the process dies: an entry is either read and what
-it taught stands (or waits for the owner's word), or it is read again; nothing is learned twice; no
-more is asked than the limits of a run allow; a scope's memory is made from that scope's entries
-alone. A run that fails leaves the cursor where it is, and the next ones wait, ten minutes at first
-and a day at most. What is forgotten while it thinks is not written.
+Invariants, whatever the model answers and wherever the process dies: an entry is either read and
+its facts are stored (or need the owner's approval), or it is read again. Nothing is learned twice.
+The limits of a run hold. A scope's memory is made only from that scope's entries. A run that fails
+leaves the cursor in place, and the next ones wait, ten minutes at first and a day at most. Facts
+that are forgotten while it thinks are not written.
 
-An entry that the model refuses to read (a content filter, a small window) holds up no others. What
-is refused together is asked about in halves, down to the entry that is to blame, which is given up.
-But only where the model answered to something else: one that refuses everything is set up wrongly,
-then the run fails and nothing is given up.
+An entry that the model refuses to read (a content filter, a small window) delays no others. A
+refused batch is asked about in halves, down to the entry at fault, which is given up, but only if
+the model answered to something else: a model that refuses everything is misconfigured, so the run
+fails and nothing is given up.
 
-Then the notes of each month that is over for a month are condensed into a digest (`digests`), and
-what recurs in it is read like an entry.
+Then the notes of each month that ended a month ago are condensed into a digest (`digests`), and its
+recurring lines are read like an entry.
 
-The next time counts from the end of the last run, which is remembered; so a time that passed while
-the machine was off comes due once, soon after the start. Between times nothing happens at all.
-"""
+The next time counts from the end of the last run, which is stored. So a time that passed while the
+machine was off comes due once, soon after the start. Between times nothing runs at all."""
 
 from __future__ import annotations
 
@@ -49,11 +47,11 @@ __all__ = ["Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
 OnDigest = Callable[[DreamReport], Awaitable[None]]
 OnFailures = Callable[[str], Awaitable[None]]
 NextDue = Callable[[datetime], datetime | None]
-"""The due time after a moment, None for never again."""
+"""Returns the due time after a moment, or None for never again."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, timedelta(days=1)
 _NOTIFY_AFTER = 3
-"""Failures in a row after which the owner is told."""
+"""Failures in a row after which the owner is notified."""
 
 START_DELAY = 60.0
 """Seconds after the start, so that the first messages do not wait for a Dream."""
@@ -62,20 +60,19 @@ _LONGEST_WAIT = timedelta(hours=6)
 """Notes of a day become readable at midnight, and clocks are set."""
 
 _PAUSE = timedelta(hours=1)
-"""Between runs that do not wait for their time, so that the budget of a run bounds an hour."""
+"""Pause between runs that start early, so that a run's budget limits an hour."""
 
 _EVERYONE = ""
-"""Whom a failure concerns where the model could not be asked."""
+"""The scope of a failure to reach the model."""
 
 
 class Dream:
-    """One for all scopes; one run at a time.
+    """Dream for all scopes, one run at a time.
 
-    `read_messages` reads raw messages. `state` is where runs are remembered. `on_digest` is awaited
-    after a run of the owner's scope that nobody asked for and that learned something; others get no
-    messages that they did not ask for. `on_failures` is awaited with a text for the owner after
-    three failures in a row. How often it failed is known as long as the process lives.
-    """
+    `read_messages` reads raw messages. `state` stores the runs. `on_digest` is awaited after an
+    unrequested run of the owner's scope that learned something. Others get no unrequested messages.
+    `on_failures` is awaited with a text for the owner after three failures in a row, which are
+    counted in this process only."""
 
     def __init__(
         self,
@@ -98,18 +95,17 @@ class Dream:
         self._problem = ""
 
     def unread(self, scope: str) -> int:
-        """How many history entries of `scope` it has not read. Blocks."""
+        """Return the number of unread history entries of `scope`. Blocks."""
         reader = Reader(self._memories.of(scope), self._read_messages, self._clock.now())
         self._state.load()
         return sum(key.isdecimal() for key in reader.unread_keys(self._state.of(scope)))
 
     def next_run(self, scope: str, next_due: NextDue, max_unread: int) -> datetime | None:
-        """When `scope` is due: when `next_due` says after the end of the last run (or the time of
-        the first entry where there was none), sooner where so many entries are unread, and not
-        before a pause after failures is over. None where there is nothing to read.
+        """Return when `scope` is due, or None if there is nothing to read.
 
-        Times that a clock which was wrong left far in the future count as unknown. Blocks.
-        """
+        `next_due` counts from the end of the last run, or from the first entry. `max_unread`
+        entries make it due sooner. A pause after failures ends first. Times that a wrong clock put
+        far in the future count as unknown. Blocks."""
         self._state.load()
         memory, state, now = self._memories.of(scope), self._state.of(scope), self._clock.now()
         reader = Reader(memory, self._read_messages, now)
@@ -126,17 +122,16 @@ class Dream:
         return max([due, *self._pauses(scope, now)]) if due else None
 
     def _pauses(self, scope: str, now: datetime) -> list[datetime]:
-        """The ends of the pauses after failures."""
+        """Return the ends of the pauses after failures."""
         known = (self._failures[name][1] for name in (scope, _EVERYONE) if name in self._failures)
         return [end for end in known if _credible(end, now)]
 
     @asynccontextmanager
     async def forgetting(self) -> AsyncIterator[None]:
-        """While something is being forgotten: nothing is written, and what was about to be written
-        or is being thought is dropped, since it may hold it; its entries are read again.
+        """Stop writing while something is being forgotten. Drop all plans and running thoughts,
+        which may contain it. Their entries are read again.
 
-        Waits for the writing under way, not for the model. Raises `StorageError`.
-        """
+        Waits for a running write, not for the model. Raise `StorageError`."""
         async with self._state.lock:
             await asyncio.to_thread(self._state.drop_plans, self._memories.is_held)
             try:
@@ -145,25 +140,24 @@ class Dream:
                 self._state.forgotten += 1
 
     async def run(self, scope: str, *, asked: bool = False) -> DreamReport:
-        """Read and learn, as far as the limits allow. Where a person `asked` for it, they get the
-        report and no digest.
+        """Read and learn, as far as the limits allow. A person who `asked` gets the report and no
+        digest.
 
-        Failures are in the report (`problem`), not raised.
-        """
+        Failures are in the report (`problem`), not raised."""
         report, whom = DreamReport(scope), scope
         async with self._running, self._memories.holding(scope):
             try:
                 await self._learn(self._memories.of(scope), report)
             except NanobotError as error:
                 report.problem, whom = str(error), _whom(error, scope)
-            except Exception as error:  # noqa: BLE001 - the boundary: a run that fails leaves all as it was
+            except Exception as error:  # noqa: BLE001 - the boundary: a failed run changes nothing
                 logger.opt(exception=error).error("Dream for {} crashed", scope)
                 report.problem = f"an internal error, {type(error).__name__}: {error}"
             if report.problem:
                 await self._failed(report, whom)
             else:
                 self._failures.pop(scope, None)
-                if report.entries:  # so the model answered
+                if report.entries:  # the model answered
                     self._failures.pop(_EVERYONE, None)
                 logger.info("Dream for {}: {} entries", scope, report.entries)
         if self._on_digest is not None and report.is_news and scope == OWNER and not asked:
@@ -181,13 +175,13 @@ class Dream:
             await run.remember(last_run=self._clock.now().isoformat())
 
     def problem(self) -> str:
-        """Why it failed three times in a row or more; empty if it did not."""
+        """Return why it failed three times in a row or more, or ""."""
         most = max((failures for failures, _ in self._failures.values()), default=0)
         failed = f"Dream failed {most} times in a row: {self._problem}"
         return failed if most >= _NOTIFY_AFTER else ""
 
     async def _failed(self, report: DreamReport, whom: str) -> None:
-        """Wait longer the next time; the third time in a row the owner is told."""
+        """Lengthen the pause. The third time in a row, notify the owner."""
         self._problem = report.problem
         logger.warning("Dream for {} failed: {}", report.scope, report.problem)
         failures = self._failures.get(whom, (0, self._clock.now()))[0] + 1
@@ -202,13 +196,13 @@ class Dream:
 
 
 def _whom(error: NanobotError, scope: str) -> str:
-    """Whom a failure concerns."""
+    """Return the scope that a failure concerns."""
     blames_content = isinstance(error, ProviderRejected) and error.blames_content
     return _EVERYONE if isinstance(error, ProviderError) and not blames_content else scope
 
 
 def _written(memory: Memory, cursors: Sequence[int], now: datetime) -> datetime:
-    """When the first of these entries was written, a day ago if that is unknown."""
+    """Return when the first of these entries was written, or a day ago if that is unknown."""
     first = memory.history.get(cursors[0]) if cursors else None
     return _credible(first.timestamp if first else None, now) or now - timedelta(days=1)
 
@@ -218,12 +212,12 @@ def _credible(when: datetime | None, now: datetime) -> datetime | None:
 
 
 MAX_UNREAD = 20
-"""Unread entries that make a run due: as many as one question to the model holds."""
+"""Unread entries that make a run due: as many as one request to the model holds."""
 
 
 class DreamSchedule:
-    """Runs every scope when it is due. A scope with `max_unread` unread entries is due at once;
-    `nudge` says that there may be one. It outlives any error."""
+    """Runs every scope when it is due. A scope with `max_unread` unread entries is due at once,
+    after `wake`. It survives any error."""
 
     def __init__(
         self,
@@ -239,7 +233,7 @@ class DreamSchedule:
         self._stopping = False
 
     async def run_forever(self) -> None:
-        """Run what is due, one scope after the other, until `stop`."""
+        """Run due scopes one after the other, until `stop`."""
         seconds = START_DELAY
         while not self._stopping:
             with suppress(TimeoutError):
@@ -258,10 +252,10 @@ class DreamSchedule:
             seconds = (nearest - self._clock.now()).total_seconds()
 
     def wake(self) -> None:
-        """There is a new entry."""
+        """Check again, because there may be a new entry."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End after the run under way. Cancelling is safe as well: nothing is lost by it."""
+        """End after the current run. Cancelling is safe as well and loses nothing."""
         self._stopping = True
         self._wake.set()

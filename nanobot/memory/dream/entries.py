@@ -1,12 +1,10 @@
 """The unread entries of a scope, with the origin of their content.
 
-Unread are history entries past the cursor, notes of past days, and digests of past months. What an
-entry says was written by a model that may have repeated a web page, so an entry carries what is
-known of the raw messages behind it: where foreign text among them came from, and what the person
-said themselves, which can be quoted. Where raw messages are gone (deleted, forgotten) there is
-nothing left to learn from. Reading blocks; forgotten messages and entries are as if they were not
-there.
-"""
+Unread are history entries past the cursor, notes of past days, and digests of past months. An
+entry's text was written by a model that may have repeated a web page. So an entry carries facts
+about the raw messages behind it: the sources of untrusted content among them, and the person's own
+words, which can be quoted. If the raw messages are gone (deleted, forgotten), there is nothing left
+to learn from. Reading blocks. Forgotten messages and entries are skipped."""
 
 from __future__ import annotations
 
@@ -39,12 +37,12 @@ from nanobot.providers.port import estimate_tokens
 from nanobot.tasks import pace
 
 ReadMessages = Callable[[str, int, int, int], list[Message]]
-"""The messages of a session from one seq to another, both included, without retracted ones; and at
-most so many before them, since `/new`. Blocks."""
+"""Returns the messages of a session from one seq to another, both included, without retracted ones,
+and at most so many before them, since `/new`. Blocks."""
 
 LOOKBACK = 100
-"""Messages before an entry's own that may have been in the prompt as well: what a page told the
-model there, it can say again here without the page. No prompt reaches over `/new`."""
+"""Messages before an entry's range that may also have been in the prompt: the model can repeat a
+page from there. No prompt reaches over `/new`."""
 
 _RAW = {"raw": " (raw)"}
 _TITLE = re.compile(r"^\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d\]\s*")
@@ -52,18 +50,17 @@ _UNCONFIRMED = re.compile(r"\(from [^\n]*?, unconfirmed\) ")
 _LONGEST_LINE, _LONGEST_ENTRY = 1_000, 16_000
 """Characters."""
 _OWN_LINES = 60
-"""Lines of the person's that are shown with an entry that foreign content touched."""
+"""The person's lines that are shown with an entry that untrusted content touched."""
 _BATCH_TOKENS = 16_000
-"""Of entries in one question, so that the context window of a small model holds them."""
+"""Tokens of entries in one request, which fit the context window of a small model."""
 
 
 class DreamEntry(Struct, frozen=True):
     """One entry of a batch.
 
-    `key` names it in what is remembered about runs; `cursor` is that of the history, 0 for notes.
-    `said_at` is the time of what is newest in it. `said` are the messages in which the person can
-    be quoted, `origins` where foreign content in it came from, empty where there is none.
-    """
+    `key` identifies it in the state. `cursor` is that of the history, 0 for notes. `said_at` is the
+    time of its newest content. `said` are messages in which the person can be quoted, `origins` the
+    sources of untrusted content."""
 
     key: str
     cursor: int
@@ -75,16 +72,16 @@ class DreamEntry(Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """The day or the month of the notes that it is, empty for an entry of the history."""
+        """The day or month of the notes, empty for an entry of the history."""
         return "" if self.cursor else self.key
 
     @property
     def text(self) -> str:
-        """What it says, without its title."""
+        """The text without the title."""
         return "\n".join(self.lines)
 
     def shown(self, number: int) -> str:
-        """The entry as the model reads it; only its first line begins at the margin."""
+        """Render the entry for the model. Only its first line is not indented."""
         marks = f" (from {', '.join(self.origins)})" if self.origins else ""
         first, *rest = self.lines or ("",)
         head = f"[{number}] {self.title}{marks}: {first}".rstrip()
@@ -92,7 +89,7 @@ class DreamEntry(Struct, frozen=True):
 
 
 def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamEntry | None:
-    """A history entry with what it rests on; None where nothing of that is left."""
+    """Return a history entry with its sources, or None if no source is left."""
     behind: list[Message] = []
     if entry.last:
         behind = read_messages(entry.session, entry.first, entry.last, LOOKBACK)
@@ -115,8 +112,8 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamE
 
 
 def _lines_of(entry: HistoryEntry, messages: Sequence[Message], *, is_tainted: bool) -> list[str]:
-    """A raw entry as its messages, any other as its summary, with what the person marked to keep of
-    what they wrote themselves, whole, and in a tainted one with their own lines to quote from."""
+    """Return the messages of a raw entry, or the summary of another. The person's words that are
+    marked to keep are added whole, and their other lines if the entry is tainted."""
     if entry.type == "raw" and messages:
         return ["", *filter(None, map(_raw_line, messages))]
     summary = _TITLE.sub("", entry.summary.strip()).splitlines()
@@ -141,10 +138,9 @@ def _raw_line(message: Message) -> str:
 
 
 def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | None:
-    """A day's notes, dated from its beginning; None where nothing stands there.
+    """Return a day's notes, dated from its beginning, or None without notes.
 
-    Notes that are marked as unconfirmed are untrusted.
-    """
+    Notes that are marked as unconfirmed are untrusted."""
     notes = (block for _, block in numbered_blocks(text, headings=True))
     blocks = [block for block in notes if not block.startswith("# ")]
     lines = filter(str.strip, split("\n".join(blocks)))
@@ -171,8 +167,8 @@ def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | Non
 def entry_of_digest(
     month: str, text: str, others: Sequence[DigestLine], zone: tzinfo | None
 ) -> DreamEntry | None:
-    """What of a digest says again what was noted on other days, or in the months whose digests the
-    `others` are of: what happened once is not worth a fact by itself. None where nothing does."""
+    """Return the lines of a digest that recur on several days or in `others`, the digests of other
+    months, or None. A single event is not worth a fact by itself."""
     lines = list(recurring((line for _, line in digest_lines(month, text)), others))
     if not lines:
         return None
@@ -187,7 +183,7 @@ def entry_of_digest(
 
 
 def _fitted(lines: Iterable[str]) -> tuple[str, ...]:
-    """`lines` shortened so that one entry cannot fill a prompt; search still finds the rest."""
+    """Shorten `lines` so that one entry cannot fill a prompt. Search still finds the rest."""
     fitted: list[str] = []
     left = _LONGEST_ENTRY
     for line in lines:
@@ -200,28 +196,30 @@ def _fitted(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 class Reader:
-    """Reads one scope. What is unread has a key each: the cursor of a history entry, the day of a
-    note as YYYY-MM-DD, or as YYYY-MM the month of a digest. Notes of the day of `now` are not
-    complete yet, and a month is due where all of its days are older than a month."""
+    """Reads one scope.
+
+    Each unread entry has a key: the cursor of a history entry, the day of a note (YYYY-MM-DD), or
+    the month of a digest (YYYY-MM). Notes of the day of `now` are not complete yet, and a month is
+    due if all of its days are older than a month."""
 
     def __init__(self, memory: Memory, read_messages: ReadMessages, now: datetime) -> None:
         self._memory, self._read_messages, self.now = memory, read_messages, now
         self.forgotten = Forgotten(memory.root)
 
     def unread_keys(self, state: ScopeState) -> list[str]:
-        """The keys of unread entries, in the order in which they are read; nothing is opened."""
+        """Return the keys of unread entries in reading order, without opening any file."""
         history, today = self._memory.history, self.now.date().isoformat()
         days = (day.isoformat() for day in self._memory.store.note_days())
         cursors = map(str, history.cursors(history.dream_cursor()))
         return [*cursors, *(day for day in days if state.note < day < today)]
 
     def due_months(self, state: ScopeState) -> list[str]:
-        """The months that are due, in order."""
+        """Return the months that are due, in order."""
         months = due_months(self._memory.store.note_days(), self.now.date())
         return [month for month in months if month > state.digest]
 
     def notes_of(self, month: str) -> dict[date, str]:
-        """The notes of a month, by their days."""
+        """Return the confirmed notes of a month, by day."""
         store = self._memory.store
         days = [day for day in store.note_days() if f"{day:%Y-%m}" == month]
         notes = {day: confirmed_notes(store.read(note_path(day))) for day in pace(days)}
@@ -238,8 +236,8 @@ class Reader:
     def next_batch(
         self, state: ScopeState, most: int, refused: Set[str]
     ) -> tuple[list[DreamEntry], set[str]]:
-        """Return the next entries to read, at most `most`, without those that the model `refused`,
-        and the keys of the empty entries between them."""
+        """Return the next entries to read, at most `most`, except the `refused` keys, and the keys
+        of the empty entries between them."""
         entries: list[DreamEntry] = []
         empty: set[str] = set()
         size = 0
@@ -255,7 +253,7 @@ class Reader:
         return entries, empty
 
     def move_on(self, state: ScopeState, done: Set[str]) -> ScopeState:
-        """Move the history's cursor behind these entries and return the state behind them."""
+        """Move the history's cursor past these entries and return the new state."""
         if cursors := [int(key) for key in done if key.isdecimal()]:
             self._memory.history.set_dream_cursor(max(cursors))
         days = [key for key in done if not key.isdecimal() and not is_month(key)]
@@ -269,7 +267,7 @@ class Reader:
             day = date.fromisoformat(key)
             return entry_of_note(day, store.read(note_path(day)), zone)
         entry = self._memory.history.get(int(key))
-        # A digest retells entries that were read.
+        # A digest repeats entries that were read.
         if entry is None or entry.type == "digest" or self.forgotten.hides_entry(entry.cursor):
             return None
 

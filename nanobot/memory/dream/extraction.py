@@ -1,15 +1,13 @@
-"""What the model is asked in phase 1 of Dream, and what its answer may come to. Pure.
+"""Phase 1 of Dream: the request for facts, and the updates that may follow from its answer. Pure.
 
-Phase 1 extracts. The model sees the files with the age of each line, and entries numbered from 0.
-A model that read a web page may say what the page told it to, and may say that it comes from an
-entry which never saw that page. So where any of the entries that it was asked about was touched by
-foreign content, whatever it words itself is held back until the owner confirms it (`classify`).
-What it quotes, a line that the person wrote, code copies whole, and that goes in as it stands.
-Anything else is held against the conversation (`screen`).
+The model sees the files with the age of each line, and entries numbered from 0. A model that read a
+web page may repeat its instructions, and may attribute them to an entry that never saw that page.
+So if untrusted content touched any entry in the request, all facts that the model words are held
+back until the owner confirms them (`classify`). A line of the person that it quotes is copied whole
+by code and added verbatim. Everything else is checked against the conversation (`screen`).
 
-Nothing that a model answers is trusted to have the right shape: what cannot be read is left out,
-and an answer without any of the known keys is no answer.
-"""
+No shape of an answer is trusted: unreadable parts are left out, and an answer without any of the
+known keys is no answer."""
 
 from __future__ import annotations
 
@@ -40,13 +38,13 @@ PERSON, MANNER = PERSONAL
 
 _AGE_MARK = re.compile(r"\s*←\s*(?:\d+\s*d(?:, importance \d)?|importance \d)\s*$")
 _LONGEST_FACT, _LONGEST_TEXT = 500, 4_000
-"""Characters of a fact, which is a sentence, and of a text that may be one."""
+"""Characters of a fact (a sentence), and of a text that may be one."""
 MOST_ITEMS = 200
-"""Of one list of an answer."""
+"""Items of one list of an answer."""
 MOST_UPDATES = 100
 """Updates of one answer."""
 _MOST_RATED = 20
-"""Lines of files whose importance one answer says."""
+"""Lines of files that one answer rates."""
 
 _FILES = {
     "user_updates": PERSON,
@@ -56,7 +54,7 @@ _FILES = {
     "obsolete": LONG_TERM,
     "importance": LONG_TERM,
 }
-"""The lists of an answer, each with the file of a fact that takes the place of none."""
+"""The lists of an answer, each with the file of a fact that replaces none."""
 
 
 _TEXT, _COUNT = {"type": "string"}, {"type": "integer"}
@@ -84,13 +82,12 @@ EXTRACTION = ToolSpec(
 
 
 class FactCandidate(Struct, frozen=True):
-    """Something that phase 1 found.
+    """A fact or an outdated line that phase 1 found.
 
-    `new` is the fact, empty for a line that is only over; `old` the line that is over or that the
-    fact replaces, in the model's words; `path` the file of a fact that replaces none. `entry` is
-    the number the model gave, None where it gave none that exists. `quote` are words of a line of
-    the person's that says it.
-    """
+    `new` is the fact, empty for a line that is only over. `old` is the line that is over or
+    replaced, in the model's words. `path` is the file of a fact that replaces none. `entry` is the
+    model's number, or None if it is invalid. `quote` are words of a line of the person that states
+    it."""
 
     new: str
     old: str = ""
@@ -101,18 +98,18 @@ class FactCandidate(Struct, frozen=True):
 
     @property
     def only_rates(self) -> bool:
-        """Whether it says only how important the line `old` is."""
+        """True if it only rates the importance of the line `old`."""
         return self.new == self.old
 
     @property
     def mark(self) -> str:
-        """What stands behind the line; nothing for what is usual."""
+        """The mark behind the line, empty for the usual importance."""
         found = self.importance
         return found.mark if found and found.level != USUAL else ""
 
 
 def extraction_request(files: Mapping[str, str], entries: Sequence[DreamEntry]) -> str:
-    """The message that shows `files`, as `with_ages` gives them, by path, and the batch."""
+    """Return the message that shows `files` (texts of `with_ages` by path) and the batch."""
     parts = ["## Current files"]
     parts += [f"### {path}\n\n{text or '(empty)'}" for path, text in files.items()]
     parts.append("## New entries")
@@ -121,7 +118,7 @@ def extraction_request(files: Mapping[str, str], entries: Sequence[DreamEntry]) 
 
 
 def with_ages(text: str, ages: Mapping[str, int], levels: Mapping[str, int]) -> str:
-    """The text with the age in days behind each line that has one, and the importance."""
+    """Append the age in days, and the importance, to each line that has one."""
     lines = []
     for line in text.strip().splitlines():
         key = line.strip()
@@ -132,14 +129,14 @@ def with_ages(text: str, ages: Mapping[str, int], levels: Mapping[str, int]) -> 
 
 
 def read_extraction(answer: str, count: int) -> tuple[list[FactCandidate], frozenset[int]] | None:
-    """What the model found in `count` entries, and the numbers of those that it read through; None
-    where its answer is none."""
+    """Return the candidates from `count` entries, and the numbers of the processed entries, or None
+    if the answer is unreadable."""
     found = json_object(answer, {*_FILES, "processed_entries"})
     if found is None:
         return None
     collected = [item for key in _FILES for item in _items(key, found.get(key), count)]
     listed = found.get("processed_entries")
-    # Not said: an answer to a question about all of them is about all of them.
+    # Without the list, the answer covers all entries of the request.
     read = [_number(one, count) for one in listed] if isinstance(listed, list) else range(count)
     return collected, frozenset(number for number in read if number is not None)
 
@@ -169,21 +166,21 @@ def _importance(fields: Mapping[str, object]) -> Importance | None:
 
 
 def bare_line(value: object) -> str:
-    """A text as one line without an age mark, of bounded length; empty for what is no text."""
+    """Return a text as one line without an age mark, of limited length, or ""."""
     line = without_importance(clean_line(string(value)[:_LONGEST_TEXT]))
     return _AGE_MARK.sub("", line)[:_LONGEST_FACT].rstrip()
 
 
 def _number(value: object, count: int) -> int | None:
-    """The number below `count` that a value is, also as a text or as 1.0."""
+    """Parse a number below `count`, also from a text or 1.0."""
     text = str(value).strip().removesuffix(".0")[:9]
     number = int(text) if text.isdecimal() else count
     return number if number < count else None
 
 
 class Update(Struct, frozen=True):
-    """A change of the file at `path`. One with `origins` waits for the owner, one that is
-    `verbatim` goes in as it is, any other is for phase 2."""
+    """A change of the file at `path`. With `origins` it needs approval, a `verbatim` one is added
+    unchanged, and any other goes to phase 2."""
 
     path: str
     step: Operation
@@ -194,11 +191,10 @@ class Update(Struct, frozen=True):
 def classify(
     wanted: Iterable[FactCandidate], entries: Sequence[DreamEntry], files: Mapping[str, str]
 ) -> Iterator[Update]:
-    """What becomes of the candidates of one question about `entries`.
+    """Convert the candidates of one request about `entries` to updates.
 
-    `files` are the texts that may change. How the agent behaves is the owner's to say; without that
-    file, another person's wish about it is a fact about them.
-    """
+    `files` are the texts that may change. Only the owner decides how the agent behaves. Without
+    that file, another person's wish about it is a fact about them."""
     tainted = any(entry.origins for entry in entries)
     for item in wanted:
         entry = _behind(item, entries)
@@ -216,7 +212,7 @@ def classify(
 def _from_tainted(
     item: FactCandidate, entry: DreamEntry, files: Mapping[str, str]
 ) -> Iterator[Update]:
-    """The person's own line that a candidate quotes; without one the candidate waits."""
+    """Yield the person's line that a candidate quotes, or else the candidate for approval."""
     if line := _quoted(item, entry):
         if not any(find_line(line, text) for text in files.values()):
             step = Operation("", f"- {line}", "", entry.cursor, entry.note)
@@ -229,15 +225,14 @@ def _from_tainted(
 
 
 def _rated(item: FactCandidate, files: Mapping[str, str]) -> Iterator[Update]:
-    """How important a line is that stands in a file of facts; that of a line which says so already
-    does not change."""
+    """Yield the importance of an existing line of facts, unless it has one."""
     for path in (LONG_TERM, PERSON):
         if item.mark and (line := find_line(item.old, files.get(path, ""))):
             yield Update(path, Operation(line, with_mark(line, item.mark)), verbatim=True)
 
 
 def holds_in(updates: Iterable[Update]) -> Iterator[Hold]:
-    """Those that wait for the owner, by file and origins."""
+    """Yield the updates that need approval, by file and origins."""
     held: dict[tuple[str, tuple[str, ...]], list[Operation]] = {}
     for update in updates:
         if update.origins:
@@ -247,15 +242,15 @@ def holds_in(updates: Iterable[Update]) -> Iterator[Hold]:
 
 
 def _behind(item: FactCandidate, entries: Sequence[DreamEntry]) -> DreamEntry:
-    """The entry that an item comes from: the one named, else the one that shares most with it."""
+    """Return the given entry of an item, or else the entry with the most words in common."""
     if item.entry is not None and item.entry < len(entries):
         return entries[item.entry]
     return max(entries, key=lambda entry: share(words(item.new or item.old), entry.text))
 
 
 def _quoted(item: FactCandidate, entry: DreamEntry) -> str:
-    """The line of the person's that a new fact quotes, empty where it quotes none. How the agent
-    behaves is not decided by what was said once."""
+    """Return the person's line that a new fact quotes, or "". A single remark does not decide how
+    the agent behaves."""
     if item.old or item.path == MANNER or not item.quote:
         return ""
     try:
@@ -265,8 +260,8 @@ def _quoted(item: FactCandidate, entry: DreamEntry) -> str:
 
 
 def _located(item: FactCandidate, files: Mapping[str, str]) -> tuple[str, str, str]:
-    """The file that an item changes, the line of it that goes, and the new fact; without either
-    there is nothing to do."""
+    """Return the file of an item, the line that goes, and the new fact. If both are empty, there is
+    nothing to do."""
     path, old = _found(item.old, files)
     if not old:
         stands = any(find_line(item.new, text) for text in files.values())
@@ -277,7 +272,7 @@ def _located(item: FactCandidate, files: Mapping[str, str]) -> tuple[str, str, s
 
 
 def _found(line: str, files: Mapping[str, str]) -> tuple[str, str]:
-    """The path and the fact, as it stands there, that is `line`, or is most like it."""
+    """Return the path and the fact that matches `line`, or is most similar to it."""
     if not line:
         return "", ""
     for path, text in files.items():
@@ -296,13 +291,12 @@ def screen(
     echoes: Echoes,
     is_past: Callable[[str, str], bool],
 ) -> tuple[list[Update], list[str]]:
-    """The updates that the conversation supports (`memory.evidence`), before any is integrated,
-    and what is set aside, with the reasons.
+    """Return the updates that the conversation supports (`memory.evidence`), before any is
+    integrated, and the rejected ones with reasons.
 
-    In addition a known fact is replaced by one fact at most, and it is over only if the person
-    spoke of it as over, or its day has passed, which `is_past` says of a line of the file at a
-    path. What the model finds to be over without that waits for the person, a few lines at a time.
-    """
+    In addition, a known fact is replaced by one fact at most. It is over only if the person spoke
+    of it as over, or if its day has passed, which `is_past` decides for a line of the file at a
+    path. Other lines that the model finds to be over need approval, a few at a time."""
     facts = (fact for text in files.values() for fact in fact_lines(text))
     work, kept = Screen(talk, facts, echoes), list[Update]()
     for update in list(updates)[:MOST_UPDATES]:
@@ -340,12 +334,12 @@ def _screened(
 
 
 def _placed(update: Update, step: Operation, files: Mapping[str, str]) -> Iterator[Update]:
-    """Yield the update with this step, of the file in which the line that goes stands."""
+    """Yield the update with this step, for the file that contains its old line."""
     if not step.old or step.old == update.step.old:
         yield replace(update, step=step)
         return
     path = next((path for path, text in files.items() if find_line(step.old, text)), "")
     if path:
         yield replace(update, step=step, path=path)
-    elif not update.origins:  # it was learned just now
+    elif not update.origins:  # learned in this run
         yield replace(update, step=replace(step, old=""))

@@ -1,14 +1,13 @@
-"""What the model is asked in phase 2 of Dream, and what its edits may change. Pure.
+"""Phase 2 of Dream: the request for edits, and the changes that these may make. Pure.
 
-Phase 2 integrates: exact edits of one file. What an edit may do follows from the updates, not from
-the model: a line goes only where an update says so or a new fact takes its place, and then to the
-retired ones; a line is added or reworded only in the words of an update. Small changes of form are
-free; a number, a link, the name of a file or an address is not. So a model that obeys an attacker
-can lose nothing and add nothing. An update whose edit may not be made goes in as phase 1 worded it.
+An edit changes one file exactly. The updates, not the model, decide what it may do: a line goes
+only if an update says so or a new fact replaces it, and then to the retired ones. A line is added
+or reworded only in the words of an update. Small changes of form are free, but not of a number, a
+link, or the name of a file or an address. So a model that obeys an attacker can lose nothing and
+add nothing. An update whose edit is rejected is added as phase 1 worded it.
 
-An update is an `Operation` whose `new` is the fact without a list mark, and whose `old` is the line
-that is over or replaced, as it stands in the file; an edit is one as the model gave it.
-"""
+An update is an `Operation` whose `new` is the fact without a list mark, and whose `old` is the
+outdated or replaced line of the file. An edit is an `Operation` in the model's words."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from nanobot.providers.port import ToolSpec
 
 _LONGEST_HEADING = 40
 _KEPT = 0.6
-"""An edit states an update if it has this share of its words."""
+"""Share of an update's words that an edit must have to state it."""
 
 _TEXT = {"type": "string"}
 _EDIT = {
@@ -55,13 +54,13 @@ _DATA = re.compile(r"[\w-][@/\\:.=#]+\w|^[@/#~]\w|\d")
 
 
 def data_tokens(line: str) -> frozenset[str]:
-    """What must be copied and cannot be reworded: numbers, links, paths, addresses, handles."""
+    """Return tokens that must be copied verbatim: numbers, links, paths, addresses, handles."""
     tokens = (token.strip(".:-").casefold() for token in _TOKEN.findall(line))
     return frozenset(token for token in tokens if _DATA.search(token))
 
 
 def is_supported(line: str, *sources: str) -> bool:
-    """Whether `line` says nothing beyond `sources`: no data and no content word is new."""
+    """Return True if `line` has no data and no content word beyond `sources`."""
     said = "\n".join(sources)
     if not data_tokens(line) <= data_tokens(said):
         return False
@@ -70,7 +69,7 @@ def is_supported(line: str, *sources: str) -> bool:
 
 
 def integration_request(path: str, text: str, updates: Sequence[Operation]) -> str:
-    """The message that shows the file and what is new."""
+    """Return the message that shows the file and the updates."""
     numbered = "\n".join(f"[{number}] {_shown(update)}" for number, update in enumerate(updates))
     file = text.strip() or "(empty)"
     return f"## File: {path}\n\n## Current text\n\n{file}\n\n## Updates\n\n{numbered}"
@@ -84,7 +83,7 @@ def _shown(update: Operation) -> str:
 
 
 def read_edits(answer: str) -> list[Operation] | None:
-    """The edits of an answer; None where it is none."""
+    """Return the edits of an answer, or None if it is unreadable."""
     whole = f'{{"edits": {answer.strip()}}}'
     found = json_object(answer, {"edits"}) or json_object(whole, {"edits"})
     if found is None:
@@ -100,9 +99,8 @@ def read_edits(answer: str) -> list[Operation] | None:
 def integrate(
     path: str, text: str, updates: Sequence[Operation], edits: Sequence[Operation] | None
 ) -> Write:
-    """What the edits of the file `text` come to. An update that no edit states goes in as it is; so
-    do all without `edits`. A line that an update says is over goes.
-    """
+    """Convert updates and edits of the file `text` to a write. An update that no edit states (or
+    all, without `edits`) is added unchanged. An outdated line goes."""
     sections = dict(lines_of(text))
     known = Known(() if edits is None else fact_lines(text), languages_of([text]))
     made, retired, changed = dict[Operation, None](), list[str](), set[str]()
@@ -123,8 +121,8 @@ def integrate(
 def _step_of(
     update: Operation, edits: Sequence[Operation], text: str, changed: set[str]
 ) -> Operation:
-    """The change of `text` that puts an update in, by the first edit that may be made and whose
-    line is not `changed` yet; empty if there is nothing to put in."""
+    """Return the change of `text` for an update, from the first permitted edit whose line is not
+    `changed` yet. It is empty if there is nothing to add."""
     if not update.new:
         return Operation()
     bare = replace(update, new=without_importance(update.new))
@@ -138,8 +136,8 @@ def _step_of(
 
 
 def _fitting(edit: Operation, update: Operation, text: str) -> Operation | None:
-    """The change of `text` that an edit makes, if it states the update and nothing beyond it, and
-    keeps what the line says that it joins."""
+    """Return the change of `text` that an edit makes, or None. It must state the update and nothing
+    beyond it, and keep the content of the line that it joins."""
     old = find_line(edit.old, text)
     if not _states(edit, update, old) or (edit.old and not old):
         return None
@@ -158,7 +156,7 @@ def _added(line: str, section: str, update: Operation) -> Operation:
 
 
 def _states(edit: Operation, update: Operation, old: str) -> bool:
-    """Whether an edit states the update, and nothing beyond it and the line `old`."""
+    """Return True if an edit states the update, and nothing beyond it and the line `old`."""
     return (
         not is_heading(edit.new)
         and share(words(update.new), edit.new) >= _KEPT
@@ -168,12 +166,12 @@ def _states(edit: Operation, update: Operation, old: str) -> bool:
 
 
 def _loses(old: str, step: Operation) -> bool:
-    """Whether a line is retired: the step leaves it out, or says less in its place."""
+    """Return True if a line is retired: the step drops it, or its replacement states less."""
     keeps = step.old == old and data_tokens(old) <= data_tokens(step.new)
     return bool(old) and not (keeps and share(words(old), step.new) >= 1.0)
 
 
 def _section(wanted: str, text: str) -> str:
-    """The heading that is meant, or the new one; empty for none."""
+    """Return the matching or new heading, or ""."""
     is_new = is_heading(wanted) and len(wanted) <= _LONGEST_HEADING
     return find_heading(wanted, text) or (wanted if is_new else "")

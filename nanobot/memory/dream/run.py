@@ -1,13 +1,11 @@
 """One run of Dream for one scope: batch by batch, then the digests that are due.
 
-Entries that foreign content touched are asked about apart from the others, so that what a page says
-is not read together with what it could be taken for, and nothing that was worded after it was read
-gets into phase 2.
+Entries with untrusted content are in separate requests, so that a page cannot pass for another
+entry, and no words of the model after reading it reach phase 2.
 
-A plan is remembered before its first write and gone after its last, and may be carried out again
-after a crash. What a version or the file itself shows to be done is not repeated, also where the
-person has undone it since. See `dream` for what always holds.
-"""
+A plan is stored before its first write and removed after its last, and may be applied again after a
+crash. Changes that a version or the file contains are not repeated, even if the person has undone
+them since. `dream` lists the invariants."""
 
 from __future__ import annotations
 
@@ -87,7 +85,7 @@ from nanobot.text import join_some, pluralize
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
 _MOST_SET_ASIDE, _SHOWN_AGAIN = 20, 4_000
 _LATELY = 50
-"""Versions among which one from before a crash is looked for."""
+"""Newest versions among which one from before a crash is searched."""
 
 T = TypeVar("T")
 Ages = Mapping[str, Mapping[str, int]]
@@ -95,8 +93,8 @@ Ages = Mapping[str, Mapping[str, int]]
 
 
 class DreamRun:
-    """Reads and learns for the scope of `memory`; `report` grows. The first question may be asked
-    whatever it costs: a run gets somewhere."""
+    """Reads and learns for the scope of `memory` and fills `report`. The first request ignores the
+    limits, so a run makes progress."""
 
     def __init__(
         self,
@@ -114,11 +112,11 @@ class DreamRun:
         self._echoes = Echoes(render(name, today="") for name in names)
         self._calls = self._tokens = 0
         self._is_answered = False
-        """Whether the model has answered anything, be it nonsense."""
+        """True if the model has answered anything, even nonsense."""
 
     async def learn(self) -> None:
-        """Carry out what a crash cut short, then read on to the end, or as far as may be asked.
-        Raises what asking the model raises."""
+        """Finish a crashed run's plan, then read to the end, or as far as the budget allows. Raise
+        the errors of requests to the model."""
         async with self._state.lock:
             await asyncio.to_thread(self._state.load)
             if plan := self._known().plan:
@@ -131,7 +129,7 @@ class DreamRun:
             logger.info("Dream for {} is postponed: {}", self._memory.scope, spent)
 
     async def remember(self, **changes: object) -> None:
-        """Store what is known of the scope, with these changes."""
+        """Store the state of the scope with these changes."""
         state = replace(self._known(), **changes)
         await asyncio.to_thread(self._state.put, self._memory.scope, state)
 
@@ -166,8 +164,8 @@ class DreamRun:
             await self._commit(DreamPlan(done=frozenset(left)), forgotten)
 
     async def _condense(self) -> None:
-        """Write the digests that are due, each by one question, and learn what recurs in them. One
-        that a person wrote stays as it is. A month that the model refuses twice is left without."""
+        """Write the due digests, each by one request, and learn their recurring lines. A digest
+        that a person wrote is kept. A month that the model refuses twice has none."""
         for month in await asyncio.to_thread(self._reader.due_months, self._known()):
             forgotten, plan, path = self._state.forgotten, DreamPlan(), digest_path(month)
             try:
@@ -184,7 +182,7 @@ class DreamRun:
                 if not refused or not self._is_answered:
                     raise
                 logger.warning("{} is not written or read: {}", path, error)
-            except PathRefused as error:  # a link or a folder is there
+            except PathRefused as error:  # the path is a link or a folder
                 logger.warning("{} is not written: {}", path, error)
             await self._commit(replace(plan, done=frozenset({month})), forgotten)
 
@@ -196,8 +194,8 @@ class DreamRun:
                 self._report.digests += (path,)
 
     async def _commit(self, plan: DreamPlan, forgotten: int) -> bool:
-        """Store a plan, carry it out, and move on. Return False, with nothing done, if something
-        was forgotten since: the plan may hold it."""
+        """Store a plan, apply it, and move on. Return False, with nothing done, if something was
+        forgotten since: the plan may contain it."""
         async with self._state.lock:
             if forgotten != self._state.forgotten:
                 return False
@@ -207,12 +205,11 @@ class DreamRun:
             return True
 
     async def _finish(self, plan: DreamPlan, *, again: bool = False) -> None:
-        """Carry out and report a plan that is remembered, then move on. With `again` a part of it
-        may have been done before a crash.
+        """Apply and report a stored plan, then move on. With `again` a crash may have left it half
+        done.
 
-        Raises `WriteConflict` where a file does not hold still, `StorageError` when the disk does
-        not take it; the plan can then be carried out again.
-        """
+        Raise `WriteConflict` if a file keeps changing, `StorageError` if the disk refuses. The plan
+        can then be applied again."""
         memory, report = self._memory, self._report
         report.entries += plan.entries
         report.set_aside += plan.set_aside
@@ -230,7 +227,7 @@ class DreamRun:
         await asyncio.to_thread(self._state.put, memory.scope, state)
 
     async def _hold(self, hold: Hold) -> list[PendingFact]:
-        """Let changes wait for the owner; those that were new."""
+        """Hold changes back for approval. Return the new ones."""
         if not hold.operations:
             return []
         change = Change("dream", "held back for the person to confirm", run=self._name)
@@ -241,7 +238,7 @@ class DreamRun:
         return await self._memory.pending.add(hold.operations, hold.path, hold.origins, change)
 
     async def _write(self, write: Write) -> list[PendingFact]:
-        """Make the changes of a file; what could not be written waits for the person."""
+        """Change a file. Changes that could not be made need approval."""
         store, left, beyond = self._memory.store, write.operations, tuple[Operation, ...]()
         text = await asyncio.to_thread(store.read, write.path)
         applied = apply_operations(text, write.operations)
@@ -263,7 +260,7 @@ class DreamRun:
         return await self._hold(Hold(write.path, facts + beyond, (NOT_SAID,)))
 
     def _version_of(self, write: Write) -> int:
-        """The version that made this change already, 0 where none did. Blocks."""
+        """Return the version that made this change already, or 0. Blocks."""
         path, steps = self._memory.prefix + write.path, set(write.operations)
         for version in self._memory.versions.log(_LATELY):
             made = steps <= set(version.change.operations)
@@ -272,9 +269,9 @@ class DreamRun:
         return 0
 
     async def _plan(self, entries: Sequence[DreamEntry]) -> DreamPlan:
-        """What a batch comes to. Raises `RunBudgetSpent` where nothing could be asked,
+        """Return the plan of a batch. Raise `RunBudgetSpent` if no request was possible,
         `Unintelligible`, or a `ProviderError`."""
-        # How the agent behaves is only the owner's to say.
+        # Only the owner decides how the agent behaves.
         paths = FACTS if self._memory.scope == OWNER else (LONG_TERM, PERSON)
         files = {path: without_importance(self._memory.store.read(path)) for path in paths}
         updates, set_aside = dict[Update, None](), list[str]()
@@ -283,7 +280,7 @@ class DreamRun:
         self._require_calls(len(groups))
         for group in groups:
             if left := await self._learn_from(group, files, updates, set_aside):
-                # The model left them out: it is asked once more.
+                # Ask once more about entries that the model left out.
                 await self._learn_from(left, files, updates, set_aside)
         writes = [
             await self._integrate(path, text, [one for one in updates if one.path == path])
@@ -304,8 +301,8 @@ class DreamRun:
         updates: dict[Update, None],
         set_aside: list[str],
     ) -> list[DreamEntry]:
-        """Phase 1: add what these entries come to, but for what was forgotten. Return the ones that
-        the model left out."""
+        """Phase 1: add the updates of these entries, except forgotten facts. Return the entries
+        that the model left out."""
         store, recall = self._memory.store, self._memory.recall
         said, newest = [entry.text for entry in group], max(entry.said_at for entry in group)
 
@@ -324,14 +321,15 @@ class DreamRun:
         items, read = await self._ask_until_read(messages, reading, EXTRACTION)
 
         def is_wanted(item: FactCandidate) -> bool:
-            """Neither forgotten since it was said, nor rated already; what is over may go."""
+            """Return True unless it was forgotten or rated in the meantime. Outdated lines may
+            go."""
             said_at = newest if item.entry is None else group[item.entry].said_at
             if item.new and self._reader.forgotten.hides_line(item.new, said_at):
                 return False
             return not item.only_rates or not find_line(item.old, rated)
 
         changes = classify(filter(is_wanted, items), group, files)
-        # In a large memory finding the lines takes long.
+        # In a thread, because finding lines in a large memory takes long.
         kept, aside = await asyncio.to_thread(self._screened, changes, group, files, ages)
         updates |= dict.fromkeys(kept)
         set_aside += aside
@@ -344,7 +342,8 @@ class DreamRun:
         files: Mapping[str, str],
         ages: Ages,
     ) -> tuple[Iterable[Update], list[str]]:
-        """What is kept of the changes of one question, and what is set aside. Blocks."""
+        """Return the accepted changes of one request, and the rejected ones with reasons.
+        Blocks."""
         if any(map(_is_tainted, group)):
             return list(changes)[:MOST_UPDATES], []
 
@@ -363,7 +362,7 @@ class DreamRun:
         return screen(changes, talk, files, self._echoes, is_past)
 
     async def _integrate(self, path: str, text: str, wanted: Sequence[Update]) -> Write:
-        """Phase 2. Without budget for it, updates go in as phase 1 worded them."""
+        """Phase 2. Without budget for it, updates are added as phase 1 worded them."""
         updates = [one.step for one in wanted if not one.verbatim and not one.origins]
         edits = None
         if any(update.new for update in updates) and not self._is_spent(1):
@@ -377,8 +376,8 @@ class DreamRun:
         return replace(write, operations=(*write.operations, *verbatim))
 
     async def _digest(self, month: str) -> str:
-        """The digest of a month, asked for twice if the model refuses it once; empty where nothing
-        is worth it. Raises like `_plan`."""
+        """Return the digest of a month, or "". If the model refuses once, it is asked again. Raise
+        like `_plan`."""
         notes = await asyncio.to_thread(self._reader.notes_of, month)
         if not notes:
             return ""
@@ -397,7 +396,7 @@ class DreamRun:
         newest = datetime.combine(max(notes), time.max, self._now.tzinfo)
 
         def kept() -> dict[str, DigestLine]:
-            """The lines that rest on the notes and were not forgotten, each once."""
+            """Return the lines that the notes support and that were not forgotten, each once."""
             talk, found = Talk((), notes.values()), dict[str, DigestLine]()
             for line in lines:
                 is_copy = self._echoes.has(line.text) and not talk.is_told(line.text)
@@ -418,18 +417,18 @@ class DreamRun:
             raise RunBudgetSpent("the run has used up its model calls or tokens")
 
     def _is_spent(self, calls: int) -> bool:
-        """Whether the run may not ask so many more questions."""
+        """Return True if the budget does not allow so many more requests."""
         limits = self._limits
         return self._calls + calls > limits.max_calls or self._tokens > limits.max_tokens
 
     async def _ask_until_read(
         self, messages: list[PromptMessage], read: Callable[[str], T | None], schema: ToolSpec
     ) -> T:
-        """What `read` finds in the model's answer, or in its second one. Raises
+        """Return the result of `read` for the model's first or second answer. Raise
         `Unintelligible`."""
         for _ in range(2):
             answer = await self._ask(messages, schema)
-            # A model may answer anything, of any length.
+            # In a thread, because an answer may be long.
             found = await asyncio.to_thread(read, answer) if len(answer) <= MOST_ANSWER else None
             if found is not None:
                 return found
@@ -438,7 +437,7 @@ class DreamRun:
         raise Unintelligible("the model gave two answers that are not JSON")
 
     async def _ask(self, messages: Sequence[PromptMessage], schema: ToolSpec) -> str:
-        """The model's answer. Raises a `ProviderError`."""
+        """Return the model's answer. Raise a `ProviderError`."""
         self._calls += 1
         prompt = Prompt(tuple(messages), Toolset.of(()))
         reply = await self._provider.complete(prompt, CallOptions(use="memory", schema=schema))

@@ -1,10 +1,8 @@
-"""What Dream remembers between runs, what it was about to do (the document `dream`), and its
-report.
+"""State of Dream between runs, including the pending plan (the document `dream`), and its report.
 
-The plan of a batch is stored before its first write and gone after its last. A start that finds one
-carries it out again, which changes nothing where it was done already; so a crash anywhere neither
-loses a fact nor learns one twice, and costs no second question to the model.
-"""
+The plan of a batch is stored before its first write and removed after its last. A start that finds
+one applies it again, which changes nothing that was done already. So a crash anywhere neither loses
+a fact nor learns one twice, and costs no second request to the model."""
 
 from __future__ import annotations
 
@@ -24,15 +22,15 @@ from nanobot.text import pluralize
 
 
 class Unintelligible(NanobotError):
-    """The model does not answer in the form that it is asked for."""
+    """The model does not answer in the requested form."""
 
 
 class RunBudgetSpent(NanobotError):
-    """A run has asked as much as it may; what is left waits for the next."""
+    """A run has used up its requests. The rest waits for the next run."""
 
 
 class DreamLimits(Struct, frozen=True):
-    """What one run may use. `batch` is entries a question; `max_tokens` counts questions and
+    """Limits of one run. `batch` is entries per request; `max_tokens` counts requests and
     answers."""
 
     batch: int = 20
@@ -41,7 +39,7 @@ class DreamLimits(Struct, frozen=True):
 
 
 class Write(Struct, frozen=True):
-    """Operations on one file, of whose lines the `retired` ones are over."""
+    """Operations on one file. Their `retired` lines are over."""
 
     path: str
     operations: tuple[Operation, ...]
@@ -49,7 +47,7 @@ class Write(Struct, frozen=True):
 
 
 class Hold(Struct, frozen=True):
-    """Operations on one file that wait for the owner's word."""
+    """Operations on one file that need the owner's approval."""
 
     path: str
     operations: tuple[Operation, ...]
@@ -57,9 +55,9 @@ class Hold(Struct, frozen=True):
 
 
 class DreamPlan(Struct, frozen=True):
-    """What a batch comes to. `done` are the keys of its entries; `entries` is how many the model
-    read. `run` is what the versions of one Dream share. `set_aside` says what was not taken, and
-    why."""
+    """The results of a batch. `done` are the keys of its entries, `entries` is the number that the
+    model read. The versions of one Dream share `run`. `set_aside` lists rejected facts with
+    reasons."""
 
     writes: tuple[Write, ...] = ()
     holds: tuple[Hold, ...] = ()
@@ -70,11 +68,10 @@ class DreamPlan(Struct, frozen=True):
 
 
 class ScopeState(Struct, frozen=True):
-    """What is remembered of one scope.
+    """Stored state of one scope.
 
-    `last_run` is when a run last ended, in ISO 8601, empty for never. `note` is the last day whose
-    notes were distilled, as YYYY-MM-DD, `digest` the last month that was condensed, as YYYY-MM.
-    """
+    `last_run` is the end of the last run in ISO 8601, or empty. `note` is the last day whose notes
+    were distilled (YYYY-MM-DD), `digest` the last condensed month (YYYY-MM)."""
 
     last_run: str = ""
     note: str = ""
@@ -83,12 +80,11 @@ class ScopeState(Struct, frozen=True):
 
 
 class DreamState(Document[dict[str, ScopeState]]):
-    """The document `dream`, by scope. One that cannot be read counts as empty: what it held can be
-    found out again, at the worst by a second reading. Blocks.
+    """The document `dream`, by scope. An unreadable one counts as empty: its content can be found
+    again, at worst by a second reading. Blocks.
 
-    `lock` is for Dream's writes and for forgetting; `forgotten` counts how often something was
-    forgotten: a plan from before may hold it.
-    """
+    `lock` is for Dream's writes and for forgetting. `forgotten` counts each time that something was
+    forgotten: an older plan may contain it."""
 
     def __init__(self, store: StateStore) -> None:
         super().__init__(
@@ -97,16 +93,15 @@ class DreamState(Document[dict[str, ScopeState]]):
         self.lock, self.forgotten = asyncio.Lock(), 0
 
     def of(self, scope: str) -> ScopeState:
-        """What is remembered of `scope`, of which the last `load` knows."""
+        """Return the state of `scope` as of the last `load`."""
         return self.known.get(scope, ScopeState())
 
     def put(self, scope: str, state: ScopeState) -> None:
-        """Remember it, durably. Raises `StorageError`."""
+        """Store the state, durably. Raise `StorageError`."""
         self.change(lambda scopes: {**scopes, scope: state})
 
     def drop_plans(self, is_ours: Callable[[str], bool]) -> None:
-        """Let go of what was about to be done in these scopes, durably; the entries behind it are
-        read again."""
+        """Drop the plans of these scopes, durably. Their entries are read again."""
         self.change(
             lambda scopes: {
                 name: replace(state, plan=None) if is_ours(name) else state
@@ -116,7 +111,7 @@ class DreamState(Document[dict[str, ScopeState]]):
 
 
 def _encoded(scopes: dict[str, ScopeState]) -> bytes:
-    # Half of an emoji, which a model may write, is no UTF-8.
+    # ASCII, because half of an emoji, which a model may write, is no UTF-8.
     return json.dumps(to_builtins(scopes)).encode("ascii")
 
 
@@ -128,19 +123,17 @@ def _decoded(content: bytes) -> dict[str, ScopeState]:
 
 
 _SHOWN = 12
-"""Lines of one kind in a message; the rest is counted."""
+"""Maximum lines of one kind in a message. The rest is counted."""
 
 
 class DreamReport(Struct):
-    """What one run of Dream did for one scope; it grows as the run goes on.
+    """The results of one run of Dream for one scope. It grows as the run proceeds.
 
-    `entries` is how many were read through. `learned`, `retired` and `held_back` are lines without
-    bullets, `refused` lines that are over but may not go; `versions` the numbers of the versions
-    that it made, oldest first, any of which stands for all. `digests` are the files of months that
-    it condensed, `rated` counts facts of which it said how important they are, `set_aside` says
-    what was not learned, and why. `problem` says why it ended early, in a sentence, empty if it did
-    not.
-    """
+    `entries` is the number of processed entries. `learned`, `retired` and `held_back` are lines
+    without bullets, `refused` outdated lines that may not go. `versions` has the numbers of the
+    run's versions, oldest first, any of which identifies all. `digests` are condensed months,
+    `rated` counts rated facts, `set_aside` lists rejected facts with reasons. `problem` is the
+    sentence why it ended early, or empty."""
 
     scope: str
     entries: int = 0
@@ -155,7 +148,7 @@ class DreamReport(Struct):
     set_aside: tuple[str, ...] = ()
 
     def add(self, write: Write, version: int) -> None:
-        """Report what was written, and the version that it became, 0 for none."""
+        """Report a write, and its version or 0."""
         old = (without_list_mark(one.old) for one in write.operations if one.old)
         over = {without_list_mark(line) for line in write.retired}
         self.learned += tuple(without_list_mark(one.new) for one in write.operations if one.states)
@@ -165,17 +158,17 @@ class DreamReport(Struct):
 
     @property
     def is_news(self) -> bool:
-        """Whether there is anything to tell a person who did not ask."""
+        """True if there is something to report to a person who did not ask."""
         return bool(self.learned or self.retired or self.held_back or self.refused)
 
     @property
     def undoable(self) -> int:
-        """The version that undoes the run, 0 where it made none."""
+        """The version that undoes the run, or 0."""
         return max(self.versions, default=0)
 
     @property
     def text(self) -> str:
-        """For a person who asked for it."""
+        """Text for a person who asked for it."""
         problem = self.problem if self.scope == OWNER_ACCOUNT else WITHHELD
         parts = [
             _listed("While dreaming I learned:", self.learned),
@@ -202,7 +195,7 @@ class DreamReport(Struct):
 
     @property
     def digest(self) -> str:
-        """For a person who did not ask: the same, and how to undo it."""
+        """Text for a person who did not ask, with the command to undo it."""
         undo = f"Not right? Undo it with `/dream-restore --version {self.undoable}`."
         return f"{self.text}\n\n{undo}" if self.undoable else self.text
 
