@@ -1,5 +1,5 @@
-"""Time comes in through this door, so that tests own it and nothing sleeps for real in them. The
-system's time zone is found here, too."""
+"""The clock: all code gets the time from here, so tests can control it and never really sleep. Also
+finds the system's time zone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ZONES = "zoneinfo/"
 
 
 def find_zone(name: str) -> ZoneInfo | None:
-    """The zone with this IANA name; None where there is none, or it is no name of one."""
+    """Return the zone with this IANA name, or None if there is no such zone."""
     try:
         return ZoneInfo(name)
     except (KeyError, OSError, ValueError):
@@ -25,14 +25,14 @@ def find_zone(name: str) -> ZoneInfo | None:
 
 
 def system_zone_name(environ: Mapping[str, str], etc: Path = _ETC) -> str:
-    """The IANA name of the system's time zone; empty where it tells none."""
+    """Return the IANA name of the system's time zone, or an empty string if it has no name."""
     zone = system_zone(environ, etc)
     return (zone.key or "") if zone is not None else ""
 
 
 def system_zone(environ: Mapping[str, str], etc: Path = _ETC) -> ZoneInfo | None:
-    """The zone that the C library goes by, which knows when its clocks change; None where it is
-    given in another way than by a name or a file."""
+    """Return the zone that the C library uses, with its clock changes. Return None if it is set
+    neither by name nor by file."""
     if "TZ" in environ:
         return find_zone(environ["TZ"].removeprefix(":"))
     try:
@@ -49,23 +49,21 @@ def system_zone(environ: Mapping[str, str], etc: Path = _ETC) -> ZoneInfo | None
 
 
 class Clock(Protocol):
-    """What the code may know about time."""
+    """Source of time."""
 
     def now(self) -> datetime:
-        """The civil time, aware, in the person's time zone."""
+        """Return the aware civil time in the user's time zone."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards; for durations and deadlines."""
+        """Return seconds that never go backwards, for durations and deadlines."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
-        """Return after that many seconds."""
-        ...
+    async def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    """The real one. `zone` is an IANA name; empty means the system's zone, as it is now."""
+    """The real clock. `zone` is an IANA name. Empty means the system's current zone."""
 
     def __init__(self, zone: str = "") -> None:
         self._zone = ZoneInfo(zone) if zone else system_zone(os.environ)
@@ -82,8 +80,8 @@ class SystemClock:
 
 
 def pause_after(failures: int, first: float, longest: float) -> float:
-    """The seconds to wait after so many failures in a row: `first` after one, doubled with each
-    further one up to `longest`."""
+    """Return the pause in seconds after `failures` in a row: `first`, doubled per failure up to
+    `longest`."""
     return min(first * 2.0 ** min(failures - 1, 60), longest)
 
 
@@ -95,16 +93,17 @@ class Backoff:
         self._failures = 0
 
     def next(self, at_least: float = 0.0) -> float:
-        """The pause in seconds after one more failure. `at_least`: what the platform asks for."""
+        """Count a failure and return the pause in seconds. `at_least` is the pause that the
+        platform requests."""
         self._failures += 1
         return max(pause_after(self._failures, 1.0, self._longest), at_least)
 
     async def wait(self, at_least: float = 0.0) -> None:
-        """Sleep for that pause."""
+        """Count a failure and sleep for its pause."""
         await self._clock.sleep(self.next(at_least))
 
     def reset(self) -> None:
-        """An attempt succeeded: start with the shortest pause again."""
+        """Note a success: the next pause is the shortest again."""
         self._failures = 0
 
 
@@ -112,12 +111,11 @@ T = TypeVar("T")
 
 
 async def with_timeout(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
-    """The result of `work`, which is cancelled after `seconds` of this clock.
+    """Return the result of `work`. Cancel it after `seconds` of this clock.
 
-    Raises `TimeoutError` then, and otherwise what `work` raises. Whoever is cancelled meanwhile
-    gets `CancelledError`, also where `work` fails at that moment; a task group of Python 3.11 would
-    raise the failure and lose the cancellation.
-    """
+    Raises `TimeoutError` on timeout, or the error of `work`. If the caller is cancelled, it gets
+    `CancelledError` even if `work` fails at that moment. A task group of Python 3.11 would raise
+    the failure and lose the cancellation."""
     task: asyncio.Future[T] = asyncio.ensure_future(work)
     alarm = asyncio.ensure_future(clock.sleep(seconds))
     try:
@@ -132,7 +130,7 @@ async def with_timeout(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The error that ended a task group, unwrapped from nested groups."""
+    """Return the error that ended a task group, unwrapped from nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,9 +1,8 @@
-"""Slash commands: what a capability registers, and how a text is recognised as one.
+"""Slash commands: their registration and how a text is recognized as one.
 
-A command never reaches the model. Most run in their session's lane, in order with its turns;
-`immediate` ones bypass it and so work while a turn runs. A message that waits for the model is
-overtaken by commands, except by those that are `ordered`, because they change its conversation.
-"""
+A command never reaches the model. Most commands run in their session's lane, in order with its
+turns. `immediate` ones bypass the lane, so they work while a turn runs. Commands overtake a message
+that is pending for the model. `ordered` ones don't, because they change its conversation."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from nanobot.text import close_matches
 def in_threads(
     work: Mapping[str, Callable[[Mapping[str, object]], object]],
 ) -> dict[str, Operation]:
-    """Operations by name, each of which is done in a thread because it blocks."""
+    """Return operations by name that run blocking functions in threads."""
 
     def operation(work: Callable[[Mapping[str, object]], object]) -> Operation:
         return lambda arguments: asyncio.to_thread(work, arguments)
@@ -33,7 +32,7 @@ def in_threads(
 
 
 def text_argument(arguments: Mapping[str, object], key: str) -> str:
-    """A text that an operation cannot do without. Raises `NanobotError`."""
+    """Return a required text argument. Raises `NanobotError` if it is missing."""
     value = arguments.get(key)
     if not isinstance(value, str) or not value.strip():
         raise NanobotError(f"the operation needs a text in {key!r}")
@@ -41,7 +40,8 @@ def text_argument(arguments: Mapping[str, object], key: str) -> str:
 
 
 def optional_text(arguments: Mapping[str, object], key: str) -> str:
-    """A text that an operation may be given, or none. Raises `NanobotError` for what is no text."""
+    """Return an optional text argument, or an empty string. Raises `NanobotError` if it is not
+    text."""
     value = arguments.get(key) or ""
     if not isinstance(value, str):
         raise NanobotError(f"the operation takes a text in {key!r}")
@@ -49,22 +49,22 @@ def optional_text(arguments: Mapping[str, object], key: str) -> str:
 
 
 def number_argument(arguments: Mapping[str, object], key: str, default: int = 0) -> int:
-    """A whole number from 0 on, or `default` where none is given."""
+    """Return a non-negative whole number, or `default` if there is none."""
     value = arguments.get(key)
     return value if isinstance(value, int) and value >= 0 else default
 
 
 async def _free() -> None:
-    """Nothing stands in the way."""
+    """Allow every effect."""
 
 
 class CommandCall(Struct, frozen=True):
-    """A command as someone sent it. What it stages on `session` is committed with its answer;
-    `scope` is the memory that the message speaks to.
+    """One call of a command. Its changes to `session` are committed with its answer. `scope` is the
+    memory that the message belongs to.
 
-    It awaits `begin_effect` right before anything else that must not be done twice. After a crash
-    it runs again, and `begin_effect` then raises `NanobotError`, whose text becomes the answer.
-    `outcome` is what another worker of a team did of it already."""
+    A command awaits `begin_effect` right before any other effect that must not happen twice. After
+    a crash the command runs again, and `begin_effect` then raises `NanobotError`, whose text
+    becomes the answer. `outcome` is the part that another worker of a team has already done."""
 
     arguments: str
     message: InboundMessage
@@ -76,10 +76,10 @@ class CommandCall(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What a command says, with `buttons` under it; an empty text says nothing. `republish` are
-    messages to be handled again, in place of those that `replaces_turn` failed on; `afterwards`
-    runs once the answer is durable, so that a crash cannot make it happen twice. `failed`: nothing
-    that the command staged is kept."""
+    """A command's answer, with `buttons` under it. An empty text sends nothing. `republish` are
+    messages to handle again, in place of the turn `replaces_turn` that failed on them. `afterwards`
+    runs once the answer is durable, so a crash cannot make it run twice. If it `failed`, all staged
+    changes are dropped."""
 
     text: str
     buttons: tuple[Button, ...] = ()
@@ -90,7 +90,8 @@ class Answer(Struct, frozen=True):
 
 
 class Command(Struct, frozen=True):
-    """`usage` shows the arguments (`[n]`), `summary` is one line for `/help` and platform menus."""
+    """A slash command. `usage` shows the arguments (`[n]`), `summary` is a line for `/help` and
+    platform menus."""
 
     name: str
     summary: str
@@ -102,11 +103,10 @@ class Command(Struct, frozen=True):
 
 
 class CommandRegistry:
-    """All commands of a nanobot. `is_owner` is asked about a channel and a sender's id.
+    """All commands of a nanobot. `is_owner` checks a channel and a sender's id.
 
-    `interpret_reply` gives the command that a message stands for (`y` after a question), or an
-    empty text.
-    """
+    `interpret_reply` returns the command that a reply means (`y` after a question), or an empty
+    text."""
 
     def __init__(
         self,
@@ -129,17 +129,15 @@ class CommandRegistry:
         return self._is_owner(message.channel, message.sender_id)
 
     def list_for(self, message: InboundMessage) -> list[Command]:
-        """The commands that the sender of `message` may give."""
+        """Return the commands that the sender of `message` may use."""
         owner = self.is_owner(message)
         return [command for command in self if owner or command.allowed == "anyone"]
 
     def find_call(self, message: InboundMessage) -> tuple[Command, str] | None:
-        """The command that a message calls and its arguments, or None if it calls none.
+        """Return the command that a message calls and its arguments, or None.
 
-        What somebody else wrote and this person forwarded calls none, nor does what was changed
-        afterwards or what a program passes on; a command that is not theirs to give is answered
-        with a refusal.
-        """
+        Forwarded and edited messages and those of programs call none. If the sender may not use the
+        command, the returned one answers with a refusal."""
         foreign = message.forwarded_from or message.origin not in {"", ATTACHED} or message.edits
         match = None
         if not foreign and not message.by_program:
@@ -152,12 +150,12 @@ class CommandRegistry:
         return match
 
     def skips_queue(self, message: InboundMessage) -> bool:
-        """Whether a message calls a command that need not wait behind others."""
+        """Return True if a message calls a command that need not wait for earlier messages."""
         match = self.find_call(message)
         return match is not None and not match[0].ordered
 
     def match(self, text: str) -> tuple[Command, str] | None:
-        """The command that `text` calls and its arguments, or None if it is no command."""
+        """Return the command that `text` calls and its arguments, or None if it is no command."""
         parsed = parse(text)
         if parsed is None:
             return None
@@ -172,7 +170,7 @@ class CommandRegistry:
 
 
 def _saying(name: str, text: str, *, immediate: bool = False) -> Command:
-    """A command that does nothing but answer."""
+    """Return a command that only answers with `text`."""
 
     async def answer(_: CommandCall) -> Answer:
         return Answer(text)
@@ -181,10 +179,11 @@ def _saying(name: str, text: str, *, immediate: bool = False) -> Command:
 
 
 def parse(text: str) -> tuple[str, str] | None:
-    """`("history", "5")` for `/history 5` (also `/history@botname 5`); None for anything else.
+    """Return `("history", "5")` for `/history 5` (also `/history@botname 5`), or None for other
+    text.
 
-    A path such as `/etc/hosts` is not a command. `_` stands for `-`, which platforms' menus lack.
-    """
+    A path such as `/etc/hosts` is not a command. `_` means `-`, which platform menus don't
+    allow."""
     head, *rest = text.split(maxsplit=1) or [""]
     name = head[1:].partition("@")[0].replace("_", "-")
     if not head.startswith("/") or not name.replace("-", "").isalnum():

@@ -1,22 +1,22 @@
-"""The error tree. Each branch is a decision that the code which catches it has to make.
+"""The error tree. Each branch is a decision for the code that catches it.
 
-NanobotError                 anything a person should read; carries `hint`, the fix
-├── ConfigError              nothing starts; says file, line, key
+NanobotError                 a message for people; carries `hint`, the fix
+├── ConfigError              nothing starts; names file, line, key
 ├── HomeLocked               another process owns this home (exit code 75)
-├── StorageError             the disk refused; nothing was lost, try again when it is fixed
-├── UnknownSession           a key that names no conversation
-├── ExtraMissing             a feature whose packages are installed on request only
+├── StorageError             the disk failed; nothing was lost, retry once it is fixed
+├── UnknownSession           no conversation has this key
+├── ExtraMissing             a feature whose packages are optional and not installed
 ├── ProviderError            the model could not answer
 │   ├── ProviderBusy         wait `retry_after` seconds, then ask again
 │   ├── ProviderUnavailable  network, 5xx: ask again later
 │   │   └── ProviderStalled  silence: after the second one a longer timeout is needed
-│   ├── ProviderGarbage      an answer that is no answer: ask again, then give up
+│   ├── ProviderGarbage      an unusable answer: ask again, then give up
 │   │   ├── RequestBlamed    a 5xx that is the request's fault
 │   │   └── ToolUseFailed    a tool call that the server could not parse; carries its text
 │   ├── ProviderRejected     asking again will not help (401, 400, 404)
 │   ├── ProviderFiltered     the provider withheld the answer
 │   ├── ContextTooLong       the prompt must shrink first
-│   └── BudgetSpent          the owner's limit for today is reached; nothing was asked
+│   └── BudgetSpent          the owner's limit for today is reached; no request was sent
 ├── ToolError                shown to the model, which can act on it
 │   ├── ToolUnavailable      the owner has to change something first
 │   ├── PathRefused          outside the caller's roots
@@ -25,9 +25,8 @@ NanobotError                 anything a person should read; carries `hint`, the 
 │   ├── SendLater            it did not arrive: try again
 │   ├── SendUnknown          it may have arrived: repeated once
 │   └── SendRefused          it never will
-├── ChannelOff               a channel stays off until a person fixes its settings
-└── TurnStopped              someone stopped this turn; unwind quietly
-"""
+├── ChannelOff               a channel is off until its settings are fixed
+└── TurnStopped              the user stopped this turn; unwind quietly"""
 
 from __future__ import annotations
 
@@ -37,15 +36,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 WITHHELD = "it does not work right now, and only the owner can see why"
-"""What people other than the owner read of an error that is for the owner."""
+"""Text that other people than the owner read in place of an error for the owner."""
 
 
 class NanobotError(Exception):
-    """Something a person should read. `str(error)` is one sentence; `hint` says what to do."""
+    """An error to show to people. `str(error)` is one sentence, `hint` is the fix."""
 
     exit_code = 1
     for_operator = False
-    """Whether it names files, addresses, accounts or settings, which only the owner may read."""
+    """True if it names files, addresses, accounts or settings, which only the owner may read."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -56,12 +55,12 @@ class NanobotError(Exception):
         return self if is_owner or not self.for_operator else NanobotError(WITHHELD)
 
     def for_people(self) -> str:
-        """The message and, where there is one, the fix, on lines of their own."""
+        """Return the message, and the hint, if any, on a second line."""
         return f"{self}\n  {self.hint}" if self.hint else str(self)
 
 
 class ConfigError(NanobotError):
-    """The configuration cannot be used. `line` is 1-based, 0 where no line is to blame."""
+    """The configuration is invalid. `line` is 1-based, 0 if no line is at fault."""
 
     for_operator = True
     exit_code = 78
@@ -75,8 +74,8 @@ class ConfigError(NanobotError):
 
 
 class HomeLocked(NanobotError):
-    """Another process owns this home. `pid` is its process id, 0 if unreadable. `leaving` is the
-    state in which it is shutting down or restarting, or empty (see `gateway.lock`)."""
+    """Another process owns this home. `pid` is its process id, 0 if unreadable. `leaving` is its
+    state while it shuts down or restarts, or empty (see `gateway.lock`)."""
 
     for_operator = True
     exit_code = 75
@@ -122,11 +121,11 @@ _HINTS: Mapping[int, str] = {
         "again, and copy nanobot's home.",
     ),
 }
-"""What a person can do, by the reason that the operating system gives."""
+"""Fixes by the errno of the operating system."""
 
 
 def storage_hint(number: int, path: Path | str) -> str:
-    """What a person can do about a failure of this `errno` at `path`."""
+    """Return the fix for a failure with this `errno` at `path`."""
     if number in (errno.EACCES, errno.EPERM) and Path(path).is_absolute():
         from shlex import quote
 
@@ -139,7 +138,7 @@ def storage_hint(number: int, path: Path | str) -> str:
 
 
 class StorageError(NanobotError):
-    """The disk refused a read or a write of `path`."""
+    """The operating system rejected a read or a write of `path`."""
 
     for_operator = True
 
@@ -154,7 +153,7 @@ class StorageError(NanobotError):
 
 
 class DatabaseDamaged(StorageError):
-    """The file of a database cannot be read. The next start rebuilds it."""
+    """A database file is unreadable. The next start rebuilds it."""
 
     def __init__(self, path: Path | str, reason: str) -> None:
         super().__init__(
@@ -179,7 +178,7 @@ class HomeMoved(StorageError):
 
 
 class SessionDamaged(StorageError):
-    """No line of a conversation's file can be read."""
+    """No line of a conversation's file is readable."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -203,7 +202,7 @@ class UnknownSession(NanobotError):
 
 
 class ExtraMissing(NanobotError):
-    """The packages that `what` needs are not installed: they come with `extra` of nanobot."""
+    """The packages that `what` needs are not installed. The extra `extra` adds them."""
 
     for_operator = True
 
@@ -214,8 +213,8 @@ class ExtraMissing(NanobotError):
 
 
 class ProviderError(NanobotError):
-    """The model could not answer. `detail` is what the other side said, shortened; `retry_after` in
-    how many seconds it wants to be asked again, 0.0 where it named none."""
+    """The model could not answer. `detail` is the server's error text, shortened. `retry_after` is
+    the requested pause in seconds, 0.0 if none."""
 
     for_operator = True
 
@@ -235,16 +234,16 @@ class ProviderUnavailable(ProviderError):
 
 
 class ProviderStalled(ProviderUnavailable):
-    """Connected, and then silent for longer than the timeout."""
+    """Connected, then silent for longer than the timeout."""
 
 
 class ProviderGarbage(ProviderError):
-    """The answer is not what the API promises (HTML with status 200, empty choices, …)."""
+    """The answer breaks the API's format (HTML with status 200, empty choices, …)."""
 
 
 class RequestBlamed(ProviderGarbage):
-    """The server calls it a failure of its own (`status` is 5xx), but its words blame the request:
-    a chat template, text that should be JSON, a schema."""
+    """A 5xx (`status`) whose text blames the request: a chat template, text that should be JSON, a
+    schema."""
 
     def __init__(self, message: str, *, status: int, detail: str = "", hint: str = "") -> None:
         super().__init__(message, detail=detail, hint=hint)
@@ -252,8 +251,8 @@ class RequestBlamed(ProviderGarbage):
 
 
 class ToolUseFailed(ProviderGarbage):
-    """The model called a tool in a form that its server could not parse. `generation` is the text
-    of the model."""
+    """The model called a tool in a form that its server could not parse. `generation` is the
+    model's text."""
 
     def __init__(self, message: str, *, generation: str, detail: str = "") -> None:
         super().__init__(message, detail=detail)
@@ -261,7 +260,7 @@ class ToolUseFailed(ProviderGarbage):
 
 
 class ProviderRejected(ProviderError):
-    """The request will be refused however often it is made. `status` is the HTTP status."""
+    """The server will always reject this request. `status` is the HTTP status."""
 
     def __init__(self, message: str, *, status: int, detail: str = "", hint: str = "") -> None:
         super().__init__(message, detail=detail, hint=hint)
@@ -269,8 +268,8 @@ class ProviderRejected(ProviderError):
 
     @property
     def blames_content(self) -> bool:
-        """Whether it may lie in what was sent (a content filter, an odd character), so that another
-        request is accepted."""
+        """True if the content may be the cause (a content filter, an odd character), so that
+        another request may succeed."""
         return self.status in (400, 422)
 
 
@@ -279,17 +278,16 @@ class ProviderFiltered(ProviderRejected):
 
     @property
     def blames_content(self) -> bool:
-        """Always: another request is answered."""
+        """Always True: another request is answered."""
         return True
 
 
 class ContextTooLong(ProviderRejected):
     """The prompt does not fit the model's context window. `tokens` is the server's count of the
-    prompt, `window` the most that it takes; 0 if it does not say.
+    prompt, `window` its limit; 0 if unknown.
 
-    Who sent the prompt sets `estimated`, our own count of it, and `of_fallback` if the model that
-    refused is not the chosen one.
-    """
+    The caller sets `estimated`, nanobot's own count, and `of_fallback` if the model is a
+    fallback."""
 
     def __init__(
         self,
@@ -307,13 +305,13 @@ class ContextTooLong(ProviderRejected):
 
     @property
     def blames_content(self) -> bool:
-        """Always: a shorter prompt fits."""
+        """Always True: a shorter prompt fits."""
         return True
 
 
 class BudgetSpent(ProviderError):
-    """The model was not asked, because the owner's limit of `tokens` for today is reached, either
-    for all calls or for one `use`."""
+    """The owner's limit of `tokens` for today is reached, for all calls or for one `use`. No
+    request was sent."""
 
     def __init__(self, tokens: int, use: str = "") -> None:
         what, key = (f"{use} today", f"uses.{use}") if use else ("today", "tokens_per_day")
@@ -326,26 +324,26 @@ class BudgetSpent(ProviderError):
 
 
 class ToolError(NanobotError):
-    """A tool could not do what was asked; the text is for the model, which can act on it."""
+    """A tool failed. The text is for the model, which can act on it."""
 
 
 class ToolUnavailable(ToolError):
-    """The owner has to change something before the tool works; the text says what."""
+    """The owner has to change something before the tool works. The text names it."""
 
     for_operator = True
 
 
 class CallRefused(ToolError):
-    """The same, where the text holds nothing but nanobot's words, the call's own arguments and
-    lines of the caller's memory: so it brings no foreign text into a conversation."""
+    """A `ToolError` whose text is trusted: it holds only nanobot's words, the call's own arguments
+    and lines of the caller's memory."""
 
 
 class PathRefused(ToolError):
-    """A path outside what the caller may touch, or not a plain file."""
+    """The path is outside the caller's roots, or not a plain file."""
 
 
 class WriteConflict(ToolError):
-    """The file is no longer what the writer read; nothing was written."""
+    """The file has changed since the writer read it. Nothing was written."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} has changed, so nothing was written. Read it again")
@@ -358,8 +356,8 @@ class SendError(NanobotError):
 
 class SendLater(SendError):
     """The part certainly did not arrive: the request was not written whole, or the platform
-    documents its answer as "not accepted". It is tried again, with growing pauses, for about a day.
-    `retry_after`: the shortest pause that the platform asks for, in seconds."""
+    documents its answer as "not accepted". It is retried with growing pauses for about a day.
+    `retry_after` is the platform's shortest pause in seconds."""
 
     def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -376,11 +374,10 @@ class SendRefused(SendError):
 
 
 class ChannelOff(NanobotError):
-    """A channel cannot work with its settings (a token that was revoked, …): starting it again
-    would not help."""
+    """A channel cannot work with its settings (a revoked token, …). A restart would not help."""
 
     for_operator = True
 
 
 class TurnStopped(NanobotError):
-    """The running turn was stopped by its person; what was committed stands."""
+    """The user stopped the running turn. Committed steps are kept."""

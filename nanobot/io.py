@@ -1,9 +1,6 @@
-"""Files and folders as durable state needs them: replacement that a crash cannot halve, names that
-are on the disk for good, locks, and JSON on a line.
+"""Files and folders for durable state: atomic replacement, synced names, locks, and JSON lines.
 
-`FileOps` is the seam: what changes the disk of sessions goes through it, so that a test can let
-each step fail.
-"""
+All writes to session files go through `FileOps`, so a test can make each step fail."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def storage_errors(path: Path | str) -> Iterator[None]:
-    """What the operating system refuses within is a `StorageError` about `path`."""
+    """Turn an `OSError` inside into a `StorageError` about `path`."""
     try:
         yield
     except OSError as error:
@@ -38,52 +35,53 @@ def storage_errors(path: Path | str) -> Iterator[None]:
 
 
 class Fence:
-    """What each change of a file waits for. In a team several workers share a folder: one that lost
-    touch with the others may change nothing there. `wait` returns when this process may; `epoch` is
-    part of the names of its temporary files, which a successor clears away, so that a rename that
-    comes too late fails. `made` are the files (device, inode) that it made: it appends to no
-    others, so that what a predecessor appends too late goes to a file that has no name any more.
-    Locks on files in the folder `shared` are taken in the folder `locks` instead: the lock of a
-    worker that was stopped would outlive its time, and order between workers is not theirs to keep.
+    """A gate before each change of a file. In a team, workers share a folder, and a worker that
+    lost contact with the others must not change files there.
 
-    `wait` blocks while the database is away, so large work on files is done in threads, and where
-    the event loop changes a small one, `wait_aside` comes before."""
+    `wait` returns when this process may change files. It blocks while the database is unreachable,
+    so large work on files runs in threads, and the event loop calls `wait_aside` before a small
+    change."""
 
     def __init__(self) -> None:
         self.epoch = ""
+        """Part of temporary file names. A successor removes those files, so late renames fail."""
         self.wait: Callable[[], None] = lambda: None  # no team: this process alone changes files
         self.is_open: Callable[[], bool] = lambda: True
-        """Whether `wait` would return at once."""
+        """Return True if `wait` would return at once."""
         self.made: set[tuple[int, int]] = set()
+        """Files (device, inode) that this process made. It appends to no others, so late appends
+        of a predecessor go to a file that has no name any more."""
         self.shared: Path | None = None
         self.locks: Path | None = None
+        """Folder for locks on files in `shared`: a stopped worker's lock would outlive its lease,
+        and order between workers needs no such locks."""
 
     async def wait_aside(self) -> None:
-        """`wait`, in a thread where it has to."""
+        """Run `wait`, in a thread if it would block."""
         if not self.is_open():
-            import asyncio  # which commands that read a file do not need
+            import asyncio  # not needed by commands that only read files
 
             await asyncio.to_thread(self.wait)
 
     def place_of_lock(self, path: Path) -> Path:
-        """Where the lock in the file `path` is taken."""
+        """Return the path of the file to lock for `path`."""
         if self.shared is None or self.locks is None or not path.is_relative_to(self.shared):
             return path
         return self.locks / path.relative_to(self.shared)
 
 
 FENCE = Fence()
-"""That of this process."""
+"""The fence of this process."""
 
 
 MOST_DESCRIPTORS = 16_384
-"""Files and connections of this process. Programs that it starts inherit the limit, and some close
-every descriptor that it allows: more would cost each of them seconds."""
+"""Most files and connections of this process. Child processes inherit the limit, and some close
+every descriptor below it: a higher limit would cost each of them seconds."""
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many files and connections open as the system allows it, up to
-    `MOST_DESCRIPTORS`: the usual limit of 1,024 is from the time of `select`."""
+    """Raise this process's limit of open files and connections as far as allowed, up to
+    `MOST_DESCRIPTORS`. The usual limit of 1,024 dates from `select`."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -93,19 +91,19 @@ def raise_descriptor_limit() -> None:
 
 
 class FileOps:
-    """What changes a disk. The real thing; tests subclass it to fail."""
+    """The real operations that change a disk. Tests subclass it to fail."""
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """Write some of `data`; returns how many bytes."""
+        """Write some of `data` and return the number of bytes."""
         FENCE.wait()
         return os.write(descriptor, data)
 
     def sync(self, descriptor: int) -> None:
-        """Return when what was written to a file survives a power cut."""
+        """Make a file's content survive a power cut."""
         os.fdatasync(descriptor)
 
     def sync_folder(self, descriptor: int) -> None:
-        """Return when the names in a folder survive a power cut."""
+        """Make the names in a folder survive a power cut."""
         os.fsync(descriptor)
 
     def truncate(self, descriptor: int, size: int) -> None:
@@ -113,7 +111,7 @@ class FileOps:
         os.ftruncate(descriptor, size)
 
     def rename(self, folder: int, source: str, target: str) -> None:
-        """Rename within the folder with this descriptor, over what `target` was."""
+        """Rename within the folder with this descriptor, replacing `target`."""
         FENCE.wait()
         os.rename(source, target, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -130,13 +128,10 @@ def replace_file(
     durable: bool = True,
     files: FileOps = DISK,
 ) -> None:
-    """Replace the file: a reader sees the old content or the new; with `durable`, also after a loss
-    of power. One writer at a time.
+    """Replace a file atomically, with `durable` also across a power cut. Only one writer at a time.
 
-    Pieces of content may be read from the old file. `last_check` runs when all is written, just
-    before the rename, and raises to cancel it. Raises `OSError` where the disk refuses; the file
-    is as it was then.
-    """
+    `content` may be read from the old file. `last_check` runs after the writes, just before the
+    rename, and raises to cancel it. Raises `OSError`. The file is then unchanged."""
     with _folder(path.parent) as folder:
         replace_in(folder, path.name, content, mode, last_check, durable=durable, files=files)
 
@@ -151,7 +146,7 @@ def replace_in(
     durable: bool = True,
     files: FileOps = DISK,
 ) -> None:
-    """`replace_file` for `name` in the folder with this descriptor."""
+    """Do `replace_file` for `name` in the folder with this descriptor."""
     temporary = temporary_name(name)
     with suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=folder)
@@ -177,23 +172,22 @@ def replace_in(
 
 
 def temporary_name(name: str) -> str:
-    """Where the new content of a file is written. The same for the same name, and the same worker:
-    what a crash leaves behind is cleared by the next write."""
+    """Return the name of the temporary file for `name`. It is the same each time for a worker, so
+    the next write clears the leftovers of a crash."""
     key = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
     return f".{key[:16]}{FENCE.epoch}.nanobot-tmp"
 
 
 def own_inode(path: Path) -> None:
-    """`own_inode_in` for the file at `path`."""
+    """Do `own_inode_in` for the file at `path`."""
     if FENCE.epoch:
         with _folder(path.parent) as folder:
             own_inode_in(folder, path.name)
 
 
 def own_inode_in(folder: int, name: str) -> None:
-    """Before something is added to the file: in a team, see to it that this process made its inode,
-    by a copy where another one did. Nothing to do elsewhere, or where there is no plain file.
-    Raises `OSError`."""
+    """Prepare an append: in a team, copy the file if another process made its inode. Do nothing
+    outside a team, or if there is no plain file. Raises `OSError`."""
     if not FENCE.epoch:
         return
     with suppress(FileNotFoundError):
@@ -215,8 +209,8 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def write_new(path: Path, pieces: Iterable[bytes], files: FileOps = DISK) -> None:
-    """Write a file (0600) that must not exist yet, and sync it; nothing is left of it on failure.
-    Of the `pieces` of its content no more than a block is held at a time."""
+    """Write and sync a new file (0600) that must not exist. On failure, remove it. At most a block
+    of the `pieces` is held at a time."""
     descriptor = os.open(path, _NEW, 0o600)
     try:
         for block in _blocks(pieces):
@@ -230,17 +224,17 @@ def write_new(path: Path, pieces: Iterable[bytes], files: FileOps = DISK) -> Non
 
 
 def write_all(descriptor: int, data: bytes, files: FileOps = DISK) -> None:
-    """Write every byte where the descriptor stands; the operating system may take them in several
-    calls. Raises `OSError`; some of it may be written then."""
+    """Write all bytes at the descriptor's position, in several calls if needed. Raises `OSError`,
+    after which some may be written."""
     rest = memoryview(data)
     while rest:
         rest = rest[files.write(descriptor, rest) :]
 
 
 def append_line(path: Path, line: bytes) -> int:
-    """Add a line, without its end, to a log that only this process writes, and make the file for
-    its owner alone if there is none. Return the file's size then. A line that a full disk or a
-    crash cut short does not run into it. Raises `OSError`."""
+    """Append a line, given without its end, to a log that only this process writes. Create the file
+    (0600) if needed. Return its new size. A line that a full disk or a crash cut short gets its end
+    first. Raises `OSError`."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "ab") as file:
         size = os.fstat(file.fileno()).st_size
@@ -251,14 +245,14 @@ def append_line(path: Path, line: bytes) -> int:
 
 
 def rotate_files(names: Sequence[Path]) -> None:
-    """Give each of these files the name after its own; the last one goes. Raises `OSError`."""
+    """Rename each file to the next name in the list, dropping the last one. Raises `OSError`."""
     for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
         with suppress(FileNotFoundError):
             newer.replace(older)
 
 
 def read_up_to(descriptor: int, limit: int) -> bytes:
-    """At most `limit` bytes from where the descriptor stands."""
+    """Read at most `limit` bytes from the descriptor's position."""
     pieces, left = [], limit
     while left and (piece := os.read(descriptor, min(left, 1 << 20))):
         pieces.append(piece)
@@ -273,13 +267,13 @@ def sync_folder(folder: Path, files: FileOps = DISK) -> None:
 
 
 OWNED: set[Path] = set()
-"""The homes that this process owns. A home that is gone was moved, and is not created again: work
-in progress would go on in an empty one."""
+"""Homes that this process owns. A missing one was moved and is not created again: running work
+would continue in an empty home."""
 
 
 def make_folder(folder: Path, files: FileOps = DISK) -> None:
-    """Create `folder` and its parents, each name synced, if they do not exist. Raises
-    `FileNotFoundError` if a home of `OWNED` would have to be created."""
+    """Create `folder` and its parents as needed, and sync each name. Raises `FileNotFoundError`
+    instead of creating a home of `OWNED`."""
     if folder.is_dir():
         return
     if folder in OWNED:
@@ -299,7 +293,7 @@ def _folder(path: Path) -> Iterator[int]:
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Small pieces joined, so that there are few writes."""
+    """Join small pieces, so that there are few writes."""
     block = bytearray()
     for piece in pieces:
         block += piece
@@ -312,13 +306,12 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 @contextmanager
 def hold_lock(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[int]:
-    """Hold the lock in the file `path`, which is made where there is none and never removed: a
-    second process could otherwise lock a new file of the same name. Its descriptor; programs that
-    are run do not inherit it, and the kernel drops the lock with the process. A `shared` lock
-    excludes only those that are not.
+    """Hold a lock on the file `path` and yield its descriptor. Create the file if needed and never
+    remove it: a second process could otherwise lock a new file of the same name.
 
-    Raises `BlockingIOError` where somebody else has it, unless told to `wait`, and `StorageError`.
-    """
+    Child processes don't inherit the lock, and the kernel drops it with the process. A `shared`
+    lock excludes only exclusive ones. Raises `StorageError`, and `BlockingIOError` if another
+    process has the lock, unless `wait` is set."""
     path = FENCE.place_of_lock(path)
     try:
         make_folder(path.parent)
@@ -348,7 +341,7 @@ def hold_lock(path: Path, *, wait: bool = False, shared: bool = False) -> Iterat
 
 
 class FileState(Struct, frozen=True):
-    """Identifies a version of a file: equal while nobody has changed it."""
+    """Version of a file: equal as long as the file is unchanged."""
 
     inode: int
     size: int
@@ -360,8 +353,8 @@ class FileState(Struct, frozen=True):
 
 
 def lstate_of(path: str) -> FileState | None:
-    """The state of what is at `path`, of a link itself; None where nothing can be seen. Changes
-    whenever the file does; one system call."""
+    """Return the state of the file or link at `path`, or None if it can't be read. It changes
+    whenever the file does. One system call."""
     try:
         return FileState.of(os.lstat(path))
     except OSError:
@@ -369,7 +362,7 @@ def lstate_of(path: str) -> FileState | None:
 
 
 def state_of(path: Path) -> FileState | None:
-    """The state of the file at `path`, None where there is none."""
+    """Return the state of the file at `path`, or None if it doesn't exist."""
     try:
         return FileState.of(path.stat())
     except FileNotFoundError:
@@ -380,7 +373,8 @@ def state_of(path: Path) -> FileState | None:
 
 @contextmanager
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """A descriptor of a regular file; anything else is a StorageError, and never waited for."""
+    """Yield a descriptor of a regular file. Raises `StorageError` for anything else, without
+    blocking."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -391,14 +385,15 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
 
 
 MOST_LINE = 64 << 20
-"""Bytes of a line that is read: six times the longest message, which JSON can make six times as
-long. No line of ours is longer. Of a longer one only the beginning is read, which is no JSON."""
+"""Bytes of the longest line to read: six times the longest message, which JSON can make six times
+as long. nanobot writes no longer line. Of a longer one only the beginning is read, which is not
+valid JSON."""
 _BEGINNING = 4096
 
 
 def whole_lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """The lines of a file from where it stands, each with its size. Of one that is longer than
-    `MOST_LINE` only the beginning is held."""
+    """Yield the lines of a file from its position, each with its size. Only the beginning of a line
+    longer than `MOST_LINE` is held."""
     while line := file.readline(MOST_LINE + 1):
         size = len(line)
         if size > MOST_LINE and not line.endswith(b"\n"):
@@ -411,8 +406,8 @@ def whole_lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def without_long_lines(descriptor: int) -> tuple[bytes, list[tuple[int, int]]]:
-    """A file with only the beginning of lines that are longer than `MOST_LINE`, and where in it how
-    many bytes are left out."""
+    """Read a file, with only the beginning of lines longer than `MOST_LINE`. Return it and the
+    cuts: their offsets in it and the bytes left out."""
     content, cuts = bytearray(), list[tuple[int, int]]()
     with open(descriptor, "rb", closefd=False) as file:
         for line, size in whole_lines(file):
@@ -424,8 +419,8 @@ def without_long_lines(descriptor: int) -> tuple[bytes, list[tuple[int, int]]]:
 
 
 def blocks_backwards(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """The first `size` bytes in blocks of whole lines, each with its offset, last block first, in
-    linear time. Of a line that is longer than `MOST_LINE` only the beginning is held."""
+    """Yield the first `size` bytes in blocks of whole lines with their offsets, last block first,
+    in linear time. Only the beginning of a line longer than `MOST_LINE` is held."""
     position, pieces = size, list[bytes]()
     while position > 0:
         step = min(_BLOCK, position)
@@ -442,8 +437,8 @@ def blocks_backwards(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def tail_without_newline(descriptor: int, size: int) -> bytes | None:
-    """What follows the last newline of the first `size` bytes, empty if all lines are whole; None
-    if it is longer than `MOST_LINE`."""
+    """Return the bytes after the last newline of the first `size` bytes, empty if all lines are
+    whole, or None if longer than `MOST_LINE`."""
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return b""
     start, block = next(blocks_backwards(descriptor, size))
@@ -457,11 +452,9 @@ _SPACED = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 def json_line(value: object, *, compact: bool = True) -> str:
-    """`value` as JSON on one line, without blanks where it is `compact`, with people's letters as
-    they are, so that grep finds them. What would break a line, or hide in a terminal, stays
-    escaped: control characters, the line ends of Unicode (U+0085, U+2028, U+2029), and lone
-    surrogates, which UTF-8 cannot hold. Raises `ValueError` for a number that JSON does not have.
-    """
+    """Return `value` as one line of JSON, without blanks if `compact`. Letters are not escaped, so
+    grep finds them. Control characters, Unicode line ends (U+0085, U+2028, U+2029) and lone
+    surrogates stay escaped. Raises `ValueError` for a number that JSON doesn't have."""
     text = (_COMPACT if compact else _SPACED).encode(value)
     if text.isascii() and "\x7f" not in text:
         return text

@@ -1,8 +1,7 @@
-"""The messages of a conversation as they are stored: the value that every room speaks.
+"""The messages of a conversation as they are stored. All rooms use these types.
 
-What is sent to a model is derived from these (see `nanobot.agent.prompt`) and is poorer: the API
-takes neither timestamps nor provenance.
-"""
+The prompt is derived from these (see `nanobot.agent.prompt`) and has less: the API takes neither
+timestamps nor provenance."""
 
 from __future__ import annotations
 
@@ -18,33 +17,32 @@ Role = Literal["user", "assistant", "tool"]
 
 TURN_STOPPED = "[nanobot: the person stopped this turn; do not go on with it]"
 TURN_FAILED = "[nanobot: this turn failed and was not answered; do not go on with it unless asked]"
-"""What stands in a conversation after a turn without an answer, so that no model takes the request
-before it for one that is still open."""
+"""Ends a turn that has no answer in a conversation, so the model does not take its request for
+open."""
 
 SILENT = "[silent]"
-"""What the model answers where nobody asked and there is nothing to say: nothing is sent then."""
+"""The model's answer to an unattended prompt if there is nothing to report. It is not sent."""
 
 EDITED = "[edited: this replaces an earlier message]"
-"""The line that says so in a message; which one it replaces is not known."""
+"""Line that marks a message as an edit. The message that it replaces is unknown."""
 
 _HINT_CHARACTERS = 80
 _SPEAKER = re.compile(r"\[from ([^\]\n]+)\](?:\n|$)")
 
 ATTACHED = "attached"
-"""The origin of a message that holds a quote, or came with files or notes."""
+"""Origin of a message that holds a quote, or came with files or notes."""
 
 PROGRAM = "api:"
-"""Begins the origin of what a program sent by its API key."""
+"""Prefix of the origin of a message that a program sent with its API key."""
 
 
 class ToolCall(Struct, frozen=True):
-    """A model's wish to run a tool.
+    """A tool call of the model.
 
-    `id` is ours: short, and unique in its conversation. `arguments` is the text of a JSON object,
-    exactly as the model wrote it if that is one: re-encoding it would change the bytes of the next
-    request and so defeat the provider's prompt cache. If the model's text is no JSON object and
-    can't be repaired, `arguments` is `{}`, `malformed` is that text, and the call is not run.
-    """
+    `id` is nanobot's: short, and unique in its conversation. `arguments` is the text of a JSON
+    object, exactly as the model wrote it if valid: re-encoding would change the next request's
+    bytes and miss the provider's prompt cache. If the text can't be repaired, `arguments` is `{}`,
+    `malformed` is the text, and the call is not run."""
 
     id: str
     name: str
@@ -52,13 +50,13 @@ class ToolCall(Struct, frozen=True):
     malformed: str = ""
 
     def as_api(self) -> dict[str, Any]:
-        """As Chat Completions has it."""
+        """Return the call in the format of Chat Completions."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
     @property
     def hint(self) -> str:
-        """A short line for people: the tool's name and its first short text argument."""
+        """Short line for people: the tool's name and its first short text argument."""
         try:
             arguments = json.loads(self.arguments)
         except (ValueError, RecursionError):
@@ -69,15 +67,14 @@ class ToolCall(Struct, frozen=True):
 
 
 class ProviderData(Struct, frozen=True):
-    """What a model server wants back with an assistant message it wrote: reasoning, signatures, its
-    own call ids. It is opaque outside the adapters.
+    """Data that a model server requires back with its message: reasoning, signatures, its own call
+    ids. Only the provider adapters read it.
 
-    It belongs to one message and so to one conversation; nothing is looked up by an id that a
-    server chose. `source` names the server and the model: no other gets it back. `call_ids` are the
-    server's own, in the order of the calls. `fields` go into the message, and `call_fields` into
-    each of its calls, in that order. It is stored with a running turn's steps, so that a turn goes
-    on after a crash, and not in the session file.
-    """
+    It belongs to one message, and nothing is looked up by an id that a server chose. `source` names
+    the server and the model, and no other gets it back. `call_ids` are the server's, in the order
+    of the calls. `fields` go into the message, and `call_fields` into its calls, in that order. It
+    is stored with a running turn's steps, so that a turn continues after a crash, but not in the
+    session file."""
 
     source: str
     call_ids: tuple[str, ...] = ()
@@ -86,17 +83,15 @@ class ProviderData(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True, gc=False):
-    """One message. `seq` counts over the session's whole life; 0 means "not numbered yet".
+    """One message. `seq` counts over the session's whole life. 0 means "not numbered yet".
 
-    `media` holds names of files that came with it, `origin` where its content came from when that
-    is not the person or the model themselves (`forwarded`, `person:<id>` for somebody else in a
-    group, `api:<key>` for a program, `tool:<name>`, `nanobot`; `attached`: the person's own words
-    beside quotes, files, notes, which stand in lines in brackets). What the model said after it
-    read such things has all their origins, with commas between. `notice` what the prompt said about
-    changed memory when the message was first sent (stored so that later prompts repeat it byte for
-    byte). `kept`: the person marked it to keep, which its own line does not say, nor the prompt of
-    a conversation.
-    """
+    `media` holds the names of attached files. `origin` is empty for the person's and the model's
+    own words, else it is the source: `forwarded`, `person:<id>` for another person in a group,
+    `api:<key>` for a program, `tool:<name>`, `nanobot`, or `attached` for the person's own words
+    with quotes, files or notes as bracketed lines. If the model read such content, its message has
+    all those origins, separated by commas. `notice` is the prompt's note on changed memory when the
+    message was first sent, stored so that later prompts repeat it byte for byte. `kept`: the person
+    marked it to keep. Neither its line nor the prompt shows that."""
 
     role: Role
     content: str
@@ -115,19 +110,19 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def from_person(self) -> bool:
-        """Whether a person or a program sent it; tools and nanobot itself speak from the user's
-        side as well."""
+        """True if a person or a program sent it. Tools and nanobot itself also have the user's
+        role."""
         spoken = self.origin in {"", ATTACHED, "forwarded"}
         return self.role == "user" and (spoken or self.is_others)
 
     @property
     def is_others(self) -> bool:
-        """Whether another person in a group, or a program, sent it."""
+        """True if another person in a group or a program sent it."""
         return self.role == "user" and self.origin.startswith(("person:", PROGRAM))
 
     @property
     def own_words(self) -> str:
-        """What the person of this conversation said in it themselves."""
+        """The text that the person of this conversation wrote themselves."""
         if self.role != "user" or self.origin not in {"", ATTACHED}:
             return ""
         if not self.origin:
@@ -137,7 +132,7 @@ class Message(Struct, frozen=True, gc=False):
 
 
 def source_name(origin: str) -> str:
-    """What people call the source of a text: `web_fetch` for `tool:web_fetch`."""
+    """Return a text's source as people call it: `web_fetch` for `tool:web_fetch`."""
     kind, _, name = origin.partition(":")
     names = {
         "attached": "an attachment or a quote",
@@ -152,17 +147,17 @@ def source_name(origin: str) -> str:
 
 
 def speaker_in(text: str) -> str:
-    """The name in front of what somebody says in a group; empty where none is."""
+    """Return the speaker's name at the start of a group message, or an empty string."""
     found = _SPEAKER.match(text)
     return found[1] if found else ""
 
 
 def attribute_message(role: str, name: str, text: str, origin: str, asker: str) -> tuple[str, str]:
-    """Who said a message, as `asker` would call them, and what they said.
+    """Return a message's author, as `asker` would call them, and its text without the author.
 
     `asker` is the origin of that person's own words: empty for the person of a private chat and for
-    the owner, `person:<id>` for others in a group. `name` is the name of a person or tool, if any.
-    """
+    the owner, `person:<id>` for others in a group. `name` is the name of a person or tool, if
+    any."""
     if role != "user":
         return ("nanobot" if role == "assistant" and name in ("", role) else name), text
     speaker, said = speaker_in(text), _SPEAKER.sub("", text, count=1)

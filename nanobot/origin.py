@@ -1,8 +1,7 @@
-"""How an extra is added to this installation.
+"""Commands that add an extra to this installation.
 
-A package index may hold a stranger's package under our name. So no command that nanobot prints asks
-an index for nanobot itself.
-"""
+A package index may hold a stranger's package under our name, so no command here asks an index for
+nanobot itself."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def install_command(extra: str) -> tuple[str, ...]:
 
 
 def how_to_install(extra: str) -> str:
-    """Return a hint that says how to add `extra`, with a command if there is one."""
+    """Return a hint for adding `extra`, with a command if there is one."""
     import shlex
 
     if command := install_command(extra):

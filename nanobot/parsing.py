@@ -1,10 +1,8 @@
-"""JSON from outside: bounded before it is parsed.
+"""Untrusted JSON, bounded before it is parsed.
 
-The parser is C code that holds the interpreter until it has read everything, so a thread does not
-help: a body of 30 MB that is nothing but `{},{},…` would stop the event loop for seconds. What
-makes JSON slow to read and to work on is the number of its values, so these are counted first,
-which takes milliseconds.
-"""
+The C parser holds the interpreter until it has read everything, so a thread does not help: a body
+of 30 MB of `{},{},…` would block the event loop for seconds. The number of values makes JSON slow,
+so values are counted first, which takes milliseconds."""
 
 from __future__ import annotations
 
@@ -21,34 +19,33 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_MARKS = 300_000
-"""Quotes, commas and opening brackets outside of strings. An object with so many takes 60 ms, a
-request of 2,000 messages has 30,000 of them."""
+"""Most quotes, commas and opening brackets outside of strings. An object with so many takes 60 ms,
+and a request of 2,000 messages has 30,000."""
 
 LARGE = 100_000
-"""Bytes from which on work goes to a thread: about a millisecond."""
+"""Bytes from which work goes to a thread: about a millisecond."""
 
 _DEEPEST = 64
-"""Levels; what is below is read as null. No platform, client or model means it."""
+"""Most levels. Deeper values are read as null. No platform, client or model needs them."""
 _MOST_DIGITS = 30
 _SLICE = 1_000_000
 _SEPARATORS = (b",", b"[", b"{")
 _COUNTED = (*_SEPARATORS, b'"', rb"\ud", rb"\uD")
 _NEST = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-"""A string, or what begins or ends an array or object."""
+"""A string, or the beginning or end of an array or object."""
 _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class TooManyValues(ValueError):
-    """It holds more values than anybody means. Nothing of it was parsed."""
+    """The JSON holds too many values. None of it was parsed."""
 
 
 def parse_json(data: bytes | str, most: int = MOST_MARKS) -> object:
-    """The value of a JSON text that others wrote.
+    """Parse untrusted JSON.
 
-    No single value makes the others unreadable: what is nested too deeply is null, a whole number
-    of too many digits is infinite, half characters, which no file can hold, are replaced. Raises
-    `TooManyValues`, and another `ValueError` for what is no JSON.
-    """
+    A single bad value does not make the others unreadable: too deep values are null, whole numbers
+    with too many digits are infinite, half characters are replaced. Raises `TooManyValues`, or
+    another `ValueError` for invalid JSON."""
     body = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     _expect_few(body, most)
     text = data if isinstance(data, str) else data.decode("utf-8-sig", "replace")
@@ -63,7 +60,7 @@ def parse_json(data: bytes | str, most: int = MOST_MARKS) -> object:
 
 
 def holds_more(value: object, most: int) -> bool:
-    """Whether there are more than `most` values in a parsed one, at all its levels."""
+    """Return True if a parsed value holds more than `most` values at all its levels."""
     left, waiting = most, [value]
     while waiting and left >= 0:
         inner = waiting.pop()
@@ -74,15 +71,14 @@ def holds_more(value: object, most: int) -> bool:
 
 
 async def off_loop(size: int, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """What the function returns for an input of `size` bytes: a large one keeps a thread busy, not
-    the event loop."""
+    """Call a function on an input of `size` bytes, in a thread if that is large."""
     if size < LARGE:
         return function(*args, **named)
     return await asyncio.to_thread(function, *args, **named)
 
 
 class ValueCounter:
-    """Counts the marks of a JSON text that comes piece by piece."""
+    """Counts the marks of a JSON text that arrives in pieces."""
 
     def __init__(self, most: int = MOST_MARKS) -> None:
         self._most = self._left = most
@@ -102,8 +98,8 @@ class ValueCounter:
 
 
 def _expect_few(body: bytes, most: int) -> None:
-    """Raise `TooManyValues` for more than `most` marks. What strings hold is looked at only if it
-    could matter, and in slices, so that other threads have their turn."""
+    """Raise `TooManyValues` for more than `most` marks. Strings are scanned only if they could
+    matter, and in slices, so that other threads can run."""
     if len(body) <= most or sum(map(body.count, _COUNTED)) <= most:
         return
     if body.count(rb"\ud") + body.count(rb"\uD") > most:
@@ -114,7 +110,7 @@ def _expect_few(body: bytes, most: int) -> None:
 
 
 def _shallow(text: str) -> str:
-    """`text` with null in place of what is nested too deep: Python's parser would give up."""
+    """Replace too deep values with null, which Python's parser would reject."""
     kept: list[str] = []
     depth = since = 0
     for token in _NEST.finditer(text):

@@ -1,10 +1,9 @@
 """Starts every program that nanobot runs: its workers, the sandbox, systemd, Node.js, ssh.
 
-nanobot may have been started in a folder that the agent can write. Invariants of a `Launch`: the
-program is an absolute path, found in trusted folders only. It starts in `/` or in a named folder,
-with a listed environment. nanobot's own Python loads no module and no start-up file from the
-current folder, from the person's PYTHONPATH or from their user packages.
-"""
+nanobot may have been started in a folder that the agent can write. So a `Launch` always has an
+absolute path from a trusted folder, runs in `/` or a named folder, and gets a listed environment.
+nanobot's own Python loads no module or start-up file from the current folder, PYTHONPATH or user
+packages."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import subprocess
 
 _NONE, _PIPE = -3, -1
-"""`subprocess.DEVNULL` and `PIPE`, which is loaded when a program is started."""
+"""`subprocess.DEVNULL` and `PIPE`. `subprocess` is only imported when a program starts."""
 
 _COMMON = "HOME|LANG|LC_[A-Z]+|LOGNAME|PATH|TERM|TMPDIR|TZ|USER"
 
@@ -35,7 +34,7 @@ _LOADERS = (
 
 class Launch(Struct, frozen=True):
     """A program to start. `argv` begins with an absolute path, `env` is the whole environment, and
-    the descriptors `pass_fds` are inherited."""
+    the program inherits the descriptors `pass_fds`."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -49,8 +48,8 @@ class Launch(Struct, frozen=True):
     async def spawn(
         self, *, stdin: int, stdout: int, stderr: int = _PIPE, limit: int = 65_536
     ) -> asyncio.subprocess.Process:
-        """Start it as the leader of a group, which ends with it if the group is killed. `limit`
-        bounds a line that is read of it. Raises `OSError` and `ValueError`."""
+        """Start the program as leader of a process group, to be killed as a whole. `limit` bounds a
+        line of its output. Raises `OSError` and `ValueError`."""
         import asyncio
 
         return await asyncio.create_subprocess_exec(
@@ -73,8 +72,8 @@ class Launch(Struct, frozen=True):
         stderr: int | None = _NONE,
         session: bool = True,
     ) -> subprocess.Popen[bytes]:
-        """Start it without an event loop. With None it shares our input or output. Without a
-        `session` of its own it gets Ctrl-C as well. Raises `OSError` and `ValueError`."""
+        """Start the program without an event loop. None means our own input or output. Without a
+        `session` it also gets Ctrl-C. Raises `OSError` and `ValueError`."""
         import subprocess
 
         return subprocess.Popen(  # noqa: S603 - the rules above
@@ -89,7 +88,8 @@ class Launch(Struct, frozen=True):
         )
 
     def run(self, seconds: float) -> subprocess.CompletedProcess[str]:
-        """Wait for its output, with nothing to read. Raises `OSError` and `TimeoutExpired`."""
+        """Run the program without input and return its output. Raises `OSError` and
+        `TimeoutExpired`."""
         import subprocess
 
         with self.popen(stdin=_NONE, stdout=_PIPE, stderr=_PIPE) as child:
@@ -114,7 +114,7 @@ def find(name: str, path: str | None = None) -> str:
 
 
 def is_trusted(folder: str) -> bool:
-    """Whether a folder is absolute and other users cannot put a program there."""
+    """Return True if a folder is absolute and other users can't add a program to it."""
     with suppress(OSError):
         return folder.startswith("/") and not Path(folder).stat().st_mode & S_IWOTH
     return False
@@ -128,8 +128,8 @@ def program(name: str) -> str:
 
 
 def environment(more: str = "", **own: str) -> dict[str, str]:
-    """Return the variables of ours that most programs need or that match the pattern `more`, and
-    `own`."""
+    """Return our environment variables that most programs need or that match the pattern `more`,
+    and `own`."""
     import re
 
     names = re.compile(f"{_COMMON}|{more}" if more else _COMMON)
@@ -137,14 +137,14 @@ def environment(more: str = "", **own: str) -> dict[str, str]:
 
 
 def own_script(script: Path, *arguments: str, **environ: str) -> Launch:
-    """Run a script of nanobot's with our packages, without our environment."""
+    """Return the launch of a nanobot script, with our packages and without our environment."""
     argv = (sys.executable, "-P", "-S", "-B", str(script), *arguments)
     return Launch(argv, {"PYTHONPATH": _modules(), "LC_ALL": "C.UTF-8", **environ})
 
 
 def own_command(*arguments: str) -> Launch:
-    """Run another `nanobot` command. Settings may refer to any variable, so it gets our
-    environment, except variables that make programs load other code."""
+    """Return the launch of another `nanobot` command. Settings may refer to any variable, so it
+    gets our environment, except variables that make programs load other code."""
     import re
 
     kept = {name: value for name, value in os.environ.items() if not re.fullmatch(_LOADERS, name)}

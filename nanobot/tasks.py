@@ -1,8 +1,7 @@
 """Background work with an owner: every task is known, its failure is logged, and it can be drained.
 
-The event loop keeps only weak references to tasks, and an exception in one that nobody awaits is
-easily never seen; that is why a bare `asyncio.create_task` is banned everywhere else.
-"""
+The event loop keeps only weak references to tasks, and nobody notices an exception in a task that
+is not awaited. So a bare `asyncio.create_task` is banned everywhere else."""
 
 from __future__ import annotations
 
@@ -24,30 +23,29 @@ from nanobot.errors import NanobotError
 T = TypeVar("T")
 
 TURN: ContextVar[str] = ContextVar("turn", default="")
-"""The id of the turn that a task works for; lines in the log carry it. Tasks and threads inherit
-it from what starts them."""
+"""The turn id of the current task, for log lines. Tasks and threads inherit it."""
 
 SCOPES: ContextVar[tuple[str, ...]] = ContextVar("scopes", default=())
-"""In a team, the scopes of memory that a task works on; inherited likewise."""
+"""In a team, the memory scopes of the current task. Inherited too."""
 
 SWITCH_SECONDS = 0.002
-"""Python's switch interval while a gateway runs: how long the event loop waits, several times in a
-turn, for a thread that computes and is not `pace`."""
+"""Python's switch interval in a gateway. The event loop waits this long, several times in a turn,
+for a computing thread that does not `pace` itself."""
 
 _SLICE_SECONDS = 0.0003
 _PAUSE, _LONGEST_PAUSE = 4.0, 0.02
-"""Pauses last so many times as long as the work before them, and so many seconds at most."""
+"""Length of a pause, as a multiple of the work before it, and its maximum in seconds."""
 
 _BUSY = 0.1
-"""Other threads are busy where they use at least this share of the time that one uses itself."""
+"""Other threads are busy if they use at least this share of this thread's time."""
 
 _ROUNDS = 3
 _CANCEL_SECONDS = 3.0
-"""How long cancelled work may take to clean up before it is left alone."""
+"""Seconds for cancelled work to clean up before it is abandoned."""
 
 
 def end_at_once(text: str, code: int) -> NoReturn:
-    """End this process with a line in the log, whatever other threads are about to do."""
+    """Log a line and end this process at once, whatever other threads do."""
     logging = threading.Thread(target=logger.critical, args=("{}", text), daemon=True)
     logging.start()
     logging.join(1.0)  # the log's disk may hang
@@ -55,27 +53,27 @@ def end_at_once(text: str, code: int) -> NoReturn:
 
 
 class Background:
-    """Owns tasks that nobody awaits."""
+    """Owns tasks that are not awaited."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str = "") -> asyncio.Task[T]:
-        """Run `work` as a task of its own; a failure is logged, never raised."""
+        """Run `work` as a task. A failure is logged, never raised."""
         task = asyncio.create_task(work, name=name or None)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task
 
     async def wait(self, grace: float) -> None:
-        """Wait up to `grace` seconds for the work under way, and for what it starts."""
+        """Wait up to `grace` seconds for the running tasks and those that they start."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
         while self._tasks and (left := deadline - loop.time()) > 0:
             await asyncio.wait(self._tasks, timeout=left)
 
     async def drain(self, grace: float) -> None:
-        """Wait up to `grace` seconds for the work under way, then cancel what is left."""
+        """Wait up to `grace` seconds for the running tasks, then cancel the rest."""
         await self.wait(grace)
         for _ in range(_ROUNDS):  # what is cancelled may start something on its way out
             leftover = [task for task in self._tasks if not task.done()]
@@ -90,7 +88,7 @@ class Background:
                 return
 
     def cancel(self) -> None:
-        """Cancel all of it; `drain` then returns at once."""
+        """Cancel all tasks, so that `drain` returns at once."""
         for task in self._tasks:
             task.cancel()
 
@@ -104,20 +102,19 @@ class Background:
 
 
 class Routine(Protocol):
-    """What does something at its own times."""
+    """Work with a schedule."""
 
     async def run_forever(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         ...
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
         ...
 
 
 class Periodic(ABC):
-    """Work that is done again and again beside everything else: first after `first` seconds, then
-    every `every`."""
+    """Recurring background work: first after `first` seconds, then every `every`."""
 
     def __init__(self, clock: Clock, every: float, first: float = 0.0) -> None:
         self._clock, self._every, self._first = clock, every, first
@@ -125,10 +122,10 @@ class Periodic(ABC):
 
     @abstractmethod
     async def run_once(self) -> None:
-        """Do it. What it raises is logged: the next time may go well."""
+        """Do the work. Errors are logged, and the next time is tried as usual."""
 
     async def run_forever(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         self._running = asyncio.current_task()
         if self._first:
             await self._clock.sleep(self._first)
@@ -140,13 +137,13 @@ class Periodic(ABC):
             await self._clock.sleep(self._every)
 
     def stop(self) -> None:
-        """Begin nothing more; a thread that works for it ends by itself."""
+        """Start nothing more. A running thread ends by itself."""
         if self._running is not None:
             self._running.cancel()
 
 
 class Repeated(Periodic):
-    """A call that is made again and again."""
+    """A recurring call."""
 
     def __init__(
         self, clock: Clock, every: float, work: Callable[[], Awaitable[None]], first: float = 0.0
@@ -162,13 +159,13 @@ _ONE_AFTER_ANOTHER = threading.Lock()
 
 
 def pace(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> Iterator[T]:
-    """The same items, for a thread that works through many of them, so that turns hardly notice it.
+    """Yield the same items, with pauses, so that a thread with many of them hardly slows down
+    turns.
 
-    Python runs one thread at a time. So while other threads of this process use the processor, this
-    one pauses for four fifths of the time; else it goes on without a pause. Such threads pause one
-    after another, so that several together take hardly more than one. Never pauses on an event
-    loop. `pause` sleeps for some seconds.
-    """
+    Python runs one thread at a time. While other threads of this process use the processor, this
+    one pauses for four fifths of the time. Such threads pause one after another, so several
+    together take hardly more than one. Never pauses on an event loop. `pause` sleeps for some
+    seconds."""
     if _is_on_event_loop():
         yield from items
         return
@@ -198,7 +195,7 @@ def _is_on_event_loop() -> bool:
 
 @contextmanager
 def logging_errors(what: str) -> Iterator[None]:
-    """Log what goes wrong inside: the next time it may go well."""
+    """Log errors inside, as the next attempt may succeed."""
     try:
         yield
     except NanobotError as error:
@@ -208,7 +205,7 @@ def logging_errors(what: str) -> Iterator[None]:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody cancelled the current task. Otherwise a `CancelledError` came out of
-    something that it awaited, and is a failure like any other."""
+    """Return True if the current task was cancelled. Otherwise a `CancelledError` came from an
+    awaited object, and is an ordinary failure."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

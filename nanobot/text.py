@@ -1,12 +1,11 @@
-"""Texts as people write and read them: one line, safe within lines of ours, times, paths. Quick to
-load: every command line begins with this.
+r"""Text helpers: single lines, untrusted text, paths and durations. Loads fast, as every command
+imports it.
 
-Notes, names and quotes stand in bracketed lines, which are nanobot's: what people choose freely
-(names, titles, questions) never holds a bracket or a line end of its own.
+Bracketed lines hold nanobot's notes, names and quotes, so text that people choose freely (names,
+titles, questions) must not hold a bracket or a line end in them.
 
-A name that is not valid UTF-8 is text with lone surrogates, as everywhere in Python. It is shown
-with its escapes (`caf\\udce9.txt`), which stand for the same name when a model puts them in JSON.
-"""
+A name that is not valid UTF-8 is text with lone surrogates, as usual in Python. It is shown with
+escapes (`caf\udce9.txt`), which mean the same name when a model puts them in JSON."""
 
 from __future__ import annotations
 
@@ -19,38 +18,38 @@ from pathlib import Path
 from nanobot.errors import NanobotError
 
 LONGEST_NAME = 128
-"""Characters of the name of a person, a group or a file."""
+"""Characters in the name of a person, a group or a file."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
-"""Control characters, line ends, and what changes the direction of writing."""
+"""Control characters, line ends, and characters that change the writing direction."""
 _BRACKETS = str.maketrans("[]\uff3b\uff3d", "()()")
 
 
 def close_matches(word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
-    """Those of `known` that somebody who wrote `word` may have meant, at most `n`, the likeliest
-    first; `cutoff` from 0 (anything) to 1."""
+    """Return up to `n` words of `known` that `word` may mean, the likeliest first. `cutoff` is from
+    0 (anything) to 1."""
     from difflib import get_close_matches  # only where somebody mistyped
 
     return get_close_matches(word, list(known), n, cutoff)
 
 
 def valid_unicode(text: str) -> str:
-    """`text` with surrogate pairs joined and lone surrogates replaced: JSON can hold them, files,
-    SQLite and UTF-8 cannot. The length in UTF-16 units stays the same."""
+    """Join surrogate pairs and replace lone surrogates, which JSON can hold, but not files, SQLite
+    and UTF-8. The length in UTF-16 units stays the same."""
     if text.isascii() or not _SURROGATE.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def without_brackets(text: str) -> str:
-    """`text` with its square brackets made round."""
+    """Replace square brackets by round ones."""
     return text.translate(_BRACKETS)
 
 
 def one_line(text: str, limit: int | None = LONGEST_NAME) -> str:
-    """What others wrote as one line of at most `limit` characters (None: all of it), for a
-    bracketed line: it cannot end that, nor pass for what the person said."""
+    """Return untrusted text as one line of at most `limit` characters (None: all of it) for a
+    bracketed line. It can't end that line or pass for the person's own words."""
     if limit is not None:
         text = text[: 16 * limit]  # most of what is beyond could only be blanks
     line = " ".join(without_brackets(clean(_UNSEEN.sub(" ", valid_unicode(text)))).split())
@@ -58,7 +57,7 @@ def one_line(text: str, limit: int | None = LONGEST_NAME) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The beginning of `text` as one line of at most `limit` characters."""
+    """Return the beginning of `text` as one line of at most `limit` characters."""
     line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit else f"{line[: max(0, limit - 1)]}…"
 
@@ -69,18 +68,18 @@ def capitalize(text: str) -> str:
 
 
 def pluralize(number: int, one: str, many: str = "") -> str:
-    """`1 fact`, `2,000 facts`; `many` where that is not `one` with an s."""
+    """Return `1 fact` or `2,000 facts`. `many` is the plural if it is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def join_some(texts: Sequence[str], most: int) -> str:
-    """Return at most `most` of the texts with commas: `a, b and 3 more`."""
+    """Join at most `most` of the texts with commas: `a, b and 3 more`."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{', '.join(texts[:most])}{more}"
 
 
 def duration(seconds: int) -> str:
-    """`3 d 4 h`, `5 min`: the two largest units."""
+    """Return the two largest units: `3 d 4 h`, `5 min`."""
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
     found = []
     for name, size in units:
@@ -91,8 +90,8 @@ def duration(seconds: int) -> str:
 
 
 def expanduser(text: str, user_home: str = "") -> Path:
-    """A path that may begin with `~` or `~name`, where `user_home` is the folder of a user other
-    than the one who runs this. Raises `NanobotError` for one who is not known here."""
+    """Return a path, with a leading `~` or `~name` replaced. `user_home` overrides the home folder
+    for `~`. Raises `NanobotError` for an unknown user."""
     if user_home and (text == "~" or text.startswith("~/")):
         return Path(user_home, text[2:])
     try:
@@ -106,8 +105,8 @@ def expanduser(text: str, user_home: str = "") -> Path:
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DRAWN_AS_NOTHING = r"\b(?:BLANK|FILLER|NULL|VARIATION SELECTOR|GRAPHEME JOINER|VOWEL INHERENT)\b"
-"""In the names of letters, marks and symbols that show nothing. Python knows no property for them;
-with the categories this has all of Default_Ignorable_Code_Point, and U+2800, U+13441, U+1D159."""
+"""Name parts of letters, marks and symbols that show nothing. Python has no property for them. With
+the categories, this covers Default_Ignorable_Code_Point and U+2800, U+13441, U+1D159."""
 
 _BLANKS, _BLANK_LINES = re.compile("[ \t]{33,}"), re.compile("\n(?:[ \t]*\n){3,}")
 
@@ -123,22 +122,22 @@ _PLAIN = (
     "[\n\t -~\xa1-\xac\xae-\u02ff\u0370-\u0482\u048a-\u052f\u2010-\u2027\u3000-\u3029\u3030-\u303f"
     "\u3041-\u3096\u309b-\u312f\u3131-\u3163\u3165-\u318e\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff9f]*"
 )
-"""Letters without marks: most text, which is then looked at no further."""
+"""Letters without marks. Most text has only these and is not checked further."""
 _LINES_OF_UNICODE = str.maketrans({"\r": "\n", "\u2028": "\n", "\u2029": "\n"})
 _FLAG = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f"
-"""Of a region, such as Wales: the only use of tag characters."""
+"""Flag of a region, such as Wales: the only use of tag characters."""
 
 MOST_MARKS = 5
-"""Marks on one letter: more than any script in use stacks."""
+"""Marks on one letter: more than any living script stacks."""
 _MOST_MARKS_FOR_REVIEW = 3
 _OVERLAY = 1
-"""The combining class of marks that are drawn through their letter."""
+"""Combining class of marks that are drawn through their letter."""
 
 
 def clean(text: str) -> str:
-    """Untrusted text for people: nothing in it controls a terminal, turns the reading direction
-    round, is invisible, or is drawn over other text. Lines and tabs stay, and so do emoji and the
-    marks and joiners that scripts need. Linear; the same again changes nothing."""
+    """Return untrusted text for people, without terminal controls, direction changes, invisible
+    characters and characters drawn over others. Lines, tabs, emoji, and the marks and joiners of
+    scripts stay. Linear and idempotent."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     if re.fullmatch(_PLAIN, text):
@@ -153,7 +152,7 @@ def clean(text: str) -> str:
 
 
 def _without_hidden(text: str, before: Sequence[str]) -> str:
-    """`text`, which follows on `before`, without all that is not plainly seen."""
+    """Drop all that is not plainly visible from `text`, which follows on `before`."""
     kept, marks = list[str](), 0 if before else MOST_MARKS
     last = "".join(before[-1:])[-1:]
     for at, character in enumerate(text):
@@ -178,7 +177,7 @@ def _without_hidden(text: str, before: Sequence[str]) -> str:
 
 @lru_cache(maxsize=4_096)
 def _kind(character: str) -> str:
-    """How a character shows: `seen`, `mark`, `overlay`, `joiner`, `selector` or `hidden`."""
+    """Return how a character shows: `seen`, `mark`, `overlay`, `joiner`, `selector` or `hidden`."""
     if kind := _KINDS.get(character):
         return kind
     category, name = unicodedata.category(character), unicodedata.name(character, "")
@@ -197,7 +196,7 @@ _KEYS = frozenset("0123456789#*")
 _SEEN_FORMATS = (
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 )
-"""Format characters that are drawn: the signs before numbers in Arabic and Kaithi."""
+"""Visible format characters: the signs before numbers in Arabic and Kaithi."""
 _KINDS = {
     **dict.fromkeys(("", "\n", "\t", *map(chr, range(0x20, 0x7F)), *_SEEN_FORMATS), "seen"),
     **dict.fromkeys("\u200c\u200d", "joiner"),
@@ -207,7 +206,7 @@ _FILLERS = r"\b(?:FILLER|GRAPHEME JOINER|VOWEL INHERENT|NULL NOTEHEAD)\b"
 
 
 def _selects(last: str, selector: str) -> bool:
-    """Whether a variation selector or a keycap belongs to the character before it."""
+    """Return True if a variation selector or a keycap belongs to the character before it."""
     if last in _KEYS or selector == _KEYCAP:
         return last in _KEYS or last == "\ufe0f"
     symbols = ("So", "Sm", "Sk", "Po", "Lo", "Pd", "No")
@@ -215,7 +214,7 @@ def _selects(last: str, selector: str) -> bool:
 
 
 def _joins(last: str, joiner: str, following: str) -> bool:
-    """Whether a joiner is between two emoji, or within a word of a script that needs it."""
+    """Return True if a joiner is between two emoji, or within a word of a script that needs it."""
     if not last or _kind(last) in ("joiner", "hidden"):
         return False
     if _needs_joiners(last):
@@ -228,7 +227,7 @@ def _joins(last: str, joiner: str, following: str) -> bool:
 
 
 def _needs_joiners(character: str) -> bool:
-    """Whether it is a letter or mark of the scripts from Hebrew to Mongolian, or later ones of
+    """Return True for letters and marks of the scripts from Hebrew to Mongolian, and later ones of
     India and its neighbours."""
     if not character or unicodedata.category(character) not in ("Lo", "Mn", "Mc"):
         return False
@@ -242,15 +241,15 @@ def _needs_joiners(character: str) -> bool:
 
 
 def printable(name: str) -> str:
-    """`name` on one line and as valid UTF-8, shortened where it is endless."""
+    """Return `name` on one line and as valid UTF-8, shortened if very long."""
     text = name if len(name) <= 300 else f"{name[:297]}..."
     text = text.encode("utf-8", "backslashreplace").decode()
     return _CONTROLS.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def escape_invisible(text: str) -> str:
-    """`text` for somebody who must judge it: what can't be seen, is drawn over other text or turns
-    the reading direction round is written as its escape. Lines, tabs and spaces stay."""
+    """Return `text` for review: invisible characters, overlays and direction changes are escaped.
+    Lines, tabs and spaces stay."""
     text = text.encode("utf-8", "backslashreplace").decode()
     shown, marks = list[str](), _MOST_MARKS_FOR_REVIEW
     for character in text:
@@ -265,16 +264,16 @@ def escape_invisible(text: str) -> str:
 
 
 def escape_for_review(text: str) -> str:
-    """`escape_invisible`, and nothing is pushed out of sight: many blanks or empty lines are a
-    number."""
+    """Do `escape_invisible`, and replace many blanks or empty lines by their number, so that
+    nothing is pushed out of sight."""
     text = _BLANKS.sub(lambda run: f"[{len(run[0])} blanks]", escape_invisible(text))
     return _BLANK_LINES.sub(lambda run: f"\n[{run[0].count(chr(10)) - 1} empty lines]\n", text)
 
 
 @lru_cache(maxsize=4_096)
 def _is_unseen(character: str) -> bool:
-    """Whether it is a control, format, unassigned or private character, a blank other than the
-    space, or is drawn as nothing."""
+    """Return True for control, format, unassigned and private characters, blanks other than the
+    space, and characters drawn as nothing."""
     if character in " \n\t" or "!" <= character <= "~":
         return False
     if unicodedata.category(character)[0] in "CZ":

@@ -1,13 +1,12 @@
-"""Settings and tool arguments: plain values, from YAML or JSON, are read into msgspec structs.
+"""Reads plain values from YAML or JSON, settings and tool arguments, into msgspec structs.
 
 `msgspec.convert` stops at the first mistake and words it for programmers. `build` reports all of
-them, each with its path and what the value must be; it never repeats the value, which may be a
-secret. Numbers and booleans may be given as text, as scalars of YAML and variables are.
+them, each with its path and the valid values. It never repeats the value, which may be a secret.
+Numbers and booleans may be given as text, as in YAML scalars and variables.
 
 A field may be a text, number, bool, `SecretStr`, `Literal`, one of these or None, a tuple, list or
 mapping of them, or another `Checked`. `Annotated` adds limits (`msgspec.Meta`, which the JSON
-Schema shows as well) and checks (`Check`).
-"""
+Schema shows as well) and checks (`Check`)."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ class SecretStr:
 
 
 class InvalidValue(ValueError):
-    """A value that a field cannot take. The texts never repeat it."""
+    """A value that a field rejects. The texts never repeat it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -67,8 +66,8 @@ class InvalidValue(ValueError):
 
 
 def address_parts(url: str, *schemes: str) -> SplitResult:
-    """Return the parts of an address with one of these schemes. Raises `InvalidValue` if it is
-    none."""
+    """Return the parts of an address with one of these schemes. Raises `InvalidValue` for any other
+    text."""
     with suppress(ValueError):
         parts = urlsplit(url)
         usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
@@ -79,7 +78,7 @@ def address_parts(url: str, *schemes: str) -> SplitResult:
 
 
 def check_client_proxy(secret: SecretStr) -> SecretStr:
-    """Return the address of a proxy that a platform's client may use, if there is one. Raises
+    """Return the proxy address for a platform's client, which may be empty. Raises
     `InvalidValue`."""
     if proxy := secret.get_secret_value().strip():
         address_parts(proxy, "http", "https", "socks5", "socks5h")
@@ -87,15 +86,15 @@ def check_client_proxy(secret: SecretStr) -> SecretStr:
 
 
 class Check(Struct, frozen=True):
-    """In `Annotated`: what becomes of the value once its type is right. It raises `ValueError`
-    (better `InvalidValue`, which has a hint) for one that cannot be taken."""
+    """A check in `Annotated`, which returns the final value once the type is right. It raises
+    `ValueError` for invalid ones, or better `InvalidValue`, which has a hint."""
 
     run: Callable[[Any], Any]
 
 
 class Fault(Struct, frozen=True):
-    """Something wrong. `key` is the way to it, relative to what was checked, and `given` is what
-    stands there. What `is_doubtful` works all the same."""
+    """A mistake. `key` is the path relative to the checked value, and `given` is the value there.
+    If it `is_doubtful`, the value can be used."""
 
     key: KeyPath
     message: str
@@ -105,7 +104,7 @@ class Fault(Struct, frozen=True):
 
 
 class Invalid(ValueError):
-    """Values that cannot be used, with everything that is wrong with them."""
+    """Unusable values, with all their faults."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__(
@@ -115,20 +114,20 @@ class Invalid(ValueError):
 
 
 class Checked(Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of what `build` makes. Frozen; there is no key beyond its own."""
+    """Base class for the results of `build`. Frozen. Unknown keys are rejected."""
 
     @classmethod
     def prepare(cls, given: object) -> object:
-        """What was given, as the fields are to see it: for shorter ways to write the same."""
+        """Return the input for the fields. Override it to allow shorter notations."""
         return given
 
     def faults(self, home: Path) -> Iterable[Fault]:
-        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
+        """Return the conflicts between valid keys. `home` is nanobot's home folder."""
         return ()
 
 
 def build(model: type[C], given: object, home: Path = Path()) -> C:
-    """`given` as a `model`. Raises `Invalid`."""
+    """Read `given` as a `model`. Raises `Invalid`."""
     made, faults = examine(model, given, home)
     serious = [fault for fault in faults if not fault.is_doubtful]
     if serious or made is None:
@@ -139,8 +138,8 @@ def build(model: type[C], given: object, home: Path = Path()) -> C:
 def examine(
     model: type[C], given: object, home: Path, also_known: Sequence[str] = ()
 ) -> tuple[C | None, Sequence[Fault]]:
-    """`given` as a `model`, None where it cannot be one, and everything that is wrong with it, the
-    doubtful included. `also_known` are keys beside its own that a wrong one may have meant."""
+    """Read `given` as a `model`. Return it, or None if it is invalid, and all faults, including
+    doubtful ones. `also_known` are further keys to suggest for a wrong one."""
     reader = _Reader(home, also_known)
     made = reader.value(model, given, ())
     return (made if isinstance(made, model) else None), reader.faults
@@ -148,15 +147,15 @@ def examine(
 
 @cache
 def fields_of(model: type[Checked]) -> Mapping[str, FieldInfo]:
-    """The fields of a model by name."""
+    """Return the fields of a model by name."""
     return {field.name: field for field in fields(model)}
 
 
 def keyword_arguments(
     function: Callable[..., object], given: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the arguments of an operation, from JSON, as its parameters are annotated; unknown
-    ones are left out. Raises `NanobotError`."""
+    """Convert an operation's JSON arguments to the types of its parameters. Unknown ones are
+    dropped. Raises `NanobotError`."""
     try:
         return asdict(convert(given, _struct_of(function)))
     except ValidationError as error:
@@ -179,13 +178,13 @@ def _struct_of(function: Callable[..., object]) -> type[Struct]:
 
 
 def format_key(path: KeyPath) -> str:
-    """A path as people write it: `model.fallbacks[0].name`."""
+    """Return a path as people write it: `model.fallbacks[0].name`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or an empty text."""
+    """Return the known word that was probably meant, or an empty text."""
     from difflib import get_close_matches
 
     spelled = {candidate.lower(): candidate for candidate in known}
@@ -194,24 +193,24 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
-    """A sentence that helps with an unknown word: the nearest one, or all there are."""
+    """Return a sentence for an unknown word, with the nearest known word or all of them."""
     near = nearest(word, known)
     return f"Did you mean '{near}'?" if near else f"Valid keys: {', '.join(known)}."
 
 
 _WRONG: Any = object()
-"""In place of a value that was reported."""
+"""Replaces a value with a reported fault."""
 
 _NO_SECTION = "must be a section with keys"
 _MOST_HINTS = 20
-"""To look for what was meant takes a while, and a model may send any number of wrong keys."""
+"""Most suggestions. Each takes time, and a model may send any number of wrong keys."""
 _TRUTH = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True) | dict.fromkeys(
     ("false", "f", "no", "n", "off", "0"), False
 )
 
 
 class _Reader:
-    """Reads one value, and collects what is wrong with it and within."""
+    """Reads one value and collects the faults in it."""
 
     def __init__(self, home: Path, also_known: Sequence[str] = ()) -> None:
         self.home = home
@@ -219,7 +218,7 @@ class _Reader:
         self.faults: list[Fault] = []
 
     def value(self, kind: Any, given: object, path: KeyPath) -> Any:
-        """`given` as a `kind`; `_WRONG` where that was reported."""
+        """Return `given` as a `kind`, or `_WRONG` after reporting a fault."""
         read = _BY_ORIGIN.get(get_origin(kind), _Reader._plain)
         try:
             return read(self, kind, given, path)
@@ -330,7 +329,6 @@ _NUMBERS = {int: "must be a whole number", float: "must be a number"}
 
 
 def _number(kind: type[int] | type[float], given: object) -> int | float:
-    """Raises `InvalidValue`."""
     number: int | float | None = None
     if isinstance(given, str) and kind is int:
         given = given.strip().removesuffix(".0")
@@ -351,11 +349,11 @@ _LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "min_length": (lambda value, least: len(value) >= least, "must have {} {unit}"),
     "max_length": (lambda value, most: len(value) <= most, "must be at most {:,} {unit}"),
 }
-"""Whether a value keeps to a limit of `msgspec.Meta`, and what it must be, by the limit's name."""
+"""Test of each limit of `msgspec.Meta`, and its error message."""
 
 
 def _limit(limit: Meta, value: Any) -> None:
-    """Raises `InvalidValue` saying what the value must be."""
+    """Raise `InvalidValue` if a value exceeds a limit."""
     for name, (holds, wanted) in _LIMITS.items():
         bound = getattr(limit, name)
         if bound is not None and not holds(value, bound):
@@ -375,11 +373,10 @@ Meanings = Callable[[type[Checked]], Mapping[str, str]]
 
 
 def json_schema(kind: Any, meanings: Meanings = lambda _: {}) -> dict[str, Any]:
-    """The JSON Schema of a field's type or a model, with nothing referred to elsewhere.
+    """Return the self-contained JSON Schema of a field's type or a model.
 
-    What a key means is told by `Meta(description=…)`, or by `meanings` of the model. A key that may
-    be None is one that may be left out.
-    """
+    Key descriptions come from `Meta(description=…)`, or from `meanings` of the model. A key that
+    may be None is optional."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         made = json_schema(kind.__origin__, meanings)
@@ -420,7 +417,7 @@ def _schema_of_model(model: type[Checked], meanings: Meanings) -> dict[str, Any]
 
 
 def _limits(limit: Meta, kind: Mapping[str, Any]) -> dict[str, Any]:
-    """What `limit` adds to the schema of a `kind`."""
+    """Return the additions of `limit` to the schema of a `kind`."""
     sized = "Items" if kind.get("type") == "array" else "Length"
     named = {
         "description": limit.description,

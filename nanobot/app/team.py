@@ -61,7 +61,7 @@ class Team:
         )
         tell = worker.notifications.tell
         self._questions = SharedQuestions(journal.database, self._settle, tell)
-        worker.listeners["answer"] = self._questions.heard
+        worker.listeners["answer"] = self._questions.take_answer
         worker.listeners["closed"] = self._close_question
         worker.listeners["erased"] = self._erase
         toolbox.approvals.elsewhere = self._answer
@@ -86,7 +86,7 @@ class Team:
 
     def note_closed(self, event: ApprovalClosed) -> None:
         """A question of this worker is closed; its buttons may be another's to take."""
-        self._questions.closed(event.code)
+        self._questions.remove(event.code)
         self.worker.notifications.tell("closed", msgspec.json.encode(event).decode())
 
     def _close_question(self, event: str) -> None:

@@ -1,7 +1,6 @@
-"""The daemon: its life, the core's side of the channel port, delivery, supervision, control.
+"""The daemon: its life cycle, the core's side of the channel port, delivery, supervision, control.
 
-These constants are here for programs that import nothing else of this package.
-"""
+Programs that import nothing else of this package use these constants."""
 
 from __future__ import annotations
 
@@ -11,5 +10,5 @@ MAX_FRAME = 64 * 1024 * 1024
 """Bytes in one line of the control socket, newline included."""
 
 STOP_MARGIN = 10.0
-"""Seconds that a stop may take after the grace of running turns and sends. Then the process ends
-whatever it is doing: the next start takes up what is left."""
+"""Seconds for a stop after the grace of running turns and sends. Then the process ends at once, and
+the next start resumes its work."""

@@ -1,16 +1,15 @@
-"""The control socket: how other processes of the same user talk to a running gateway.
+"""The control socket, for other processes of the same user.
 
-A Unix socket `state/gateway.sock` (0600) that speaks JSON, one object per line, at most `MAX_FRAME`
-bytes each. A request names its operation in `op` and may carry an `id`, which every answer to it
-carries back. `chat` answers with events for as long as the turn runs; every other operation answers
-with one line, `{"ok": true, "data": …}` or `{"ok": false, "error": …, "hint": …}`. `"going": true`
-in a refusal says that the gateway is on its way out and has not carried the request out; without an
-`id` it is the last line of a connection, and says that of each request without an answer.
+A Unix socket `state/gateway.sock` (0600) for JSON objects, one per line of at most `MAX_FRAME`
+bytes. A request names its operation in `op`. It may carry an `id`, which all its answers repeat.
+`chat` answers with events while the turn runs. Every other operation answers with one line, `{"ok":
+true, "data": …}` or `{"ok": false, "error": …, "hint": …}`. `"going": true` in an error means that
+the gateway is shutting down and has not run the request. Without an `id` it ends the connection,
+and applies to each unanswered request.
 
-Invariants: only a peer with our own user id is accepted; a bad request costs that request an error
-and nothing else, and one beyond the cap its connection; a connection may have many requests under
-way; a client that does not read is dropped rather than waited for. The socket is reached through
-`/proc/self/fd`, because its address may be no longer than 107 bytes and a home's path may be."""
+Only a peer with our own user id is accepted. A bad request gets an error, and one beyond the cap
+ends its connection. A connection may have many running requests. A client that does not read is
+dropped."""
 
 from __future__ import annotations
 
@@ -32,27 +31,27 @@ from nanobot.parsing import off_loop, parse_json
 from nanobot.tasks import Background
 
 _MAX_UNREAD = 8 * 1024 * 1024
-"""Bytes that may wait for a client that does not read, before the line that is being sent."""
+"""Bytes that may wait for a client that does not read, before the current line."""
 
 _MAX_RUNNING = 256
-"""Requests of one connection under way at once; more are read when one of them is done."""
+"""Running requests per connection. More are read when one ends."""
 
 _UCRED = struct.Struct("3i")
 
 
 class ControlConnection:
-    """One client. Sending never waits: one that does not read in time loses the connection."""
+    """One client. Sending never waits: a client that does not read in time loses the connection."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more can reach the client."""
+        """True if nothing more can reach the client."""
         return self._writer.is_closing()
 
     def send(self, event: Mapping[str, object]) -> None:
-        """Send one line; does nothing on a closed connection."""
+        """Send one line, or nothing if the connection is closed."""
         if self.closed:
             return
         if self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
@@ -61,7 +60,7 @@ class ControlConnection:
         self._writer.write(json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n")
 
     async def close(self, grace: float) -> None:
-        """Let the client read what was sent, for at most `grace` seconds."""
+        """Close, after up to `grace` seconds for the client to read the rest."""
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), grace)
@@ -69,7 +68,7 @@ class ControlConnection:
 
 
 Chat = Callable[[Mapping[str, object], ControlConnection], Awaitable[None]]
-"""Takes a `chat` request; returns once it is accepted, and sends the events as they come."""
+"""Handles a `chat` request. Returns once it is accepted, and sends the events as they come."""
 
 
 class ControlServer:
@@ -88,7 +87,7 @@ class ControlServer:
         self._directory = -1
 
     async def start(self) -> None:
-        """Listen. A socket file left by a dead process is replaced."""
+        """Listen. Replaces the socket file of a dead process."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -100,8 +99,8 @@ class ControlServer:
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_FRAME)
 
     async def begin_stop(self) -> None:
-        """Take no more clients and requests; those that were read are answered. A message that is
-        not stored yet is for the next gateway."""
+        """Accept no more clients and requests, but answer those already read. An unstored message
+        is for the next gateway."""
         if self._server is None or self._is_going:
             return
         self._is_going = True
@@ -114,11 +113,11 @@ class ControlServer:
         self._server.close()
 
     async def drain(self, grace: float) -> None:
-        """Give the operations under way that many seconds."""
+        """Wait up to `grace` seconds for the running operations."""
         await self._requests.drain(grace)
 
     async def close(self, grace: float = 1.0) -> None:
-        """Stop listening, let clients read what was sent, and remove the socket."""
+        """Stop listening, let clients read the rest, and remove the socket."""
         if self._server is None:
             return
         await self.begin_stop()
@@ -204,8 +203,8 @@ class ControlServer:
             connection.send({**_failure(text, "See the gateway's log."), **tag})
 
     async def _store(self, request: Mapping[str, object], connection: ControlConnection) -> None:
-        """Have a message stored. A stop cancels that: the same `id` given to the next gateway is
-        the same message in any case."""
+        """Store a message. A stop cancels that. The next gateway recognizes the message by its
+        `id`."""
         task = asyncio.current_task()
         assert task is not None
         self._unstored.add(task)

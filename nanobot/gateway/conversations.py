@@ -1,8 +1,7 @@
-"""The operations `conversations.…`: what was said, for those who look at it from outside.
+"""The operations `conversations.…`, which show conversations to the page and other clients.
 
-A conversation is shown as it stands in its session: `seq` numbers its messages for good, so a
-reader that knows the last one can ask for those after it, and gets none twice.
-"""
+`seq` numbers a conversation's messages for good, so a reader that knows the last one can ask for
+those after it and gets none twice."""
 
 from __future__ import annotations
 
@@ -22,15 +21,15 @@ from nanobot.session.manager import SessionManager
 from nanobot.session.session import SessionInfo
 
 _MOST = 200
-"""Conversations, or messages, of one answer."""
+"""Most conversations, or messages, in one answer."""
 _AGE_SECONDS = 5.0
-"""How long a page need not know what another process, or a person, did to the files."""
+"""Seconds until a page shows changes that another process, or a person, made to the files."""
 _NAMED = 10
-"""Chats and names that are told of a scope."""
+"""Most chats and names listed for a scope."""
 
 
 class Conversations:
-    """`scopes` knows whose they are."""
+    """The operations on conversations. `scopes` maps them to their memory scopes."""
 
     def __init__(self, sessions: SessionManager, scopes: Scopes) -> None:
         self._sessions, self._scopes = sessions, scopes
@@ -51,9 +50,8 @@ class Conversations:
         }
 
     def listed(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Conversations, the one used last first: `limit` from `offset` on, of one `scope` and with
-        `query` in their title, key or last words, where these are given; `total` counts all of
-        them."""
+        """List conversations, the last used first: `limit` from `offset`, optionally of one `scope`
+        and with `query` in their title, key or last words. `total` counts all of them."""
         scope = optional_text(arguments, "scope")
         query = optional_text(arguments, "query").casefold()
         offset = number_argument(arguments, "offset")
@@ -71,9 +69,9 @@ class Conversations:
         return {"total": total, "conversations": [_listed(*one) for one in shown]}
 
     async def show(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """The newest `limit` messages of the conversation `key`, of those `before` a seq where one
-        is given; or the oldest from the seq `first` on. `last` is the seq of the newest of all,
-        `more` whether older ones are left, `new` whether nothing was said in it yet."""
+        """Return the newest `limit` messages of the conversation `key`, optionally `before` a seq,
+        or the oldest from the seq `first`. `last` is the newest seq, `more` means that older ones
+        are left, and `new` that the conversation is empty."""
         key = text_argument(arguments, "key")
         limit = min(number_argument(arguments, "limit", 50), _MOST)
         metadata = await asyncio.to_thread(self._sessions.metadata_of, key)
@@ -99,15 +97,15 @@ class Conversations:
         }
 
     def find(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Messages of the conversation `key` that hold `query`, the newest first."""
+        """Find messages with `query` in the conversation `key`, the newest first."""
         key, query = text_argument(arguments, "key"), text_argument(arguments, "query").casefold()
         found = self._sessions.read_window(key)
         spoken = [m for m in found if m.role != "tool" and query in m.content.casefold()]
         return {"key": key, "messages": list(map(_shown, spoken[: -_MOST - 1 : -1]))}
 
     async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Let the messages of a `turn` leave the conversation `key`, its prompts and the search; an
-        empty `turn` means those of none, which a program sent as context."""
+        """Remove the messages of a `turn` from the conversation `key`, its prompts and the search.
+        An empty `turn` means the messages without one, which a program sent as context."""
         key, turn = text_argument(arguments, "key"), optional_text(arguments, "turn")
         session = await self._sessions.get_or_create(key)
         stored = list[Message]()
@@ -119,7 +117,7 @@ class Conversations:
         return {"messages": len(gone)}
 
     async def owner(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """The scope that the conversation `key` belongs to; empty if nothing was said in it."""
+        """Return the scope of the conversation `key`, empty if that has no messages."""
         key = text_argument(arguments, "key")
         session = await self._sessions.get_or_create(key)
         owner = self._scopes.owner_of(key, session.metadata)
@@ -128,15 +126,14 @@ class Conversations:
         return {"scope": owner}
 
     async def scope(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """The scope of a person by an `account` of theirs (`telegram:12345`, `owner`)."""
+        """Return the scope of the person with this `account` (`telegram:12345`, `owner`)."""
         account = text_argument(arguments, "account")
         return {"scope": self._scopes.of_session("web:", {"sender": account})}
 
     def scopes(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Those of the scopes `known`, then each other one that is linked or has conversations, the
-        one used last first: `limit` from `offset` on, of `total`. How many conversations each has,
-        in which `chats` and under which `names` (some of each), and the accounts that are `linked`
-        to it."""
+        """List the scopes `known`, then all others that are linked or have conversations, the last
+        used first: `limit` from `offset`, of `total`. Each has its number of conversations, some of
+        its `chats` and `names`, and its `linked` accounts."""
         known = arguments.get("known")
         first = [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
         offset = number_argument(arguments, "offset")
@@ -147,8 +144,8 @@ class Conversations:
     def _by_scope(
         self, first: Sequence[str], start: int, end: int
     ) -> tuple[dict[str, list[SessionInfo]], int]:
-        """The scopes from one place of their list up to another, each with its conversations, and
-        how many there are in all. Nothing is held of the others: there may be ten thousand."""
+        """Return a range of the list of scopes, each with its conversations, and the length of the
+        list. Keeps no conversations of other scopes, as there may be ten thousand."""
         every = dict.fromkeys((*first, *self._scopes.linked))
         places = {scope: place for place, scope in enumerate(every)}
         found: dict[str, list[SessionInfo]] = {one: [] for one in list(places)[start:end]}
@@ -170,7 +167,7 @@ class Conversations:
         }
 
     def _window(self, key: str, before: int, limit: int) -> list[Message]:
-        """The newest before a number. Where many of them were taken back, it looks at all."""
+        """Return the newest messages before a seq. If many are retracted, read the whole file."""
         found, first = list[Message](), max(1, before - 2 * limit)
         if first < before:
             found = self._sessions.read_window(key, first, before - 1)
@@ -179,7 +176,7 @@ class Conversations:
         return found[-limit:]
 
     def _from(self, key: str, first: int, limit: int) -> list[Message]:
-        """The oldest from a number on. Where many of them were taken back, it looks at all."""
+        """Return the oldest messages from a seq. If many are retracted, read the whole file."""
         found = self._sessions.read_window(key, first, first + 2 * limit - 1)
         return (found if len(found) >= limit else self._sessions.read_window(key, first))[:limit]
 
@@ -207,7 +204,7 @@ def _listed(info: SessionInfo, scope: str) -> dict[str, object]:
 
 
 def _shown(message: Message) -> dict[str, object]:
-    """For programs: fields without a value are left out."""
+    """Convert a message for programs. Empty fields are left out."""
     fields: dict[str, object] = {
         "seq": message.seq,
         "role": message.role,

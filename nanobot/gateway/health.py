@@ -1,17 +1,15 @@
-"""Whether a nanobot works, and how that is reported: health, the watchdog, a stalled event loop.
+"""Health of a nanobot and its reports: the watchdog, systemd, a stalled event loop.
 
-Three words: `ok`; `degraded`, where something needs a person but the rest goes on (a channel is
-off, a message failed, a backup did not work); `failing`, where messages are not taken in or not
-kept. Only what a new process would fix, a poll or a journal that hangs, makes it `stuck` as well:
-the watchdog is not fed then, and ends the process. `nanobot status`, `/health`, `/metrics` and the
-watchdog all use this judgement.
+The states are `ok`; `degraded`, if something needs a person but the rest works (a channel is off, a
+message or a backup failed); and `failing`, if messages are not accepted or not stored. A poll or a
+journal that hangs is also `stuck`, because only a new process fixes it: the watchdog is not fed and
+ends the process. `nanobot status`, `/health`, `/metrics` and the watchdog share this assessment.
 
-- `HealthMonitor` looks at a running gateway without ever waiting for what hangs.
-- `Watchdog` gives signs of life as long as the event loop turns and nothing is stuck, and reports
-  changes. A timer beside it writes to standard error where a blocked event loop is.
-- `SystemdNotifier` speaks the protocol of `sd_notify(3)`. It never raises; without a service
-  manager (`NOTIFY_SOCKET`) it does nothing.
-"""
+- `HealthMonitor` checks a running gateway and never waits for a part that hangs.
+- `Watchdog` sends signs of life while the event loop runs and nothing is stuck, and reports
+  changes. Its timer writes the stack of a blocked event loop to standard error.
+- `SystemdNotifier` speaks the protocol of `sd_notify(3)`. It never raises. Without a service
+  manager (`NOTIFY_SOCKET`) it does nothing."""
 
 from __future__ import annotations
 
@@ -50,13 +48,13 @@ _ASIDE = {
     "versions/*/*.git.damaged-*": "versions of memory",
     "channels/*/*.damaged*": "a file of a channel",
 }
-"""What was set aside in the folder of the state, by its names."""
+"""Damaged files set aside in the state folder, by name pattern."""
 JOURNAL_SECONDS = 60.0
 """A disk that takes longer than this for one empty transaction hangs."""
 
 
 class Concern(Struct, frozen=True):
-    """Something that is not as it should be. `stuck`: a new process would fix it."""
+    """A problem. A new process would fix a `stuck` one."""
 
     level: Literal["degraded", "failing"]
     text: str
@@ -65,7 +63,7 @@ class Concern(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """What is wrong, the worst first; `queue` is as of the last time that the journal answered."""
+    """The problems, the worst first. `queue` is from the last time that the journal answered."""
 
     concerns: tuple[Concern, ...] = ()
     queue: QueueCounts = field(default_factory=QueueCounts)
@@ -73,16 +71,16 @@ class Health(Struct, frozen=True):
 
     @property
     def state(self) -> Literal["ok", "degraded", "failing"]:
-        """The worst of it in a word."""
+        """Level of the worst problem."""
         return self.concerns[0].level if self.concerns else "ok"
 
     @property
     def stuck(self) -> bool:
-        """Whether a new process would help."""
+        """True if a new process would help."""
         return any(concern.stuck for concern in self.concerns)
 
     def as_json(self) -> dict[str, object]:
-        """For `status` and `/health`."""
+        """Return it for `status` and `/health`."""
         concerns = [{"level": c.level, "text": c.text, "hint": c.hint} for c in self.concerns]
         return {"state": self.state, "concerns": concerns}
 
@@ -96,8 +94,8 @@ def assess(
     waiting: float = 0.0,
     refusal: StorageError | None = None,
 ) -> Health:
-    """The health at `now` (monotonic seconds). The journal owes an answer for `waiting` seconds, or
-    answered with a `refusal`; `others` are what else is known to be wrong."""
+    """Return the health at `now` (monotonic seconds). The journal has not answered for `waiting`
+    seconds, or answered with a `refusal`. `others` are further problems."""
     found = [*_of_channels(channels, now), *_of_queue(queue), *others]
     if refusal:
         hint = f"{refusal.hint} Until then, messages stay at their platforms.".lstrip()
@@ -139,10 +137,9 @@ def _of_queue(queue: QueueCounts) -> Iterator[Concern]:
 def storage_concerns(
     journal: Journal, state: Path, sessions: SessionManager, memories: Memories
 ) -> Iterator[Concern]:
-    """A thread that ended by a fault: only a new process has it again, and finds everything in the
-    journal. Documents in `state` that are not used. Conversations whose files cannot be read:
-    messages in them wait. Files that are to be in prompts and cannot be read: AGENTS.md and its
-    like, facts and notes."""
+    """Yield problems of storage: a crashed journal thread, which only a new process restores;
+    unused documents in `state`; unreadable conversations, whose messages are pending; and
+    unreadable prompt files (AGENTS.md etc., facts and notes)."""
     if journal.has_died:
         text = "the thread that writes the journal has crashed"
         yield Concern(
@@ -170,7 +167,8 @@ def storage_concerns(
 
 
 def learning_concerns(problems: Iterable[Callable[[], str]]) -> Iterator[Concern]:
-    """Consolidation or Dream fails again and again. Each of `problems` says why, or nothing."""
+    """Yield repeated failures of consolidation or Dream. Each of `problems` returns a reason or an
+    empty text."""
     for problem in problems:
         if text := problem():
             hint = "Nothing is lost, and nanobot will retry. Run `nanobot doctor --ask-model`."
@@ -178,8 +176,7 @@ def learning_concerns(problems: Iterable[Callable[[], str]]) -> Iterator[Concern
 
 
 def upkeep_concerns(room: DiskReserve, backups: BackupMaker | None) -> Iterator[Concern]:
-    """Messages wait because the disk is nearly full. A backup that was due could not be made, or
-    older ones not be removed."""
+    """Yield problems of a nearly full disk and of backups that failed or can't be pruned."""
     if room.text:
         yield Concern("failing", room.text, room.hint)
     if backups is not None and backups.problem:
@@ -188,12 +185,12 @@ def upkeep_concerns(room: DiskReserve, backups: BackupMaker | None) -> Iterator[
 
 
 _TIMEOUT = 3.0
-"""Seconds that a look waits for the journal, which otherwise answers within milliseconds."""
+"""Seconds to wait for the journal, which usually answers within milliseconds."""
 
 
 class HealthMonitor:
-    """`channels` are those of the supervisor by name; `others` tell what else is
-    wrong."""
+    """Checks a running gateway. `channels` are the supervisor's by name. `others` yield further
+    problems."""
 
     def __init__(
         self,
@@ -211,14 +208,14 @@ class HealthMonitor:
         self._queue = QueueCounts()
 
     async def check_health(self) -> Health:
-        """How things stand now. Returns within seconds, whatever hangs."""
+        """Return the current health within seconds, even if something hangs."""
         waiting, refusal = await self._ask_journal()
         others = [concern for other in self._others for concern in other()]
         states, now = self.channels.values(), self._clock.monotonic()
         return assess(states, now, self._queue, others, waiting=waiting, refusal=refusal)
 
     async def _ask_journal(self) -> tuple[float, StorageError | None]:
-        """How many seconds it owes an answer, and why it refuses."""
+        """Return how many seconds the journal has not answered, and its error."""
         if self._asking is None:
             self._asked_at = self._clock.monotonic()
             self._asking = self._background.start(self._count(), name="look at the journal")
@@ -247,8 +244,8 @@ _LONGEST_STATUS = 300
 
 
 class SystemdNotifier:
-    """Speaks to the service manager that `environ` names, if any. `watchdog_seconds` is how long it
-    waits for a sign of life (`WATCHDOG=1`) before it kills the process, None where it does not."""
+    """Notifies the service manager named in `environ`, if any. `watchdog_seconds` is its timeout
+    for a sign of life (`WATCHDOG=1`), after which it kills the process, or None."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
@@ -262,7 +259,7 @@ class SystemdNotifier:
         self.watchdog_seconds = microseconds / 1_000_000 if wanted else None
 
     def send(self, state: str) -> None:
-        """Tell it a state such as `READY=1`."""
+        """Send a state such as `READY=1`."""
         if not self._address:
             return
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
@@ -274,12 +271,13 @@ class SystemdNotifier:
 
 BEAT_SECONDS = 10.0
 _STALL_SECONDS = 30.0
-"""An event loop that has not turned for that long is stuck: where is written to standard error."""
+"""Seconds after which an event loop counts as stalled, and its stack is written to standard
+error."""
 _NUMBER = re.compile(r"\d+")
 
 
 class Watchdog(Periodic):
-    """Looks at the health again and again: feeds the manager's watchdog, reports changes."""
+    """Periodic health check that feeds the manager's watchdog and reports changes."""
 
     def __init__(self, monitor: HealthMonitor, systemd: SystemdNotifier, clock: Clock) -> None:
         allowed = systemd.watchdog_seconds
@@ -288,7 +286,7 @@ class Watchdog(Periodic):
         self._status = self._logged = ""
 
     async def run_once(self) -> None:
-        """Look. A time in which the event loop does not come back here is a stall."""
+        """Check the health. If the event loop does not return here in time, it has stalled."""
         if sys.__stderr__ is not None:
             faulthandler.dump_traceback_later(_STALL_SECONDS, file=sys.__stderr__)
         health = await self._monitor.check_health()

@@ -1,11 +1,10 @@
-"""One process owns a home: an advisory lock on `state/gateway.lock`, with the owner's pid inside.
+"""Lock of a home: one process owns it by an advisory lock on `state/gateway.lock`, which holds its
+pid.
 
-An owner that is on its way out says so behind its pid, and who comes then waits: `ending` (nothing
-follows), `stopping` (a service may be started again) or `starting` (the same pid takes the lock in
-a moment, and until then it is left to it). The kernel drops the lock with the process, however that
-ends, so a dead holder never blocks. The file is never removed: a second process could otherwise
-lock a new file of the same name.
-"""
+An owner that is leaving adds a state, and a new process waits: `ending` (nothing follows),
+`stopping` (a service may restart) or `starting` (the same pid takes the lock in a moment, and the
+home is reserved for it). The kernel drops the lock when the process ends, so a dead holder never
+blocks."""
 
 from __future__ import annotations
 
@@ -23,24 +22,24 @@ from nanobot.upkeep import UNFINISHED
 LOCK_NAME = "gateway.lock"
 JOURNAL = "journal.db"
 TO_TEAM, FROM_TEAM, MOVED = "to-team", "from-team", "journal.db.moved-to-team"
-"""In `state`: what begins the names of folders by `nanobot team init` and `leave` while they are at
-work, and the journal from before the team."""
+"""In `state`: name prefixes of the folders that `nanobot team init` and `leave` use while they run,
+and the journal from before the team."""
 
 
 Leaving = Literal["", "ending", "stopping", "starting"]
 _START_SECONDS = 30.0
-"""How long a home is left to the process that starts there."""
+"""Seconds that a home is reserved for the process that restarts."""
 
 
 class HomeLock:
-    """The lock, for the process that has it."""
+    """The lock, for its holder."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.leaving: Leaving = ""
 
     def mark(self, leaving: Leaving) -> None:
-        """Say in the file who owns the home, and how that one is on its way out."""
+        """Write the owner's pid and leaving state to the file."""
         self.leaving = leaving
         said = f"{os.getpid()} {leaving}".strip().encode() + b"\n"
         with suppress(OSError):  # a full disk: the lock holds without a name in it
@@ -48,7 +47,7 @@ class HomeLock:
             os.ftruncate(self._descriptor, len(said))
 
     def clear(self) -> None:
-        """The owner is gone, unless it takes the lock in a moment."""
+        """Remove the owner, unless it takes the lock again in a moment."""
         with suppress(OSError):  # a read-only disk
             if self.leaving == "starting":
                 os.utime(self._descriptor)
@@ -58,8 +57,8 @@ class HomeLock:
 
 @contextmanager
 def home_lock(state_folder: Path, leaving: Leaving = "") -> Iterator[HomeLock]:
-    """Own the home while inside; programs that are run do not inherit that. Raises `HomeLocked`,
-    with the pid that has it, and `StorageError`."""
+    """Own the home while inside. Child processes don't inherit the lock. Raises `HomeLocked` with
+    the owner's pid, and `StorageError`."""
     home, path = state_folder.parent, state_folder / LOCK_NAME
     refuse_half_restored(home)
     with ExitStack() as stack:
@@ -82,8 +81,7 @@ def home_lock(state_folder: Path, leaving: Leaving = "") -> Iterator[HomeLock]:
 
 
 def refuse_half_restored(home: Path) -> None:
-    """Raise `StorageError` where the entries of a home have not all changed places with those of a
-    backup."""
+    """Raise `StorageError` if a restore has replaced only some entries of the home."""
     unfinished = home / UNFINISHED
     with storage_errors(unfinished):  # a folder on the way to it is somebody else's
         is_half = unfinished.exists()
@@ -96,7 +94,7 @@ def refuse_half_restored(home: Path) -> None:
 
 
 def refuse_half_moved(state: Path, *, in_team: bool) -> None:
-    """Raise `NanobotError` where what is in flight is elsewhere than it would be looked for."""
+    """Raise `NanobotError` if the pending messages are not where this home looks for them."""
     for name, command in ((TO_TEAM, "init"), (FROM_TEAM, "leave")):
         if next(state.glob(f"{name}-*"), None):
             raise NanobotError(
@@ -123,6 +121,6 @@ def refuse_half_moved(state: Path, *, in_team: bool) -> None:
 
 
 def _holder(path: Path) -> tuple[int, str]:
-    """The pid in the lock file, 0 if no such process lives, and how that one is leaving."""
+    """Return the pid in the lock file, 0 if that process is dead, and its leaving state."""
     pid, _, leaving = path.read_text("utf-8", "replace").strip().partition(" ")
     return int(pid) if pid.isdecimal() and Path(f"/proc/{pid}").exists() else 0, leaving

@@ -1,13 +1,10 @@
-"""What people ask of a nanobot from outside: what waits, what a turn did, what was decided about
-tool calls, what the log says, how much was used.
+"""Operations for the queue, turns, the audit log, the log and usage figures.
 
 - The operations of the queue and of turns serve the control socket of a running gateway and
-  commands on a home where none runs; `Operations` says what they mean and gets its parts from
-  either.
+  commands on a home without one. Both pass their parts to `Operations`.
 - Audit and log are read, a page at a time, from files that were redacted when they were written.
-- In figures, days without a turn are there with zeros, so that what is drawn of them is true to
-  time; beyond `_MOST_BARS` days they are put together by weeks, which begin on Mondays.
-"""
+- Figures contain days without a turn as zeros, so that charts have a true time axis. Beyond
+  `_MOST_BARS` days, they are by week, from Monday."""
 
 from __future__ import annotations
 
@@ -52,15 +49,15 @@ _MOST_TURNS = 200
 _RECORDS, _MOST_RECORDS = 50, 500
 
 SPANS = (30, 90, 365)
-"""Days that may be asked for."""
+"""Spans of the figures, in days."""
 _MOST_BARS = 92
 _MOST_CHATS = 20
 _KINDS = ("turns", "prompt", "cached", "completion")
 
 
 class TurnStep(Struct, frozen=True):
-    """What a turn spent time on: `kind` is `waiting`, `model` or `tool`; `start` and `took` are in
-    milliseconds, from when the message was sent."""
+    """A step of a turn. `kind` is `waiting`, `model` or `tool`. `start` and `took` are in
+    milliseconds since the message was sent."""
 
     kind: str
     name: str
@@ -69,7 +66,7 @@ class TurnStep(Struct, frozen=True):
 
 
 class _Report(Struct, frozen=True):
-    """What `RunningTurn.report_of` stored of a turn; empty while it runs."""
+    """A turn's report as `RunningTurn.report_of` stored it. Empty while the turn runs."""
 
     model: str = ""
     first_seq: int = 0
@@ -82,15 +79,14 @@ class _Report(Struct, frozen=True):
     cost: int | None = None
 
     def row(self, turn: TurnRecord) -> TurnRow:
-        """The turn as it stands in a list."""
+        """Return the turn as a row of a list."""
         used = self.milliseconds, self.prompt_tokens, self.cached_tokens, self.completion_tokens
         known = turn.id, turn.session_key, turn.state, turn.started_at
         return TurnRow(*known, self.model, *used, cost=self.cost)
 
 
 class Operations:
-    """The operations of one home; `model` is the default one, `bus` is None where no gateway
-    runs."""
+    """The operations of one home. `model` is the default one. `bus` is None without a gateway."""
 
     def __init__(
         self,
@@ -112,7 +108,7 @@ class Operations:
         }
 
     async def queue_list(self, _: Mapping[str, object]) -> dict[str, object]:
-        """Messages that wait or failed, replies that wait or died."""
+        """List pending and failed messages, and pending and dead replies."""
         inbox, outbox = await self._journal.queue_rows()
         waiting = [{"session": r.place, "received_at": r.since, **_row(r)} for r in inbox]
         replies = []
@@ -122,7 +118,7 @@ class Operations:
         return {"inbox": waiting, "outbox": replies}
 
     async def queue_retry(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Try a failed message or a dead reply again."""
+        """Retry a failed message or a dead reply."""
         row = text_argument(arguments, "id")
         again = await self._journal.retry_row(row)
         if self._bus is None:
@@ -134,13 +130,13 @@ class Operations:
         return {"text": f"{row} is being retried."}
 
     async def queue_drop(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Give a failed message or a dead reply up for good."""
+        """Drop a failed message or a dead reply for good."""
         row = text_argument(arguments, "id")
         await self._journal.drop_row(row)
         return {"text": f"{row} is dropped."}
 
     async def turn_show(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """A turn: what it was asked with, what it did, what it cost."""
+        """Show a turn: its prompt, its steps and its cost."""
         turn_id = text_argument(arguments, "id")
         turn = await self._journal.turn_record(turn_id)
         report = _Report()
@@ -166,9 +162,9 @@ class Operations:
         }
 
     async def turns_list(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Turns, the newest first: `limit` of them, of one `session`, with one `outcome` (`done`,
-        `failed`, `stopped`, `running`), from before the turn with the id `before`, where these are
-        given; with `more`, older ones are left. They are kept for 30 days."""
+        """List `limit` turns, the newest first, optionally of one `session`, with one `outcome`
+        (`done`, `failed`, `stopped`, `running`), or from before the turn with the id `before`.
+        `more` means that older ones are left. Turns are kept for 30 days."""
         session, outcome, before = (
             optional_text(arguments, key) for key in ("session", "outcome", "before")
         )
@@ -195,11 +191,12 @@ class Operations:
 def waterfall(
     messages: Sequence[Message], started_at: str, tool_milliseconds: Mapping[str, int]
 ) -> list[TurnStep]:
-    """The steps of the turn that `messages` are of, in order; empty where its start is unknown.
+    """Return the steps of the turn with these `messages`, in order, or nothing if its start is
+    unknown.
 
-    They are worked out from when messages came: a reply of the model is stamped when it is whole, a
-    tool's result when the tool ends, and how long each tool took is in the turn's report. The rest
-    is the model's, with the little that nanobot itself does in between."""
+    They are computed from the timestamps: a model's reply has the time of its end, a tool's result
+    that of the tool's end, and the turn's report has the tools' durations. The rest counts for the
+    model, including the little that nanobot itself does in between."""
     try:
         started = datetime.fromisoformat(started_at)
     except ValueError:
@@ -260,8 +257,8 @@ def _tools(messages: Sequence[Message], times: Mapping[str, int]) -> list[dict[s
 
 
 def audit_records(logs: Path, arguments: Mapping[str, object]) -> dict[str, object]:
-    """The operation `audit.list`: records, the newest first, `limit` after the newest `offset`, of
-    one `tool` and one `session` where these are given; with `more`, older ones are left."""
+    """Operation `audit.list`: return `limit` records after the newest `offset`, the newest first,
+    optionally of one `tool` and one `session`. `more` means that older ones are left."""
     tool, session = optional_text(arguments, "tool"), optional_text(arguments, "session")
     offset, limit = number_argument(arguments, "offset"), _limit(arguments)
 
@@ -279,9 +276,9 @@ def audit_records(logs: Path, arguments: Mapping[str, object]) -> dict[str, obje
 
 
 def log_lines(logs: Path, arguments: Mapping[str, object]) -> dict[str, object]:
-    """The operation `logs.tail`: the newest `limit` lines of the log from `level` on, of one `turn`
-    where it is given; or with `after`, the `position` of an earlier answer, what was added since.
-    The oldest first."""
+    """Operation `logs.tail`: return the newest `limit` lines of the log, the oldest first, from
+    `level` up, optionally of one `turn`. With `after`, the `position` of an earlier answer, return
+    the lines since then."""
     level, turn = optional_text(arguments, "level"), optional_text(arguments, "turn")
     least = LEVELS.index(level) if level in LEVELS else 0
     after, limit = optional_text(arguments, "after"), _limit(arguments)
@@ -306,11 +303,10 @@ def _limit(arguments: Mapping[str, object]) -> int:
 async def figures(
     journal: Journal, clock: Clock, arguments: Mapping[str, object]
 ) -> dict[str, object]:
-    """The operation `figures`: what a nanobot used and how quickly it answered, over the last
-    `days` (30, 90 or 365). `periods` and `chats` have turns, tokens and cost (None without
-    prices), the chats that used most first and `others` together; `memory` is what memory's own
-    calls used in addition; `times` in milliseconds by day, as far back as turns are kept; and how
-    the queue is now."""
+    """Operation `figures`: return usage and response times of the last `days` (30, 90 or 365).
+    `periods` and `chats` have turns, tokens and cost (None without prices), with the most used
+    chats first and the rest in `others`. `memory` is the additional usage of memory's own calls.
+    `times` are milliseconds by day, as far back as turns are kept. `queue` is its current state."""
     days = arguments.get("days", SPANS[0])
     if days not in SPANS or not isinstance(days, int):
         raise NanobotError(f"figures are over {', '.join(map(str, SPANS))} days")
@@ -364,7 +360,7 @@ def _sums(used: Iterable[DayUsage], key: Callable[[DayUsage], str]) -> dict[str,
 
 
 def _counts(one: DayUsage | UsageTotals) -> Counter[str]:
-    """All numbers of it; `priced` is 0 if no price was known."""
+    """Return all its numbers. `priced` is 0 if no price was known."""
     known = {"cost": one.cost or 0, "priced": int(one.cost is not None)}
     return Counter({**{kind: getattr(one, kind) for kind in _KINDS}, **known})
 

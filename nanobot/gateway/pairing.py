@@ -1,8 +1,8 @@
-"""Pairing: how the owner lets people and groups in, by `nanobot pair …` or `/pair`; their texts.
+"""Pairing: how the owner gives people and groups access, by `nanobot pair …` or `/pair`, and its
+texts.
 
-Only the terminal makes somebody the owner or takes that back: a minute with an owner's phone must
-not be enough to take over.
-"""
+Only the terminal can add or remove an owner: a minute with an owner's phone must not be enough to
+take over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _NAMES = "People choose these names themselves. Approve only a code that someone
 
 
 def _approved_text(approved: Approved, *, has_owner: bool) -> str:
-    """Who was let in. Without an owner on that channel, how to become it."""
+    """Return the text of an approval. Without an owner on that channel, it explains how to become
+    one."""
     grant, owner = approved.grant, ", as the owner" if approved.grant.owner else ""
     everyone = "Everyone in the group " if grant.kind == "group" else ""
     text = f"{everyone}{label(grant)} has access now{owner}."
@@ -40,7 +41,7 @@ def _revoked_text(revoked: Revoked) -> str:
 
 
 def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: str) -> str:
-    """Who asked and who was let in, as Markdown for a chat."""
+    """Return the requests and approvals as Markdown for a chat."""
     lines = []
     for one in requests:
         minutes = max(1, round(one.seconds_left / 60))
@@ -60,13 +61,13 @@ def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: 
 
 
 def _fields(one: PairingRequest | Grant) -> dict[str, object]:
-    """Who it is, for machines."""
+    """Return the requester or grantee for programs."""
     names = ("channel", "kind", "id", "name")
     return {**{name: getattr(one, name) for name in names}, "address": address(one)}
 
 
 def _request_fields(request: OpenRequest) -> dict[str, object]:
-    """A request, for machines. The code is left out once it is not valid any more."""
+    """Return a request for programs, without an expired code."""
     made = request.request
     return {
         **_fields(made),
@@ -86,9 +87,9 @@ Welcome = Callable[[Address, str], Awaitable[object]]
 
 
 class Pairing:
-    """`/pair`, for the owner in a private chat, and the operations `pair.…`: only the owner
-    of the home can call these. Arguments and results of operations are JSON; `text` says what was
-    changed. Without `welcome`, where no gateway runs, no welcome is sent."""
+    """`/pair`, for the owner in a private chat, and the operations `pair.…`, only for the owner of
+    the home. Arguments and results of operations are JSON, with a report in `text`. Without
+    `welcome`, if no gateway runs, no welcome is sent."""
 
     def __init__(self, access: Access, welcome: Welcome | None = None) -> None:
         self._access, self._welcome = access, welcome
@@ -110,7 +111,7 @@ class Pairing:
         }
 
     async def approve(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """`code` (or `channel:id`), `owner`."""
+        """Approve `code` (or `channel:id`), with `owner` as an owner."""
         owner = arguments.get("owner") is True
         approved, text = await self._approve(text_argument(arguments, "code"), owner=owner)
         return {
@@ -120,7 +121,7 @@ class Pairing:
         }
 
     async def revoke(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """`id`: `channel:id`; with `owners_too` false no owner."""
+        """Revoke `id` (`channel:id`). If `owners_too` is false, owners are kept."""
         owners_too = arguments.get("owners_too") is not False
         revoked = await self._revoke(text_argument(arguments, "id"), owners_too=owners_too)
         return {
@@ -149,7 +150,7 @@ class Pairing:
         return Answer((await self._approve(call.arguments))[1])
 
     async def _approve(self, code_or_id: str, *, owner: bool = False) -> tuple[Approved, str]:
-        """Let somebody in, and tell them; who it was, and what to say of it."""
+        """Give access and send a welcome. Return the approval and its text."""
         approved = await self._access.approve(code_or_id, owner=owner)
         grant = approved.grant
         if approved.news and approved.chat_id and self._welcome is not None:
@@ -169,6 +170,6 @@ class Pairing:
         return approved, _approved_text(approved, has_owner=has_owner)
 
     async def _revoke(self, address: str, *, owners_too: bool) -> Revoked:
-        """Shut somebody out by `channel:id`."""
+        """Revoke the access of `channel:id`."""
         channel, _, id = address.partition(":")
         return await self._access.revoke(channel, id, owners_too=owners_too)

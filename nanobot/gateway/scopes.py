@@ -1,9 +1,8 @@
-"""What a worker of a team knows of its scopes: what is under way in each, in threads as well; and
-the repair of their files when it takes them over.
+"""The scopes of a team's worker: their work in progress, also in threads, and the repair of their
+files after a takeover.
 
-A scope's last worker may have died while it changed a file, or it was only stopped and may continue
-at any time.
-"""
+A scope's last worker may have died while it changed a file, or was only stopped and may continue at
+any time."""
 
 from __future__ import annotations
 
@@ -32,23 +31,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CLOSE_SECONDS = 3.0
-"""How long the end waits for calls in threads, and then for the database."""
+"""Timeout at the end, for calls in threads and then for the database."""
 
 _LONGEST_PAUSE = 300.0
 _HEARD_SECONDS = 1.0
-"""How long an answer that another worker got may take to be heard here."""
+"""Seconds for an answer at another worker to arrive here."""
 
 
 class Single(Struct, frozen=True):
-    """What only one worker runs at a time: how it begins here, and ends."""
+    """Work that only one worker does at a time: how it starts and stops here."""
 
     start: Callable[[], None]
     stop: Callable[[], Awaitable[None]]
 
 
 class ScopedThreads(ThreadPoolExecutor):
-    """Those of the event loop. A call in one goes on when the task is cancelled that waits for it:
-    `calls` are those under way, each with the scopes that it works on."""
+    """The event loop's threads. A call continues even if its task is cancelled. `calls` are the
+    running ones, each with its scopes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,13 +61,13 @@ class ScopedThreads(ThreadPoolExecutor):
 
     @property
     def scopes(self) -> set[str]:
-        """The scopes that some call works on."""
+        """Scopes with a running call."""
         return {scope for scopes in list(self.calls.values()) for scope in scopes}
 
 
 class ScopeState(Struct):
-    """A scope that this worker has. `entries` and `parts` are what was delivered of it and has not
-    ended; `used` counts who holds it for something else; `leaving`: nothing more is delivered."""
+    """A scope of this worker. `entries` and `parts` are delivered and not ended, `used` counts
+    other holders. If `leaving`, nothing more is delivered."""
 
     entries: set[int] = field(default_factory=set)
     parts: set[int] = field(default_factory=set)
@@ -80,30 +79,31 @@ class ScopeState(Struct):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something of it is under way here."""
+        """True if this worker has running work of the scope."""
         return bool(self.entries or self.parts or self.used)
 
 
 async def ended(calls: Iterable[Future[Any]]) -> None:
-    """Return when these have ended, or after `CLOSE_SECONDS`. Takes no thread: all may be busy."""
+    """Wait for the calls, up to `CLOSE_SECONDS`. Uses no thread, as all may be busy."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await asyncio.gather(*map(asyncio.wrap_future, calls), return_exceptions=True)
 
 
 def is_fresh(entry: InboxEntry) -> bool:
-    """Whether a message was not handled at all yet."""
+    """Return True if a message was not handled at all yet."""
     return not (entry.turn_id or entry.attempts or entry.runs or entry.not_before or entry.joined)
 
 
 def order(entry: InboxEntry) -> tuple[object, ...]:
-    """The platform's order, as far as it tells one."""
+    """Return a sort key for the platform's order, as far as it is known."""
     number = entry.message.message_id
     return entry.message.timestamp, int(number) if number.isdecimal() else 0, entry.id
 
 
 class Takeover:
-    """Of all scopes of this worker; `is_over` once it ends. `shared` is the team's folder."""
+    """Takes over files of scopes. `shared` is the team's folder. `is_over` is true once this worker
+    ends."""
 
     def __init__(
         self,
@@ -119,13 +119,13 @@ class Takeover:
         self._sessions, self._memories, self._clock = sessions, memories, clock
         self._is_over = is_over
         self._unrecovered: dict[str, tuple[float, float]] = {}
-        """Scopes of this worker whose files a dead worker left half done, as they still are: when
-        each is tried again, and the pause before that."""
+        """Scopes with files that a dead worker left half done: the time of the next attempt and the
+        pause before it."""
         self._known: tuple[int, Collection[int]] = 0, ()
-        """The newest worker, and those alive, when files of all others were cleared away."""
+        """The newest worker, and the living ones, when the files of all others were removed."""
 
     async def end_changes_of_the_dead(self) -> None:
-        """See to it that no dead worker changes a file that is this worker's now."""
+        """Ensure that no dead worker can still change a file of this worker."""
         alive = await self._leases.alive()
         if alive == self._known:
             return
@@ -134,14 +134,14 @@ class Takeover:
         self._known = alive
 
     async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
-        """Return the questions of workers that are gone, once all answers have been heard."""
+        """Return the questions of dead workers, once all answers have arrived."""
         await self._clock.sleep(_HEARD_SECONDS)
         with suppress(StorageError):  # the next takeover looks again
             return await self._journal.open_questions()
         return ()
 
     async def clear_temporaries(self, *, everywhere: bool) -> None:
-        """Remove those of dead workers: see `temporaries`."""
+        """Remove the temporary files of dead workers (see `temporaries`)."""
         left = await asyncio.to_thread(
             temporaries, self._shared, self._is_over, everywhere=everywhere
         )
@@ -151,8 +151,8 @@ class Takeover:
             await asyncio.to_thread(clear, dead)
 
     def recover(self, scopes: Mapping[str, bool]) -> None:
-        """Finish changes of the files of `scopes`, by whether their last worker died. What belongs
-        to no scope has none. Blocks."""
+        """Finish file changes of `scopes`, which map to whether their last worker died. Leases that
+        are not scopes have no files. Blocks."""
         for scope, died in scopes.items():
             if not is_scope(scope):
                 continue
@@ -167,20 +167,20 @@ class Takeover:
 
     @property
     def due(self) -> list[str]:
-        """The scopes that could not be recovered and are to be tried again."""
+        """Scopes whose recovery failed and is to be retried."""
         now = self._clock.monotonic()
         return [scope for scope, (at, _) in self._unrecovered.items() if at <= now]
 
     async def release(self, scopes: Collection[str]) -> None:
-        """Let others have these; whoever takes one that could not be recovered tries it too."""
+        """Release scopes. The next holder of one that was not recovered retries it."""
         damaged = [scope for scope in scopes if self._unrecovered.pop(scope, None)]
         if damaged:
             await self._leases.put_back(damaged)
         await self._leases.release([scope for scope in scopes if scope not in damaged])
 
     async def file(self, unfiled: Iterable[Unfiled]) -> set[str]:
-        """Put lines into their conversations' files that may not be there; the scopes where one
-        cannot be written."""
+        """Write lines that may be missing to their conversations' files. Return the scopes that
+        failed."""
         stuck, filed = set[str](), list[int]()
         for one in unfiled:
             try:

@@ -1,12 +1,11 @@
-"""The status of a nanobot, one answer for `nanobot status`, `/status`, `/health` and `/metrics`.
+"""Status of a nanobot, for `nanobot status`, `/status`, `/health` and `/metrics`.
 
-A running gateway is asked; without one, the files tell what they can. The answer is plain values
-all the way down, which become JSON at the edge.
+A running gateway reports it. Without one, it is read from the files as far as possible. The answer
+consists of plain values, which become JSON at the edge.
 
-`/health` answers 200 while messages are taken in and kept (`ok` or `degraded`) and 503 otherwise,
-with the same health in JSON as `nanobot status --json`. `/metrics` is the text format of
-Prometheus. Neither contains a word of a conversation.
-"""
+`/health` answers 200 while messages are accepted and stored (`ok` or `degraded`) and 503 otherwise,
+with the health as in `nanobot status --json`. `/metrics` is in the text format of Prometheus.
+Neither contains text of a conversation."""
 
 from __future__ import annotations
 
@@ -52,11 +51,11 @@ SHARES = {
     "logs": ("logs",),
     "spill": ("spill",),
 }
-"""What a home holds, and where."""
+"""Parts of a home and their paths."""
 
 
 def sizes(*homes: Path) -> Mapping[str, int]:
-    """Bytes in each of `SHARES` in these folders, counted by the files' lengths. Blocks."""
+    """Return the bytes of each of `SHARES` in these folders, by file lengths. Blocks."""
     return {
         name: sum(bytes_in(home / path) for home in homes for path in paths)
         for name, paths in SHARES.items()
@@ -64,7 +63,7 @@ def sizes(*homes: Path) -> Mapping[str, int]:
 
 
 def bytes_in(path: Path | os.DirEntry[str]) -> int:
-    """What a file or a folder holds; what goes while it is looked at counts as nothing."""
+    """Return the size of a file or a folder. Files that vanish count as zero."""
     try:
         if not path.is_dir() or path.is_symlink():
             return os.lstat(path).st_size
@@ -75,12 +74,12 @@ def bytes_in(path: Path | os.DirEntry[str]) -> int:
 
 
 _SIZES_SECONDS = 60.0
-"""For so long the sizes of a home hold: they take a look at every file."""
+"""Seconds to cache the sizes of a home, which require a look at every file."""
 
 
 class RuntimeStatus(Struct, frozen=True):
-    """What only a running gateway knows; it began at `born` on the monotonic clock. `pending` are
-    the questions that wait for the owner."""
+    """Status known only to a running gateway. It started at `born` on the monotonic clock.
+    `pending` are the questions to the owner."""
 
     born: float
     turns_running: Callable[[], int]
@@ -90,8 +89,8 @@ class RuntimeStatus(Struct, frozen=True):
     pending: Callable[[], Sequence[Mapping[str, object]]] = tuple
 
     def report(self, health: Health, now: float) -> dict[str, object]:
-        """All of it: `since_start` are turns by outcome, tokens of turns, and lines of the log;
-        `process` is what Linux tells of this process, how much it has of what is limited."""
+        """Return all of it. `since_start` has turns by outcome, tokens of turns, and lines of the
+        log. `process` has Linux's counts of this process's limited resources."""
         turn_metrics = self.turn_metrics
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return {
@@ -118,8 +117,8 @@ class RuntimeStatus(Struct, frozen=True):
 
 
 class Status:
-    """The status of one home. `about` is what does not change while it runs: `version`, `home`,
-    `provider` and `model`; `live` is None where no gateway runs."""
+    """The status of one home. `about` are the constants `version`, `home`, `provider` and `model`.
+    `live` is None without a gateway."""
 
     def __init__(
         self,
@@ -135,8 +134,8 @@ class Status:
         self._sizes_until = -1.0
 
     async def status(self, _: Mapping[str, object]) -> dict[str, object]:
-        """All of it, for programs. Returns within seconds, whatever hangs: where the journal does
-        not answer there is no `today`, and `queue` is from its last answer."""
+        """Return all of it for programs, within seconds even if something hangs. If the journal
+        does not answer, there is no `today`, and `queue` is from its last answer."""
         health = await self._live.monitor.check_health() if self._live else Health()
         answers, now = health.journal_answers, self._clock.monotonic()
         if now >= self._sizes_until:
@@ -167,7 +166,7 @@ class Status:
         }
 
     async def text(self, call: CommandCall) -> str:
-        """The least of it, while a gateway runs: a few lines for a chat."""
+        """Return a few lines for a chat, while a gateway runs."""
         assert self._live is not None
         if call.scope != OWNER:
             return f"Messages in this conversation: {len(call.session.messages)}"
@@ -190,7 +189,8 @@ class Status:
         return "\n".join(lines)
 
     async def _last_answer(self, session_key: str) -> Sequence[str]:
-        """Which model answered last, a fallback perhaps, and its price; nothing before that."""
+        """Return a line with the model of the last answer, perhaps a fallback, and its price, or
+        nothing."""
         turns = await self._journal.turns(session=session_key, state="done", limit=1)
         if not turns or not turns[0].model:
             return ()
@@ -200,9 +200,8 @@ class Status:
         return (f"Last answer: {last.model}, {used}{'' if cost is None else f', cost {cost:.4f}'}",)
 
     async def _today(self) -> dict[str, object]:
-        """Since midnight: the turns, and the tokens of all calls. `memory_tokens` are those of
-        memory's own calls; they are in the cost, and in none of the others. `cost` is None without
-        prices."""
+        """Return the turns, and the tokens of all calls, since midnight. `memory_tokens` of
+        memory's own calls are in the cost, but in no other count. `cost` is None without prices."""
         midnight = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
         used = await self._journal.used_by_day(midnight.date())
         turns, memory = sum_usage(used), sum_usage(used, LEARNING)
@@ -217,7 +216,7 @@ class Status:
 
 
 def exposition(status: Mapping[str, Any]) -> bytes:
-    """A status in the text format of Prometheus, version 0.0.4. Raises `ExtraMissing`."""
+    """Return a status in the text format of Prometheus, version 0.0.4. Raises `ExtraMissing`."""
     try:
         from prometheus_client import generate_latest  # only where somebody asks for it
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -244,7 +243,7 @@ _COUNTERS = {"turns", "tokens", "logged"}
 def _metrics(
     status: Mapping[str, Any],
 ) -> Iterator[tuple[str, str, str, Mapping[str, float | None]]]:
-    """Name, meaning, label, and the values by it; of one value only, without a label."""
+    """Yield name, meaning, label, and values by label. A single value has no label."""
     today, kinds = status.get("today", {}), ("prompt", "cached", "completion", "memory")
     yield "sessions", "Conversations.", "", {"": status["sessions"]}
     meaning = "Cost of the tokens since midnight, by the models' prices."
@@ -281,9 +280,8 @@ def _metrics(
 
 
 class HealthEndpoint:
-    """Serves `/health` and `/metrics` until stopped, on a `web` of its own. With a `token` only for
-    who sends it; without one for this machine, so not for a proxy, which passes on what others
-    ask."""
+    """Serves `/health` and `/metrics` on a `web` of its own until stopped. Requests need `token`.
+    Without one, only this machine may ask, and not a proxy, which forwards requests of others."""
 
     def __init__(
         self,
@@ -297,7 +295,7 @@ class HealthEndpoint:
         self._stop = asyncio.Event()
 
     async def run_forever(self) -> None:
-        """Until `stop`. Where the server cannot listen, the log says so, and all else goes on."""
+        """Run until `stop`. If the server can't listen, log that and do nothing."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._web.close)
             try:

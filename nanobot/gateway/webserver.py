@@ -1,15 +1,16 @@
-"""The HTTP server, for webhooks of platforms, for `/health` and `/metrics`, and for pages and APIs.
+"""The HTTP server for webhooks of platforms, for `/health` and `/metrics`, and for pages and APIs.
 
-`WebServer` listens from the first `serve` on, by default for this machine alone; a reverse proxy in
-front of it brings the encryption and the public name. Invariants: a request is accepted only under
-a name that was configured, or under an address or `localhost` (so that no web page can reach it
-under a name of its own), and not at all from within a web page (those name their `Origin`); a body
-is never larger than `MAX_BODY`, arrives in time or not at all, and is passed on as it came; a
-failing handler costs its request a status 500. Being reachable is no permission: each handler
-checks that the platform made the request. Nothing of a request is logged but its path.
+`WebServer` listens from the first `serve` on, by default only for this machine. A reverse proxy
+adds encryption and the public name. Invariants of a `serve` request:
 
-What is served by `serve_http` gets requests as they are, from web pages as well, of any size and
-for any time: all but the host name is up to its handler."""
+- Its host is a configured name, an address or `localhost` (so that no web page can reach it under
+  its own name), and it is not from a web page (those send `Origin`).
+- Its body is at most `MAX_BODY`, arrives in time, and is passed on unchanged.
+- A failing handler costs it a status 500. Reaching the server gives no permission: each handler
+  checks that the platform made the request. Only its path is logged.
+
+`serve_http` handlers get whole requests, also from web pages, of any size and duration. Only the
+host name is checked."""
 
 from __future__ import annotations
 
@@ -31,21 +32,20 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 MAX_BODY = 3_000_000
-"""Bytes of a request's body; beyond it the answer is status 413."""
+"""Bytes of a request's body. A larger one gets status 413."""
 
 _METHODS = ("GET", "POST")
 _MAX_HELD = 64_000_000
-"""Bytes of bodies that are handled at once; beyond it the answer is status 503, and the platform
-tries again."""
+"""Bytes of bodies in handlers. Beyond it the answer is status 503, and the platform retries."""
 _MAX_EXPECTED = 192_000_000
-"""Bytes that bodies on their way may have; beyond it the one that takes longest is given up. A
-platform's comes at once, so slow senders, who need no secret, keep no platform out."""
+"""Bytes of bodies being received. Beyond it the slowest one is dropped. A platform's body arrives
+at once, so slow senders, who need no secret, can't keep platforms out."""
 _LEAST_SIZE = 16_000
-"""What a request counts for at least, so that there are never too many of them."""
+"""Minimum bytes that a request counts for, which bounds their number."""
 _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _SILENT = logging.CRITICAL + 1
-"""A level for what aiohttp says about requests that are none."""
+"""Log level that hides aiohttp's messages on invalid requests."""
 _ELSEWHERE = "Set {0}.host and {0}.port to a free address of this machine."
 _LISTENING = {
     errno.EADDRINUSE: "Another program uses this port. Stop it, or set {0}.port to a free port.",
@@ -53,17 +53,16 @@ _LISTENING = {
     errno.EACCES: "Set {0}.port to 1024 or higher. Lower ports need root.",
 }
 _NAMED = 8
-"""So many refused host names are logged, one line each; the rest would be noise."""
+"""Most rejected host names to log, one line each."""
 
 
 class WebServer:
     """Serves paths while their `serve` lasts.
 
-    `section` of the configuration says where it listens; `public_hosts` are the names under which a
-    proxy passes requests on, None where the section has no such setting. A connection may rest for
-    `timeout` seconds, and a body or the lines before it may take as long; a handler may take
-    `handler_seconds`.
-    """
+    `section` of the configuration has its address. `public_hosts` are the host names of a proxy's
+    requests, None if the section has no such setting. `timeout` in seconds applies to an idle
+    connection, and to receiving the headers or a body. `handler_seconds` is the timeout of a
+    handler."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class WebServer:
             else f"If that is its name, add it to {section}.public_hosts"
         )
         self._handlers: dict[str, HttpHandler | None] = {}
-        """By path; None where one was served before, or will be."""
+        """Handlers by path. None if the path was served before or will be."""
         self._refused: set[str] = set()
         self._held = 0
         self._reading: dict[asyncio.Timeout, int] = {}
@@ -92,18 +91,17 @@ class WebServer:
         self._starting = asyncio.Lock()
 
     def reserve(self, paths: Iterable[str]) -> None:
-        """These will be served: until then, requests there are to come again."""
+        """Reserve paths: until they are served, clients are asked to retry."""
         for path in paths:
             self._handlers.setdefault(_normal(path), None)
 
     @asynccontextmanager
     async def serve(self, path: str, handler: WebhookHandler) -> AsyncIterator[str]:
-        """Pass requests at `path` (begins with a slash) and beneath it to `handler` while inside;
-        gives the address on this machine.
+        """Pass requests at `path` (begins with a slash) and beneath it to `handler` while inside.
+        Yields the address on this machine.
 
-        Raises `ChannelOff` for a path that is served already, `NanobotError` where the server
-        cannot listen.
-        """
+        Raises `ChannelOff` if the path is already served, and `NanobotError` if the server can't
+        listen."""
         at = _normal(path)
 
         async def answer(http: web.Request) -> web.StreamResponse:
@@ -119,7 +117,7 @@ class WebServer:
 
     @asynccontextmanager
     async def serve_http(self, path: str, handler: HttpHandler) -> AsyncIterator[str]:
-        """As `serve`, for a handler of whole requests."""
+        """Do the same as `serve`, for a handler of whole requests."""
         path = _normal(path)
         if self._handlers.get(path) is not None:
             raise ChannelOff(f"two channels want the same path {path or '/'} on the HTTP server")
@@ -130,14 +128,14 @@ class WebServer:
             self._handlers[path] = None
 
     async def close(self) -> None:
-        """Stop listening; requests under way may end within two seconds."""
+        """Stop listening, with two seconds for running requests."""
         async with self._starting:
             runner, self._runner = self._runner, None
             if runner is not None:
                 await runner.cleanup()
 
     async def _start(self) -> str:
-        """Listen, unless it does already; the address on this machine."""
+        """Listen, if not done yet, and return the address on this machine."""
         from aiohttp import web  # most nanobots have no webhook
 
         async with self._starting:
@@ -168,7 +166,7 @@ class WebServer:
             return address
 
     async def _answer(self, http: web.Request) -> web.StreamResponse:
-        """One request. Whatever happens, it ends in a status."""
+        """Answer one request, always with a status."""
         from aiohttp import web
 
         if not self._is_ours(http.headers.get("Host", "")):
@@ -222,8 +220,8 @@ class WebServer:
 
     @contextmanager
     def _among_those_read(self, time: asyncio.Timeout, size: int) -> Iterator[None]:
-        """Make room for one more body of at most `size` bytes, and count it while inside. `time`
-        ends the reading."""
+        """Make room for a body of at most `size` bytes, and count it while inside. `time` ends the
+        reading."""
         while self._reading and sum(self._reading.values()) + size > _MAX_EXPECTED:
             oldest = next(iter(self._reading))
             del self._reading[oldest]
@@ -259,7 +257,7 @@ class WebServer:
 
 
 def _refusal(http: web.Request) -> WebhookReply | None:
-    """What is refused of a platform's before the body is read."""
+    """Return the rejection of a platform's request before its body is read, or None."""
     if "Origin" in http.headers:
         return WebhookReply(403)
     if http.method not in _METHODS:
@@ -281,14 +279,14 @@ def _normal(path: str) -> str:
 
 
 def _address(runner: web.AppRunner) -> str:
-    """Where it is reached on this machine."""
+    """Return the address on this machine."""
     host, port = runner.addresses[0][:2]
     host = _REACHED_AT.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _served_at(path: str, served: Container[str]) -> str | None:
-    """The longest of the `served` paths that `path` is or lies beneath."""
+    """Return the longest of the `served` paths that equals or contains `path`, or None."""
     path = path.rstrip("/")
     while path not in served:
         if not path:
@@ -298,7 +296,8 @@ def _served_at(path: str, served: Container[str]) -> str | None:
 
 
 def _name_of(host: str) -> str:
-    """A `Host` header without its port, in small letters; empty where it is none."""
+    """Return the name of a `Host` header in lower case, without the port, or an empty string if
+    invalid."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,24 +1,23 @@
-"""What makes a gateway one of the workers of a team: which scopes it has, and what it hands to its
-agent and its channels for them.
+"""A gateway as a worker of a team: which scopes it has, and their delivery to its agent and
+channels.
 
-A message is stored by whichever worker its platform gave it to, and handled by the worker that has
-the lease of its scope. `_look` is the whole of it: deliver what is new, claim free scopes for which
-something is to be done, take up what their last worker left, give back what has come to rest.
+The worker whose platform connection got a message stores it, and the worker with the lease of its
+scope handles it. `_look` does all of that: it delivers new work, claims free scopes with pending
+work, resumes what their last worker left, and releases idle scopes.
 
-It runs for all scopes twice a second and not more often, so that nothing depends on notifications.
-In between it runs for single scopes, at once. The worker that stored a message tries its scope
-first. If another one has the lease, it sends `work`, which only the holder follows, and later
-follows the `free` of that scope, as no other worker does. So a message costs a query or two
-however many workers there are.
+It runs for all scopes twice a second and not more often, so nothing depends on notifications. In
+between it runs for single scopes, at once. The worker that stored a message tries its scope first.
+If another one has the lease, it sends `work`, which only the holder follows, and later follows that
+scope's `free`, as no other worker does. So a message costs a query or two, however many workers
+there are.
 
 Invariants:
 
-- What is delivered belongs to a scope of this worker, and is delivered once: `ScopeState` has the
-  ids of all that was, until a look finds them ended.
-- A scope is given back only when nothing of it is under way here, in a thread neither, and all of
-  it is stored.
-- Within a look, messages are delivered in the platform's order, not in that of their commits.
-"""
+- Work is delivered only for scopes of this worker, and once: `ScopeState` keeps its ids until a
+  look finds it ended.
+- A scope is released only when it has no running work here, also in threads, and all of it is
+  stored.
+- Within a look, messages are delivered in the platform's order, not in that of their commits."""
 
 from __future__ import annotations
 
@@ -66,20 +65,20 @@ from nanobot.tooling import OWNER
 
 _LOOK_SECONDS = 0.5
 _REST_SECONDS = 20.0
-"""How long a scope stays here after the last thing that was done for it."""
+"""Seconds that an idle scope is kept."""
 _YIELD_SECONDS = 0.3
-"""How long what was given to a worker that needs it is not claimed back."""
+"""Seconds before a scope given to another worker is claimed again."""
 _PATIENCE = 15.0
-"""Seconds until somebody who needs a scope that another worker has is refused."""
+"""Timeout in seconds for a scope that another worker has."""
 _MOST_REFUSED = 1_000
-"""How many scopes whose lease was refused are remembered."""
+"""Most scopes to remember whose lease another worker had."""
 _MOST_WAITING = 64
-"""How many scopes a look at all finds beyond those that can begin: they begin as places get free,
-without another look at all."""
+"""Scopes that a full look finds in addition to those that can begin. They begin as places get free,
+without another full look."""
 
 
 class TeamWorker:
-    """The scopes of this worker. `refresh` reads shared documents again, and blocks; `singles` by
+    """The scopes of this worker. `refresh` rereads shared documents and blocks. `singles` are by
     the name of their lease."""
 
     def __init__(
@@ -106,36 +105,36 @@ class TeamWorker:
         self._leases = Leases(journal.database)
         self.notifications = Notifications(journal.database.address, self._heard)
         self.listeners: dict[str, Callable[[str], None]] = {}
-        """Who else is told of what other workers say, by its kind."""
+        """Further receivers of other workers' notifications, by kind."""
         self._background = Background()
         self._threads = ScopedThreads()
         self._scopes: dict[str, ScopeState] = {}
         self._claimed: dict[str, bool] = {}
-        """What is this worker's and was not taken up yet; whether its last worker died."""
+        """Claimed scopes that are not taken up yet, and whether their last worker died."""
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
         self._ending = asyncio.Event()
         files, is_over = (shared, self._sessions, memories), self._ending.is_set
         self._takeover = Takeover(journal, self._leases, *files, self._clock, is_over)
         self._asked: dict[str, set[int]] = {}
-        """Messages whose answers are awaited at this worker, by scope, until they are delivered."""
+        """Undelivered messages whose clients wait at this worker, by scope."""
         self._needed: Counter[str] = Counter()
-        """Scopes that somebody waits to hold."""
+        """Scopes that callers wait to hold."""
         self._yielded: dict[str, float] = {}
-        """Until when a scope is left to the worker that asked for it."""
+        """Until when a scope is left to the worker that requested it."""
         self._news: set[str] = set()
-        """Scopes for which something was stored here since the last look."""
+        """Scopes with rows stored here since the last look."""
         self._due: set[str] = set()
-        """Other scopes that the next look is at."""
+        """Other scopes for the next look."""
         self._waiting: set[str] = set()
-        """Scopes with something to do, for which no place was free since the last look at all."""
+        """Scopes with work that found no free place since the last full look."""
         self._refused = set[str]()
         """Scopes that this worker wanted and another one had."""
         self._bus.connect(loop.accept, self._send, self._stored, self._ended)
         dispatcher.pass_on = self._send
 
     async def start(self) -> None:
-        """Look for work from now on."""
+        """Start to look for work."""
         asyncio.get_running_loop().set_default_executor(self._threads)
         self._lanes.freed = lambda: self._look_soon(*self._waiting)
         self.notifications.start()
@@ -144,8 +143,8 @@ class TeamWorker:
         self._background.start(self._look_forever(), name="scopes of this worker")
 
     async def hand_over(self) -> None:
-        """Begin nothing more, and let other workers have each scope as soon as nothing runs for it:
-        what waits here is for them, at once."""
+        """Begin nothing more and release each scope as soon as it is idle. Pending messages are for
+        other workers, at once."""
         gone = {entry.id for entry in self._queue.drop_waiting()}
         self._ending.set()
         for name in self._singles.keys() & self._scopes.keys():
@@ -156,8 +155,8 @@ class TeamWorker:
         self._look_soon(*self._scopes)
 
     async def close(self) -> None:
-        """Give back everything; for when all that was begun has ended and is stored. What does not
-        end keeps its scopes until the process does."""
+        """Release everything. Call it once all work has ended and is stored. Unfinished work keeps
+        its scopes until the process ends."""
         if not self._membership.id:
             return
         await self._background.drain(0)
@@ -192,8 +191,8 @@ class TeamWorker:
 
     @asynccontextmanager
     async def holding(self, scope: str) -> AsyncIterator[None]:
-        """Have a scope while inside, for work on its files that no message asked for. Raises
-        `NanobotError` where another worker does not give it back in time."""
+        """Hold a scope while inside, for work on its files without a message. Raises `NanobotError`
+        if another worker does not release it in time."""
         self._needed[scope] += 1
         self._look_soon(scope)
         try:
@@ -221,7 +220,7 @@ class TeamWorker:
                 self._look_soon(scope)
 
     def _stored(self, entries: Sequence[InboxEntry]) -> None:
-        """Messages that a channel of this worker brought are in the database."""
+        """Note new messages of this worker's channels in the database."""
         for entry in entries:
             if entry.message.channel in AFFINE:
                 self._asked.setdefault(entry.scope, set()).add(entry.id)
@@ -232,7 +231,7 @@ class TeamWorker:
         self._woken.set()
 
     def _ended(self, entry_ids: Sequence[int]) -> None:
-        """Messages that were delivered have ended: one that is tried again is delivered again."""
+        """Forget ended messages, so that a retry is delivered again."""
         for name, scope in self._scopes.items():
             if scope.entries.intersection(entry_ids):
                 scope.entries.difference_update(entry_ids)
@@ -240,15 +239,15 @@ class TeamWorker:
                     self._look_soon(name)
 
     def _send(self, parts: Sequence[OutboxPart]) -> None:
-        """Parts that were stored here, or none where one has ended: those of a scope of this worker
-        go out at once."""
+        """Send new parts of this worker's scopes at once. Without parts, note that one has
+        ended."""
         new = {item.scope for item in parts} - self._scopes.keys()
         self._news |= new
         self._submit([item for item in parts if item.scope in self._scopes])
         self._look_soon(*new, *(name for name, one in self._scopes.items() if one.leaving))
 
     def _submit(self, parts: Sequence[OutboxPart]) -> None:
-        """Have parts sent, each once. One for a channel that is off waits, and keeps no scope."""
+        """Send each part once. A part for a channel that is off is pending and keeps no scope."""
         new = [item for item in parts if item.id not in self._scopes[item.scope].parts]
         self._dispatcher.submit(new)
         for item in new:
@@ -256,7 +255,7 @@ class TeamWorker:
                 self._scopes[item.scope].parts.add(item.id)
 
     def _heard(self, kind: str, name: str) -> None:
-        """Another worker said something."""
+        """Handle a notification of another worker."""
         if listener := self.listeners.get(kind):
             listener(name)
         match kind:
@@ -272,7 +271,7 @@ class TeamWorker:
                 self._background.start(stopping, name="stop for another worker")
 
     def _leave_soon(self, name: str) -> None:
-        """Another worker asks for a scope: it gets that once it has rested here."""
+        """Release a scope to the worker that requests it, once it is idle here."""
         scope, now = self._scopes[name], self._clock.monotonic()
         if not scope.leaving and now >= scope.stays_until:
             scope.leaving, scope.asked_at = True, now
@@ -280,8 +279,8 @@ class TeamWorker:
             self._look_soon(name)
 
     async def _stop_for_other(self, entry_id: str, scope: str, key: str) -> None:
-        """Do what a `/stop` wants that was typed at another worker, before that can have the scope
-        and says what was done."""
+        """Do the `/stop` of another worker, before that one gets the scope and reports the
+        outcome."""
         async with self.holding(scope) if scope in self._scopes else nullcontext():
             if said := await self._conversation.stop(key, int(entry_id)):
                 self._journal.note_outcome(int(entry_id), said)
@@ -337,9 +336,8 @@ class TeamWorker:
         await self._give_back(self._scopes.keys() if everywhere else due & self._scopes.keys())
 
     async def _claim(self, among: set[str] | None) -> None:
-        """Claim what is free and waits, in these scopes or in all, as much as can begin here at
-        once, so that a worker which has less to do finds the rest; ask for what is needed here and
-        another worker has."""
+        """Claim free scopes with work, of these or of all, as many as can begin here at once, and
+        leave the rest to workers with less to do. Request needed scopes from their holders."""
         now = self._clock.monotonic()
         self._yielded = {name: until for name, until in self._yielded.items() if now < until}
         wanted = {*self._asked, *self._needed} - self._scopes.keys() - self._yielded.keys()
@@ -366,7 +364,7 @@ class TeamWorker:
             self.notifications.tell("want", scope)
 
     async def _take_up(self) -> None:
-        """Go on where the last worker of the scopes stopped that were claimed."""
+        """Resume the work of the claimed scopes' last worker."""
         claimed = self._claimed.copy()
         dead = {scope for scope, died in claimed.items() if died}
         if self._ending.is_set():
@@ -399,12 +397,13 @@ class TeamWorker:
             self._background.start(self._withdraw_questions(), name="withdraw questions")
 
     async def _withdraw_questions(self) -> None:
-        """Close the questions of workers that are gone, in chats that this one serves."""
+        """Close the questions of dead workers in the chats of this one."""
         asked = await self._takeover.open_questions()
         self._dispatcher.withdraw_questions(one for one in asked if self.has(one[0].scope))
 
     def _resume(self, leftovers: Leftovers, scopes: Collection[str]) -> None:
-        """Hand out what an earlier worker left: what it had not begun like any message."""
+        """Deliver an earlier worker's leftovers. Messages that it had not begun are handled like
+        new ones."""
         by_session: dict[str, list[InboxEntry]] = {}
         for entry in leftovers.entries:
             if entry.scope in scopes:
@@ -424,7 +423,7 @@ class TeamWorker:
             self._background.start(self._loop.resume(resumed), name="resume")
 
     async def _deliver(self, names: Collection[str]) -> None:
-        """Hand out what is new in these scopes of this worker, and forget what has ended."""
+        """Deliver new work of these scopes, and forget ended work."""
         scopes = {name: self._scopes[name] for name in names}
         asked = {name: set(self._asked[name]) for name in scopes.keys() & self._asked.keys()}
         known = set[int]().union(*(one.entries for one in scopes.values()))
@@ -444,7 +443,7 @@ class TeamWorker:
         self._submit([item for item in found.parts if not self._scopes[item.scope].leaving])
 
     def _hand_out(self, entries: Sequence[InboxEntry]) -> None:
-        """Deliver new messages, as far as there are places for their turns."""
+        """Deliver new messages while there are places for their turns."""
         waiting = set[str]()
         affine = {one.scope for one in entries if one.message.channel in AFFINE}
         for entry in sorted(entries, key=order):
@@ -461,7 +460,7 @@ class TeamWorker:
         self._waiting |= waiting
 
     def _recover_again(self) -> None:
-        """Take up once more what could not be recovered, if nothing is under way there."""
+        """Retry failed recoveries of idle scopes."""
         in_threads = self._threads.scopes
         for name in self._takeover.due:
             scope = self._scopes.get(name)
@@ -470,13 +469,12 @@ class TeamWorker:
                 self._claimed[name] = True
 
     async def _give_back(self, names: Collection[str]) -> None:
-        """Let others have those of these scopes that rest; at once, if no more turns can begin
-        here."""
+        """Release the idle ones of these scopes, or at once if no more turns can begin here."""
         now, in_threads = self._clock.monotonic(), self._threads.scopes
         ready = [name for name in names if self._has_rested(name, now, in_threads)]
         if not ready:
             return
-        unfit = await self._journal.unfiled_scopes(ready) | self._threads.scopes
+        unfit = await self._journal.find_unfiled(ready) | self._threads.scopes
         ready = [n for n in ready if n not in unfit and not self._scopes[n].is_busy]
         for name in ready:
             if self._scopes.pop(name).leaving:
@@ -486,7 +484,7 @@ class TeamWorker:
             self.notifications.tell("free", scope)
 
     def _has_rested(self, name: str, now: float, in_threads: Collection[str]) -> bool:
-        """Whether a scope can be given back, as far as this process knows."""
+        """Return True if a scope can be released, as far as this process knows."""
         one, rest = self._scopes[name], _REST_SECONDS if self._lanes.room else 0.0
         if not (one.is_busy or name in in_threads):
             return one.leaving or (name not in self._singles and now - one.rests_since > rest)

@@ -1,22 +1,21 @@
-"""The log: its lines, its file with rotation, where it goes, and reading it again.
+"""The log: its lines, its file with rotation, its outputs, and its reader.
 
-Invariants: a line and its traceback are redacted before they go anywhere. Lines logged during a
-turn carry the turn's id. Writing the log never raises. Warnings from one place in the code are
-limited in number.
+Invariants: a line and its traceback are redacted before any output. Lines logged during a turn
+carry the turn's id. Writing the log never raises. Warnings from one place in the code are limited
+in number.
 
-`nanobot.log` becomes `nanobot.log.1`, that `nanobot.log.2` and so on; the oldest is deleted. Every
+`nanobot.log` becomes `nanobot.log.1`, that `nanobot.log.2` and so on. The oldest is deleted. Every
 line is in exactly one of them. A line that the disk rejects is lost. That is reported once on
 standard error, and writing resumes when possible. A torn line never runs into the next one.
 
 A stored line is one JSON object in ASCII: `time` (ISO 8601 with the offset from UTC), `level`
 (`debug`, `info`, `warning` or `error`), `turn` (if it was logged during one), `where` (module and
 line), `message`, and `error` (the traceback of a defect; expected errors are in the message only).
-The command that starts a process sets up its log once. Logging of other packages through the
-standard library ends up in it as well.
+The command that starts a process sets up its log once. The log also gets the standard library's
+logging of other packages.
 
 Reading uses only the files, so no gateway needs to run. Unreadable lines are left out. Files are
-identified by their inode, because their names change.
-"""
+identified by their inode, because their names change."""
 
 from __future__ import annotations
 
@@ -53,11 +52,11 @@ LOG_FILE = "nanobot.log"
 """The name of the log in a home's `logs/`."""
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
-"""Longer ones are dates: copies that somebody keeps."""
+"""Longer numbers are dates: copies that a person keeps."""
 
 
 def write_line(stream: TextIO, text: str) -> None:
-    """Write a line where somebody may read it."""
+    """Write a line to a stream that may have lost its reader."""
     with suppress(OSError, ValueError):  # the reader is gone
         stream.write(f"{text}\n")
         stream.flush()
@@ -68,7 +67,7 @@ LOG_BYTES, LOGS_KEPT = 10_000_000, 5
 
 
 class LogFile:
-    """The log at `path` as JSON, of up to about `max_bytes`, with `keep` older files beside it.
+    """The log at `path` as JSON, of up to about `max_bytes`, with `keep` older files next to it.
     Calls come from one thread at a time."""
 
     def __init__(self, path: Path, max_bytes: int = LOG_BYTES, keep: int = LOGS_KEPT) -> None:
@@ -80,7 +79,7 @@ class LogFile:
         self.write(line.to_json())
 
     def write(self, line: str) -> None:
-        """Add a line. Never raises: where the disk refuses a new file, the old one grows."""
+        """Add a line. Never raises: if the disk rejects a new file, the old one grows."""
         try:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)  # not the home, if it was moved
             if append_line(self._path, line.encode("utf-8", "backslashreplace")) >= self._max_bytes:
@@ -98,7 +97,7 @@ class LogFile:
 
 
 def older_files(path: Path) -> list[Path]:
-    """The older files of the log at `path` that are there, the newest first."""
+    """Return the older files of the log at `path`, the newest first."""
     found = {}
     for file in path.parent.glob(f"{path.name}.*"):
         number = file.name.removeprefix(f"{path.name}.")
@@ -121,7 +120,7 @@ _DIM = "2"
 
 
 class LogLine(Struct, frozen=True):
-    """A line, redacted. `turn` and `error` are empty where there is none."""
+    """A redacted line. `turn` and `error` may be empty."""
 
     time: str
     level: Level
@@ -132,8 +131,8 @@ class LogLine(Struct, frozen=True):
 
     @classmethod
     def of(cls, record: Record, redactor: Redactor, zone: tzinfo | None = None) -> LogLine:
-        """What loguru hands on, its time in `zone` (None: the system's). What is endless is
-        shortened, once it is redacted."""
+        """Return loguru's record as a line, with its time in `zone` (None: the system's). Long
+        texts are shortened after redaction."""
         error = record["exception"].value if record["exception"] else None
         message, trace = record["message"], ""
         if isinstance(error, NanobotError):  # its text is enough, without a traceback
@@ -157,22 +156,21 @@ class LogLine(Struct, frozen=True):
 
     @classmethod
     def parse(cls, stored: bytes) -> LogLine | None:
-        """What `to_json` made; None for anything else."""
+        """Parse a line of `to_json`. Return None for anything else."""
         try:
             return convert(json.loads(stored), cls)
         except (ValueError, RecursionError, ValidationError):
             return None
 
     def to_json(self) -> str:
-        """The stored form, without the end of the line."""
+        """Return the stored form, without the end of the line."""
         fields = {"time": self.time, "level": self.level, "turn": self.turn}
         fields |= {"where": self.where, "message": self.message, "error": self.error}
         return json.dumps({k: v for k, v in fields.items() if v or k == "message"})
 
     def to_text(self, *, colours: bool = False) -> str:
-        """For people: one line, what follows the first line of the message or is a traceback moved
-        to the right, so that no message looks like a line of its own. Nothing in it can control a
-        terminal."""
+        """Return the line for people. Further lines and tracebacks are indented, so that no message
+        looks like a separate line. Nothing in it can control a terminal."""
         turn = _safe(f"[{self.turn}] " if self.turn else "")
         where = _safe("" if self.level == "info" else f"  ({self.where})")
         level = self.level.upper().ljust(7)
@@ -185,7 +183,7 @@ class LogLine(Struct, frozen=True):
 
 
 def level_of(number: int) -> Level:
-    """The level that loguru's or the standard library's number stands for."""
+    """Return the level for a number of loguru or the standard library."""
     return LEVELS[max(0, min(number // 10, 4) - 1)]
 
 
@@ -204,7 +202,7 @@ Form = Literal["auto", "text", "json"]
 
 
 class Console:
-    """A stream that a person looks at, or a machine. A reader that is gone stops nothing."""
+    """An output stream for a person or a program. A lost reader stops nothing."""
 
     def __init__(self, stream: TextIO, form: Form) -> None:
         self._stream = stream
@@ -219,13 +217,13 @@ class Console:
 
 
 class RepeatLimit:
-    """Warnings and errors of one place in the code: so many within a minute, and then how many more
-    there were. A server that has no descriptors left, or a disk that is full, fails thousands of
-    times a second. Calls come from one thread at a time."""
+    """Limits the warnings and errors of one place in the code per minute, and counts the rest. A
+    lack of descriptors or a full disk can fail thousands of times a second. Calls come from one
+    thread at a time."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[str | None, int], tuple[float, int]] = {}
-        """Since when lines of a place are counted, and how many there were."""
+        """The start of the count of a place's lines, and their number."""
 
     def note(self, record: Record) -> str | None:
         """Return a note to add to the line, or None if the line is left out."""
@@ -246,8 +244,8 @@ class RepeatLimit:
 def log_to(
     outputs: Sequence[Console | LogFile], level: str, redactor: Redactor, zone: str = ""
 ) -> None:
-    """Everything from `level` on goes to these, and to nothing else any more; times are those of
-    `zone`, an IANA name (empty: the system's)."""
+    """Log everything from `level` up to these outputs only. Times are in `zone`, an IANA name
+    (empty: the system's)."""
     logger.remove()
     threading.excepthook = _log_dead_thread
     root = logging.getLogger()
@@ -280,17 +278,17 @@ def log_to(
 
 
 def log_to_console(level: str, redactor: Redactor, zone: str = "") -> None:
-    """For a command: everything from `level` on goes to standard error, for people."""
+    """Log everything from `level` up to standard error, for people. For commands."""
     log_to((Console(sys.stderr, "text"),), level, redactor, zone)
 
 
 def unformatted(_: Record) -> str:
-    """A format of loguru's for sinks that look at the record alone."""
+    """Format nothing, for loguru sinks that only use the record."""
     return ""
 
 
 class _FromStandardLogging(logging.Handler):
-    """Hands on what other packages log."""
+    """Forwards the log records of other packages."""
 
     def emit(self, standard: logging.LogRecord) -> None:
         try:
@@ -307,15 +305,15 @@ class _FromStandardLogging(logging.Handler):
 
 
 def _log_dead_thread(args: threading.ExceptHookArgs) -> None:
-    """A thread that ends by a fault is logged, not only written to standard error."""
+    """Log a crashed thread, in addition to standard error."""
     name = args.thread.name if args.thread else "without a name"
     if args.exc_value is not None:
         logger.opt(exception=args.exc_value).critical("the thread {} crashed", name)
 
 
 class LogCounter:
-    """Counts the log's warnings and errors from `begin` to `close`, whatever level is written. The
-    log must have been set up before: setting it up again ends the counting."""
+    """Counts the log's warnings and errors from `begin` to `close`, at any log level. The log must
+    be set up before. Setting it up again ends the count."""
 
     def __init__(self) -> None:
         self.warnings = 0
@@ -344,24 +342,24 @@ class LogCounter:
 
 
 class LogReader:
-    """Reads the log at `path`: its newest lines, and then those that are added to it. What it
-    raises is `OSError`."""
+    """Reads the log at `path`: its newest lines, and then added ones. Raises `OSError`."""
 
     def __init__(self, path: Path, position: str = "") -> None:
-        """`position` is that of an earlier reader, whose work this one goes on with."""
+        """Continue at the `position` of an earlier reader."""
         self._path = path
         inode, _, offset = position.partition(":")
         known = inode.isdecimal() and offset.isdecimal() and len(position) < _MOST_POSITION
         self._inode, self._offset = (int(inode), int(offset)) if known else (0, 0)
-        """How far it was read: the file and the bytes in it."""
+        """Position of the reader: the file and the bytes in it."""
 
     @property
     def position(self) -> str:
-        """How far it was read, for a reader that goes on later."""
+        """Position of the reader, for a later one."""
         return f"{self._inode}:{self._offset}"
 
     def newest_lines(self, wanted: Callable[[LogLine], bool], limit: int) -> list[LogLine]:
-        """The last `limit` lines that are `wanted`, the oldest first; `new_lines` goes on there."""
+        """Return the last `limit` lines that are `wanted`, the oldest first. `new_lines` continues
+        there."""
         lines = list(filter(wanted, self.new_lines()))
         for file in older_files(self._path):
             if len(lines) >= limit:
@@ -372,8 +370,8 @@ class LogReader:
         return lines[max(0, len(lines) - limit) :]
 
     def new_lines(self) -> list[LogLine]:
-        """What was added since the last time, over any number of files; the first time, what the
-        newest file holds."""
+        """Return the lines added since the last call, from any number of files. The first call
+        returns the newest file's."""
         unread: dict[int, BinaryIO] = {}
         with ExitStack() as stack:
             for file in (self._path, *older_files(self._path)):
@@ -389,7 +387,7 @@ class LogReader:
             return [line for inode, stream in files for line in self._rest(inode, stream)]
 
     def _rest(self, inode: int, stream: BinaryIO) -> Iterator[LogLine]:
-        """The whole lines of a file that were not read; all where it was truncated."""
+        """Return the unread whole lines of a file, or all if it was truncated."""
         if inode != self._inode or os.fstat(stream.fileno()).st_size < self._offset:
             self._inode, self._offset = inode, 0
         stream.seek(self._offset)

@@ -1,5 +1,4 @@
 """One nanobot on several machines: journal and documents in PostgreSQL.
 
-psycopg is an extra and is imported here alone, so nothing else imports this room unless a team's
-database is configured.
-"""
+psycopg is an extra that only this room imports, so other code imports the room only if a team's
+database is configured."""

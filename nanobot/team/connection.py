@@ -1,8 +1,7 @@
-"""How a team's database is reached, what it must promise, what is said when it does not, and how a
-statement is run.
+"""The connection to a team's database: its address, the guarantees that the server must give, error
+texts, and how a statement runs.
 
-No error here holds the password of its address.
-"""
+No error here holds the password of its address."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ Row = tuple[Any, ...]
 Connection = psycopg.AsyncConnection[Row]
 
 OLDEST = 140_000
-"""The oldest `server_version_num` that is accepted."""
+"""The oldest `server_version_num` that is supported."""
 
 logging.getLogger("psycopg").setLevel(logging.ERROR)  # all that fails is reported by its callers
 
@@ -40,7 +39,7 @@ _FILLER = re.compile(
     r"^(connection is bad|connection failed): | Is the server running [^?]*\?"
     r"| This probably means [^.]*\."
 )
-"""What psycopg and libpq say that tells nothing more."""
+"""Phrases of psycopg and libpq that add nothing."""
 
 _DEFAULTS: dict[str, str | int | None] = {
     "application_name": "nanobot",
@@ -56,7 +55,7 @@ _DEFAULTS: dict[str, str | int | None] = {
 }
 
 _IDLE_SECONDS = 2
-"""How long the server keeps a transaction whose process does not go on between two statements."""
+"""Seconds until the server ends a transaction whose process stops between two statements."""
 
 _ASK = f"""
     SELECT current_setting('server_version_num')::int, current_setting('fsync'),
@@ -69,8 +68,8 @@ PLANNING = """
     SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false),
         set_config('plan_cache_mode', 'force_generic_plan', false)
 """
-"""The statements of the journal find their rows by an index, and are planned once; plans that were
-made while a table was empty would go on reading all of it."""
+"""The journal's statements find their rows by an index and are planned once. A plan made while a
+table was empty would keep reading all of it."""
 
 END_SESSIONS = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
@@ -78,9 +77,9 @@ END_SESSIONS = """
     AND pid != pg_backend_pid()
     AND wait_event IS DISTINCT FROM 'SyncRep'
 """
-"""Ends what a worker has under way, by its `session_name`, and waits for that. The server notices
-by itself neither a process that was stopped nor, for hours, a machine that is gone, and keeps their
-transactions and locks. A commit that waits for a standby is left alone: it cannot be undone."""
+"""Ends a worker's sessions, by its `session_name`, and waits for that. The server does not notice a
+stopped process, nor for hours a machine that is gone, and keeps their transactions and locks. A
+commit that waits for a standby is left alone, because it can't be undone."""
 
 END_SESSIONS_OF_THE_DEAD = """
     SELECT pg_terminate_backend(pid, 1000) FROM worker
@@ -88,19 +87,19 @@ END_SESSIONS_OF_THE_DEAD = """
     WHERE worker.until < clock_timestamp() AND datname = current_database()
     AND usename = current_user AND pid != pg_backend_pid() AND wait_event IS DISTINCT FROM 'SyncRep'
 """
-"""The same for all workers that did not renew. Without it, one that was stopped in the middle of a
-transaction holds its row, and cannot be fenced."""
+"""Ends the sessions of all workers that did not renew. A worker that was stopped in a transaction
+would otherwise keep its row locked and could not be fenced."""
 
 
 def session_name(worker: int | None) -> str:
-    """How the connection on which a worker writes is called."""
+    """Return the name of the connection on which a worker writes."""
     return "nanobot" if worker is None else f"nanobot worker {worker}"
 
 
 @contextmanager
-def answered_within(connection: psycopg.Connection[Row], seconds: float) -> Iterator[None]:
-    """Hang up where the server needs longer for what is done inside, so that it fails. A server
-    whose processes are stopped, or which waits for a standby, says nothing by itself."""
+def limit_wait(connection: psycopg.Connection[Row], seconds: float) -> Iterator[None]:
+    """Close the connection if the server takes longer inside, so the statement fails. A server that
+    is stopped or waits for a standby reports nothing by itself."""
     timer = threading.Timer(seconds, _hang_up, [connection])
     timer.daemon = True
     timer.start()
@@ -119,9 +118,9 @@ def _hang_up(connection: psycopg.Connection[Row]) -> None:
 
 
 class DatabaseAddress:
-    """The address in `team.database`. Once `timeline` is known, no server with another one is
-    talked to: of the two that a failover leaves, one is behind. Raises `StorageError` where it is
-    none."""
+    """The address in `team.database`. Once `timeline` is known, servers with another one are
+    rejected: after a failover, one of the two is behind. Raises `StorageError` if the address is
+    invalid."""
 
     def __init__(self, dsn: str) -> None:
         try:
@@ -143,7 +142,7 @@ class DatabaseAddress:
         self.timeline = ""
 
     def error(self, error: Exception) -> StorageError:
-        """What PostgreSQL, or the way there, said."""
+        """Return an error of psycopg or the network as a `StorageError`."""
         if isinstance(error, StorageError):
             return error
         said = _FILLER.sub("", self.redact(str(error)))
@@ -151,22 +150,22 @@ class DatabaseAddress:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """What PostgreSQL says within is a `StorageError`."""
+        """Turn an error of psycopg inside into a `StorageError`."""
         try:
             yield
         except psycopg.Error as error:
             raise self.error(error) from error
 
     def redact(self, text: str) -> str:
-        """`text` in one line, without the password."""
+        """Return `text` on one line, without the password."""
         line = " ".join(text.split())
         for secret in (self._password, quote(self._password, safe="")):
             line = line.replace(secret, "***") if secret else line
         return line
 
     async def connect(self) -> Connection:
-        """A new connection in autocommit for writing, whose server promises what it must. Raises
-        `StorageError`."""
+        """Return a new connection in autocommit for writing. Raises `StorageError`, also if the
+        server lacks a required guarantee."""
         with self.errors():
             connection = await Connection.connect(self.conninfo, autocommit=True)
             try:
@@ -177,7 +176,7 @@ class DatabaseAddress:
         return connection
 
     def connect_blocking(self) -> psycopg.Connection[Row]:
-        """The same, for a thread."""
+        """Do the same as `connect` in a thread."""
         with self.errors():
             connection = psycopg.connect(self.conninfo, autocommit=True)
             try:
@@ -191,17 +190,17 @@ class DatabaseAddress:
         return connection
 
     def _expect_sessions(self, one: psycopg.Connection[Row]) -> None:
-        """Raise `StorageError` where a pooler lends the server's side of a connection to others
-        after each transaction: settings, locks and LISTEN would be theirs. `one` and a second
-        connection use it by turns, each with its own server process for good, or not."""
+        """Raise `StorageError` if a pooler lends the server connection to others after each
+        transaction: they would get its settings, locks and LISTEN. To find out, `one` and a second
+        connection take turns, and each must keep its server process."""
         if self._has_sessions:
             return
         cause: psycopg.Error | None = None
         try:
             with (
                 psycopg.connect(self.conninfo, autocommit=True) as two,
-                answered_within(one, _POOLER_SECONDS),
-                answered_within(two, _POOLER_SECONDS),
+                limit_wait(one, _POOLER_SECONDS),
+                limit_wait(two, _POOLER_SECONDS),
             ):
                 self._has_sessions = _keep_their_processes(one, two)
         except psycopg.Error as error:  # it has too few, or refuses transactions
@@ -234,7 +233,7 @@ class DatabaseAddress:
 
 
 def _keep_their_processes(one: psycopg.Connection[Row], two: psycopg.Connection[Row]) -> bool:
-    """Whether each connection has one server process, which the other does not have."""
+    """Return True if each connection has one server process of its own."""
     seen: dict[int, set[int]] = {0: set(), 1: set()}
 
     def ask(which: int) -> None:
@@ -250,15 +249,15 @@ def _keep_their_processes(one: psycopg.Connection[Row], two: psycopg.Connection[
 
 
 def storable(text: str) -> str:
-    """`text` as PostgreSQL takes it: UTF-8, which has no lone surrogates, and without NUL."""
+    """Return `text` as PostgreSQL takes it: UTF-8 without lone surrogates and NUL."""
     if "\0" in text:
         text = text.replace("\0", "\\x00")
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 async def execute(db: Connection, statement: str, *values: object) -> psycopg.AsyncCursor[Row]:
-    """Run a statement with these values, of which texts are made `storable`. In a pipeline its rows
-    are on their way when this returns."""
+    """Run a statement with these values, after making texts `storable`. In a pipeline, it returns
+    before its rows arrive."""
     plain = [storable(value) if isinstance(value, str) else value for value in values]
     return await db.execute(statement.encode(), plain or None)
 
@@ -268,7 +267,7 @@ _HINTS = {
     "53300": "Raise max_connections of PostgreSQL. Each worker uses up to 9.",
     "42501": "nanobot's role must own its database: ALTER DATABASE … OWNER TO …;",
 }
-"""What to do, by the code of the error (`sqlstate`)."""
+"""Fixes by the error's `sqlstate`."""
 
 
 def _hint(error: Exception) -> str:
@@ -291,9 +290,8 @@ _MOST = 4
 
 
 class Readers:
-    """Up to `_MOST` connections that only read, each statement by itself; made when they are needed
-    and kept. (The pool of psycopg waits ever longer before it connects again, also when the
-    database is there again.)"""
+    """Up to `_MOST` connections for single read-only statements, made on demand and kept. (The pool
+    of psycopg waits ever longer before it reconnects, even if the database is back.)"""
 
     def __init__(self, address: DatabaseAddress) -> None:
         self._address = address
@@ -301,7 +299,7 @@ class Readers:
         self._turns = asyncio.Semaphore(_MOST)
 
     async def fetch(self, statement: str, *values: object) -> list[Row]:
-        """The rows of a query. Raises `StorageError`."""
+        """Return the rows of a query. Raises `StorageError`."""
         async with self._turns:
             while True:
                 is_new = not self._idle

@@ -1,14 +1,13 @@
-"""The folder that a team shares: whether it can serve, and whose it is.
+"""The shared folder of a team: whether it is suitable, and which team it belongs to.
 
-The same word stands in the folder (`state/team`) and in the database. A worker whose file server is
-not mounted would find an empty folder there, and answer people without their memory; one with the
-database of another team would mix the two. Both are refused at the start. Neither has a word before
-`nanobot team init`; after `nanobot team leave` the folder has `LEFT`.
+The folder (`state/team`) and the database hold the same secret word. A worker whose file server is
+not mounted would find an empty folder and answer without memory. One with another team's database
+would mix the two. The start rejects both. Neither has a word before `nanobot team init`. After
+`nanobot team leave` the folder has `LEFT`.
 
-A worker that was only stopped, and goes on after others took over, may have been about to rename a
-temporary file over one that is theirs now. Its temporaries carry its number (`nanobot.io.Fence`);
-once they are cleared, such a rename fails.
-"""
+A worker that was only stopped may resume after a takeover, just before it renames a temporary file
+over a file of the new owner. Its temporary files carry its number (`nanobot.io.Fence`), and once
+they are removed, the rename fails."""
 
 from __future__ import annotations
 
@@ -33,9 +32,9 @@ from nanobot.team.connection import DatabaseAddress, Row
 LEFT = "left"
 
 _LOCAL_ONLY = ("cifs", "smb3", "smbfs", "vfat", "exfat", "ntfs", "ntfs3", "9p", "fuse.sshfs")
-"""File systems on which a rename does not replace a file in one step, or modes are lost."""
+"""File systems on which a rename does not replace a file atomically, or modes are lost."""
 _COHERENT = ("fuse.ceph", "fuse.ceph-fuse")
-"""FUSE file systems that show the changes of other machines at once."""
+"""FUSE file systems that show changes by other machines at once."""
 _NFS = "nfsvers=4.2,hard,noac"
 
 
@@ -44,7 +43,7 @@ def word_file(shared: Path) -> Path:
 
 
 def word_of_folder(shared: Path) -> str:
-    """The word in the shared folder; empty where there is none. Raises `StorageError`."""
+    """Return the word in the shared folder, or an empty string. Raises `StorageError`."""
     path = word_file(shared)
     with storage_errors(path), suppress(FileNotFoundError):
         return path.read_text().strip()
@@ -52,7 +51,7 @@ def word_of_folder(shared: Path) -> str:
 
 
 def word_of_database(db: psycopg.Connection[Row]) -> str:
-    """The word in the database; empty where there is none, or not even a table."""
+    """Return the word in the database, or an empty string if there is none or no table."""
     if not schema.has_tables(db):
         return ""
     row = db.execute("SELECT word FROM team").fetchone()
@@ -65,8 +64,8 @@ def put_word(db: psycopg.Connection[Row], word: str) -> None:
 
 
 def expect_together(address: DatabaseAddress, shared: Path) -> str:
-    """The word of the team that folder and database are of; empty for none yet. Changes neither.
-    Raises `NanobotError` where they are not of one."""
+    """Return the word that folder and database share, empty if neither has one. Changes neither.
+    Raises `NanobotError` if they don't belong together."""
     with address.errors(), address.connect_blocking() as db:
         here = word_of_database(db)
     there = word_of_folder(shared)
@@ -99,8 +98,8 @@ def mismatch(address: DatabaseAddress, shared: Path) -> NanobotError:
 
 
 def check_folder(home: Path, shared: Path, mounts: str | None = None) -> None:
-    """Raise `NanobotError` where workers cannot share `shared`, as far as one of them can tell.
-    `mounts`: what /proc/self/mountinfo says."""
+    """Raise `NanobotError` if workers can't share `shared`, as far as one worker can tell. `mounts`
+    is the text of /proc/self/mountinfo."""
     if not shared.is_dir():
         raise NanobotError(
             f"there is no folder {shared}",
@@ -130,7 +129,7 @@ class _Mount(Struct, frozen=True):
 
     @property
     def fault(self) -> str:
-        """Why workers cannot share files on it; empty if nothing is wrong."""
+        """Reason why workers can't share files on it, or an empty string."""
         if self.kind in _LOCAL_ONLY:
             return f"its file system ({self.kind}) can't replace a file atomically"
         if self.kind == "nfs":
@@ -151,8 +150,8 @@ class _Mount(Struct, frozen=True):
 
 
 def check_mounts(shared: Path, mounts: str | None = None) -> None:
-    """Raise `StorageError` if `shared`, or a folder in it, is on a file system that does not serve
-    several workers. `mounts` is as in `check_folder`."""
+    """Raise `StorageError` if `shared`, or a folder in it, is on a file system that several workers
+    can't share. `mounts` is as in `check_folder`."""
     places = (shared, *(shared / name for name in _FOLDERS))  # which may be links
     for mount in (one for place in places for one in _mounts_of(place, mounts)):
         if mount.fault:
@@ -168,7 +167,7 @@ def check_mounts(shared: Path, mounts: str | None = None) -> None:
 
 def unknown_caches(shared: Path, mounts: str | None = None) -> str:
     """Return the kind of the file system if it hides how long it caches attributes, else an empty
-    text."""
+    string."""
     kinds = (one.kind for one in _mounts_of(shared, mounts))
     known = (*_LOCAL_ONLY, *_COHERENT)
     doubtful = (one for one in kinds if one.startswith("fuse.") or one == "virtiofs")
@@ -192,7 +191,7 @@ def _mounts_of(shared: Path, mounts: str | None) -> list[_Mount]:
 
 
 def _try_out(shared: Path) -> None:
-    """Do what workers do there. Raises `OSError`, or `StorageError` for what went wrong quietly."""
+    """Do a worker's file operations. Raises `OSError`, or `StorageError` for silent failures."""
     path = shared / f".{secrets.token_hex(8)}.nanobot-try"
     try:
         replace_file(path, b"old")
@@ -219,10 +218,10 @@ _PASSED_OVER = (".git", "node_modules", ".venv")
 def temporaries(
     shared: Path, is_over: Callable[[], bool] = lambda: False, *, everywhere: bool = False
 ) -> dict[Path, int]:
-    """The temporary files that there are, with the numbers of the workers that made them. In the
-    workspace only those of memory, unless `everywhere`: other files may be any number. Ends early
-    once it `is_over`. Blocks. Who is asked afterwards which workers live knows of each whether its
-    worker does."""
+    """Return the temporary files, with the numbers of the workers that made them. Without
+    `everywhere`, only memory folders of the workspace are searched, because there may be any number
+    of other files. Stops early once `is_over`. Blocks. Ask for the living workers afterwards, so
+    that each file's worker is known."""
     made = dict[Path, int]()
     for top in _FOLDERS:
         for folder, inner, names in os.walk(shared / top):
@@ -238,12 +237,12 @@ def temporaries(
 
 
 def _is_passed_over(folder: str, name: str) -> bool:
-    """Whether there are many files in it, and never a temporary one of ours."""
+    """Return True for folders with many files and never a temporary one of nanobot."""
     return name in _PASSED_OVER or (name == "objects" and folder.endswith(".git"))
 
 
 def _leads_to_memory(place: Sequence[str]) -> bool:
-    """Whether a folder of the workspace is of a scope's memory, or holds such folders."""
+    """Return True if a folder of the workspace is in a scope's memory, or contains such folders."""
     depth = 2 if place[0] in ("people", "groups") else 0
     return len(place) <= depth or place[depth] == "memory"
 

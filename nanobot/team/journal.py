@@ -1,15 +1,13 @@
 """The journal in PostgreSQL, which several workers share. See `sql_journal` and `sql_outbox` for
 its invariants.
 
-Rows carry the scope of memory that they belong to, and a worker handles the rows of scopes whose
-lease it holds:
+Rows carry a memory scope, and a worker handles the rows of the scopes whose leases it holds:
 
-- A message has its scope from `scope_of`. What is said into a conversation has the scope of what
-  waits there, if anything does: the file of a new one does not tell yet whose it is.
+- A message has its scope from `scope_of`. A message for a named conversation has the scope of its
+  pending messages, if any, because the file of a new one does not show the scope yet.
 - A turn has the scope of its messages.
-- A part belongs to the scope of the chat that gets it, as far as that chat has written, else to its
-  turn's. What goes out on an exclusive channel belongs to the lease of the channel.
-"""
+- A part has the scope of its chat if the chat has written, else of its turn. A part for an
+  exclusive channel belongs to the channel's lease."""
 
 from __future__ import annotations
 
@@ -51,19 +49,19 @@ from nanobot.team.state import PostgresState
 T = TypeVar("T")
 
 _PRUNE_SECONDS = 1.0
-"""How long closing waits until what is old is forgotten."""
+"""Seconds that closing waits for the pruning."""
 
 _OF_CONVERSATION = f"""coalesce(
     (SELECT min(scope) FROM inbox WHERE {WAITING_MESSAGES} AND session_key = ?),
     (SELECT nullif(min(scope), '') FROM unfiled WHERE session_key = ?), ?)"""
 
 AFFINE = frozenset({*PULLED, API})
-"""Channels whose replies only the worker can give that took the message: somebody waits there."""
+"""Channels whose client waits at one worker. Only the worker that took the message can reply."""
 
 
 class OpenWork(Struct, frozen=True):
-    """What is open in some scopes: the ids of all messages and parts, and those messages and parts,
-    in the order they came, that were not known yet."""
+    """Open rows of some scopes: the ids of all messages and parts, and the new messages and parts
+    in order of arrival."""
 
     entry_ids: frozenset[int]
     part_ids: frozenset[int]
@@ -72,8 +70,8 @@ class OpenWork(Struct, frozen=True):
 
 
 class PostgresJournal(Journal):
-    """The journal in `database`, which it opens and closes. `scope_of` gives the scope whose lease
-    decides who answers a message."""
+    """The journal in `database`, which it opens and closes. `scope_of` returns the scope whose
+    lease decides which worker answers a message."""
 
     database: Database
     AMONG = "= ANY(?)"
@@ -102,7 +100,7 @@ class PostgresJournal(Journal):
             raise
 
     async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
-        """A team's backup is one of its database and of its folder."""
+        """Raise `NanobotError`: a team's backup consists of its database and its folder."""
         raise NanobotError(
             "a team's messages are in its database, which `nanobot backup` does not copy",
             hint=(
@@ -173,7 +171,7 @@ class PostgresJournal(Journal):
         return ", scope", f", coalesce({', '.join((*known, repr('')))})", tuple(known.values())
 
     def _scope_of(self, message: InboundMessage) -> tuple[str, tuple[str, ...]]:
-        """An expression for the scope of a message, and its values."""
+        """Return an SQL expression for the scope of a message, and its values."""
         scope, key = self.scope_of(message), message.session_override
         if key and not message.scope:
             return _OF_CONVERSATION, (key, key, scope)
@@ -233,8 +231,8 @@ class PostgresJournal(Journal):
         part_ids: Collection[int],
         channels: Collection[str],
     ) -> OpenWork:
-        """What is open in these scopes, as far as parts are for `channels`; what this process was
-        given before is in `entry_ids` and `part_ids`."""
+        """Return the open messages, and the open parts for `channels`, of these scopes. `entry_ids`
+        and `part_ids` are already known to this process."""
         names, me = list(scopes), self.database.worker or 0
         new = "CASE WHEN state IN ('received', 'pending') AND id != ALL(%s)"
         new += " THEN coalesce(payload, '') END"
@@ -258,8 +256,8 @@ class PostgresJournal(Journal):
 
     @transaction
     def count_message(self, sender: str, minute: int, event_id: str) -> Steps[int]:
-        """Count a message of a sender in a minute (since the epoch), once; how many there are by
-        now. Those before the minute before are forgotten."""
+        """Count a sender's message in a minute (since the epoch), once, and return the number of
+        that minute. Counts from before the previous minute are deleted."""
         yield from send(
             "WITH old AS (DELETE FROM rate WHERE sender = ? AND minute < ?)"
             " INSERT INTO rate VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
@@ -270,12 +268,12 @@ class PostgresJournal(Journal):
         return int(counted)
 
     def note_outcome(self, entry_id: int, text: str) -> None:
-        """Leave to the worker that may answer a message what was done of it here."""
+        """Store this worker's outcome of a message for the worker that may answer it."""
         query = "UPDATE inbox SET reason = ? WHERE id = ? AND state = 'received'"
         self._post(query, text, entry_id)
 
-    async def unfiled_scopes(self, scopes: Collection[str]) -> set[str]:
-        """Those of the scopes of which lines may not be in their files yet."""
+    async def find_unfiled(self, scopes: Collection[str]) -> set[str]:
+        """Return the scopes with lines that may not be in their files yet."""
         query = "SELECT DISTINCT scope FROM unfiled WHERE scope = ANY(?)"
         return {scope for (scope,) in await self._read(query, list(scopes))}
 
@@ -304,7 +302,8 @@ class PostgresJournal(Journal):
 
 
 async def _run_steps(db: Connection, steps: Steps[T]) -> T:
-    """Run the steps of a transaction, in the caller's. In a pipeline, only rows are waited for."""
+    """Run a transaction's steps in the caller's transaction. In a pipeline, only rows are
+    awaited."""
     answer: Any = None
     while True:
         try:

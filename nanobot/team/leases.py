@@ -1,12 +1,11 @@
-"""Which worker has which scope: the table `lease`.
+"""The table `lease`: which worker has which scope.
 
-A scope without a row is free. A row without a worker is free as well, and says that the worker who
-had it died, without handing anything over. Only who has a scope's lease handles its messages,
-writes its files and sends what goes to its chats. A lease is given back in the order of the
-worker's own writes, so that everything of the scope is stored before another worker can have it.
+A scope without a row is free. A row without a worker is free too, and means that the last worker
+died without handing over. Only the holder of a scope's lease handles its messages, writes its files
+and sends to its chats. A lease is released in the order of the worker's own writes, so everything
+of the scope is stored before another worker can have it.
 
-A name such as `channel:telegram` is a lease on what only one worker runs at a time.
-"""
+A name such as `channel:telegram` is a lease on work that only one worker does at a time."""
 
 from __future__ import annotations
 
@@ -17,15 +16,15 @@ from nanobot.team.connection import Connection, execute
 from nanobot.team.postgres import Database
 
 SINGLE = "channel:"
-"""How the names of leases begin that are no scopes."""
+"""Prefix of leases that are not scopes."""
 
 MAY_BEGIN = """(state != 'received' OR coalesce(inbox.worker, 0) IN (0, %s)
     OR NOT EXISTS (SELECT FROM worker WHERE worker.id = inbox.worker))"""
-"""Whether a worker, whose number it takes, may handle a message: where somebody waits for an answer
-at a worker that lives, no other may."""
+"""Condition: the worker with this number may handle a message. If a client awaits the answer at a
+living worker, only that one may."""
 
 IS_LOST = "NOT EXISTS (SELECT FROM worker WHERE worker.id = helper.worker)"
-"""Whether a helper went with its worker."""
+"""Condition: the worker of a subagent is gone."""
 
 _FREE = f"""
     SELECT scope, min(since) FROM (
@@ -47,7 +46,7 @@ _CLAIM = """
 
 
 class Leases:
-    """What the worker `database.worker` has."""
+    """The leases of the worker `database.worker`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -59,10 +58,10 @@ class Leases:
         channels: Collection[str] = (),
         among: Collection[str] | None = None,
     ) -> list[str]:
-        """Those of the scopes `named` that are free, then at most `limit` other free ones for which
-        something is to be done, such as pending parts for `channels`; the one whose first message
-        waits longest comes first. With `among`, only these and `named` are looked at: a look at all
-        that waits takes longer the more it is. Raises `StorageError`."""
+        """Return the free scopes of `named`, then up to `limit` other free scopes with work, such
+        as pending parts for `channels`, the longest waiting first. With `among`, only these and
+        `named` are searched, because a search of all takes longer the more is pending. Raises
+        `StorageError`."""
         query, values = _FREE, [sorted(named), self._database.worker or 0, list(channels)]
         if among is not None:
             query += " AND scope = ANY(%s)"
@@ -73,9 +72,9 @@ class Leases:
         return [scope for scope, _ in rows[: mine + limit]]
 
     async def claim(self, scopes: Collection[str]) -> dict[str, bool]:
-        """Those of `scopes` that were free, and are this worker's now; whether their last worker
-        died. Waits while the database is away: a claim that nobody knew of would never be given
-        back."""
+        """Claim the free ones of `scopes`. Return the claimed scopes, and whether their last worker
+        died. Waits while the database is unreachable: an unnoticed claim would never be
+        released."""
         names = sorted(scopes)  # in one order, so that no two workers wait for each other
 
         async def work(db: Connection) -> dict[str, bool]:
@@ -86,12 +85,12 @@ class Leases:
         return claimed
 
     async def release(self, scopes: Collection[str]) -> None:
-        """Give scopes back, once everything that was written before is stored. Waits while the
-        database is away."""
+        """Release scopes after all earlier writes are stored. Waits while the database is
+        unreachable."""
         await self._end("DELETE FROM lease", scopes)
 
     async def put_back(self, scopes: Collection[str]) -> None:
-        """Leave scopes, whose last worker died, to another one as they were found."""
+        """Release scopes whose last worker died, in the same state, for another worker."""
         await self._end("UPDATE lease SET worker = NULL", scopes)
 
     async def _end(self, statement: str, scopes: Collection[str]) -> None:
@@ -104,8 +103,8 @@ class Leases:
             await self._database.run(work, until_stored=True)
 
     async def alive(self) -> tuple[int, frozenset[int]]:
-        """The newest number that any worker was given, and those of the workers that are not
-        fenced. Raises `StorageError`."""
+        """Return the newest number of any worker, and the numbers of those not fenced. Raises
+        `StorageError`."""
         ((newest,),) = await self._database.read("SELECT last_value FROM worker_id_seq")
         # Afterwards: who has that number is seen.
         rows = await self._database.read("SELECT id FROM worker")

@@ -1,8 +1,6 @@
-"""What is asked of a team's database, and done to it, beside the work of its workers: a survey for
-people, forgetting what ended long ago, erasing.
+"""Maintenance of a team's database: a survey for people, pruning, erasing.
 
-All of it uses connections of its own, so any machine can do it, whether a worker runs there or not.
-"""
+All of it uses separate connections, so any machine can run it, with or without a worker."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ _QUEUES = f"""
 
 
 def survey(address: DatabaseAddress) -> dict[str, Any]:
-    """`schema_version`, `workers` and `queues`. Blocks. Raises `StorageError`."""
+    """Return `schema_version`, `workers` and `queues`. Blocks. Raises `StorageError`."""
     with address.errors(), address.connect_blocking() as db, db.transaction():
         db.execute("SET TRANSACTION READ ONLY")
         if not schema.has_tables(db):
@@ -65,7 +63,7 @@ def survey(address: DatabaseAddress) -> dict[str, Any]:
 
 
 def clock_ahead(address: DatabaseAddress, now: Callable[[], float]) -> float:
-    """By how many seconds the clock `now` is ahead of the database's. Blocks. Raises
+    """Return the seconds by which the clock `now` is ahead of the database's. Blocks. Raises
     `StorageError`."""
     with address.errors(), address.connect_blocking() as db:
         before = now()
@@ -74,7 +72,7 @@ def clock_ahead(address: DatabaseAddress, now: Callable[[], float]) -> float:
 
 
 def documents(address: DatabaseAddress) -> dict[str, bytes]:
-    """The documents that the workers share, by name. Blocks. Raises `StorageError`."""
+    """Return the documents that the workers share, by name. Blocks. Raises `StorageError`."""
     with address.errors(), address.connect_blocking() as db:
         found = db.execute("SELECT name, content FROM document")
         return {name: text.encode() for name, text in found}
@@ -108,12 +106,13 @@ _CONFIRMED = (
     "UPDATE outbox SET payload = NULL WHERE state = 'sent' AND payload IS NOT NULL"
     " AND created_at < %(day)s"
 )
-"""Texts of parts that may have failed after they were sent, and did not."""
+"""Drops the texts of parts that a platform could still have failed after accepting them, and
+didn't."""
 
 
 async def prune(address: DatabaseAddress, now: datetime) -> None:
-    """Forget what ended more than `KEEP_DAYS` before `now`, a little at a time, so nobody waits.
-    Does nothing while another worker does just that. Raises `StorageError`."""
+    """Delete what ended more than `KEEP_DAYS` before `now`, a little at a time, so workers don't
+    wait. Does nothing while another worker prunes. Raises `StorageError`."""
     horizon = (now - timedelta(days=KEEP_DAYS)).isoformat()
     oldest = (now.date() - timedelta(days=USED_DAYS)).isoformat()
     yesterday = int((now - timedelta(days=1)).timestamp()) // 60
@@ -134,12 +133,12 @@ async def prune(address: DatabaseAddress, now: datetime) -> None:
 
 
 def erase(address: DatabaseAddress, redact: Redact) -> int:
-    """Pass every stored text of people and models through `redact`; return how many changed.
+    """Pass every stored text of people and models through `redact` and return the number of
+    changes.
 
-    PostgreSQL keeps the old version of a changed row in its table, so tables that changed are
-    rebuilt afterwards, while others wait to write. Until that is done their names stand in
-    `rebuild`, and erasing again goes on with it. Out of reach are write-ahead logs, standbys and
-    backups. Blocks. Raises `StorageError`."""
+    PostgreSQL keeps old versions of changed rows, so changed tables are rebuilt afterwards, which
+    blocks writers. Until then their names are in `rebuild`, and the next `erase` continues.
+    Write-ahead logs, standbys and backups are out of reach. Blocks. Raises `StorageError`."""
     with address.errors(), address.connect_blocking() as connection:
         connection.execute("SET idle_in_transaction_session_timeout = 0")
         changed = sum(_redact_column(connection, *place, redact) for place in TEXTS)
@@ -152,7 +151,7 @@ def erase(address: DatabaseAddress, redact: Redact) -> int:
 def _redact_column(
     connection: psycopg.Connection[Row], table: str, column: str, redact: Redact
 ) -> int:
-    """One column, in a transaction of its own. A text that changes meanwhile is left alone."""
+    """Redact one column in a transaction. A text that changes at the same time is skipped."""
     keys = KEYS.get(table, "id")
     marks = ", ".join(["%s"] * len(keys.split(",")))
     also = ", revision = revision + 1" if table == "document" else ""

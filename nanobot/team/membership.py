@@ -1,28 +1,25 @@
-"""This process as one of the workers of a team, and the fence that keeps a worker which lost touch
-from doing harm.
+"""This process as a worker of a team, and the fence that stops a worker without contact.
 
-A worker is a row, made anew by each process, whose number is the worker's epoch. The row is valid
-for `TTL` seconds at a time and is renewed by a thread of its own. A worker whose row ran out is
-fenced: others delete the row, and with it every claim of the worker. A fenced worker never comes
-back under its number; its process ends at once and is started again by what supervises it.
+Each process makes a new row, whose number is the worker's epoch. The row is valid for `TTL` seconds
+and a thread renews it. A worker whose row expired is fenced: others delete the row, and with it all
+claims of the worker. A fenced worker never returns under its number. Its process ends at once, and
+its supervisor restarts it.
 
 Invariants:
 
 - A transaction of a worker holds its row `FOR KEY SHARE` (see `nanobot.team.postgres`). Deleting
-  the row waits for such transactions, and every later one finds no row: a fenced worker stores
-  nothing.
-- `deadline` lies before the moment at which others may delete the row: it counts from before the
-  renewal was sent, by a clock that goes on while the machine sleeps.
-- What acts outside the database (a tool's effect, a request to a platform, a change of a shared
-  file) is preceded by `wait_until_valid`, so a worker that lost touch finishes at most one such
-  step. It returns once the row is renewed, or never: the process ends.
+  the row waits for such transactions, and later ones find no row: a fenced worker stores nothing.
+- `deadline` is before the moment at which others may delete the row: it counts from before the
+  renewal was sent, by a clock that runs while the machine sleeps.
+- `wait_until_valid` precedes each action outside the database (a tool's effect, a request to a
+  platform, a change of a shared file), so a worker without contact finishes at most one such step.
+  It returns once the row is renewed, or never: the process ends.
 
-After an outage all workers get the time to renew before any of them is fenced: nobody fences
-another whose own row, or whose database, was not there all along for the last `TTL` seconds.
+After an outage all workers get time to renew. A worker fences others only if its own row and its
+database were there during the last `TTL` seconds.
 
-A database that was replaced by its standby has a new timeline. Whatever the standby had not got is
-undone then, so each worker ends and begins anew with what is stored.
-"""
+A standby that replaced the database has a new timeline and may lack the last commits, so each
+worker ends and starts again from the stored state."""
 
 from __future__ import annotations
 
@@ -42,17 +39,17 @@ from nanobot.team.connection import (
     END_SESSIONS_OF_THE_DEAD,
     DatabaseAddress,
     Row,
-    answered_within,
+    limit_wait,
 )
 
 TTL = 6.0
-"""Seconds for which a worker is taken to be alive after its last sign of life."""
+"""Seconds after its last sign of life for which a worker counts as alive."""
 
 RENEW_SECONDS = 1.0
 _ANSWER_SECONDS = 3
-"""A server that needs longer may be one that was stopped, and whose standby has taken over."""
+"""Timeout of the server. A slower one may have been stopped and replaced by its standby."""
 _MARGIN = 1.0
-"""Seconds by which a worker stops before others may take over: more than one step takes."""
+"""Seconds by which a worker stops before others may take over: longer than one step takes."""
 
 _JOIN = """
     WITH alone AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('nanobot join')))
@@ -62,8 +59,7 @@ _JOIN = """
         %s, %s, clock_timestamp() + make_interval(secs => %s) FROM alone
     RETURNING id, left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
-"""Numbers grow, and go with the time: a database that is restored, or emptied, gives out none again
-that somebody had since."""
+"""Numbers grow and follow the time, so a restored or emptied database gives none out twice."""
 
 _RENEW = """
     UPDATE worker SET until = clock_timestamp() + make_interval(secs => %s)
@@ -78,26 +74,25 @@ _FENCE = """
 """
 
 EXIT_CODE = 75
-"""How a fenced worker ends: `EX_TEMPFAIL`, start it again."""
+"""Exit code of a fenced worker: `EX_TEMPFAIL`, start it again."""
 
 
 def boot_time() -> float:
-    """Seconds since the machine was started, those in which it slept included."""
+    """Return seconds since the machine started, including sleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def end_process(reason: str) -> None:
-    """End at once, whatever other threads are about to do."""
+    """End this process at once, whatever other threads do."""
     end_at_once(f"this worker stops: {reason}. Start it again.", EXIT_CODE)
 
 
 class Membership:
     """The row of this process in the table `worker` of the database at `address`.
 
-    `fenced` is called, in the thread that noticed it, when the row is gone; it should not return.
-    `now` gives the seconds that deadlines count by. `join` and `leave` block; the other methods may
-    be called from any thread.
-    """
+    `fenced` is called when the row is gone, in the thread that noticed it, and should not return.
+    `now` is the clock of the deadlines. `join` and `leave` block. All other methods may be called
+    from any thread."""
 
     def __init__(
         self,
@@ -125,13 +120,13 @@ class Membership:
         self._thread: threading.Thread | None = None
 
     def join(self, predecessor: int = 0) -> int:
-        """Become a worker; its number. The worker `predecessor`, whose process has certainly ended,
-        is fenced at once. Raises `StorageError`."""
+        """Become a worker and return its number. Fence the worker `predecessor`, whose process has
+        certainly ended, at once. Raises `StorageError`."""
         sent = self._now()
         with (
             self._address.errors(),
-            self._connected() as db,
-            answered_within(db, _ANSWER_SECONDS),
+            self._connect() as db,
+            limit_wait(db, _ANSWER_SECONDS),
         ):
             if predecessor:
                 db.execute("DELETE FROM worker WHERE id = %s", (predecessor,))
@@ -145,12 +140,12 @@ class Membership:
         return self.id
 
     def leave(self) -> None:
-        """Stop renewing and remove the row; for when all claims were given back."""
+        """Stop renewing and remove the row. Call it after all claims are released."""
         self._leaving.set()
         if self._thread is not None:
             self._thread.join()
         try:
-            with self._connected() as db, answered_within(db, _ANSWER_SECONDS):
+            with self._connect() as db, limit_wait(db, _ANSWER_SECONDS):
                 db.execute("DELETE FROM worker WHERE id = %s", (self.id,))
         except psycopg.Error as error:
             said = self._address.error(error)
@@ -158,18 +153,18 @@ class Membership:
 
     @property
     def is_valid(self) -> bool:
-        """Whether others still take this worker to be alive."""
+        """True while others consider this worker alive."""
         return self._now() < self._deadline
 
     def end_waits(self) -> None:
-        """From now on `wait_until_valid` raises in place of waiting: this process ends."""
+        """Make `wait_until_valid` raise instead of waiting, because this process ends."""
         with self._renewed:
             self._is_ending = True
             self._renewed.notify_all()
 
     def wait_until_valid(self) -> None:
-        """Return when others take this worker to be alive: at once, as a rule. Blocks while the
-        database is out of reach. Raises `StorageError` where the process ends meanwhile."""
+        """Return when others consider this worker alive, usually at once. Blocks while the database
+        is unreachable. Raises `StorageError` if the process ends."""
         if self._now() < self._deadline:
             return
         logger.warning("waiting: this worker has lost contact with the database")
@@ -189,9 +184,9 @@ class Membership:
     def _renew_forever(self) -> None:
         while not self._leaving.wait(self._renew_seconds / 4):
             try:
-                with self._connected() as db:
+                with self._connect() as db:
                     while not self._leaving.wait(self._renew_seconds):
-                        with answered_within(db, _ANSWER_SECONDS):
+                        with limit_wait(db, _ANSWER_SECONDS):
                             ended = self._renew(db)
                         if ended:
                             self._fenced(ended)
@@ -201,10 +196,10 @@ class Membership:
                     said = self._address.error(error)
                     logger.debug("can't renew the worker's row: {}", said)
 
-    def _connected(self) -> psycopg.Connection[Row]:
+    def _connect(self) -> psycopg.Connection[Row]:
         db = psycopg.connect(self._dsn, autocommit=True)
         try:
-            with answered_within(db, _ANSWER_SECONDS):
+            with limit_wait(db, _ANSWER_SECONDS):
                 # Poolers take no `options`, and those of the address are the owner's.
                 db.execute(f"SET statement_timeout = '{_ANSWER_SECONDS}s'".encode())
         except BaseException:
@@ -213,7 +208,8 @@ class Membership:
         return db
 
     def _renew(self, db: psycopg.Connection[Row]) -> str:
-        """Give a sign of life, and fence who gives none; why this worker has to end, if so."""
+        """Renew the row and fence expired workers. Return why this worker must end, or an empty
+        string."""
         sent = self._now()
         row = db.execute(_RENEW, (TTL, self.id)).fetchone()
         if row is None:

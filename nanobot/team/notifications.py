@@ -1,17 +1,16 @@
-"""How workers reach each other: PostgreSQL's NOTIFY, and answers to questions that wait elsewhere.
+"""How workers reach each other: PostgreSQL's NOTIFY, and answers to questions of other workers.
 
-A notification says what has changed, and never carries it: one that is lost only means that the
-next look, which each worker takes every moment anyway, finds it later. (Except an answer to a
-question, a `/stop`, and what was erased, which is kept nowhere.) They have a connection of their
-own and are gathered for a few milliseconds and sent together, since PostgreSQL lets no two
-transactions that notify commit at once. What is too long for one payload is cut: pieces of one
-transaction come one after the other, and begin with how many are still to come.
+A notification names a change and never carries it. If it is lost, the next periodic look of each
+worker finds the change. (Exceptions: an answer to a question, a `/stop`, and an erased text, which
+is stored nowhere.) Notifications have their own connection, are gathered for a few milliseconds and
+sent together, because PostgreSQL never commits two notifying transactions at once. A text too long
+for one payload is cut: the pieces of a transaction arrive in order and begin with the number of
+pieces still to come.
 
-A question to the owner is stored with a row, which names the worker that asks and goes with it. Who
-gets an answer to a question that does not wait there leaves it for that worker. The worker gives it
-to the call that waits, and writes what the owner is to be told. Nothing else is decided here:
-whether an answer is possible, and who may give it, is judged where the question waits.
-"""
+A question to the owner has a row, which names its worker and is deleted with it. Another worker
+that gets the answer stores it for that worker, which passes it to the waiting call and writes the
+reply to the owner. The worker of the question decides whether an answer is possible and who may
+give it."""
 
 from __future__ import annotations
 
@@ -32,21 +31,21 @@ from nanobot.team.postgres import Database
 
 _GATHER_SECONDS = 0.003
 _MOST_BYTES = 7_000
-"""PostgreSQL takes payloads of less than 8,000 bytes."""
+"""PostgreSQL's limit of a payload is 8,000 bytes."""
 _AGAIN_SECONDS = 1.0
 
 Heard = Callable[[str, str], None]
-"""Is given the kind of a notification, and the name that it is about."""
+"""Gets the kind of a notification and the name of its subject."""
 
 
 class Notifications:
-    """Tells all workers of the database at `address` of something, this one excepted."""
+    """Notifies all other workers of the database at `address`."""
 
     def __init__(self, address: DatabaseAddress, heard: Heard) -> None:
         self._address, self._heard = address, heard
         self._background = Background()
         self.channel = "nanobot"
-        """Has the team's secret word, which other roles of the server cannot read."""
+        """Contains the team's secret word, which other roles of the server cannot read."""
         self._gathered: set[tuple[str, str]] = set()
         self._begun = ""
         self._sender: Connection | None = None
@@ -57,13 +56,13 @@ class Notifications:
         self._background.start(self._listen_forever(), name="listen for other workers")
 
     def tell(self, kind: str, name: str = "") -> None:
-        """Say that something of this kind happened. Best effort."""
+        """Announce an event of this kind. Best effort."""
         if not self._gathered:
             self._background.start(self._send(), name="tell other workers")
         self._gathered.add((kind, name))
 
     async def close(self) -> None:
-        """Send what was gathered, and stop listening."""
+        """Send the gathered events and stop listening."""
         await self._background.drain(0.2)
         if self._sender is not None:
             await self._sender.close()
@@ -121,7 +120,7 @@ class Notifications:
 
 
 def _payloads(told: list[tuple[str, str]]) -> list[str]:
-    """What is told, in pieces that PostgreSQL takes."""
+    """Return the events in pieces that PostgreSQL accepts."""
     text = json.dumps(told)
     pieces = [text[at : at + _MOST_BYTES] for at in range(0, len(text), _MOST_BYTES)]
     if len(pieces) == 1:
@@ -134,7 +133,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Answer(Struct, frozen=True):
-    """What was said, by whom, and in which chat; None where the owner sees all questions."""
+    """An answer, its author, and its chat, which is None for an owner who sees all questions."""
 
     answer: ApprovalAnswer
     by: str
@@ -148,25 +147,26 @@ class Answer(Struct, frozen=True):
 
 
 Settle = Callable[[str, Answer], Awaitable[str]]
-"""Gives the question with a code its answer; what to tell the owner. Raises `NanobotError`."""
+"""Answers the question with a code and returns a reply for the owner. Raises `NanobotError`."""
 
 Tell = Callable[[str, str], None]
-"""Says to all other workers that there is something new of a kind."""
+"""Announces an event of a kind to all other workers."""
 
 
 class SharedQuestions:
-    """The tables `approval` and `answer`. `settle` is how questions of this worker are answered."""
+    """The tables `approval` and `answer`. `settle` answers questions of this worker."""
 
     def __init__(self, database: Database, settle: Settle, tell: Tell) -> None:
         self._database, self._settle, self._tell = database, settle, tell
         self._background = Background()
 
-    def closed(self, code: str) -> None:
+    def remove(self, code: str) -> None:
         gone = "DELETE FROM approval WHERE code = %s"
         self._database.post(lambda db: execute(db, gone, code))
 
     async def answer(self, code: str, answer: Answer) -> str:
-        """Give an answer to the worker that asks; what to tell the owner. Raises `NanobotError`."""
+        """Pass an answer to the worker of the question and return the reply for the owner. Raises
+        `NanobotError`."""
         put = "INSERT INTO answer (code, worker, said) SELECT code, worker, %s FROM approval"
         said = msgspec.json.encode(answer).decode()
 
@@ -193,8 +193,8 @@ class SharedQuestions:
             raise NanobotError(outcome or _NOT_WAITING)
         return str(outcome)
 
-    def heard(self, number: str) -> None:
-        """Another worker left an answer."""
+    def take_answer(self, number: str) -> None:
+        """Take an answer that another worker stored."""
         self._background.start(self._take(int(number)), name="answer to a question")
 
     async def close(self) -> None:

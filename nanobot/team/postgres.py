@@ -1,18 +1,18 @@
 """PostgreSQL behind one writer task, which shares commits between concurrent callers.
 
-Every piece of work is a coroutine function of the connection. All pieces of a transaction are sent
-in a pipeline first, and only if something went wrong again, with a savepoint before each.
+Each job is a coroutine function of the connection. A transaction's jobs are first sent in a
+pipeline. If that fails, they run again with a savepoint before each.
 
-A transaction of a worker begins with its row, locked, and with a number in its row of `stamp`:
+A worker's transaction begins by locking its row and storing a number in its row of `stamp`:
 
-- Without the row this worker was fenced: others may have what it had. It stores nothing any more.
-- When the connection is lost before a commit is answered, the number tells after the next
-  connection whether it was stored: the lost transaction is ended first, or waited for. Results
-  stand, or the work is run again; its callers notice nothing.
+- If the row is gone, this worker was fenced, others may have its leases, and it stores nothing
+  more.
+- If the connection is lost before a commit is answered, the number shows after the reconnect
+  whether it was stored. The lost transaction is ended first, or waited for. Then the results count,
+  or the jobs run again, unnoticed by their callers.
 
-While the database is away, what is to be kept is run again, in its place before everything later,
-once there is a connection; all else is refused at once.
-"""
+While the database is unreachable, jobs to keep are pending and run first after the reconnect. All
+others fail at once."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
-"""Seconds between attempts after the first two, of which the second is made at once."""
+"""Seconds between attempts from the third one. The second follows at once."""
 
 _LONG_SECONDS = 0.5
-"""A commit that takes longer may have no end."""
+"""A commit that takes longer may never end."""
 
 _TRIES = 3
 
@@ -58,10 +58,10 @@ _OWN_FAULTS = (
     psycopg.ProgrammingError,
     psycopg.NotSupportedError,
 )
-"""Errors that blame a statement. All others of psycopg blame the server or the way there."""
+"""Errors that blame a statement. All others of psycopg blame the server or the network."""
 
 _COLLISIONS = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-"""Another worker was in the way, and is not any more."""
+"""Conflicts with another worker, which are over once reported."""
 
 _STAMP = """
     INSERT INTO stamp SELECT id, %s FROM worker WHERE id = %s FOR KEY SHARE
@@ -74,7 +74,7 @@ class _Fenced(Exception):
 
 
 class _Doubt(Struct, frozen=True):
-    """A commit was sent and not answered."""
+    """A commit that was sent and not answered."""
 
     number: int
     jobs: list[Job]
@@ -83,9 +83,9 @@ class _Doubt(Struct, frozen=True):
 class Database(WriteQueue):
     """The database at `dsn` while it is open.
 
-    `fenced` is called, at most once, when this process must not go on as `worker`: others have what
-    it had. `worker` is None until the process has a row of its own, and nothing is fenced then.
-    """
+    `fenced` is called, at most once, when this process must not continue as `worker`, because
+    others took over. `worker` is None until the process has a row. Until then it can't be
+    fenced."""
 
     def __init__(self, dsn: str, fenced: Callable[[], None]) -> None:
         self.address = DatabaseAddress(dsn)
@@ -107,10 +107,10 @@ class Database(WriteQueue):
         self._readers = Readers(self.address)
 
     async def open(self) -> None:
-        """Make the tables if there are none, and begin to write. Raises `StorageError`."""
+        """Make the tables if needed and start the writer. Raises `StorageError`."""
         await asyncio.to_thread(schema.prepare, self.address)
         try:
-            await self._connected()
+            await self._connect()
         except psycopg.Error as error:
             await self._disconnect()
             raise self.address.error(error) from error
@@ -127,8 +127,7 @@ class Database(WriteQueue):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the database has not answered for a while, as if it were stopped, or refused what
-        there was to write the last time."""
+        """True if the database has not answered for a while, or rejected the last write."""
         since = self._writing_since
         hangs = since is not None and asyncio.get_running_loop().time() - since > _LONG_SECONDS
         return hangs or bool(self.refusal)
@@ -149,8 +148,8 @@ class Database(WriteQueue):
             await self.run(None)
 
     async def read(self, statement: str, *values: object, after_writes: bool = True) -> list[Row]:
-        """The rows of a query, on a connection that only reads; with `after_writes` it sees all
-        that was queued here before. Raises `StorageError`."""
+        """Return the rows of a query, on a read-only connection. With `after_writes` it sees all
+        jobs queued here before. Raises `StorageError`."""
         if after_writes:
             await self.flush()
         if self._writer is None:
@@ -174,7 +173,7 @@ class Database(WriteQueue):
         resolve(take_outcomes((*(self._doubt.jobs if self._doubt else ()), *self._kept), error))
 
     async def _next_jobs(self) -> list[Job]:
-        """Wait for work, or until it is time to try again what was refused."""
+        """Wait for jobs, or until it is time to retry rejected ones."""
         waits = self._kept or self._doubt or self.refusal
         now = asyncio.get_running_loop().time()
         with contextlib.suppress(TimeoutError):
@@ -188,12 +187,12 @@ class Database(WriteQueue):
         return jobs
 
     async def _store(self, jobs: list[Job]) -> list[Job]:
-        """Run them in one transaction and report; those that are to be run again because the
-        database refused."""
+        """Run jobs in one transaction and report their results. Return the rejected ones to
+        retry."""
         try:
             if self._doubt or any(job.work for job in jobs):
                 self._expect_answers()
-                connection = await self._connected()
+                connection = await self._connect()
                 jobs = await self._settle(connection) + jobs
                 await self._transact(connection, [job for job in jobs if job.work])
                 self.refusal, self._refused, self._pause = None, None, 0.0
@@ -205,8 +204,8 @@ class Database(WriteQueue):
         return []
 
     async def _transact(self, connection: Connection, jobs: list[Job]) -> None:
-        """Run them in one transaction. Raises `psycopg.Error` where the server refuses all of it:
-        nothing is stored then, or `_doubt` is set."""
+        """Run jobs in one transaction. Raises `psycopg.Error` if the server rejects all of them:
+        then nothing is stored, or `_doubt` is set."""
         for tries in range(1, _TRIES + 1) if jobs else ():
             try:
                 return await self._attempt(connection, jobs, apart=tries > 1)
@@ -221,8 +220,8 @@ class Database(WriteQueue):
         return None
 
     async def _attempt(self, connection: Connection, jobs: list[Job], *, apart: bool) -> None:
-        """One transaction, with the worker's stamp; `apart`: with a savepoint before each job,
-        instead of in a pipeline, so that statements can be in flight together."""
+        """Run one transaction with the worker's stamp. With `apart`, each job has a savepoint.
+        Otherwise a pipeline keeps several statements in flight."""
         number = next(self._numbers)
         async with contextlib.nullcontext() if apart else connection.pipeline():
             await connection.execute("BEGIN")
@@ -240,7 +239,8 @@ class Database(WriteQueue):
         self._doubt = None
 
     async def _settle(self, connection: Connection) -> list[Job]:
-        """Learn whether what is in doubt was stored, and report it; what is to be run again."""
+        """Find out whether the doubtful commit was stored, and report it. Return the jobs to run
+        again."""
         doubt = self._doubt
         if doubt is None:
             return []
@@ -264,9 +264,9 @@ class Database(WriteQueue):
         error = StorageError(self.address.place, "it is unknown whether the data was stored")
         return _give_up(doubt.jobs, error)
 
-    async def _connected(self) -> Connection:
-        """The connection, in the name of the worker. Where it is new, what the one before had under
-        way has ended. Raises `StorageError` and `psycopg.Error`."""
+    async def _connect(self) -> Connection:
+        """Return the connection, named after the worker. If it is new, end the transactions of the
+        one before. Raises `StorageError` and `psycopg.Error`."""
         if self._connection is None:
             self._connection = await self.address.connect()
             self._named = None
@@ -280,12 +280,12 @@ class Database(WriteQueue):
         return self._connection
 
     def _expect_answers(self) -> None:
-        """Raises the last `StorageError` again until it is time for another attempt."""
+        """Raise the last `StorageError` again until the next attempt is due."""
         if self._refused is not None and asyncio.get_running_loop().time() < self._try_at:
             raise self._refused.with_traceback(None)
 
     async def _refuse(self, jobs: list[Job], error: Exception) -> list[Job]:
-        """The database took nothing of it; what is to be run again."""
+        """Handle a rejection by the database. Return the jobs to run again."""
         refused = self.address.error(error)
         if refused is not self._refused:
             self._refused = refused
@@ -306,7 +306,7 @@ class Database(WriteQueue):
                 await connection.close()
 
     def _end(self, jobs: list[Job]) -> list[Job]:
-        """This worker was fenced: nothing of it is stored any more."""
+        """Fail all jobs, because this worker was fenced."""
         error = StorageError(
             self.address.place,
             "this worker was away for too long, and other workers take over its work",
@@ -322,13 +322,13 @@ class Database(WriteQueue):
 
 
 def _give_up(jobs: Sequence[Job], error: StorageError) -> list[Job]:
-    """Tell `error` to who does not wait until it is stored; what is to be run again."""
+    """Fail the jobs that don't wait until they are stored. Return the jobs to run again."""
     resolve(take_outcomes((job for job in jobs if not job.until_stored), error))
     return [job for job in jobs if job.retry and job.work]
 
 
 async def _run(connection: Connection, job: Job, *, apart: bool) -> None:
-    """Run it in the transaction; with `apart` it undoes only itself if it fails."""
+    """Run a job in the transaction. With `apart`, a failed job undoes only itself."""
     assert job.work is not None
     if not apart:
         job.result, job.error = await job.work(connection), None
@@ -345,11 +345,11 @@ async def _run(connection: Connection, job: Job, *, apart: bool) -> None:
 
 
 async def only_stamp(db: Connection) -> None:
-    """Do nothing but the transaction itself, which stamps its worker's row."""
+    """Do nothing: the transaction itself stamps its worker's row."""
 
 
 def _has_lost(connection: Connection, error: Exception) -> bool:
-    """Whether the connection is no use any more, so that a commit may have no answer."""
+    """Return True if the connection is unusable, so that a commit may have no answer."""
     fatal = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized in (
         "FATAL",
         "PANIC",

@@ -1,10 +1,9 @@
-"""All rows of a journal's file into a team's database, and back. Both run in a transaction of the
-caller's in the database, while no worker is there.
+"""Copies all rows of a journal's file into a team's database, and back. Both run in the caller's
+transaction in the database, while no worker is there.
 
-Ids and the order of turns stay. Rows get their scope from `Whose`; what all workers count is
-counted to no worker in particular, and added up on the way back. Not taken back is what only the
-workers of a team have: leases, questions, rates, and whose memory a chat uses.
-"""
+Ids and the order of turns stay. Rows get their scope from `Whose`. Counts of all workers go to no
+worker in particular, and are added up on the way back. Leases, questions, rates and the scopes of
+chats exist only in a team and are not copied back."""
 
 from __future__ import annotations
 
@@ -28,10 +27,10 @@ _TABLES = (
     "inbox", "turn", "step", "prompt", "unfiled", "outbox", "button", "helper", "used",
     "spending", "cursor", "document",
 )  # fmt: skip
-"""In this order: a scope comes from an earlier table."""
+"""Ordered: a scope comes from an earlier table."""
 
 _NUMBERED = ("inbox", "unfiled", "outbox")
-"""Their ids are never used again."""
+"""Tables whose ids are never reused."""
 _TRUTHS = ("warned",)
 _SUMMED = {
     "spending": "SELECT day, sum(tokens)::bigint, bool_or(warned) FROM spending GROUP BY day",
@@ -39,8 +38,8 @@ _SUMMED = {
 
 
 class Whose(Struct, frozen=True):
-    """Whose memory messages and conversations (by their key) use. What goes out on the channels in
-    `exclusive` is for the worker that runs the channel."""
+    """The memory scopes of messages and conversations (by their key). Parts for `exclusive`
+    channels belong to the worker that runs the channel."""
 
     message: Callable[[InboundMessage], str]
     conversation: Callable[[str], str]
@@ -48,8 +47,8 @@ class Whose(Struct, frozen=True):
 
 
 def expect_nobody(db: Database) -> None:
-    """Let no worker join before the end of the caller's transaction. Raises `NanobotError` where
-    one is there."""
+    """Keep workers from joining until the caller's transaction ends. Raises `NanobotError` if one
+    is alive."""
     db.execute("LOCK TABLE worker IN EXCLUSIVE MODE")
     alive = db.execute("SELECT name FROM worker WHERE until > clock_timestamp()").fetchall()
     if names := ", ".join(sorted({name for (name,) in alive})):
@@ -62,7 +61,7 @@ def has_rows(db: sqlite3.Connection | Database) -> bool:
 
 
 def to_database(file: sqlite3.Connection, db: Database, whose: Whose) -> None:
-    """Copy everything. The tables have to be empty."""
+    """Copy everything. The tables must be empty."""
     scopes = _Scopes(whose)
     for table in _TABLES:
         columns = _columns(file, table)
@@ -71,15 +70,15 @@ def to_database(file: sqlite3.Connection, db: Database, whose: Whose) -> None:
         rows = file.execute(f"SELECT {', '.join(columns)} FROM {table}")
         with db.cursor() as cursor, cursor.copy(into.encode()) as copy:
             for values in rows:
-                row = dict(zip(columns.values(), map(_stored, names, values), strict=True))
+                row = dict(zip(columns.values(), map(_convert, names, values), strict=True))
                 copy.write_row((*row.values(), *scopes.more(table, row)))
     with db.cursor() as cursor, cursor.copy(b"COPY conversation FROM STDIN") as copy:
         for chat in scopes.chats.items():
             copy.write_row(chat)
     for table in _NUMBERED:
         last = file.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
-        _go_on(db, table, "id", last[0] if last else 0)
-    _go_on(db, "turn", "number", _first(file, "SELECT coalesce(max(rowid), 0) FROM turn"))
+        _continue_ids(db, table, "id", last[0] if last else 0)
+    _continue_ids(db, "turn", "number", _first(file, "SELECT coalesce(max(rowid), 0) FROM turn"))
 
 
 def to_file(db: Database, file: sqlite3.Connection) -> None:
@@ -107,7 +106,7 @@ def to_file(db: Database, file: sqlite3.Connection) -> None:
 
 
 def clear(db: Database) -> None:
-    """Remove every row, and that the database is a team's."""
+    """Remove every row, and the mark that the database is a team's."""
     db.execute(f"TRUNCATE {', '.join(schema.TABLES)} RESTART IDENTITY".encode())
 
 
@@ -119,18 +118,18 @@ _MORE = {
     "helper": ("scope",),
     "spending": ("worker",),
 }
-"""What rows have in the database beyond what they have in the file."""
+"""Columns that rows have only in the database."""
 
 
 class _Scopes(Struct):
-    """Whose the rows are, worked out from one table to the next."""
+    """Scopes of the rows, worked out from one table to the next."""
 
     whose: Whose
     chats: dict[str, str] = field(default_factory=dict)
     turns: dict[str, str] = field(default_factory=dict)
 
     def more(self, table: str, row: dict[str, Any]) -> Sequence[Any]:
-        """The values of what `_MORE` lists, for a row of the file."""
+        """Return the values of the `_MORE` columns for a row of the file."""
         if table not in _MORE:
             return ()
         if table in _SUMMED:
@@ -149,13 +148,13 @@ class _Scopes(Struct):
                 known = self.chats.get(chat) or self.turns.get(row["turn_id"])
                 return known or self.whose.conversation(chat)
             case "helper":
-                message = _decoded(row["if_lost"])
+                message = _decode_message(row["if_lost"])
                 return self.whose.message(message) if message else ""
         scope = self.whose.conversation(row["session_key"])
         return self.turns.setdefault(row["id"], scope) if table == "turn" else scope
 
     def _of_message(self, row: dict[str, Any]) -> str:
-        message, chat = _decoded(row["payload"]), f"{row['channel']}:{row['chat_id']}"
+        message, chat = _decode_message(row["payload"]), f"{row['channel']}:{row['chat_id']}"
         if message is None:  # it was done, and is not kept; its chat goes by what is
             scope = self.whose.conversation(row["session_key"])
             if row["session_key"].startswith(chat):
@@ -168,7 +167,7 @@ class _Scopes(Struct):
         return scope
 
 
-def _decoded(payload: str | None) -> InboundMessage | None:
+def _decode_message(payload: str | None) -> InboundMessage | None:
     try:
         return decode_event(InboundMessage, payload) if payload else None
     except ValueError:
@@ -183,21 +182,21 @@ def _numbers(text: str) -> Iterator[Any]:
 
 
 def _columns(file: sqlite3.Connection, table: str) -> dict[str, str]:
-    """The columns of a table in the file, each with its name in the database."""
+    """Return the columns of a table in the file, each with its name in the database."""
     known = (row[1] for row in file.execute(f"PRAGMA table_info({table})"))
     order = {"rowid": "number"} if table == "turn" else {}
     return {**order, **{name: name for name in known}}
 
 
-def _stored(name: str, value: Any) -> Any:
-    """A value of the file as the database has it."""
+def _convert(name: str, value: Any) -> Any:
+    """Convert a value of the file for the database."""
     if name in _TRUTHS:
         return bool(value)
     return storable(value) if isinstance(value, str) else value
 
 
-def _go_on(db: Database, table: str, column: str, last: int) -> None:
-    """Count on from `last`."""
+def _continue_ids(db: Database, table: str, column: str, last: int) -> None:
+    """Continue a sequence after `last`."""
     if last:
         db.execute("SELECT setval(pg_get_serial_sequence(%s, %s), %s)", (table, column, last))
 

@@ -1,10 +1,9 @@
-"""The tables of a team's database. The first worker makes them. `nanobot.bus.rows` has those that
-the single machine's file has too, and the conditions of the partial indexes.
+"""The tables of a team's database, which the first worker makes. `nanobot.bus.rows` has the tables
+shared with the single machine's file, and the conditions of the partial indexes.
 
-What differs from that file: rows carry the `scope` of memory that they belong to, whose lease
-decides who handles them. The numbers of a turn's report have columns. What all workers count has a
-row for each worker: commits that write to the same row wait for each other.
-"""
+Unlike in the file, rows carry the memory `scope` whose lease decides which worker handles them, the
+numbers of a turn's report have columns, and shared counters have a row for each worker, because
+commits that write the same row wait for each other."""
 
 from __future__ import annotations
 
@@ -100,13 +99,13 @@ _TYPES = {
 _STATEMENTS = re.sub("|".join(_TYPES), lambda found: _TYPES[found[0]], rows.TABLES + _TABLES)
 
 TABLES = re.findall(r"CREATE TABLE (\w+)", _STATEMENTS)
-"""Their names."""
+"""Names of the tables."""
 
 VERSION = 1
-"""The version of the tables."""
+"""Version of the tables."""
 
 _LOCK = 0x6E616E6F626F74
-"""The advisory lock of the worker that makes the tables."""
+"""Advisory lock of the worker that makes the tables."""
 
 
 def prepare(address: DatabaseAddress) -> None:
@@ -132,7 +131,7 @@ def prepare(address: DatabaseAddress) -> None:
 
 
 def has_tables(connection: psycopg.Connection[Row]) -> bool:
-    """Whether somebody made them."""
+    """Return True if the tables exist."""
     return bool(_one(connection, "SELECT to_regclass('team') IS NOT NULL"))
 
 

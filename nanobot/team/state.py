@@ -21,12 +21,12 @@ from nanobot.team.connection import DatabaseAddress, Row, storable
 T = TypeVar("T")
 
 _ANSWER_SECONDS = 5
-"""How long one statement may take."""
+"""Timeout of a statement."""
 
 
 class PostgresState:
-    """The documents in the database at `address`, which is reached when it is first needed. Any
-    thread may call; one is served at a time. Implements `nanobot.bus.state.StateStore`."""
+    """The documents in the database at `address`, which connects on first use. Any thread may call.
+    Calls run one at a time. Implements `nanobot.bus.state.StateStore`."""
 
     def __init__(self, address: DatabaseAddress) -> None:
         self._address = address
@@ -35,7 +35,7 @@ class PostgresState:
         self._using = threading.RLock()
 
     def close(self) -> None:
-        """Let go of the database; it is reached again when it is needed."""
+        """Close the connection. The next use reconnects."""
         with self._using:
             if self._connection is not None:
                 with suppress(psycopg.Error):
@@ -43,7 +43,7 @@ class PostgresState:
                 self._connection = None
 
     def read(self, name: str) -> Stored | None:
-        return self._run(lambda db: _stored(db, name))
+        return self._run(lambda db: _read_document(db, name))
 
     def write(self, name: str, content: bytes, expected: int) -> int:
         text = storable(content.decode())
@@ -58,21 +58,21 @@ class PostgresState:
         return f"{aside} (SELECT content FROM document WHERE name = '{aside}' shows it)"
 
     def _run(self, work: Callable[[psycopg.Connection[Row]], T]) -> T:
-        """Run `work` on the connection, and once more on a new one where the connection was lost:
-        so each has to find out whether it was carried out before. Raises `StorageError`."""
+        """Run `work` on the connection. If that is lost, run `work` once more on a new one, so
+        `work` must detect that it has already run. Raises `StorageError`."""
         with self._using, self._address.errors():
             try:
-                return work(self._connected())
+                return work(self._connect())
             except psycopg.OperationalError as error:
                 logger.debug("documents: retry after {}", self._address.error(error))
             self.close()
             try:
-                return work(self._connected())
+                return work(self._connect())
             except psycopg.Error:
                 self.close()
                 raise
 
-    def _connected(self) -> psycopg.Connection[Row]:
+    def _connect(self) -> psycopg.Connection[Row]:
         if not self._is_prepared:
             schema.prepare(self._address)
             self._is_prepared = True
@@ -82,26 +82,27 @@ class PostgresState:
         return self._connection
 
 
-def _stored(db: psycopg.Connection[Row], name: str) -> Stored | None:
+def _read_document(db: psycopg.Connection[Row], name: str) -> Stored | None:
     query = "SELECT content, revision FROM document WHERE name = %s"
     row = db.execute(query, (name,)).fetchone()
     return Stored(row[0].encode(), row[1]) if row else None
 
 
 def _replace(db: psycopg.Connection[Row], name: str, text: str, expected: int) -> bool:
-    """Whether the document was at revision `expected`, and is the next now. Where that text stands
-    at that revision already, it was written here, or might have been."""
+    """Replace a document at revision `expected`. Return True if it has the new text and revision
+    now, also by an earlier attempt."""
     if expected == 0:
         put = "INSERT INTO document VALUES (%s, %s, 1) ON CONFLICT DO NOTHING"
         done = db.execute(put, (name, text)).rowcount
     else:
         put = "UPDATE document SET content = %s, revision = %s WHERE (name, revision) = (%s, %s)"
         done = db.execute(put, (text, expected + 1, name, expected)).rowcount
-    return bool(done) or _stored(db, name) == Stored(text.encode(), expected + 1)
+    return bool(done) or _read_document(db, name) == Stored(text.encode(), expected + 1)
 
 
 def _rename(db: psycopg.Connection[Row], name: str) -> str:
-    """The free name that the document has now; empty where there is none."""
+    """Rename the document to a free name. Return that, or an empty string if there is no
+    document."""
     aside = f"{name}.json.broken-"
     rows = db.execute(
         "UPDATE document SET name = %s || 1 + (SELECT coalesce(max(substr(name, %s)::int), 0)"

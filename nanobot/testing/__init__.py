@@ -1,7 +1,6 @@
-"""Doubles for authors of plugins and for nanobot's own tests: a scripted model, a clock, a channel.
+"""Doubles for plugin authors and nanobot's own tests: a scripted model, a clock, a channel.
 
-The product imports nothing from here. The fakes of whole platforms are in `tests/doubles/`.
-"""
+The product imports nothing from here. The fakes of whole platforms are in `tests/doubles/`."""
 
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.clock import FakeClock

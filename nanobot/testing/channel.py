@@ -1,9 +1,9 @@
-"""A channel for tests and plugin authors: people are calls of `say`, deliveries land in a list.
+"""A channel for tests and plugin authors: `say` sends a person's message, and a list gets the
+deliveries.
 
-It goes through the real host and the real dispatcher, like any adapter. Faults are injected by
-setting `refuse`: an exception to raise instead of delivering, asked for each part; and `hold`,
-awaited before each delivery, which is how a test makes a chat slow.
-"""
+It uses the real host and dispatcher, like any adapter. To inject faults, set `refuse`, which
+returns an exception to raise for a part, or `hold`, which is awaited before each delivery and makes
+a chat slow."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from nanobot.errors import SendRefused
 class FakeChannel:
     """Implements `nanobot.channel.Channel`. Enable it by passing it to `Gateway`.
 
-    `sent` are all parts delivered, `shown` all progress, both in order; `closed` are the questions
-    whose buttons were taken away, by their platform ids, each with how it ended.
-    """
+    `sent` are all delivered parts, `shown` all progress, both in order. `closed` maps the platform
+    ids of questions without buttons now to their outcomes."""
 
     def __init__(
         self, name: str = "fake", *, limits: Limits | None = None, clock: Clock | None = None
@@ -61,7 +60,7 @@ class FakeChannel:
             self._host = None
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Take a part, or raise what `refuse` says."""
+        """Take a part, or raise the error of `refuse`."""
         if self.hold is not None:
             await self.hold(part)
         error = self.refuse(part)
@@ -81,7 +80,7 @@ class FakeChannel:
             self._arrivals.notify_all()
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        """The file put into `files` under this reference."""
+        """Return the file in `files` with this reference."""
         data = self.files.get(media.ref)
         if data is None or len(data) > limit:
             raise SendRefused(f"no such file: {media.ref}")
@@ -99,8 +98,8 @@ class FakeChannel:
         sender_id: str = "",
         **fields: Any,
     ) -> str:
-        """A person writes; returns the event id once the message is durable. `fields` are others of
-        the message, such as `media` or `is_group`."""
+        """Send a person's message. Return its event id once it is durable. `fields` are further
+        fields of the message, such as `media` or `is_group`."""
         host = await asyncio.shield(self._future())
         event_id = event_id or f"m{next(self._ids)}"
         message = InboundMessage(
@@ -117,11 +116,11 @@ class FakeChannel:
         return event_id
 
     async def ask(self, text: str, chat_id: str = "1") -> str:
-        """Say something and wait for the whole answer to it."""
+        """Send a text and return its whole answer."""
         return await self.answer_to(await self.say(text, chat_id), chat_id)
 
     async def answer_to(self, event_id: str, chat_id: str = "1") -> str:
-        """The text of the message that answers an event, once its last part is here."""
+        """Return the text of the answer to an event, once its last part has arrived."""
 
         answer = self._answers[chat_id, event_id]
         async with self._arrivals:
@@ -129,13 +128,13 @@ class FakeChannel:
         return "".join(part.content for part in answer)
 
     async def received(self, count: int, chat_id: str = "1") -> list[str]:
-        """The texts of the first `count` parts of a chat, once they are here."""
+        """Return the texts of the first `count` parts of a chat, once they have arrived."""
         async with self._arrivals:
             await self._arrivals.wait_for(lambda: len(self._by_chat[chat_id]) >= count)
         return [part.content for part in self._by_chat[chat_id]]
 
     async def next_with_buttons(self) -> OutboundPart:
-        """The next part with buttons that was not given before, once it is here."""
+        """Return the next part with buttons that was not returned before, once it has arrived."""
         async with self._arrivals:
             (part, *_) = await self._arrivals.wait_for(
                 lambda: [part for part in self.sent if part.buttons][self._buttons_seen :]

@@ -1,4 +1,4 @@
-"""A clock that a test moves: nothing sleeps for real, no result depends on a machine's speed."""
+"""A clock that a test moves: nothing really sleeps, and no result depends on a machine's speed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 _TURNS = 20
-"""How often the event loop gets to run between two wake-ups, so that what was woken can go to sleep
-again within the same advance."""
+"""Runs of the event loop between two wake-ups, so that a woken task can sleep again within the same
+advance."""
 
 DEFAULT_START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 
@@ -17,9 +17,8 @@ DEFAULT_START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 class FakeClock:
     """Implements `nanobot.clock.Clock`.
 
-    `start` is the civil time at the beginning; its time zone stays. With `auto`, a task that sleeps
-    moves the clock and goes on at once. `slept` lists the seconds that were asked for, in order.
-    """
+    `start` is the civil time at the beginning, and fixes the time zone. With `auto`, a sleeping
+    task moves the clock and continues at once. `slept` lists the requested seconds in order."""
 
     def __init__(self, start: datetime = DEFAULT_START, *, auto: bool = False) -> None:
         if start.tzinfo is None:
@@ -34,15 +33,15 @@ class FakeClock:
         self.slept: list[float] = []
 
     def now(self) -> datetime:
-        """The civil time in the zone of `start`."""
+        """Return the civil time in the zone of `start`."""
         return self._civil.astimezone(self._zone)
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made."""
+        """Return seconds since the clock was made."""
         return self._seconds
 
     async def sleep(self, seconds: float) -> None:
-        """Return once the clock has been moved that far (with `auto`: move it)."""
+        """Return once the clock has moved that far (with `auto`: move it)."""
         self.slept.append(seconds)
         due = self._seconds + max(seconds, 0.0)
         if self._auto or seconds <= 0:
@@ -56,18 +55,17 @@ class FakeClock:
 
     @property
     def sleeping(self) -> int:
-        """How many sleep now."""
+        """Number of sleeping tasks."""
         return sum(not wake.done() for _, _, wake in self._sleepers)
 
     async def until_sleeping(self, number: int = 1) -> None:
-        """Wait until at least `number` sleep, so that an advance reaches them."""
+        """Wait until at least `number` tasks sleep, so that an advance reaches them."""
         while self.sleeping < number:
             self._fell_asleep.clear()
             await self._fell_asleep.wait()
 
     async def advance(self, seconds: float) -> None:
-        """Move on, waking the tasks that are due on the way in order of time, each at its own
-        time."""
+        """Move on and wake the tasks that are due, in order, each at its own time."""
         target = self._seconds + seconds
         await self._settle()
         while self._sleepers and self._sleepers[0][0] <= target:
@@ -80,7 +78,7 @@ class FakeClock:
         self._move_to(target)
 
     def jump(self, seconds: float) -> None:
-        """Set the civil time forward or back, as a person or a time server does; nobody wakes."""
+        """Set the civil time forward or back, as a person or a time server does. No task wakes."""
         self._civil += timedelta(seconds=seconds)
 
     def _move_to(self, due: float) -> None:

@@ -1,4 +1,4 @@
-"""A language model and a person that say what a test tells them to."""
+"""A scripted language model and a scripted person for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink, Usage
 
 
 class ScriptExhausted(AssertionError):
-    """The model was asked more often than the test expected."""
+    """The model was called more often than the test expected."""
 
 
 class Failure(Struct, frozen=True):
@@ -28,43 +28,41 @@ class Failure(Struct, frozen=True):
 
 _NO_USAGE = Usage()
 _PIECE = 12
-"""Characters that a stream brings at a time."""
+"""Characters per piece of a stream."""
 Line = Reply | Failure
-"""What one call comes to."""
+"""The result of one call."""
 Author = Callable[[Prompt], Line]
-"""Decides from the prompt."""
+"""Chooses the result from the prompt."""
 
 
 def says(text: str, *, usage: Usage = _NO_USAGE, finish: str = "stop") -> Reply:
-    """The model answers with `text`."""
+    """Return a reply with `text`."""
     return Reply(text, usage=usage, finish=finish)
 
 
 def calls(name: str, /, **arguments: object) -> Reply:
-    """The model calls one tool. Ids are given when the line is played: `call_1`, `call_2`, …"""
+    """Return a reply that calls one tool. Its id is set when it is played: `call_1`, `call_2`, …"""
     return Reply("", (ToolCall("", name, json.dumps(arguments)),), finish="tool_calls")
 
 
 def together(*replies: Reply) -> Reply:
-    """Several of these in one reply: the texts joined, the calls side by side."""
+    """Join several replies: their texts and their calls."""
     tool_calls = tuple(call for reply in replies for call in reply.tool_calls)
     finish = "tool_calls" if tool_calls else "stop"
     return Reply("".join(reply.text for reply in replies), tool_calls, finish=finish)
 
 
 def fails(error: ProviderError, *, after: str = "") -> Failure:
-    """The call fails; `after` is text that was streamed before it did."""
+    """Return a failed call, with text that was streamed before in `after`."""
     return Failure(error, after)
 
 
 class ScriptedModel:
     """Implements `nanobot.providers.port.Provider`.
 
-    `script` is played in order, one line a call; a function in it is asked for its line with the
-    prompt. `author` is asked for every call after those. `hold` is awaited before each answer,
-    which is how a test keeps a reply back until it has looked around. `prompts` and `options`
-    record what was asked.
-    """
+    `script` is played in order, one line per call. A function in it is called with the prompt.
+    `author` handles all later calls. `hold` is awaited before each answer, so a test can delay a
+    reply. `prompts` and `options` record the calls."""
 
     def __init__(
         self,
@@ -85,7 +83,7 @@ class ScriptedModel:
 
     @property
     def left(self) -> int:
-        """How many lines have not been played."""
+        """Number of lines not played yet."""
         return len(self._script)
 
     async def complete(
@@ -124,13 +122,12 @@ class ScriptedModel:
 
 
 class ScriptedPerson:
-    """A person who sets something up, for `nanobot.channel.Setup`.
+    """A person who answers a setup, for `nanobot.channel.Setup`.
 
     Gives one answer after the other. An empty one takes the default, as Enter does. A choice is
     answered by its number from 1, or by a part of its words. The answer `<` goes back.
 
-    `said` is all that the person was told or asked, in order.
-    """
+    `said` has all texts and questions in order."""
 
     def __init__(self, *answers: str) -> None:
         self._answers = deque(answers)
@@ -138,7 +135,7 @@ class ScriptedPerson:
 
     @property
     def left(self) -> int:
-        """Answers that nobody asked for."""
+        """Answers not used yet."""
         return len(self._answers)
 
     def say(self, text: str) -> None:

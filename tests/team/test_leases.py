@@ -108,7 +108,7 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
         return "Approved: run it."
 
     asking = SharedQuestions(first, settle, lambda *_: None)
-    answering = SharedQuestions(second, settle, lambda _, number: asking.heard(number))
+    answering = SharedQuestions(second, settle, lambda _, number: asking.take_answer(number))
     yes = Answer("once", "telegram:7", "telegram", "7")
     with pytest.raises(NanobotError, match="No pending question"):
         await answering.answer("AB12", yes)
@@ -117,7 +117,7 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
         await answering.answer("AB12", Answer("always", "telegram:7"))
     assert await answering.answer("AB12", yes) == "Approved: run it."
     assert given[-1] == ("AB12", yes)
-    asking.closed("AB12")
+    asking.remove("AB12")
     await first.read("SELECT 1")  # what was posted before is stored
     with pytest.raises(NanobotError, match="No pending question"):
         await answering.answer("AB12", yes)
