@@ -1,10 +1,9 @@
 """The port that channel adapters implement, and the core's side of it.
 
-An adapter only translates between a platform and `nanobot.bus.events`. Access, durability, order,
-retries and splitting are the core's, the same for every platform. What adapters have in common is
-in the modules here. At the end is what an adapter can do for commands (sign in, check, set up),
-each a function with an entry point of its own; it brings those that make sense on its platform.
-"""
+An adapter only translates between a platform and `nanobot.bus.events`. The core handles access,
+durability, order, retries and splitting for all platforms. The modules in this package hold code
+that adapters share. The last section defines the functions that commands call (sign in, check, set
+up). Each has its own entry point, and an adapter provides those that its platform needs."""
 
 from __future__ import annotations
 
@@ -35,10 +34,8 @@ if TYPE_CHECKING:
 
 
 class Sender(Struct, frozen=True):
-    """Who sent something. `also` are other ids of the same person; lists of people match any.
-
-    `name` is what people call them: for texts, never for decisions.
-    """
+    """The sender of a message. `also` are other ids of the same person: lists of people match any
+    of them. `name` is a display name, for texts only, never for decisions."""
 
     id: str
     name: str = ""
@@ -50,7 +47,7 @@ class Sender(Struct, frozen=True):
 
 
 class Chat(Struct, frozen=True):
-    """Where something was sent; `title` is a group's name, for texts only."""
+    """The chat that a message was sent to. `title` is a group's name, for texts only."""
 
     id: str
     is_group: bool = False
@@ -66,23 +63,23 @@ Admission = Literal["allowed", "refused"]
 
 
 KEEP, NO_LONGER = "/note", "/note --undo"
-"""What a reaction says that asks to keep the message it is on, or that does so no longer, as typed
-in reply to it. An adapter sets `unanswered`, so that it gets no answer. Every other reaction is a
-note that asks for nothing."""
+"""The text of a reaction that asks to keep its message, and of one that withdraws this, as if typed
+in reply to the message. An adapter sets `unanswered`, so that it gets no answer. Any other reaction
+is a note."""
 
 _KEEPING = frozenset("✍📌⭐")
-"""Telegram offers the first of these; WhatsApp takes any."""
+"""Telegram offers only the first of these. WhatsApp accepts any emoji."""
 _VARIANTS = dict.fromkeys((0xFE0F, *range(0x1F3FB, 0x1F400)))
-"""The request for a coloured sign, and the colours of a hand."""
+"""The variation selector for coloured emoji, and the skin tones."""
 
 
 def asks_to_keep(reactions: Iterable[str]) -> bool:
-    """Whether one of these emoji does."""
+    """Return True if one of these emoji asks to keep the message."""
     return any(emoji.translate(_VARIANTS) in _KEEPING for emoji in reactions)
 
 
 class MenuEntry(Struct, frozen=True):
-    """A slash command for a platform's menu; `owner_only`: nobody else may use it."""
+    """A slash command for a platform's menu. `owner_only`: only the owner may use it."""
 
     name: str
     summary: str
@@ -99,15 +96,15 @@ _BY_PROXY = (
 
 
 def came_by_proxy(headers: Iterable[str]) -> bool:
-    """Whether headers of these names (small letters) show that a proxy passed a request on: it may
-    come from anywhere then, though its connection is from this machine. By kind, since each proxy
-    has headers of its own: who asked, under which name and scheme, and the names of proxies."""
-    return any(re.fullmatch(_BY_PROXY, name) for name in headers)  # compiled when it is needed
+    """Return True if headers with these lower-case names show that a proxy passed the request on.
+    It may then come from anywhere, although its connection is local. Each proxy uses its own
+    headers, so they are matched by kind: client address, host, scheme, proxy name."""
+    return any(re.fullmatch(_BY_PROXY, name) for name in headers)  # compiled on first use
 
 
 class WebhookRequest(Struct, frozen=True):
-    """A request that a platform made. `path` is below the one registered, without the slash;
-    `headers` have lower-case names; `query` holds the last value of each name."""
+    """A request from a platform. `path` is relative to the registered path, without the slash.
+    `headers` have lower-case names. `query` holds the last value of each name."""
 
     method: str
     path: str
@@ -127,208 +124,209 @@ class WebhookReply(Struct, frozen=True):
 WebhookHandler = Callable[[WebhookRequest], Awaitable[WebhookReply]]
 
 HttpHandler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
-"""Answers a whole request: it reads the body itself (`request.content` where it may be larger than
-`request.read` allows), may stream its answer, and takes the time that it needs."""
+"""Answers a whole request. It reads the body itself (`request.content` if it may exceed the limit
+of `request.read`), may stream its answer, and has no time limit."""
 
 
 class ChannelHost(Protocol):
-    """All that an adapter gets from the core."""
+    """The core, as an adapter sees it."""
 
     def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
-        """Ask this before anything else is done with what a sender sent.
+        """Check access. Call this before you do anything else with a sender's input.
 
-        `addressed`: in a group, that it was meant for the agent (mentioned, replied to, commanded).
-        A stranger who writes in private is told how to be let in, by the core and not too often.
-        """
+        `addressed`: in a group, the message was meant for the agent (a mention, a reply or a
+        command). In private chats the core sends strangers pairing instructions, at a limited
+        rate."""
 
     async def publish(
         self, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Sequence[str]:
-        """Store messages, and with them the platform cursor that covers them, in one transaction.
+        """Store messages in one transaction, together with the platform cursor that covers them.
 
-        Returns when they are durable (only then may the platform be told), with the event ids that
-        were new; the others had been seen before. Waits while too many are unanswered: that is the
-        back-pressure, so do not poll on meanwhile. Raises `StorageError` when the disk refuses.
-        """
+        Return the event ids that were new, once they are durable. Only then acknowledge the
+        messages to the platform. Waits while too many messages are unanswered: don't poll during
+        that time. Raises `StorageError` if the disk refuses."""
 
     async def cursor(self) -> str | None:
-        """The cursor stored last, or None."""
+        """Return the last stored cursor, or None."""
 
     async def has_received(self, chat_id: str, event_id: str, *, unanswered: bool = False) -> bool:
-        """Whether an event was stored before, within a month: answered or not, or only `unanswered`
-        ones."""
+        """Return True if an event was stored within the last month. With `unanswered`, only events
+        that are still unanswered count."""
 
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
-        """The value of a button that was pressed; None where there is none such in this chat, or
-        none for this person."""
+        """Return the value of a pressed button, or None if it does not exist in this chat or is not
+        for this person."""
 
     def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
-        """Serve `path` (begins with a slash) on the one HTTP server while inside; gives the local
-        address. An exception in the handler becomes status 500, so that the platform tries again.
-        """
+        """Serve `path` (with a leading slash) on the shared HTTP server while inside. Yields the
+        local address. An exception in the handler becomes status 500, so that the platform
+        retries."""
 
     def serve_http(self, path: str, handler: HttpHandler) -> AbstractAsyncContextManager[str]:
-        """Serve `path` for programs and web pages, as `serve_webhook` does for platforms. The host
-        name is checked before; who asks, and an `Origin`, the handler must check itself."""
+        """Serve `path` for programs and web pages, like `serve_webhook`. The host name is already
+        checked. The handler must check the client and an `Origin` itself."""
 
     def media_path(self, media: Media) -> Path:
-        """Where an outbound file lies on disk. Raises `SendRefused` where it is gone."""
+        """Return the path of an outbound file. Raises `SendRefused` if it no longer exists."""
 
     def menu(self) -> Sequence[MenuEntry]:
-        """The slash commands."""
+        """Return the slash commands."""
 
     def report_problem(self, problem: str) -> None:
-        """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
+        """Report a problem of the channel for `nanobot status`. An empty text clears it."""
 
     def report_idle(self, why: str) -> None:
-        """Report why the channel is idle until it is needed. Empty: it serves now."""
+        """Report why the channel is idle until it is needed. An empty text: it is active now."""
 
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
-        """The platform dropped a part that it had accepted under this id (`Receipt`, not
-        `is_final`). The owner is told, and `nanobot queue` has it. Raises `StorageError`."""
+        """Report that the platform dropped a part that it had accepted under this id (`Receipt`,
+        not `is_final`). The owner is notified, and `nanobot queue` lists it. Raises
+        `StorageError`."""
 
     def report_connected(self, who: str) -> None:
-        """Which account of the platform this is, for `nanobot channels status`."""
+        """Report the platform account, for `nanobot channels status`."""
 
     def report_alive(self, within: float) -> None:
-        """Something came from the platform, be it a refusal. An adapter that calls this
-        promises to do so again within so many seconds; if it does not, it is judged to hang. One
-        that never calls it is not judged."""
+        """Report a sign of life from the platform (a refusal counts). The adapter promises another
+        one within this many seconds, otherwise it counts as hung. An adapter that never calls this
+        is not watched."""
 
     @property
     def owners(self) -> Sequence[str]:
-        """The ids of the owner on this channel, as far as they are known."""
+        """The known ids of the owner on this channel."""
 
     @property
     def clock(self) -> Clock:
-        """The time."""
+        """The clock to use."""
 
     @property
     def state_folder(self) -> Path:
-        """A folder (0700) for this adapter's own state."""
+        """A folder (0700) for this adapter's state."""
 
     @property
     def is_folder_shared(self) -> bool:
-        """Whether other workers of a team run this adapter beside this one, with the same folder of
-        state: they may answer what was published here."""
+        """True if other workers of a team run this adapter too, with the same state folder. They
+        may answer messages that were published here."""
 
 
 WRITING: ContextVar[Callable[[], None]] = ContextVar("writing", default=lambda: None)
-"""A callback: a channel calls it before it writes a request that delivers something."""
+"""A callback that a channel calls before it writes a request that delivers something."""
 
 
 @runtime_checkable
 class Reachable(Protocol):
-    """Part of a channel whose platform takes no idempotency key, so that a repeated part may arrive
+    """A channel whose platform accepts no idempotency key, so that a repeated part may arrive
     twice. The core calls `reach` before it repeats a part that may have arrived."""
 
     async def reach(self) -> None:
-        """Ask the platform for something that changes nothing. Raises a `SendError` while it does
-        not answer."""
+        """Make a request that changes nothing. Raises a `SendError` while the platform does not
+        answer."""
 
 
 @runtime_checkable
 class ClosesChoices(Protocol):
-    """What a channel has too that can take back the buttons of a message that it delivered."""
+    """A channel that can remove the buttons of a delivered message."""
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
-        """Take the buttons of `part` away, which became `receipt`, and show the line `outcome` with
-        it. Best effort: it is asked once, and what it raises is only logged."""
+        """Remove the buttons of `part`, which was delivered as `receipt`, and show the line
+        `outcome` with it. Best effort: called once, and exceptions are only logged."""
 
 
 class Channel(Protocol):
-    """One platform. Found by entry point in the group `nanobot.channels`."""
+    """One platform, found by entry point in the group `nanobot.channels`."""
 
     @property
     def name(self) -> str:
-        """As it stands in session keys: `telegram`."""
+        """The name in session keys, such as `telegram`."""
 
     @property
     def limits(self) -> Limits:
-        """What one part may hold."""
+        """The limits of one part."""
 
     async def run(self, host: ChannelHost) -> None:
-        """Receive until cancelled. Raising means a crash: the supervisor starts it again, unless it
-        is `ChannelOff`, which says that only a person can fix it."""
+        """Receive until cancelled. After an exception the supervisor restarts the channel, except
+        after `ChannelOff`, which means that only a person can fix the problem."""
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part. Raise `SendLater` if it certainly did not arrive, and `SendRefused` if
-        it never will; any other exception means that it may have arrived (see `SendUnknown`). May
-        be called before `run`, and then waits for it."""
+        it never will. Any other exception means that it may have arrived (see `SendUnknown`). If
+        called before `run`, wait for the connection."""
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        """The content of an inbound file of at most `limit` bytes; raises `SendRefused` for one
-        that is larger or cannot be had."""
+        """Return an inbound file of at most `limit` bytes. Raises `SendRefused` if it is larger or
+        unavailable."""
 
     async def show_progress(self, event: Progress) -> None:
-        """Show progress if the platform can; never raise for want of it."""
+        """Show progress if the platform can. Never raise if it can't."""
 
 
 Operation = Callable[[Mapping[str, object]], Awaitable[object]]
-"""What the control socket, the page and commands on a home at rest can ask for, by name: its
-arguments to JSON-able data. It acts for the owner. Raises `NanobotError`."""
+"""A named operation of the control socket, the page and offline commands: arguments to JSON-able
+data. It acts for the owner. Raises `NanobotError`."""
 
 
 class Happening(Struct, frozen=True):
-    """Something that happens in the gateway, and the conversation it belongs to."""
+    """An event in the gateway, and the session it belongs to."""
 
     session_key: str
     event: InboundMessage | Progress | ToolFinished | ApprovalAsked | ApprovalClosed
 
 
 class Overview(Protocol):
-    """The whole gateway, for channels that show it: the operations that the owner can ask for, and
-    what happens in all conversations."""
+    """The whole gateway, for channels that show it: the owner's operations, and the events of all
+    conversations."""
 
     @property
     def operations(self) -> Mapping[str, Operation]:
-        """By name: those of the control socket."""
+        """The operations of the control socket, by name."""
 
     def watch(self, watcher: Callable[[Happening], None]) -> AbstractContextManager[None]:
-        """Call `watcher` with everything that happens, while inside. It must be quick."""
+        """Call `watcher` with every event while inside. It must be quick."""
 
 
 @runtime_checkable
 class Overseeing(Protocol):
-    """What a channel has too that shows the whole gateway, or has operations of its own."""
+    """A channel that shows the whole gateway or has its own operations."""
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
-        """Take the overview, before `run`; the channel's own operations (`web.link`)."""
+        """Accept the overview before `run`, and return the channel's own operations
+        (`web.link`)."""
 
 
 @runtime_checkable
 class Exclusive(Protocol):
-    """What a channel has too that only one process can run for an account, at least as it is set
-    up: one worker of a team runs it, and sends all that goes out on it."""
+    """A channel that only one process can run per account, at least as configured. In a team, one
+    worker runs it and sends all of its messages."""
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether that is so."""
+        """True if only one process can run it."""
 
 
 @runtime_checkable
 class Serving(Protocol):
-    """Part of a channel that serves paths on the HTTP server. Earlier requests get a 503, so that
+    """A channel that serves paths on the HTTP server. Requests before it runs get a 503, so that
     the platform repeats them."""
 
     @property
     def paths(self) -> Collection[str]:
-        """The paths, each as `ChannelHost.serve_webhook` or `serve_http` gets it."""
+        """The paths, as passed to `ChannelHost.serve_webhook` or `serve_http`."""
 
 
 def exclusive_among(channels: Iterable[Channel]) -> frozenset[str]:
-    """The names of those that one worker runs for all."""
+    """Return the names of the channels that one worker runs for all."""
     return frozenset(
         one.name for one in channels if isinstance(one, Exclusive) and one.is_exclusive
     )
 
 
 class LoginRequest(Struct, frozen=True):
-    """What signing in needs: the adapter's own settings (`options`), a folder (0700) for its state,
-    and a person to talk to. `number` is a phone number in digits where they want a code to type in
-    rather than one to scan. `is_set_up`: the settings are written already, so that nothing has to
-    be said of them. `show_code` takes what there is to scan, where it is drawn elsewhere; without,
-    it is drawn in what is said. While it lasts nothing else uses the account or the folder."""
+    """The input of a login: the adapter's settings (`options`), its state folder (0700), and the
+    output to a person. No other process uses the account or the folder during the login. `number`:
+    a phone number in digits, to get a code to type instead of one to scan. `is_set_up`: the
+    settings are already written, so the login doesn't explain them. `show_code`: draws a code to
+    scan. Without it, the code is drawn as text."""
 
     options: object
     state_folder: Path
@@ -340,15 +338,14 @@ class LoginRequest(Struct, frozen=True):
 
 
 Login = Callable[[LoginRequest], Awaitable[None]]
-"""Signs in at a platform that wants a person for it; found by entry point in the group
-`nanobot.channel_logins`, by the name of the channel. Returns when it is done; raises
-`NanobotError`."""
+"""Signs in at a platform that requires a person. Found by entry point in the group
+`nanobot.channel_logins`, by the name of the channel. Raises `NanobotError`."""
 
 
 class CheckRequest(Struct, frozen=True):
-    """What an adapter may look at for `nanobot doctor`: its own settings (`options`) and the folder
-    of its state, which need not be there. A gateway may be running with both: nothing is changed.
-    What is asked of a platform must not take longer than `seconds`."""
+    """The input of a check for `nanobot doctor`: the adapter's settings (`options`) and its state
+    folder, which may not exist. A gateway may be using both, so a check changes nothing. Requests
+    to a platform must finish within `seconds`."""
 
     options: object
     state_folder: Path
@@ -357,7 +354,7 @@ class CheckRequest(Struct, frozen=True):
 
 
 class CheckFinding(Struct, frozen=True):
-    """One thing that was found; `hint` says what to do about it."""
+    """One finding of a check. `hint` explains what to do about it."""
 
     state: Literal["ok", "warn", "fail"]
     text: str
@@ -365,38 +362,37 @@ class CheckFinding(Struct, frozen=True):
 
 
 Check = Callable[[CheckRequest], Awaitable[Sequence[CheckFinding]]]
-"""Finds out whether a channel can work; found by entry point in the group `nanobot.channel_checks`,
-by the name of the channel. Texts hold no secrets."""
+"""Checks whether a channel can work. Found by entry point in the group `nanobot.channel_checks`, by
+the name of the channel. Texts contain no secrets."""
 
 
 class WentBack(Exception):
-    """A person goes back. Let it pass: the step is run again, with the earlier answers as
+    """A person goes back. Don't catch it: the step runs again, with the earlier answers as
     defaults."""
 
 
 class Person(Protocol):
-    """Who sets nanobot up. Texts are a sentence or a few; the person's words come without the space
-    around them. Where nobody is there to be asked, a default is taken, and asking for what has none
-    raises `NanobotError`. Each question may raise `WentBack`."""
+    """The person who sets nanobot up. Answers are stripped. If the setup is unattended, defaults
+    are used, and a question without a default raises `NanobotError`. Each question may raise
+    `WentBack`."""
 
     def say(self, text: str) -> None:
-        """Tell something."""
+        """Show a text of one or a few sentences."""
 
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
-        """What the person answers, or the default for no answer. A `secret` is not shown."""
+        """Return the answer, or the default if it is empty. A `secret` is not echoed."""
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
-        """Yes or no."""
+        """Ask a yes-or-no question."""
 
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
-        """Which of the choices, as an index."""
+        """Return the index of the chosen item."""
 
 
 class SetupRequest(Struct, frozen=True):
-    """What setting a channel up needs: the person, the adapter's present settings (`options`, None
-    where it has none) and the owner's present ids there, and what is `given` already, by the keys
-    of the adapter's settings, which is not asked for. `attended`: somebody is there to be asked.
-    `test`: what is given is tried out at the platform."""
+    """The input of a setup. `options` are the adapter's current settings, if any, and `owners` the
+    owner's current ids there. `given` are settings that are known already, by key, and are not
+    asked for. `attended`: a person can answer. `test`: try the settings out at the platform."""
 
     person: Person
     options: object | None
@@ -409,9 +405,9 @@ class SetupRequest(Struct, frozen=True):
 
 class SetupResult(Struct, frozen=True):
     """The settings to write. `values` and `secrets` have keys of the adapter's settings. Other keys
-    keep their values, and an empty `owners` keeps the owner's ids. `who` is the account on the
-    platform, for people. `sign_in`: the channel's `Login` comes next. `unchecked`: the platform
-    could not be reached, and the person keeps the answers."""
+    keep their values, and an empty `owners` keeps the owner's ids. `who` is the platform account,
+    for people. `sign_in`: the channel's `Login` follows. `unchecked`: the platform could not be
+    reached, and the person keeps the answers."""
 
     values: Mapping[str, str | bool] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -422,6 +418,6 @@ class SetupResult(Struct, frozen=True):
 
 
 Setup = Callable[[SetupRequest], Awaitable[SetupResult | None]]
-"""Asks a person for what a channel needs, and tries it out; None where they leave it as it is.
-Found by entry point in the group `nanobot.channel_setups`, by the name of the channel. Writes
-nothing. Raises `NanobotError`."""
+"""Asks a person for a channel's settings and tries them out. Returns None if the person leaves them
+unchanged. Found by entry point in the group `nanobot.channel_setups`, by the name of the channel.
+Writes nothing. Raises `NanobotError`."""

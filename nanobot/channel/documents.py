@@ -1,6 +1,5 @@
-"""Documents and files of an adapter: what cannot be read is kept aside for a developer, small files
-hold state, and files are sent.
-"""
+"""Documents and files of an adapter: a quarantine for unreadable input, small state files, and
+checks of outbound files."""
 
 from __future__ import annotations
 
@@ -30,12 +29,11 @@ _MOST_CHARACTERS = 50_000
 
 
 class Quarantine:
-    """Keeps things in the folder of the channel. Never raises for want of space; the log says so.
+    """Keeps unreadable input in the channel's folder, readable only by the owner (0600). Never
+    raises if the disk is full, but logs it.
 
-    They come before anybody was asked who may write, so nobody can fill the disk with them: the
-    same is kept once, and the file is bounded; what does not fit pushes out the oldest. It is for
-    the owner's eyes (0600).
-    """
+    This input has not passed the access check, so a stranger must not be able to fill the disk with
+    it. Repeated input is stored once, and the file is bounded: the oldest entries are dropped."""
 
     def __init__(self, channel: str, host: ChannelHost) -> None:
         self._path, self._clock = host.state_folder / _FILE, host.clock
@@ -43,8 +41,8 @@ class Quarantine:
         self._known = deque[int](maxlen=256)
 
     def keep(self, raw: object, reason: str) -> None:
-        """Put `raw` aside, and warn of that without what is in it; nothing of either if it was
-        there lately. `reason` holds nothing of it."""
+        """Store `raw` and log a warning without its content. Does nothing if the same input came
+        recently. `reason` contains nothing of the input."""
         text = raw if isinstance(raw, str) else _as_text(raw)
         if hash(text) in self._known:
             return
@@ -60,8 +58,8 @@ class Quarantine:
 
 
 def _as_text(raw: object) -> str:
-    """As JSON, its letters as they are: the file's own escapes are all there is of them, so that
-    a search (`/forget --erase`) finds them."""
+    """Return JSON without escapes of its own, so that a search (`/forget --erase`) finds the
+    text."""
     try:
         return json.dumps(raw, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
@@ -69,16 +67,15 @@ def _as_text(raw: object) -> str:
 
 
 class StateFile(Generic[M]):
-    """A small file of an adapter's own (0600): one `model`, replaced as a whole; its defaults where
-    there is no file. A damaged file is set aside and never written over, and what it held is lost.
-    Blocks.
-    """
+    """A small state file (0600) of an adapter: one `model`, replaced as a whole, with its defaults
+    if there is no file. A damaged file is set aside and never overwritten, and its content is lost.
+    Blocks."""
 
     def __init__(self, path: Path, model: type[M]) -> None:
         self._path, self._model = path, model
 
     def read(self) -> M:
-        """Raises `StorageError` where the disk refuses."""
+        """Return the stored value or the defaults. Raises `StorageError` if the disk refuses."""
         try:
             return decode(self._path.read_bytes(), type=self._model)
         except FileNotFoundError:
@@ -94,15 +91,15 @@ class StateFile(Generic[M]):
             return self._model()
 
     def write(self, value: M, *, durable: bool = True) -> None:
-        """Raises `StorageError`; the file is as it was then."""
+        """Replace the file. On `StorageError` it is unchanged."""
         text = json.dumps(to_builtins(value), ensure_ascii=False)
         with storage_errors(self._path):
             replace_file(self._path, text.encode(errors="replace"), durable=durable)
 
 
 class FileFacts(NamedTuple):
-    """Of a file to send: its name for people, its MIME type without parameters (empty: unknown),
-    its size in bytes."""
+    """The display name of an outbound file, its MIME type without parameters (empty if unknown),
+    and its size in bytes."""
 
     name: str
     mime: str
@@ -110,7 +107,8 @@ class FileFacts(NamedTuple):
 
 
 def file_facts(media: Media, path: Path, limit: int, platform: str) -> FileFacts:
-    """Raises `SendRefused` where the file is gone, empty, or larger than `limit` bytes."""
+    """Describe an outbound file. Raises `SendRefused` if it is missing, empty, or larger than
+    `limit` bytes."""
     name = one_line(media.name or path.name)
     try:
         size = path.stat().st_size

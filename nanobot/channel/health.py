@@ -14,15 +14,14 @@ from nanobot.channel import ChannelHost
 T = TypeVar("T")
 
 _PARTING_SECONDS = 1.0
-"""Grace for what is being sent when the channel stops: cut off, it would be sent again."""
+"""Grace for sends in progress when the channel stops. An interrupted part would be sent again."""
 
 
 class HealthReporter:
-    """Keeps `nanobot status` and the log informed of what keeps a channel from working.
+    """Reports the problems of a channel to `nanobot status` and the log.
 
     Several problems can exist at a time, each under a `cause` such as "connection", "token" or
-    "disk"; `nanobot status` shows all of them. What is reported already is not repeated.
-    """
+    "disk". `nanobot status` shows all of them. A reported problem is not repeated."""
 
     def __init__(self, channel: str, host: ChannelHost) -> None:
         self._channel, self._host = channel, host
@@ -31,16 +30,16 @@ class HealthReporter:
 
     @property
     def problems(self) -> str:
-        """All current problems in one line; empty if there are none."""
+        """All current problems in one line, or empty."""
         return "; ".join(self._problems.values())
 
     def report(self, cause: str, text: str) -> None:
-        """A problem exists, or is now described by `text`."""
+        """Set the problem with this cause to `text`."""
         self._problems[cause] = text
         self._publish()
 
     def resolve(self, cause: str) -> None:
-        """The problem with this cause, if there was one, is over."""
+        """Remove the problem with this cause, if any."""
         if self._problems.pop(cause, None) is not None:
             self._publish()
 
@@ -56,8 +55,8 @@ class HealthReporter:
 
 
 class ConnectionSlot(Generic[T]):
-    """Holds the connection that a transport sends through, which comes and goes while the channel
-    runs. Senders wait for it, and its removal waits for them."""
+    """Holds a transport's connection, which comes and goes while the channel runs. Senders wait for
+    it, and its removal waits for them."""
 
     def __init__(self) -> None:
         self.current: T | None = None
@@ -67,14 +66,14 @@ class ConnectionSlot(Generic[T]):
         self._released = asyncio.Event()
 
     async def wait(self) -> T:
-        """The connection, once there is one."""
+        """Wait for the connection and return it."""
         while self.current is None:
             await self._filled.wait()
         return self.current
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[T]:
-        """The connection, once there is one, for something that `clear` waits for."""
+        """Wait for the connection and yield it. `clear` waits for the end of the block."""
         current = await self.wait()
         self._users += 1
         try:
@@ -88,7 +87,7 @@ class ConnectionSlot(Generic[T]):
         self._filled.set()
 
     async def clear(self) -> None:
-        """The connection is gone. Returns when nobody uses it, or after `_PARTING_SECONDS`."""
+        """Remove the connection. Returns once it is unused, or after `_PARTING_SECONDS`."""
         self.current = None
         self._filled.clear()
         with suppress(TimeoutError):

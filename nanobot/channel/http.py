@@ -1,11 +1,9 @@
-"""HTTP to the API of a platform.
+"""HTTP requests to a platform's API.
 
-Invariants: no error, context or log line has an address or the secret in it. An answer is never
-larger than a bound. A request ends within a bound of time even when its answer trickles in. There
-are many more connections than are needed, so that stuck ones do not starve the others, and a bound
-on them, so that they do not use up this process's descriptors. No redirect is followed, nothing is
-decompressed, and the environment names no proxy.
-"""
+Invariants: no error, context or log line contains an address or the secret. Size and total time of
+an answer are bounded, even if it trickles in. The pool has spare connections, so that stuck ones
+don't starve the others, and a limit that protects the process's descriptors. No redirects, no
+decompression, and no proxy from the environment."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 30.0
 _IDLE_SECONDS = 30.0
 _IDLE_CONNECTIONS = 50
-"""The library looks at each of them for each request."""
+"""httpx scans all of them on every request."""
 MOST_CONNECTIONS = 256
 _WORDS_CHARACTERS = 200
 
@@ -38,23 +36,23 @@ class HttpFault(NanobotError):
 
 
 class Unsent(HttpFault):
-    """It did not reach the server as a whole: try again, nothing can happen twice."""
+    """The request did not reach the server as a whole. It can be repeated without a duplicate."""
 
 
 class Unconfirmed(HttpFault):
-    """It went out; whether the server acted on it is not known."""
+    """The request was sent, and the server may have acted on it."""
 
 
 class AnswerTooLarge(Unconfirmed):
-    """The answer is larger than allowed; the rest of it was not read."""
+    """The answer exceeds the limit. The rest was not read."""
 
 
 class BadAddress(HttpFault):
-    """There is no such address."""
+    """The address is invalid."""
 
 
 class HttpAnswer(Struct, frozen=True):
-    """What the server said; headers as they came, empty for none."""
+    """The server's answer. `retry_after` is the raw header, or empty."""
 
     status: int
     body: bytes
@@ -62,8 +60,8 @@ class HttpAnswer(Struct, frozen=True):
 
 
 class HttpClient:
-    """At most `most` connections to one platform; close it at the end. `secret` appears in no
-    error."""
+    """At most `most` connections to one platform. Close it at the end. No error contains
+    `secret`."""
 
     def __init__(
         self,
@@ -73,7 +71,7 @@ class HttpClient:
         proxy: str = "",
         most: int = MOST_CONNECTIONS,
     ) -> None:
-        # Otherwise the first request loads this and blocks the others for a tenth of a second.
+        # Otherwise the first request imports this and blocks the loop for a tenth of a second.
         import_module("anyio._backends._asyncio")
         for name in ("httpx", "httpcore"):  # below warnings, these log addresses and headers
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -82,27 +80,28 @@ class HttpClient:
         self._client: httpx.AsyncClient | None = self._new_client()
 
     async def close(self) -> None:
-        """Cut all connections; requests that wait for an answer end with `Unconfirmed`."""
+        """Close all connections. Pending requests raise `Unconfirmed`."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
     async def renew(self) -> None:
-        """Cut all connections; the next request opens new ones."""
+        """Close all connections. The next request opens new ones."""
         await self.close()
         self._client = self._new_client()
 
     async def request(
         self, method: str, url: str, seconds: float, limit: int, **content: Any
     ) -> HttpAnswer:
-        """The answer, of at most `limit` bytes, within `seconds`; `content` as httpx takes it.
-        Raises `HttpFault`."""
+        """Return the answer, of at most `limit` bytes, within `seconds`. `content` are arguments
+        for httpx. Raises `HttpFault`."""
         failure: HttpFault
         is_own = is_written = False
 
         async def note(event: str, known: Mapping[str, Any]) -> None:
-            """How far the request was written. A server acts on whole requests only: one that broke
-            off had no effect. httpcore reports each step, those of a proxy's CONNECT as well."""
+            """Track how much of the request was written. A server acts on whole requests only, so
+            an interrupted one had no effect. httpcore also reports the steps of a proxy's
+            CONNECT."""
             nonlocal is_own, is_written
             if event.endswith(".send_request_headers.started"):
                 is_own = known["request"].method != b"CONNECT"
@@ -127,7 +126,7 @@ class HttpClient:
             failure = Unconfirmed(f"no complete answer within {seconds:.0f} s")
         except OSError as error:
             failure = Unsent(f"a file to send cannot be read ({error.strerror})")
-        raise failure  # outside of the handlers: the library's own errors hold the request
+        raise failure  # outside the handlers: the library's errors hold the request
 
     async def _exchange(
         self, method: str, url: httpx.URL, seconds: float, limit: int, content: dict[str, Any]
@@ -151,8 +150,8 @@ class HttpClient:
                     raise AnswerTooLarge(f"an answer of more than {limit:,} bytes")
                 return HttpAnswer(response.status_code, bytes(body), headers.get("Retry-After", ""))
             finally:
-                # Where all were cut meanwhile, the library forgets a connection that was being
-                # opened just then, and would leave it open.
+                # After `close` during the request, httpx forgets a connection that was just being
+                # opened, and would leave it open.
                 if client is not self._client:
                     await response.extensions["network_stream"].aclose()
 
@@ -178,7 +177,7 @@ def _parsed(url: str) -> httpx.URL:
     address = httpx.URL(url)
     try:
         _ = address.host
-    except ValueError:  # a host name that cannot be
+    except ValueError:  # an impossible host name
         raise httpx.InvalidURL("") from None
     return address
 

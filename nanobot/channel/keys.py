@@ -1,10 +1,9 @@
-"""Keys of programs: each stands for one person, and is stored as a hash only.
+"""API keys of programs. Each belongs to one person, and only its hash is stored.
 
-Two files of a channel's folder: `keys.json`, which the command line changes (under a lock, whether
-or not a gateway runs), and `used.json`, which the gateway alone writes. A gateway sees a change at
-the next request, so a revoked key is refused at once. A revoked key stays in the file without use:
-its name is a name space of conversations, which nobody else may inherit.
-"""
+A channel's folder has two files: `keys.json`, which the command line changes (under a lock, even
+while a gateway runs), and `used.json`, which only the gateway writes. A gateway reads changes at
+the next request, so a revoked key is rejected at once. A revoked key stays in the file: its name is
+a namespace of conversations that no other person may inherit."""
 
 from __future__ import annotations
 
@@ -26,19 +25,19 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.io import hold_lock, state_of
 
 PREFIX = "nbk-"
-"""How every key begins, so that people and scanners know one where they see it."""
+"""The prefix of every key, so that people and secret scanners recognize it."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", re.ASCII)
 _USE_SECONDS = 60.0
-"""The time of the last use is only so exact."""
+"""The precision of the last-use time."""
 
 
 class ApiKey(Struct, frozen=True):
-    """One key. `person` is the account whose it is (`telegram:12345`), or `owner`; times are in ISO
-    format. `writable`: it may propose memories. `own_words`: the program adds no text of others to
-    what the person writes, so the last message of a request counts as theirs. `reads_system`: what
-    it sends as system messages is read in conversations too, as untrusted content. Without a
-    `digest` it was revoked."""
+    """One key. `person` is the account it belongs to (`telegram:12345`), or `owner`. Times are in
+    ISO format. `writable`: it may propose memories. `own_words`: the program adds no text of others
+    to the person's messages, so the last message of a request counts as theirs. `reads_system`: its
+    system messages are also read in conversations, as untrusted content. A revoked key has no
+    `digest`."""
 
     name: str
     person: str
@@ -64,7 +63,7 @@ class _Used(Struct, frozen=True):
 
 
 class ApiKeys:
-    """The keys in `folder`, which is made when a key is added. Blocks; raises `StorageError`."""
+    """The keys in `folder`, which is created with the first key. Blocks. Raises `StorageError`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -83,8 +82,8 @@ class ApiKeys:
         own_words: bool = False,
         reads_system: bool = False,
     ) -> str:
-        """Make a key and return it; only its hash is stored. Raises `NanobotError` for a name or a
-        person that is not possible."""
+        """Create a key and return it. Only its hash is stored. Raises `NanobotError` if the name or
+        person is invalid or taken."""
         if not _NAME.fullmatch(name):
             raise NanobotError(
                 "a key's name consists of up to 32 lower-case letters, digits, and hyphens",
@@ -112,8 +111,9 @@ class ApiKeys:
         return secret
 
     def revoke(self, name: str) -> None:
-        """Refuse a key from now on. Raises `NanobotError` where there is none of that name."""
-        with hold_lock(self._folder / "keys.lock", wait=True):
+        """Reject a key from now on. Raises `NanobotError` if there is no active key with this
+        name."""
+        with locked(self._folder / "keys.lock", wait=True):
             keys = self._file.read().keys
             if not any(key.name == name and key.works for key in keys):
                 raise NanobotError(
@@ -124,21 +124,21 @@ class ApiKeys:
             self._file.write(_Stored(keys=tuple(changed)))
 
     def all(self) -> Sequence[ApiKey]:
-        """Those that work, the oldest first."""
+        """Return the active keys, oldest first."""
         return [key for key in self._current() if key.works]
 
     def last_used(self) -> Mapping[str, str]:
-        """When each key was used last, by name, in ISO format."""
+        """Return the time of each key's last use, by name, in ISO format."""
         return self._uses.read().last
 
     def find(self, secret: str) -> ApiKey | None:
-        """The key that was given, None for none. It takes as long however much of it is right."""
+        """Return the active key for a secret, or None. Each comparison takes constant time."""
         given = _digest(secret)
         found = [key for key in self.all() if hmac.compare_digest(key.digest, given)]
         return found[0] if found else None
 
     def note_use(self, name: str, now: datetime) -> None:
-        """Remember that a key was used. Best effort."""
+        """Store the time of a key's use. Best effort."""
         try:
             last = self._uses.read().last
             before = last.get(name)
@@ -150,7 +150,7 @@ class ApiKeys:
             return
 
     def _current(self) -> tuple[ApiKey, ...]:
-        """The keys, read again where the file changed."""
+        """Return all keys. Reads the file again if it changed."""
         state = state_of(self._path)
         if state is None:
             return ()
@@ -160,12 +160,12 @@ class ApiKeys:
 
 
 def _digest(secret: str) -> str:
-    """Keys are 256 random bits, so a fast hash guards them."""
+    """Hash a key. A fast hash is enough, because keys have 256 random bits."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _account(person: str) -> str:
-    """The sender that a key's messages come from. Raises `NanobotError` for what is no account."""
+    """Return the sender id for a key's messages. Raises `NanobotError` if it is not an account."""
     person = person.strip() or OWNER_ACCOUNT
     if person != OWNER_ACCOUNT and account_of("api", person) == ("api", person):
         raise NanobotError(

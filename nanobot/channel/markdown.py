@@ -1,14 +1,13 @@
-"""Markdown for every adapter: parsed with a bound on the work, and laid out in lines of spans.
+"""Markdown for all adapters: parsed with bounded work, and laid out in lines of spans.
 
-Path: Markdown to tokens (`_tokens_of`; `_pair` goes beyond CommonMark and tables: ~struck out~,
-||hidden||), inline tokens to lines of spans (`_Inline`), and blocks around them (`_Layout`). What a
-line looks like is the adapter's: marks, entities. Few places know headings or tables: headings are
-bold, tables are aligned in code, and a line says which of these it is. Code stands on lines of its
-own, without prefixes, so that it can be copied.
+Markdown becomes tokens (`_tokens_of`, with ~strikethrough~ and ||spoiler|| added to CommonMark and
+tables), inline tokens become lines of spans (`_Inline`), and `_Layout` puts blocks around them.
+Adapters render the lines with marks or entities. Most platforms have no headings or tables, so
+headings are bold and tables are aligned in code, and a line records which of these it is. Code is
+on lines of its own, without prefixes, so that it can be copied.
 
-Invariant: nothing visible vanishes. The address of a link that is not shown as one stands behind
-its text, and definitions of references stay text.
-"""
+Invariant: no visible text is lost. If a link can't be shown as one, its address follows its text.
+Reference definitions stay text."""
 
 from __future__ import annotations
 
@@ -32,18 +31,18 @@ if TYPE_CHECKING:
 Style = Literal["strong", "em", "s", "spoiler"]
 
 _MAX_NESTING = 20
-"""Levels of blocks, of which a list takes two; the parser drops what lies deeper."""
+"""Levels of blocks (a list takes two). The parser drops deeper ones."""
 _MAX_LENGTH = 8_192
 _MAX_BRACKETS = 1_000
-"""Where brackets nest, the parser takes time by the square of the length; up to these limits, which
-no message reaches, that is a tenth of a second."""
+"""For nested brackets the parser's time is quadratic. Up to these limits, which no message reaches,
+it is a tenth of a second."""
 _MAX_CELLS = 5_000
-"""The parser makes up the cells that a row of a table lacks."""
+"""The parser adds the missing cells of a table row."""
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
 _ADDRESS = {"link_open": "href", "image": "src"}
 _STYLES: dict[str, Style] = {"strong": "strong", "em": "em", "s": "s", "spoiler": "spoiler"}
 _PAIRS = {"~": ("s", 1), "~~": ("s", 2), "||": ("spoiler", 3)}
-"""The tag that a pair becomes, and a number that no other kind of delimiter has."""
+"""The tag for each pair, and a number that no other kind of delimiter has."""
 _MARKERS = {number: tag for tag, number in _PAIRS.values()}
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _RULE = "———"
@@ -52,8 +51,8 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{0,32}")
 
 
 class Span(Struct, frozen=True):
-    """A piece of a line. Of `code`, and of what is `raw` (an address), every character stands for
-    itself. `url`: it is shown as a link to there."""
+    """A piece of a line. In `code` and `raw` text (an address) every character is literal. `url`:
+    the target if it is shown as a link."""
 
     text: str
     styles: tuple[Style, ...] = ()
@@ -63,10 +62,10 @@ class Span(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """Spans behind a `prefix`; or, with `is_code`, a block of code: its one span has all its lines
-    and no prefix is shown. `is_quoted`: it is in a quote that begins after `lead`. `heading`: it is
-    one of this level, from 1 to 6. `table` are the tokens of the table that the code shows,
-    `begins` is the list of which this line is the first."""
+    """Spans after a `prefix`. With `is_code`: a code block, whose one span has all its lines and
+    whose prefix is not shown. `is_quoted`: it is in a quote that begins after `lead`. `heading`:
+    its level from 1 to 6. `table`: the tokens of the table that the code shows. `begins`: the list
+    that starts with this line."""
 
     spans: Sequence[Span] = ()
     prefix: str = ""
@@ -80,15 +79,14 @@ class Line(Struct, frozen=True):
 
 
 class ItemList(Struct, frozen=True):
-    """A list that takes so many `lines`. `items` are markers, and the lines behind each without
-    it."""
+    """A list that takes `lines` lines. `items` are markers and the lines after each."""
 
     items: Sequence[tuple[str, Sequence[Line]]]
     lines: int
 
 
 class Cell(Struct, frozen=True):
-    """A cell of a table; `align` is `left`, `right`, `center` or nothing."""
+    """A table cell. `align` is `left`, `right`, `center` or empty."""
 
     lines: Sequence[Sequence[Span]]
     align: str = ""
@@ -96,9 +94,9 @@ class Cell(Struct, frozen=True):
 
 
 class Dialect(Struct, frozen=True):
-    """How a platform shows blocks. `linkable`: what it shows as a link without the address.
-    `marks_quotes`: a `>` stands before each line of a quote, and no blank lines in it; else the
-    outermost one is left to the adapter. `hides`: it knows spoilers; else their marks are text."""
+    """The block style of a platform. `linkable`: addresses that it shows as links. `marks_quotes`:
+    a `>` precedes each line of a quote, which has no blank lines. Otherwise the adapter marks the
+    outermost quote. `hides`: it supports spoilers. Otherwise their marks are text."""
 
     bullets: Sequence[str]
     indent: str
@@ -109,19 +107,19 @@ class Dialect(Struct, frozen=True):
 
 
 def clean_source(markdown: str) -> str:
-    """`markdown` as the parser sees its lines, without what cannot be sent."""
+    """Normalize line ends as the parser does, and replace characters that can't be sent."""
     text = valid_unicode(markdown).replace("\r\n", "\n").replace("\r", "\n")
     return text.replace("\0", "\ufffd")
 
 
 def lay_out(source: str, dialect: Dialect) -> list[Line]:
-    """The lines of a cleaned `source`; none where it is to be shown as it is."""
+    """Return the lines of a cleaned `source`, or none if it must be shown unparsed."""
     tokens = _tokens_of(source)
     return _Layout(tokens, source, dialect).until("", has_gaps=True) if tokens else []
 
 
 def is_parsed(source: str) -> bool:
-    """Whether parsing `source` takes a reasonable time, as that of real messages does."""
+    """Return True if parsing `source` takes a reasonable time, like a real message."""
     if len(source) > _MAX_LENGTH or source.count("[") > _MAX_BRACKETS:
         return False
     lines = source.split("\n")
@@ -129,8 +127,8 @@ def is_parsed(source: str) -> bool:
 
 
 def _tokens_of(source: str) -> list[Token] | None:
-    """The tokens of `source`, in which HTML and definitions of references are text; None where it
-    takes too long to parse or is nested so deeply that some of it would be missing."""
+    """Return the tokens, with HTML and reference definitions as text. None if parsing would take
+    too long, or if nesting is so deep that the parser would drop text."""
     if not is_parsed(source):
         return None
     tokens = _parser().parse(source)
@@ -139,7 +137,7 @@ def _tokens_of(source: str) -> list[Token] | None:
 
 
 def table_rows(table: Sequence[Token], dialect: Dialect | None = None) -> list[list[Cell]]:
-    """The cells of a table, from the tokens of it; without a `dialect` no links or spoilers."""
+    """Return the cells of a table. Without a `dialect` they have no links or spoilers."""
     rows: list[list[Cell]] = []
     for token in table:
         if token.type == "tr_open":
@@ -154,9 +152,9 @@ def table_rows(table: Sequence[Token], dialect: Dialect | None = None) -> list[l
 
 
 def _table(table: Sequence[Token], source: Sequence[str], *, widest: int) -> list[Line]:
-    """The table of `tokens` (from `table_open` to `table_close`) in columns, for a font of fixed
-    width; as it stands in the lines of the `source` where a row has more cells than the head, since
-    the parser drops those. Cells of more than `widest` columns do not widen theirs."""
+    """Render a table (from `table_open` to `table_close`) in columns for a monospaced font. If a
+    row has more cells than the head, the parser drops them, so the lines of `source` are shown.
+    Cells wider than `widest` columns don't widen their column."""
     columns = sum(token.type == "th_open" for token in table)
     lines_of_rows = (token.map[0] for token in table if token.type == "tr_open" and token.map)
     if any(_cell_count(source[line]) > columns for line in lines_of_rows):
@@ -167,7 +165,7 @@ def _table(table: Sequence[Token], source: Sequence[str], *, widest: int) -> lis
 
 
 def _aligned(rows: Sequence[Sequence[str]], widest: int) -> str:
-    """The rows in columns, with a line below the first one."""
+    """Align the rows in columns, with a line below the first one."""
     widths = []
     for column in zip(*rows, strict=True):
         fitting = [width for width in map(_width, column) if width <= widest]
@@ -184,7 +182,7 @@ def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
-    # Definitions of references stay what they are, text: resolved, an unused one would vanish.
+    # Reference definitions stay text: if resolved, an unused one would vanish.
     parser.enable("table").disable("reference")
     parser.inline.add_terminator_char("|")
     parser.inline.ruler.before("emphasis", "pair", _pair)
@@ -193,10 +191,9 @@ def _parser() -> MarkdownIt:
 
 
 def _pair(state: StateInline, silent: bool) -> bool:
-    """Note the delimiters of a possible pair, as text until it turns out to be one. `~` and `~~`
-    strike out, `||` hides; a run of another length is text. A single `~` stands for "about" and
-    between numbers (`~5`, `3~5`), and `||` in programs, so inside of a word of letters and digits
-    neither begins or ends anything."""
+    """Add the delimiters of a possible pair, as text until it is complete. `~` and `~~` strike out,
+    `||` hides, and runs of other lengths are text. A single `~` can mean "about" (`~5`, `3~5`), and
+    programs use `||`, so neither counts inside a word of letters and digits."""
     from markdown_it.rules_inline.state_inline import Delimiter
 
     start, mark = state.pos, state.src[state.pos]
@@ -226,7 +223,7 @@ def _is_word(character: str) -> bool:
 
 
 def _join_pairs(state: StateInline) -> None:
-    """Make tags of the delimiters that were found to belong together."""
+    """Replace the delimiters that belong together by tags."""
     inner = (meta["delimiters"] for meta in state.tokens_meta if meta and "delimiters" in meta)
     for delimiters in (state.delimiters, *inner):
         for opening in delimiters:
@@ -243,7 +240,7 @@ def _join_pairs(state: StateInline) -> None:
 
 
 def _width(text: str) -> int:
-    """How many columns `text` takes: East Asian wide characters two, combining ones none."""
+    """Return the number of columns: East Asian wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
     shown = (each for each in text if unicodedata.category(each) not in {"Mn", "Me", "Cf"})
@@ -251,24 +248,24 @@ def _width(text: str) -> int:
 
 
 def _cell_count(line: str) -> int:
-    """How many cells a line of a table has; marks of quotes may stand before it."""
+    """Count the cells in a line of a table, which may follow quote marks."""
     cells = _CELL_BORDER.split(line.lstrip(" \t>").rstrip())
     return len(cells) - (not cells[0]) - (not cells[-1])
 
 
 class _Inline:
-    """Turns inline tokens into `lines` of spans, all of them in the given `styles`; without a
-    `dialect` no links or spoilers."""
+    """Turns inline tokens into `lines` of spans in the given `styles`. Without a `dialect` there
+    are no links or spoilers."""
 
     def __init__(self, dialect: Dialect | None, styles: Sequence[Style] = ()) -> None:
         self.lines: list[list[Span]] = [[]]
         self._styles, self._linkable = list(styles), dialect.linkable if dialect else None
         self._hides = dialect is not None and dialect.hides
         self._links: list[tuple[Token, int, int]] = []
-        """The links that are open, each with the line and the span at which its text begins."""
+        """The open links, each with the line and span index of the start of its text."""
 
     def write(self, tokens: Iterable[Token] | None) -> list[list[Span]]:
-        """The lines, with these tokens added."""
+        """Add tokens and return all lines."""
         for token in tokens or ():
             match token.type:
                 case "softbreak" | "hardbreak":
@@ -290,13 +287,13 @@ class _Inline:
         return self.lines
 
     def _mark(self, token: Token) -> None:
-        """Begin or end a style."""
+        """Open or close a style."""
         if token.tag == "spoiler" and not self._hides:
             self._add(token.markup)
         elif token.nesting > 0:
             self._styles.append(_STYLES[token.tag])
         else:
-            self._styles.pop()  # they nest
+            self._styles.pop()  # styles nest
 
     def _add(self, text: str, *, code: bool = False, raw: bool = False) -> None:
         styles = () if raw else tuple(dict.fromkeys(self._styles))
@@ -310,7 +307,7 @@ class _Inline:
         self._links.append((token, len(self.lines) - 1, len(self.lines[-1])))
 
     def _close_link(self) -> None:
-        """Show a link, or the address behind its text."""
+        """Make the text a link, or add the address after it."""
         token, line, start = self._links.pop()
         url, title = (str(token.attrs.get(name, "")) for name in (_ADDRESS[token.type], "title"))
         first, *others = self.lines[line:]
@@ -329,7 +326,7 @@ class _Inline:
 
 
 def _plain(lines: Iterable[Iterable[Span]]) -> str:
-    """The text of the lines on one line."""
+    """Return the text of the lines in one line."""
     return " ".join("".join(span.text for span in line) for line in lines)
 
 
@@ -342,7 +339,7 @@ class _Layout:
         self._quotes = self._bullet_lists = 0
 
     def until(self, end: str, *, has_gaps: bool) -> list[Line]:
-        """The blocks up to the token `end`; `has_gaps`: with blank lines between them."""
+        """Return the blocks up to the token `end`. `has_gaps`: separate them by blank lines."""
         lines: list[Line] = []
         while self._at < len(self._tokens) and (token := self._next()).type != end:
             block = self._block(token)
@@ -354,7 +351,7 @@ class _Layout:
         return self._tokens[self._at - 1]
 
     def _block(self, token: Token) -> list[Line]:
-        block: list[Line] = []  # the end of a paragraph is none
+        block: list[Line] = []  # empty for tokens such as the end of a paragraph
         match token.type:
             case "paragraph_open":
                 block = list(map(Line, _Inline(self._dialect).write(self._next().children)))
@@ -388,8 +385,8 @@ class _Layout:
         return [replace(line, is_quoted=True) for line in inner]
 
     def _list(self, token: Token) -> list[Line]:
-        """The items up to the end of the list, which may nest. Numbers are shown as written, but
-        counted where the second repeats the first."""
+        """Return the items up to the end of the list, which may nest. Numbers are shown as written,
+        or counted if the second repeats the first."""
         dialect, is_ordered = self._dialect, token.type == "ordered_list_open"
         has_gaps = not (dialect.marks_quotes and self._quotes)
         bullet = dialect.bullets[self._bullet_lists % len(dialect.bullets)]
@@ -413,7 +410,7 @@ class _Layout:
         return [replace(lines[0], begins=ItemList(items, len(lines))), *lines[1:]]
 
     def _check_box(self) -> str:
-        """Removes the check box that the next item begins with, and returns it as a marker."""
+        """Remove the check box at the start of the next item and return it as a marker."""
         inline = self._tokens[min(self._at + 1, len(self._tokens) - 1)]
         first = next(iter(inline.children or ()), None)
         if first is None or first.type != "text" or first.content[:4] not in _TASKS:
@@ -423,7 +420,7 @@ class _Layout:
 
 
 def _prefixed(lines: Sequence[Line], first: str, others: str) -> list[Line]:
-    if not lines or lines[0].is_code:  # the marker of an item stands alone
+    if not lines or lines[0].is_code:  # the marker gets a line of its own
         lines = [Line(), *lines]
     return [
         replace(line, lead=prefix + line.lead)
@@ -438,7 +435,7 @@ def _literal(text: str) -> list[Line]:
 
 
 def _fence(token: Token) -> list[Line]:
-    """What stands after the language is shown above the code."""
+    """Return the lines of a code block. Text after the language is shown above the code."""
     language, _, rest = token.info.strip().partition(" ")
     if not token.content.strip() or not _LANGUAGE.fullmatch(language):
         language, rest = "", token.info

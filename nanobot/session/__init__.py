@@ -1,1 +1,1 @@
-"""Conversations on disk: one append-only text file each, and what of it belongs in the prompt."""
+"""Conversations on disk, one append-only text file each, and their windows for prompts."""

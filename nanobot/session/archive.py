@@ -1,14 +1,13 @@
 """The archive of a conversation: consolidated messages move to `archive/<name>/NNNN.jsonl`, so that
 a live file stays short.
 
-A segment is a session file of its own: a metadata line, whose `last_consolidated` is the last seq
-in it, then the lines unchanged. It is complete and synced before the live file is replaced, and
-lines that a crash in between leaves in both places are known by their seq and what they say, so
-nothing is lost and moving twice does nothing twice. Moving holds no more than a line in memory.
+A segment is a session file: a metadata line, whose `last_consolidated` is the last seq in it, then
+unchanged lines. It is complete and synced before the live file is replaced. If a crash leaves lines
+in both places, they are recognized by seq and content, so nothing is lost and a repeated move is
+harmless. Moving holds one line in memory at a time.
 
-Only `rewrite` ever changes a line once it is written, to erase a text (`/forget`). Segments are
-rewritten before the live file, each by replacement; doing it again finishes what a crash cut short.
-"""
+Only `rewrite` changes written lines, to erase a text (`/forget`). Segments are rewritten before the
+live file, each by replacement. A repeated call finishes an interrupted one."""
 
 from __future__ import annotations
 
@@ -51,11 +50,11 @@ from nanobot.tasks import pace
 PIECE = 1 << 20
 """Bytes of a file or a very long line that are copied at a time."""
 _MOST_SEGMENTS = 1024
-"""Of so many the last seq is remembered."""
+"""The number of segments whose last seq is cached."""
 
 
 class Segment(Struct, frozen=True):
-    """A file of archived lines; it holds no message beyond the seq `last`."""
+    """A file of archived lines, without messages beyond the seq `last`."""
 
     path: Path
     number: int
@@ -63,7 +62,7 @@ class Segment(Struct, frozen=True):
 
 
 def segments(folder: Path) -> list[Segment]:
-    """The segments in an archive folder, oldest first; none where there is no folder."""
+    """Return the segments in an archive folder, oldest first."""
     with storage_errors(folder):
         paths = [path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()]
         ordered = sorted(paths, key=lambda path: int(path.stem))
@@ -71,24 +70,24 @@ def segments(folder: Path) -> list[Segment]:
 
 
 def archived_up_to(folder: Path) -> int:
-    """The last archived seq, 0 where nothing is."""
+    """Return the last archived seq, or 0."""
     return max((segment.last for segment in segments(folder)), default=0)
 
 
 def lines_of(path: Path) -> Iterator[NumberedLine]:
-    """The lines of a session file or segment, as `numbered` gives them."""
-    with storage_errors(path), open_regular(path) as descriptor:
+    """Yield the lines of a session file or segment, as `numbered` does."""
+    with storage_errors(path), opened(path) as descriptor:
         yield from numbered(descriptor)
 
 
 def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterator[Record]:
-    """Read the file at `path` and the archive in `folder`: all messages from seq `first` to `last`,
-    and all retractions and marks that may concern one of them."""
+    """Yield all messages from seq `first` to `last` in the file at `path` and the archive in
+    `folder`, and all retractions and marks that may affect them."""
     with contextlib.ExitStack() as stack:
         live = None
         with storage_errors(path), contextlib.suppress(FileNotFoundError):
-            # First: what another process archives from now on is here or in a segment.
-            live = stack.enter_context(open_regular(path))
+            # Open it first: lines that another process archives from now on are here or in a segment.
+            live = stack.enter_context(opened(path))
         said = amendments(path)
         archived = 0
         for segment in segments(folder):
@@ -115,18 +114,19 @@ def _messages(descriptor: int, first: int, last: int | None) -> Iterator[Message
 def archive_messages(
     files: FileOps, path: Path, folder: Path, header: Metadata
 ) -> FileState | None:
-    """Move the messages that `header` calls consolidated from the live file at `path` to `folder`.
+    """Move the messages that are consolidated according to `header` from the live file at `path` to
+    `folder`.
 
-    Returns the state of the new live file. Raises OSError at any step; the live file is then whole.
-    """
+    Return the state of the new live file. May raise OSError at any step, but the live file stays
+    whole."""
     cut, present = header.last_consolidated, segments(folder)
     archived = max((segment.last for segment in present), default=0)
     doubled = (one for one in present if one is present[-1] or one.last >= header.first_seq)
     known = {_digest(_raw(line)) for segment in doubled for line in lines_of(segment.path)}
-    # Opened once: a file that replaces it during the move must not be moved in part.
-    with open_regular(path) as live:
+    # Opened only once: a file that replaces it during the move must not be moved in part.
+    with opened(path) as live:
         going, staying = (_parted(live, cut, archived, known, stay=stay) for stay in (False, True))
-        if cut > archived:  # else a crash came before the live file was replaced
+        if cut > archived:  # else a crash prevented the replacement of the live file
             make_folder(folder, files)
             number = present[-1].number + 1 if present else 1
             lines = chain([encode(header).encode()], going)
@@ -138,11 +138,11 @@ def archive_messages(
 
 @lru_cache(_MOST_SEGMENTS)
 def _last_in(path: Path, _: FileState | None) -> int:
-    """The last seq in the segment at `path`, which has this state."""
+    """Return the last seq in the segment at `path`, cached by its state."""
     head = next(lines_of(path), None)
     header = head.record if head and isinstance(head.record, Metadata) else None
     last = header.last_consolidated if header else 0
-    if not last:  # damaged: the messages say it, too
+    if not last:  # damaged: look at the messages
         records = (line.record for line in lines_of(path))
         last = max((one.seq for one in records if isinstance(one, Message)), default=0)
     return last
@@ -151,13 +151,12 @@ def _last_in(path: Path, _: FileState | None) -> int:
 def _parted(
     live: int, cut: int, archived: int, known: Container[bytes], *, stay: bool
 ) -> Iterator[bytes]:
-    """The lines of a file that stay in it, or those that do not and are not `archived` yet.
+    """Yield the lines of a file that stay in it, or those that leave it and are not `archived` yet.
 
-    A message with an archived number stays where it is not what was archived (`known` has the
-    digests of that): somebody put it there, and nothing else holds it. What is no message goes with
-    the messages around it, unless it still says something about those that stay. Metadata lines do
-    neither: the new header replaces them.
-    """
+    A message with an archived number stays if its content differs from the archived one (`known`
+    has the digests): a person put it there, and it exists only here. Other records move with the
+    messages around them, unless they still concern messages that stay. Metadata lines are dropped,
+    because the new header replaces them."""
     goes = (
         at
         for at, line in enumerate(numbered(live))
@@ -181,7 +180,7 @@ def _digest(raw: bytes) -> bytes:
 
 
 def _content(descriptor: int, line: NumberedLine) -> Iterator[bytes]:
-    """All of a line, with its end."""
+    """Yield all of a line, with its newline."""
     if not line.size:
         yield _raw(line) + b"\n"
         return
@@ -194,8 +193,8 @@ def _content(descriptor: int, line: NumberedLine) -> Iterator[bytes]:
 
 
 def _raw(line: NumberedLine) -> bytes:
-    """The line as it stood; a message that had no number gets its own, so that it is not counted
-    again."""
+    """Return the raw line. A message without a stored number gets its counted one, so that it is
+    not counted again."""
     fields = decode_fields(line.raw) if line.counted else None
     if fields is None:
         return line.raw
@@ -203,18 +202,17 @@ def _raw(line: NumberedLine) -> bytes:
 
 
 def rewrite(files: FileOps, path: Path, folder: Path, redact: Redact) -> int:
-    """Pass each line of the live file at `path` and of the segments in `folder` through `redact`;
-    returns how many changed.
+    """Pass each line of the live file at `path` and of the segments in `folder` through `redact`.
+    Return the number of changed lines.
 
-    Nothing may append to the file meanwhile. Raises StorageError; every file is then whole.
-    """
+    No process may append to the file during this. After a StorageError every file is whole."""
     with storage_errors(path):
         changed = sum(rewrite_file(files, segment.path, redact) for segment in segments(folder))
         return changed + rewrite_file(files, path, redact)
 
 
 def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
-    """The same for one file; 0 where there is none."""
+    """Rewrite one file like `rewrite`. Return 0 if it doesn't exist."""
     if state_of(path) is None:
         return 0
     with open_regular(path) as descriptor, open(descriptor, "rb", closefd=False) as file:

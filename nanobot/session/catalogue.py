@@ -1,12 +1,11 @@
-"""What conversations there are: one cache over the session files, for all who would read them all.
+"""Index of the session files: one cache for all readers.
 
-A look lists the folder, with one stat for each file, and reads those that changed, whoever changed
-them. What it found stays in a database that processes share and that may be deleted at any time.
-Nothing is written when a turn ends: the next look reads a conversation that changed.
+A scan lists the folder with one stat per file, and reads the files that changed, by any process or
+person. The results are in a database that processes share and that may be deleted at any time.
+Nothing is written at the end of a turn: the next scan reads the changed conversation.
 
-A conversation goes by the key that its file says if nanobot or another program of this format would
-find it there; any other file, such as a copy, goes by its own name.
-"""
+A conversation's key is the one in its file, if nanobot or another program with this format would
+find the file under that key. Any other file, such as a copy, is listed under its own name."""
 
 from __future__ import annotations
 
@@ -49,10 +48,9 @@ CREATE TABLE origin (id TEXT NOT NULL);
 """
 """A row for each live file, and one without `info` for each folder of archived segments.
 
-`stem` joins the two: it is the name for their key. `states` are the states of the files, a line
-each; `revision` is the number of the look that found them. `origin` names the sequence of
-revisions: another one begins where a row goes, or goes by another key.
-"""
+`stem`, the file name for their key, joins the two. `states` are the states of the files, one per
+line. `revision` is the number of the scan that found them. `origin` identifies the sequence of
+revisions: a new one begins if a row is removed or gets another key."""
 
 _INFO = Decoder(SessionInfo)
 
@@ -69,8 +67,8 @@ class ChangedSession(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """`sessions` are those that changed after a point in time, or all of them where `is_whole`;
-    `mark` names the point that they lead to."""
+    """The `sessions` that changed after a mark, or all of them if `is_whole`. `mark` is the new
+    mark."""
 
     sessions: Sequence[ChangedSession]
     is_whole: bool
@@ -78,13 +76,10 @@ class Changes(NamedTuple):
 
 
 class SessionCatalogue:
-    """The conversations in `folder`; what is known of them is kept at `path`, in memory where that
-    is None or refused.
+    """The conversations in `folder`, cached at `path`, or in memory if that is None or unusable.
 
-    Everything blocks and may be called from any thread. Raises `StorageError` where the folder
-    cannot be listed; a file that cannot be read is left out, with one warning as long as that
-    lasts.
-    """
+    All methods block and may be called from any thread. Raises `StorageError` if the folder cannot
+    be listed. An unreadable file is skipped, with one warning for as long as it lasts."""
 
     def __init__(self, folder: Path, clock: Clock, path: Path | None = None) -> None:
         self.folder = folder
@@ -95,12 +90,12 @@ class SessionCatalogue:
         self._refused: set[str] = set()
 
     def names(self) -> list[str]:
-        """The names of the live files, which cost less than a look."""
+        """Return the names of the live files, without a scan."""
         return [name for name in _listed(self.folder) if _is_session(name)]
 
     def sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
-        """All of them, the one used last first; with `sealed` only those of which something before
-        the newest epoch is not consolidated. `within` is as for `changes`."""
+        """Return all sessions, the last used first. With `sealed`, only those with unconsolidated
+        messages before the newest epoch. `within` is as for `changes`."""
         chosen = "is_sealed" if sealed else "info IS NOT NULL"
         query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC"  # noqa: S608
         rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
@@ -110,24 +105,24 @@ class SessionCatalogue:
         )
 
     def changes(self, mark: str, within: float = 0.0) -> Changes:
-        """What changed since an earlier answer gave `mark`. A look not longer ago than `within`
-        seconds will do, unless something has `expire`d it."""
+        """Return the changes since `mark`. A scan within the last `within` seconds is reused,
+        unless `expire` was called since."""
         return self._run(lambda db: self._changes(db, mark), within)
 
     def expire(self) -> None:
-        """Let whoever asks next look: this process changed a file. Quick."""
+        """Require a new scan, because this process changed a file. Quick."""
         self._now = object()
 
     def forget(self, path: Path) -> None:
-        """Keep nothing of what was read from a file; the next look reads it again."""
+        """Drop the cached content of a file. The next scan reads it again."""
         blank = "UPDATE file SET states = '', is_sealed = 0, info = NULL WHERE place = ?"
 
         self._run(lambda db: db.execute(blank, (_place_of(path.name),)), None)
         self.expire()
 
     def _run(self, work: Callable[[sqlite3.Connection], T], within: float | None = 0.0) -> T:
-        """What `work` gives after a look, without one where `within` is None. A database that
-        cannot be used is made anew; where that is refused, or it is busy, it is done without."""
+        """Run `work` after a scan, or without one if `within` is None. An unusable database is
+        created again. If that fails, or the database is busy, memory is used."""
         with self._lock:
             for attempt in range(3):
                 try:
@@ -143,8 +138,8 @@ class SessionCatalogue:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """The database, opened for this once: at rest it is one file, and what was deleted does not
-        stand beside it."""
+        """Open the database for one use. At rest it is a single file, without deleted data in a
+        second one."""
         if self._path is not None:
             with closing(open_cache(self._path, _TABLES, _VERSION)) as db:
                 yield db
@@ -158,7 +153,7 @@ class SessionCatalogue:
     def _set_aside(self, error: Exception, *, is_first: bool) -> None:
         is_busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
         if self._path is not None and is_first and not is_busy:
-            with suppress(OSError):  # nothing stays that has to be forgotten
+            with suppress(OSError):  # it may hold text that must be forgotten
                 remove_cache(self._path)
             return
         logger.warning("{}: {}. The index of sessions is kept in memory", self._path, error)
@@ -187,9 +182,9 @@ class SessionCatalogue:
         self._refused, self._looked, self._seen = refused, began, now
 
     def _states(self) -> tuple[dict[str, str], set[str]]:
-        """The states of the files that there are, by the places of their rows, and what kept from
-        looking into a folder of the archive."""
-        # The live files first: what is moved to the archive meanwhile is then in both or in one.
+        """Return the states of the existing files, by the place of their row, and the errors for
+        unreadable folders of the archive."""
+        # The live files first, so that lines archived during the scan are in at least one place.
         found, refused = _states_in(self.folder), set[str]()
         for stem in _listed(self.folder / ARCHIVE):
             try:
@@ -215,7 +210,9 @@ class SessionCatalogue:
         try:
             info = glance(path)
             info = replace(info, key=self._key_of(name, info.key))
-            encoded = json.dumps(to_builtins(info))  # in ASCII, which holds half an emoji too
+            encoded = json.dumps(
+                to_builtins(info)
+            )  # ASCII, because half an emoji is not valid UTF-8
         except RecursionError as error:
             raise StorageError(path, "its metadata is nested too deep") from error
         is_sealed = info.last_consolidated < info.epoch_seq
@@ -223,7 +220,7 @@ class SessionCatalogue:
         return place, stem, states, info.updated_at.timestamp(), is_sealed, encoded
 
     def _key_of(self, name: str, said: str) -> str:
-        """The key of the file of this name, which says that it belongs to a key."""
+        """Return the key of a file, given its name and the key stored in it."""
         own, foreign = (f"{stem}{SUFFIX}" for stem in (stem_of(said), foreign_stem_of(said)))
         if name == own or (name == foreign and not (self.folder / own).exists()):
             return said
@@ -263,9 +260,9 @@ def _store(
     gone: Collection[str],
     when: datetime,
 ) -> None:
-    """Take in what a look found."""
+    """Store the results of a scan."""
     (revision,) = db.execute("SELECT coalesce(max(revision), 0) + 1 FROM file").fetchone()
-    # By the time: a power cut may take the last ones, and theirs must not be given again.
+    # From the time: a power cut may lose the last revisions, which must not be reused.
     revision = max(revision, int(when.timestamp() * 1000))
     stems = dict(db.execute("SELECT place, stem FROM file"))
     new = "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -280,18 +277,18 @@ def _store(
 def _listed(folder: Path) -> list[str]:
     with storage_errors(folder):
         try:
-            return os.listdir(folder)  # noqa: PTH208 - there may be ten thousands
+            return os.listdir(folder)  # noqa: PTH208 - fast, for tens of thousands of files
         except (FileNotFoundError, NotADirectoryError):
             return []
 
 
 def _states_in(folder: Path) -> dict[str, str]:
-    """The session files or segments in a folder, by the places of their names, and their states."""
+    """Return the states of the session files or segments in a folder, by place."""
     found, prefix = dict[str, str](), f"{folder}/"
     for name in pace(filter(_is_session, _listed(folder))):
         try:
-            seen = os.stat(prefix + name)  # noqa: PTH116 - likewise
-        except OSError:  # gone, or a link to nowhere
+            seen = os.stat(prefix + name)  # noqa: PTH116 - fast
+        except OSError:  # removed, or a dangling link
             continue
         found[_place_of(name)] = f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns}"
     return found
@@ -306,7 +303,7 @@ def _is_session(name: str) -> bool:
 
 
 def _place_of(name: str) -> str:
-    """The name of a file as the database holds it, of whatever bytes it is made."""
+    """Return a file name, which may contain any bytes, as the database stores it."""
     return name if name.isascii() else os.fsencode(name).decode("latin-1")
 
 

@@ -1,15 +1,14 @@
-"""Reading session files: one reader of lines, and a conversation or a glance made of them.
+"""Reading session files: one reader of lines, and functions that build conversations and summaries.
 
-`numbered` gives the lines of a file with their numbers; where it begins is found by bisection. What
-is said of messages anywhere else (`amendments`) is remembered for each state of a file. To open a
-conversation, the newest metadata line is looked up first (a byte search from the end), so that
-`last_consolidated` is known before any message is parsed. The number may be older than one before
-it: a turn's lines are encoded before they are written, and memory may take messages in between. So
-the highest one that was read counts. Messages of other programs are numbered in order.
+`numbered` yields the lines of a file with their numbers, and finds the start by bisection. Records
+that concern messages elsewhere (`amendments`) are cached by the state of the file. To load a
+conversation, the newest metadata line is found first (a byte search from the end), so that
+`last_consolidated` is known before any message is parsed. It may be older than an earlier one: a
+turn's lines are encoded before they are written, and memory may consolidate in between. So the
+highest number counts. Messages of other programs are numbered in order.
 
 Reading never changes a file. A last line that a crash cut short is skipped like any broken line
-(the next append sets it aside).
-"""
+(the next append sets it aside)."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ T = TypeVar("T")
 
 _NO_METADATA = Metadata(key="", created_at=None, updated_at=None)
 _MARK = b'"_type"'
-"""In every line that is no message, and in no message."""
+"""In every line that is not a message, and in no message."""
 
 _EDGE = 64 * 1024
 _BLOCK = 32 * 1024
@@ -65,9 +64,8 @@ _PREVIEW = 80
 
 
 class NumberedLine(NamedTuple):
-    """A line of a file and its record. `counted`: the number that it has by its place, if it says
-    none. An overlong line
-    has its offset and size in `start` and `size`, and only its beginning in `raw`."""
+    """A line of a file and its record. `counted`: its number by position, if it stores none. For an
+    overlong line, `start` and `size` give its place in the file, and `raw` only its beginning."""
 
     raw: bytes
     record: Record | None
@@ -77,11 +75,10 @@ class NumberedLine(NamedTuple):
 
 
 def numbered(descriptor: int, first: int = 1, last: int | None = None) -> Iterator[NumberedLine]:
-    """Yield the nonblank lines of a file; messages without a number get one in order.
+    """Yield the nonblank lines of a file. Messages without a number get one in order.
 
-    Messages from seq `first` to `last` are wanted: others are skipped unread if nanobot wrote them,
-    with all lines far before and after the wanted ones.
-    """
+    With `first` and `last`, messages outside this range are skipped unread if nanobot wrote them,
+    with all lines far before and after them."""
     at, number = _place_before(descriptor, first)
     behind = 0
     with os.fdopen(os.dup(descriptor), "rb") as lines:
@@ -120,37 +117,36 @@ def _place_before(descriptor: int, seq: int) -> tuple[int, int]:
 
 
 def amendments(path: Path) -> Sequence[Epoch | Retraction | Mark]:
-    """Return the epochs, retractions and marks of a file; they concern messages anywhere else."""
+    """Return the epochs, retractions and marks of a file. They concern messages in any file."""
     state = state_of(path)
     return _amendments(path, state) if state is not None else ()
 
 
 @lru_cache(256)
 def _amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction | Mark]:
-    """The same for a file in this state, which does not change."""
-    with storage_errors(path), open_regular(path) as descriptor:
+    """Return the same for a file in this state, cached."""
+    with storage_errors(path), opened(path) as descriptor:
         records = list(_marked(descriptor, state.size))
     return [one for one in reversed(records) if isinstance(one, Epoch | Retraction | Mark)]
 
 
 def _marked(descriptor: int, size: int) -> Iterator[Record | None]:
-    """Yield the lines that are no messages, the last one first."""
-    for _, block in pace(blocks_backwards(descriptor, size)):
+    """Yield the lines that are not messages, the last one first."""
+    for _, block in paced(blocks_backwards(descriptor, size)):
         if _MARK in block:
             yield from (decode(line) for line in reversed(block.split(b"\n")) if _MARK in line)
 
 
 def newest_metadata(descriptor: int, size: int) -> Metadata | None:
-    """The last metadata line, found without parsing messages."""
+    """Return the last metadata line, found without parsing messages."""
     return next((one for one in _marked(descriptor, size) if isinstance(one, Metadata)), None)
 
 
 def place(line: bytes, number: int) -> tuple[NumberedLine, int]:
-    """What a line says whose predecessor had this number, and which number was given last then.
+    """Decode a line whose predecessor has this number. Return it with the last assigned number.
 
     A broken line that was a message takes a number too, so that the counts of other programs stay
-    right.
-    """
+    right."""
     record = decode(line)
     match record:
         case Message(seq=0):
@@ -168,11 +164,10 @@ def place(line: bytes, number: int) -> tuple[NumberedLine, int]:
 
 
 def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]:
-    """What the file at `path` says, and the state it was in.
+    """Return the content of the file at `path`, and its state.
 
-    Messages up to the seq `archived` are dropped: a crash while archiving leaves them in both
-    places. Raises StorageError if the file cannot be read or holds no line of a session.
-    """
+    Messages up to the seq `archived` are dropped: a crash during archiving leaves them in both
+    places. Raises StorageError if the file cannot be read or holds no line of a session."""
     records, counted, broken = list[Record](), 0, 0
     with storage_errors(path), open_regular(path) as descriptor:
         state = FileState.of(os.fstat(descriptor))
@@ -185,7 +180,7 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
             else:
                 records.append(line.record)
         torn = tail_without_newline(descriptor, state.size) != b""
-        torn = torn and os.pread(descriptor, 1, 0) == b"{"  # else it was never a session
+        torn = torn and os.pread(descriptor, 1, 0) == b"{"  # else it is not a session
     if broken > torn and not records:
         raise SessionDamaged(path)
     if broken:
@@ -197,7 +192,7 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
 def _contents(
     newest: Metadata, records: list[Record], counted: int, archived: int, now: datetime
 ) -> Contents:
-    """What these lines say; `counted` is the last number that came from a place."""
+    """Build the contents from records. `counted` is the last number by position."""
     messages = _messages_in(records)
     highest = max((message.seq for message in messages), default=0)
     consolidated = max(_last_consolidated(newest, records, counted or highest), archived)
@@ -214,7 +209,7 @@ def _contents(
         metadata=MappingProxyType(dict(newest.metadata or {})),
         last_consolidated=consolidated,
         epoch=epoch,
-        # Lower than what is archived where a crash left that in the live file: it is moved again.
+        # Lower than `archived` if a crash left archived lines in the file: they are moved again.
         first_seq=newest.first_seq or archived + 1,
         next_seq=max(newest.first_seq, highest + 1, bound + 1),
         is_half_archived=0 < newest.first_seq <= archived,
@@ -226,7 +221,7 @@ def _only(kind: type[T], records: Iterable[object]) -> list[T]:
 
 
 def _messages_in(records: list[Record]) -> list[Message]:
-    """Return the messages with their marks, each once: a crash while archiving may have left some
+    """Return the messages with their marks, each once: a crash during archiving may have left some
     twice."""
     messages = _only(Message, records)
     numbers = [message.seq for message in messages]
@@ -237,8 +232,8 @@ def _messages_in(records: list[Record]) -> list[Message]:
 
 
 def _last_consolidated(newest: Metadata, records: list[Record], highest: int) -> int:
-    """Return the last number that is in memory: in a file of other programs at most `highest`, as
-    they count messages and may count too many."""
+    """Return the last number in memory. For a file of another program it is at most `highest`,
+    because such programs count messages and may count too many."""
     if not newest.first_seq:
         return min(newest.last_consolidated, highest)
     headers = (one for one in (newest, *records) if isinstance(one, Metadata) and one.first_seq)
@@ -246,8 +241,8 @@ def _last_consolidated(newest: Metadata, records: list[Record], highest: int) ->
 
 
 def key_in(path: Path) -> str:
-    """The key in the first line of a session file, empty where there is none."""
-    with storage_errors(path), open_regular(path) as descriptor:
+    """Return the key in the first line of a session file, or empty."""
+    with storage_errors(path), opened(path) as descriptor:
         head = _head(descriptor)
     return head.key if isinstance(head, Metadata) else ""
 
@@ -257,10 +252,9 @@ def _head(descriptor: int) -> Record | None:
 
 
 def glance(path: Path) -> SessionInfo:
-    """A session at a glance, by the first line and the last 64 KiB of its file: of the messages
-    there, only as many are parsed as it takes to find the newest time and a preview. Raises
-    `StorageError`."""
-    with storage_errors(path), open_regular(path) as descriptor:
+    """Summarize a session by the first line and the last 64 KiB of its file. Parses only the
+    messages that are needed for the newest time and a preview. Raises `StorageError`."""
+    with storage_errors(path), opened(path) as descriptor:
         status = os.fstat(descriptor)
         head = _head(descriptor)
         lines = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE)).split(b"\n")
@@ -287,15 +281,15 @@ def glance(path: Path) -> SessionInfo:
 
 
 def _key_and_birth(head: Record | None) -> tuple[str, datetime | None]:
-    """Return what the first line says of the key and of the time when the session began."""
+    """Return the key and the session's start time in the first line."""
     if isinstance(head, Metadata):
         return head.key, head.created_at
     return "", head.timestamp if isinstance(head, Message) else None
 
 
 def _last_words(lines: list[bytes], gone: list[Retraction]) -> tuple[datetime | None, str, int]:
-    """Return the newest time, the beginning of the last words, and the highest number in these
-    lines. Parses no more of them than that takes."""
+    """Return the newest time, the start of the last message, and the highest number in these lines.
+    Parses no more of them than necessary."""
     said, preview, last = None, "", -1
     for line in reversed(lines):
         message = None if _MARK in line else decode(line)

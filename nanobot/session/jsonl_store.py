@@ -1,4 +1,4 @@
-"""The folder of sessions on disk: which file belongs to a key, and what is in it."""
+"""The folder of sessions on disk: the file of each key, and its content."""
 
 from __future__ import annotations
 
@@ -41,17 +41,16 @@ from nanobot.text import close_matches
 _INLINE = 64 * 1024
 """Files up to this many bytes are parsed on the event loop: a thread would cost more."""
 _MOST_FILES = 1024
-"""Of so many the state is remembered in which they were read."""
+"""The number of files whose last read state is cached."""
 
 
 class JsonlStore:
-    """The session files of a catalogue or a folder. `gather` is as for `Writer`, for callers who
-    keep a copy of the lines until they are durable; `files` is what changes the disk.
+    """The session files of a catalogue or a folder. `gather` is as for `Writer`, for callers that
+    keep a copy of the lines until they are durable. `files` performs changes on the disk.
 
-    Lines of a conversation are stored in the order in which they are appended, each whole or not at
-    all, and never twice. Methods that are not coroutines block and may be called from any thread,
-    but for `retry`, which belongs to the event loop. `StorageError` means that nothing was changed.
-    """
+    Lines of a conversation are stored in the order of their appends, each whole or not at all, and
+    never twice. Methods that are not coroutines block and may be called from any thread, except
+    `retry`, which belongs to the event loop. `StorageError` means that nothing was changed."""
 
     def __init__(
         self,
@@ -68,8 +67,8 @@ class JsonlStore:
         self._files: dict[str, SessionFile] = {}
 
     async def read_contents(self, key: str) -> Contents | None:
-        """Read a stored conversation, or an empty one. Return None if something was appended during
-        that. Raises `StorageError` if it cannot be read; the file stays as it is."""
+        """Read a stored conversation, or an empty one. Return None if lines were appended during
+        that. Raises `StorageError` if it cannot be read. The file stays as it is."""
         file, now = self._file(key), self._clock.now()
         file.path, before = self._file_of(key), file.known
         state = state_of(file.path)
@@ -83,7 +82,8 @@ class JsonlStore:
         return contents
 
     def contents(self, key: str, now: datetime) -> tuple[Contents, FileState | None]:
-        """What a session's file says and the state it was in; an empty session without a file."""
+        """Return the content of a session's file and its state. An empty session if there is no
+        file."""
         archived, path = archived_up_to(self._archive_of(key)), self._file_of(key)
         if state_of(path) is not None:
             return load(path, archived, now)
@@ -94,9 +94,8 @@ class JsonlStore:
     async def restore(self, key: str, lines: str) -> None:
         """Append the journaled lines that are missing, durably.
 
-        For the start, before sessions are opened. If the last of the lines is there, all of them
-        are. Raises StorageError.
-        """
+        Call this at startup, before sessions are loaded. If the last line is present, all of them
+        are. Raises StorageError."""
         if not lines:
             return
         first = decode(lines.partition("\n")[0].encode())
@@ -112,13 +111,11 @@ class JsonlStore:
 
     def read_messages(self, key: str, first: int = 1, last: int | None = None) -> Iterator[Message]:
         """Yield all messages from seq `first` to `last`, also archived, sealed and retracted ones.
-
-        Raises UnknownSession, naming the nearest key, where there is no such session.
-        """
+        Raises UnknownSession with the nearest key if there is no such session."""
         return (one for one in self._records(key, first, last) if isinstance(one, Message))
 
     def epochs(self, key: str, first: int, last: int) -> list[int]:
-        """Return the seqs from `first` to `last` behind which `/new` began another conversation.
+        """Return the seqs from `first` to `last` after which `/new` began another conversation.
         Raises like `read_messages`."""
         records = self._records(key, first, last)
         ends = (record.seq for record in records if isinstance(record, Epoch))
@@ -134,7 +131,7 @@ class JsonlStore:
         return with_marks(left, (record for record in records if isinstance(record, Mark)))
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
-        """Return the small facts that are stored about a session, if any. Raises `StorageError`."""
+        """Return the stored metadata of a session, if any. Raises `StorageError`."""
         for record in map(decode, reversed(self._waiting(key))):
             if isinstance(record, Metadata):
                 return record.metadata or {}
@@ -146,14 +143,14 @@ class JsonlStore:
         return found.metadata or {} if found else {}
 
     def list_sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
-        """List all sessions, the one used last first; also new ones that are not durable yet. With
-        `sealed` only those with messages before the newest epoch that are not consolidated.
-        Changes by another process or a person in the last `within` seconds may be missing.
+        """List all sessions, the last used first, also new ones that are not durable yet. With
+        `sealed`, only those with unconsolidated messages before the newest epoch. Changes by
+        another process or a person in the last `within` seconds may be missing.
 
-        Blocks before it returns, the longer the more of them changed since the last time.
-        """
+        Blocks before it returns, for a time that depends on the number of changes since the last
+        call."""
         waiting = {file.key: file for file in self._writer.waiting()}
-        # Before the catalogue looks: else a new one may be in neither.
+        # Before the scan of the catalogue, or a new session may be in neither.
         new = {} if sealed else {k: f for k, f in waiting.items() if state_of(f.path) is None}
         stored = self._catalogue.sessions(sealed=sealed, within=0.0 if waiting else within)
         return self._infos(waiting, new, stored)
@@ -172,35 +169,34 @@ class JsonlStore:
                 yield replace(one, metadata=of(one.key)) if one.key in waiting else one
 
     def count(self) -> int:
-        """How many sessions there are. Blocks."""
+        """Return the number of sessions. Blocks."""
         new = {file.path.name for file in self._writer.waiting()}
         return len(new.union(self._catalogue.names()))
 
     def retry(self) -> None:
-        """Try at once to write what the disk refused."""
+        """Retry pending writes at once."""
         self._writer.retry()
 
     async def close(self) -> None:
         """Write everything that is queued.
 
-        What the disk still refuses is given up: the journal has it, and the next start restores it.
-        """
+        Lines that the disk still refuses are given up: the journal has them, and the next start
+        restores them."""
         await self._writer.close()
 
     def _file(self, key: str) -> SessionFile:
         if key not in self._files:
-            if len(self._files) >= _MOST_FILES:  # a session in use is read again then
+            if len(self._files) >= _MOST_FILES:  # a dropped session in use is read again
                 files = self._files.items()
                 self._files = {key: one for key, one in files if not self._writer.is_idle(one)}
             self._files[key] = SessionFile(self._file_of(key), key, self._clock.now())
         return self._files[key]
 
     def _file_of(self, key: str) -> Path:
-        """The live file of a key, whether or not it exists.
+        """Return the path of a key's live file, which may not exist.
 
-        That is our own name for it, unless there is only a file which another program named, and
-        which says that it belongs to this key.
-        """
+        It is nanobot's own name for it, unless the only file is one that another program named and
+        that holds this key."""
         own = self._path / f"{stem_of(key)}{SUFFIX}"
         foreign = self._path / f"{foreign_stem_of(key)}{SUFFIX}"
         if foreign in (own, self._path / SUFFIX):
@@ -210,17 +206,17 @@ class JsonlStore:
         return foreign if (key_in(foreign) or key_of(foreign.stem)) == key else own
 
     def _archive_of(self, key: str) -> Path:
-        """The folder of a key's archived segments, whether or not it exists."""
+        """Return the folder of a key's archived segments, which may not exist."""
         return self._path / ARCHIVE / stem_of(key)
 
     def _waiting(self, key: str) -> list[bytes]:
-        """The lines that are not durable yet. To be asked for before the files are read: else what
-        goes there meanwhile is in neither."""
+        """Return the lines that are not durable yet. Call this before you read the files, or lines
+        that are written in between are missed."""
         file = self._files.get(key)
         return self._writer.backlog(file).splitlines() if file else []
 
     def _records(self, key: str, first: int, last: int | None) -> Iterator[Record]:
-        """What is stored, as `records_of` gives it, and what is not durable yet."""
+        """Return the stored records, as `records_of` does, and then the pending ones."""
         waiting = self._waiting(key)
         path, folder = self._file_of(key), self._archive_of(key)
         if not waiting and state_of(path) is None and not folder.is_dir():

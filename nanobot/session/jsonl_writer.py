@@ -1,14 +1,13 @@
-"""Appending to session files so that neither a crash nor a full disk can mix lines or halve them.
+"""Appending to session files so that neither a crash nor a full disk can mix or truncate lines.
 
-`Writer` has the one thread that changes session files while the gateway runs. Lines of a session
-are written in the order they came and are kept until they are durable. The thread gets what has
-queued up for all sessions at once: one write per file, then one sync per file. If the disk refuses
-a file, the others go on. Its backlog is tried again after 1, 2, 4 … 60 seconds, or when another
-session writes. Other changes of a file (archiving) run in the same thread when it has no backlog.
+`Writer` owns the only thread that changes session files while the gateway runs. A session's lines
+are written in order and kept until they are durable. The thread gets the queued lines of all
+sessions at once: one write per file, then one sync per file. If the disk refuses a file, the others
+continue. Its backlog is retried after 1, 2, 4 … 60 seconds, or when another session writes. Other
+changes of a file (archiving) run in the same thread when it has no backlog.
 
-What an append that failed has written is cut off, because the kernel may have dropped bytes that it
-could not sync. The next one looks which lines are there, and writes the others.
-"""
+The output of a failed append is truncated, because the kernel may have dropped bytes that it could
+not sync. The next append checks which lines exist and writes the others."""
 
 from __future__ import annotations
 
@@ -54,11 +53,10 @@ from nanobot.tasks import Background
 
 
 class SessionFile(Struct, eq=False):
-    """A session's file as we know it: `known` is the state in which we last saw it.
+    """A session's file. `known` is its state at the last read or write.
 
-    `stale` says that somebody else changed it since, so that it must be read again; `in_doubt` that
-    the last append failed.
-    """
+    `stale`: another process or a person changed it since, so it must be read again. `in_doubt`: the
+    last append failed."""
 
     path: Path
     key: str
@@ -77,19 +75,17 @@ def append_lines(
     verify: bool = False,
     archived: int = 0,
 ) -> None:
-    """Append `data`, whole lines, to `file` and make them durable; a new one begins with a metadata
-    line.
+    """Append `data`, whole lines, to `file` and make them durable. A new file begins with a
+    metadata line.
 
-    With `verify`, or after an attempt that failed, only lines that are not there yet are written.
-    Raises OSError or StorageError; the file then holds what it held before, as far as the disk let
-    us.
-    """
+    With `verify`, or after a failed attempt, only missing lines are written. Raises OSError or
+    StorageError. The file then has its earlier content, as far as the disk allows."""
     is_new = not file.path.exists()
     if is_new:
         make_folder(file.path.parent, files)
         try:
             os.close(os.open(file.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        except FileExistsError:  # another process made it just now
+        except FileExistsError:  # another process just created it
             is_new = False
     _own(file)
     with open_regular(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
@@ -106,7 +102,7 @@ def append_lines(
             if base == 0:
                 sync_folder(file.path.parent, files)
         except OSError:
-            with contextlib.suppress(OSError):  # the next attempt looks again
+            with contextlib.suppress(OSError):  # the next attempt checks the lines
                 files.truncate(descriptor, base)
             raise
         after = FileState.of(os.fstat(descriptor))
@@ -115,7 +111,7 @@ def append_lines(
 
 
 def _own(file: SessionFile) -> None:
-    """Let this process be who made the file's inode, in a team; what is known of it stays known."""
+    """Make this process the creator of the file's inode, in a team. The known state stays valid."""
     before = state_of(file.path)
     own_inode(file.path)
     if before == file.known and file.known is not None:
@@ -125,15 +121,15 @@ def _own(file: SessionFile) -> None:
 def _join(
     files: FileOps, file: SessionFile, descriptor: int, size: int, data: bytes, now: datetime
 ) -> tuple[bytes, int]:
-    """What has to stand before `data`, and the size of the file from which it does. A last line
-    that was cut short is set aside, unless it is the beginning of `data`."""
+    """Return the bytes to write before `data`, and the file size at which they start. A truncated
+    last line is set aside, unless it is the beginning of `data`."""
     tail = tail_without_newline(descriptor, size)
-    if tail is None:  # longer than nanobot writes: it stays, as a broken line
+    if tail is None:  # longer than nanobot's lines: it stays, as a broken line
         return b"\n", size
     if tail:
         if decode_fields(tail) is not None:
             return b"\n", size
-        if not data:  # it may be the beginning of lines that are restored after these
+        if not data:  # the lines restored next may begin with it
             return b"", size
         size -= len(tail)
         if not data.startswith(tail):
@@ -153,8 +149,8 @@ def _join(
 
 
 def _missing(descriptor: int, data: bytes, archived: int) -> bytes:
-    """Those lines of `data` that are neither in the file nor archived. A batch whose last line is
-    there is there as a whole."""
+    """Return the lines of `data` that are neither in the file nor archived. If the last line of a
+    batch is present, the whole batch is."""
     lines = [(line, decode(line)) for line in data.splitlines(keepends=True)]
     lowest = min((one.seq for _, one in lines if isinstance(one, Message)), default=1)
     there = {_identity(line.record) for line in numbered(descriptor, lowest)}
@@ -167,8 +163,8 @@ def _missing(descriptor: int, data: bytes, archived: int) -> bytes:
 
 
 def _identity(record: Record | None) -> tuple[int, str, str]:
-    """What tells a line from others. That of a message is not its text: a person may have edited it
-    since."""
+    """Return a key that identifies a line. For a message it excludes the text, which a person may
+    have edited."""
     match record:
         case Message():
             return record.seq, record.turn_id, record.role
@@ -180,13 +176,13 @@ def _identity(record: Record | None) -> tuple[int, str, str]:
 T = TypeVar("T")
 
 _MOST_FILES = 64
-"""Files that are written before their callers hear of it."""
+"""Files that are written before their callers are notified."""
 _LONGEST_PAUSE = 60.0
 
 
 class _Backlog(Struct):
-    """What waits for one file. `reason`: why the disk did not take it the last time. `gone` is set
-    once nothing waits any more, even if all callers were cancelled."""
+    """The pending lines of one file. `reason`: the last error of the disk. `gone` is set once
+    nothing is pending, even if all callers were cancelled."""
 
     lines: list[bytes] = field(default_factory=list)
     written: list[asyncio.Future[None]] = field(default_factory=list)
@@ -195,9 +191,9 @@ class _Backlog(Struct):
 
 
 class Writer:
-    """Appends lines to session files in a thread of its own. For `gather` seconds after the first
-    lines came, more may come to share a sync with them. `changed` is called in the thread when a
-    file may have changed. All methods but `backlog` and `waiting` belong to the event loop."""
+    """Appends lines to session files in its own thread. Lines that arrive within `gather` seconds
+    of the first share a sync. `changed` is called in the thread when a file may have changed. All
+    methods except `backlog` and `waiting` belong to the event loop."""
 
     def __init__(
         self, files: FileOps, clock: Clock, changed: Callable[[], None], gather: float = 0.0
@@ -214,7 +210,7 @@ class Writer:
         self._backoff = Backoff(clock, _LONGEST_PAUSE)
 
     def append(self, file: SessionFile, lines: bytes) -> asyncio.Future[None]:
-        """Append `lines`; the future is done once they are durable."""
+        """Append `lines`. The future resolves once they are durable."""
         if self._closing:
             raise RuntimeError("the sessions are closed")
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -226,7 +222,7 @@ class Writer:
         return written
 
     async def run(self, file: SessionFile, work: Callable[[], T]) -> T:
-        """What `work` gives, which is run as soon as `file` has no backlog. Raises
+        """Run `work` in the thread as soon as `file` has no backlog, and return its result. Raises
         `StorageError`."""
         self._jobs.append(file)
         try:
@@ -241,20 +237,20 @@ class Writer:
             self._jobs.remove(file)
 
     def is_idle(self, file: SessionFile) -> bool:
-        """Whether nothing is under way for `file`."""
+        """Return True if nothing is pending for `file`."""
         return file not in self._backlogs and file not in self._jobs
 
     def backlog(self, file: SessionFile) -> bytes:
-        """The lines for `file` that are not durable yet. May be called from any thread."""
+        """Return the lines for `file` that are not durable yet. May be called from any thread."""
         backlog = self._backlogs.get(file)
         return b"".join(backlog.lines.copy()) if backlog else b""
 
     def waiting(self) -> list[SessionFile]:
-        """The files that have a backlog. May be called from any thread."""
+        """Return the files that have a backlog. May be called from any thread."""
         return list(self._backlogs)
 
     def retry(self) -> None:
-        """Try again what the disk refused, and what it refuses in the attempt under way."""
+        """Retry all backlogs, also those that fail in the current attempt."""
         self._again.set()
         if self._backlogs and (self._writing is None or self._writing.done()):
             self._writing = self._background.start(self._write_all(), name="session writes")
@@ -270,14 +266,14 @@ class Writer:
             for written in backlog.written:
                 if not written.done():
                     written.set_exception(error)
-                    written.exception()  # nobody has to ask: the caller may be gone
+                    written.exception()  # mark as retrieved: the caller may be gone
             backlog.gone.set()
         self._backlogs.clear()
         await self._background.drain(0)
         await asyncio.to_thread(self._thread.shutdown)
 
     async def _write_all(self) -> None:
-        """Write until nothing is left. Try again what the disk refused when other lines come, on
+        """Write until nothing is pending. Failed files are retried when other lines arrive, on
         `retry`, and after a pause."""
         while self._backlogs:
             self._again.clear()
@@ -297,7 +293,7 @@ class Writer:
                 return
 
     async def _write_batch(self, files: Sequence[SessionFile]) -> dict[SessionFile, StorageError]:
-        """Write what waits for these files; those that the disk refused, and why."""
+        """Write the pending lines of these files. Return the errors by file."""
         batch = {file: self._backlogs[file].lines.copy() for file in files}
         loop = asyncio.get_running_loop()
         errors = await loop.run_in_executor(self._thread, self._append, batch)
@@ -306,10 +302,10 @@ class Writer:
         return errors
 
     def _settle(self, file: SessionFile, count: int, error: StorageError | None) -> None:
-        """The first `count` lines for `file` are durable, or were refused."""
+        """Record that the first `count` lines for `file` are durable or failed."""
         backlog = self._backlogs[file]
         if error is not None:
-            # One notice for each reason, however many files and attempts.
+            # Log each reason once for all files and attempts.
             if error.reason not in {each.reason for each in self._backlogs.values()}:
                 logger.error("{}. It is kept, and nanobot will retry. {}", error, error.hint)
             backlog.reason = error.reason
@@ -335,7 +331,7 @@ class Writer:
             self._changed()
 
     def _append(self, batch: Mapping[SessionFile, list[bytes]]) -> dict[SessionFile, StorageError]:
-        """Write and sync, in the thread; the files that the disk refused, and why."""
+        """Write and sync, in the thread. Return the errors by file."""
         errors: dict[SessionFile, StorageError] = {}
         for file, lines in batch.items():
             try:
@@ -344,7 +340,7 @@ class Writer:
                 errors[file] = error
             except OSError as error:
                 errors[file] = StorageError.of(file.path, error)
-            except Exception as error:  # noqa: BLE001 - one file's trouble must not stop the others
+            except Exception as error:  # noqa: BLE001 - a failing file must not stop the others
                 logger.opt(exception=error).error("session file {} is not written", file.path)
                 errors[file] = StorageError(file.path, str(error) or type(error).__name__)
         self._changed()

@@ -1,10 +1,8 @@
-"""The sessions of a home: opened when asked for, stored behind the caller's back, never lost.
+"""The sessions of a home: loaded on demand, stored in the background, never lost.
 
-`save` makes a turn visible at once and returns a future that resolves when the store has it. A
-session with unwritten lines stays in memory whatever the capacity; one that somebody still holds is
-never loaded a second time. One that a person changed on the disk is read again the next time it is
-asked for.
-"""
+`save` makes a turn visible at once and returns a future that resolves when it is stored. A session
+with unwritten lines stays in memory regardless of the capacity, and a session in use is never
+loaded twice. A session file that a person edited is read again at the next use."""
 
 from __future__ import annotations
 
@@ -42,11 +40,10 @@ from nanobot.session.session import Redact, Session
 
 
 class SessionManager(JsonlStore):
-    """Opens, saves, lists and archives the sessions of a catalogue or a folder.
+    """Loads, saves, lists and archives the sessions of a catalogue or a folder.
 
-    `capacity` is how many sessions stay open without anyone holding them, `live_limit` how many
-    consolidated messages may stay out of the archive.
-    """
+    `capacity` is the number of unused sessions that stay in memory, `live_limit` the number of
+    consolidated messages that may stay out of the archive."""
 
     def __init__(
         self,
@@ -65,15 +62,13 @@ class SessionManager(JsonlStore):
         self._loading: dict[str, asyncio.Event] = {}
         self._unreadable: dict[str, StorageError] = {}
         self.broken: dict[str, int] = {}
-        """The sessions with unreadable lines at the last read, and the number of lines."""
+        """The number of unreadable lines at the last read, by session."""
         self.is_held: Callable[[str, Mapping[str, JsonValue]], bool] = lambda _, __: True
-        """Whether a conversation's files are this process's to change."""
+        """Returns True if this process may change the files of a conversation."""
 
     async def get_or_create(self, key: str) -> Session:
-        """The session of `key` as it is stored, or a new one where there is none.
-
-        Raises StorageError where it cannot be read; it is left as it is.
-        """
+        """Return the stored session of `key`, or a new one. Raises StorageError if it cannot be
+        read. The file stays as it is."""
         while True:
             while (others := self._loading.get(key)) is not None:
                 await others.wait()
@@ -96,17 +91,16 @@ class SessionManager(JsonlStore):
                 return session
 
     def save(self, session: Session) -> asyncio.Future[None]:
-        """Make what is staged visible and queue its lines; the future resolves once they are
+        """Make staged records visible and queue their lines. The future resolves once they are
         durable.
 
-        While the disk refuses them the future is pending. Only `close` gives up: it then holds a
-        StorageError.
-        """
+        While the disk refuses them, the future is pending. Only `close` gives up, with a
+        StorageError."""
         return self._append(session, session.apply_staged())
 
     def doubt(self) -> None:
-        """Reload each conversation that is not this process's (`is_held`) at its next use, because
-        another worker may have changed it and an NFS client may not show that yet."""
+        """Reload each conversation that this process does not hold (`is_held`) at its next use.
+        Another worker may have changed it, and an NFS client may not show that yet."""
         for key, session in list(self._alive.items()):
             if not self.is_held(key, session.metadata):
                 self._file(key).stale = True
@@ -114,55 +108,51 @@ class SessionManager(JsonlStore):
 
     @property
     def unreadable(self) -> Mapping[str, StorageError]:
-        """The sessions that could not be read when they were needed last, and why."""
+        """The sessions that could not be read at their last use, with the errors."""
         return self._unreadable
 
     def read_conversation(self, key: str, first: int, last: int, before: int) -> list[Message]:
-        """As `read_window`, with the messages before it, at most so many, that no `/new` parts from
+        """Like `read_window`, with up to `before` earlier messages that no `/new` separates from
         it."""
         start = max(1, first - before)
         sealed = self.epochs(key, start, first - 1)
         return self.read_window(key, sealed[-1] + 1 if sealed else start, last)
 
     def mark_consolidated(self, session: Session, seq: int) -> asyncio.Future[None]:
-        """Memory holds the conversation up to `seq`: what is before leaves the window at once.
+        """Record that memory holds the conversation up to `seq`. These messages leave the window at
+        once.
 
-        May be called at any time, also while a turn runs. The future is as for `save`; nobody has
-        to wait for it, since history says the same and is what counts after a crash.
-        """
+        May be called at any time, also during a turn. The future is as for `save`. You don't have
+        to wait for it: after a crash, history is authoritative and has the same number."""
         return self._append(session, session.mark_consolidated(seq))
 
     async def retract(self, session: Session, numbers: Iterable[int]) -> None:
-        """The messages with these seqs leave the window and memory (`/forget`); returns once that
-        is durable. May be called at any time, also while a turn runs."""
+        """Remove the messages with these seqs from the window and memory (`/forget`). Returns once
+        that is durable. May be called at any time, also during a turn."""
         async with session.removal_lock:
             written = self._append(session, session.retract_messages(numbers))
         await written
 
     async def mark(self, session: Session, seq: int, *, kept: bool, by: str, via: str) -> None:
-        """The message `seq` is to be kept, or no longer, as the sender `by` said; returns once that
-        is durable. May be called at any time, also while a turn runs."""
+        """Set or clear the wish to keep the message `seq`, requested by the sender `by`. Returns
+        once that is durable. May be called at any time, also during a turn."""
         await self._append(session, session.mark_message(seq, kept=kept, by=by, via=via))
 
     async def set_aside(self, session: Session, **facts: JsonValue) -> None:
-        """Keep a conversation under a key of its own, with `facts`, so that another one begins in
-        its chat. Numbers go on there, so that no reference to the old one finds something else.
+        """Move a conversation to a key of its own, with `facts`, so that a new one begins in its
+        chat. The new one continues the numbers, so that references stay unambiguous.
 
-        Whoever works on `session` goes on with the old one. Waits for what is queued for it; raises
-        StorageError.
-        """
+        Holders of `session` keep the old conversation. Waits for its queued lines. Raises
+        StorageError."""
         key, header, now = session.key, session.as_metadata(), self._clock.now()
         first = session.next_seq
         left = Metadata(key, now, now, last_consolidated=first - 1, first_seq=first)
         facts = {**(header.metadata or {}), **facts}
         aside = replace(header, key=f"past:{key}@{first}", metadata=facts)
 
-        def move() -> None:  # doing it again loses nothing
-            line = encode(aside).encode()  # first for the key, last for what it says
-            with (
-                open_regular(file.path) as descriptor,
-                open(descriptor, "rb", closefd=False) as live,
-            ):
+        def move() -> None:  # idempotent
+            line = encode(aside).encode()  # first line for the key, last line for the content
+            with opened(file.path) as descriptor, open(descriptor, "rb", closefd=False) as live:
                 ends = tail_without_newline(descriptor, os.fstat(descriptor).st_size) == b""
                 lines = iter(lambda: live.read(PIECE), b"")
                 end = b"" if ends else b"\n"
@@ -182,7 +172,7 @@ class SessionManager(JsonlStore):
             self._touch(session)
 
     async def renew_damaged(self, key: str) -> bool:
-        """Set the file of a session aside if no line is readable. Return whether it was. Raises
+        """Set a session file aside if no line is readable. Return True if it was. Raises
         `StorageError`."""
         with contextlib.suppress(SessionDamaged):
             await self.get_or_create(key)
@@ -202,11 +192,11 @@ class SessionManager(JsonlStore):
         return True
 
     async def rewrite(self, key: str, redact: Redact) -> int:
-        """Pass every line of a session through `redact`, archived ones too; how many changed.
+        """Pass every line of a session, archived ones too, through `redact`. Return the number of
+        changed lines.
 
-        Waits for what is queued for the session, which then is read again. Raises StorageError;
-        doing it again finishes what was left.
-        """
+        Waits for the session's queued lines and reads it again afterwards. After a StorageError,
+        call it again to finish."""
         session = await self.get_or_create(key)
 
         def change() -> int:
@@ -221,23 +211,21 @@ class SessionManager(JsonlStore):
         return changed
 
     async def archive(self, session: Session) -> None:
-        """Archive consolidated messages where there are more than `live_limit`.
+        """Archive consolidated messages if there are more than `live_limit`.
 
-        Waits for what is queued for the session. Raises StorageError; nothing is lost then.
-        """
+        Waits for the session's queued lines. Raises StorageError without losing anything."""
         if session.last_consolidated - session.first_seq + 1 > self._live_limit:
             await self._archive(session)
 
     async def trim(self, session: Session) -> None:
-        """Keep a conversation that no memory takes (`records.is_internal`) from growing without
-        bound: what is past goes to the archive, of which the newest part stays. Raises
-        StorageError."""
+        """Keep an internal conversation (`records.is_internal`) from growing without bound. Past
+        messages move to the archive, and only its newest segment is kept. Raises StorageError."""
         if session.next_seq - session.first_seq <= self._live_limit:
             return
         await self.mark_consolidated(session, session.next_seq - 1)
         await self.archive(session)
 
-        def drop() -> None:  # but for the newest segment, which has the last archived number
+        def drop() -> None:  # keep the newest: it has the last archived number
             for segment in segments(self._archive_of(session.key))[:-1]:
                 with storage_errors(segment.path):
                     segment.path.unlink(missing_ok=True)
@@ -246,8 +234,8 @@ class SessionManager(JsonlStore):
         await asyncio.to_thread(drop)
 
     async def _read(self, key: str, session: Session | None) -> Session | None:
-        """Read what is stored into `session` or a new one; None where that was changed
-        meanwhile."""
+        """Read the stored content into `session` or a new one. Return None if it changed while
+        reading."""
         contents = await self.read_contents(key)
         if contents is None:
             return None
@@ -281,7 +269,7 @@ class SessionManager(JsonlStore):
         session.mark_archived(header.last_consolidated)
 
     def _is_settled(self, session: Session) -> bool:
-        """Whether nothing of it exists in memory only."""
+        """Return True if nothing of the session is in memory only."""
         return not session.has_staged and self._writer.is_idle(self._file(session.key))
 
     def _append(self, session: Session, lines: str) -> asyncio.Future[None]:
@@ -293,7 +281,7 @@ class SessionManager(JsonlStore):
         return nothing
 
     def _touch(self, session: Session) -> None:
-        """Note that a session was used; the ones unused longest are let go."""
+        """Mark a session as used, and release the least recently used ones."""
         self._alive[session.key] = self._recent[session.key] = session
         self._recent.move_to_end(session.key)
         surplus = len(self._recent) - self._capacity
@@ -304,7 +292,7 @@ class SessionManager(JsonlStore):
 
 
 class CheckedConversation(Struct, frozen=True):
-    """A conversation that was read: `messages` it has, or why it cannot be used."""
+    """A conversation that was read: its number of `messages`, or the error."""
 
     key: str
     messages: int = 0
@@ -314,8 +302,8 @@ class CheckedConversation(Struct, frozen=True):
 def conversations_in(
     folder: Path, now: datetime, *, archive: bool
 ) -> Iterator[CheckedConversation]:
-    """Read each conversation in `folder` as the next message in it would; with `archive` all of its
-    messages are counted, else those of its file."""
+    """Read each conversation in `folder` like the next message in it would. With `archive` all
+    messages are counted, otherwise those of its file."""
     store = JsonlStore(folder, SystemClock())
     for key in sorted(info.key for info in store.list_sessions()):
         try:

@@ -1,16 +1,15 @@
-"""A conversation in memory. One lane owns it at a time; it never touches a file.
+"""A conversation in memory. One lane owns it at a time, and it never touches a file.
 
-What a turn adds is first staged: it has numbers and lines (`staged_lines`, which the journal stores
-in the transaction that completes the turn), but it is not visible in `messages` until
-`SessionManager.save` applies it, or `rollback` drops it. So what is visible is always what the
-journal or the file holds.
+A turn's additions are staged first: they have numbers and lines (`staged_lines`, which the journal
+stores in the transaction that completes the turn), but are not in `messages` until
+`SessionManager.save` applies them. `rollback` drops them. So visible messages are always in the
+journal or the file.
 
-The window decides which messages may be sent to a model. A model's API refuses a tool result
-without its call and a call without its results, so messages are taken in groups: a call and all its
-results, side by side, or none of them (files cut by hand and other programs leave such damage).
-The window begins at a user message, except where consolidation took the beginning of a turn that
-was too long for a prompt. Every message is judged once, when it is added.
-"""
+The window selects the messages for a model. A model's API rejects a tool result without its call
+and a call without its results, so a call and all its results are included together or not at all
+(hand-edited files and other programs leave such damage). The window begins at a user message,
+except if consolidation removed the start of a turn that was too long for a prompt. Each message is
+checked once, when it is added."""
 
 from __future__ import annotations
 
@@ -41,8 +40,8 @@ from nanobot.session.records import (
 
 
 class MessageWindow:
-    """The sendable messages among those added so far. `continues`: the first ones go on with a turn
-    whose beginning was consolidated."""
+    """The sendable messages so far. `continues`: the first ones belong to a turn whose start was
+    consolidated."""
 
     def __init__(self, messages: Iterable[Message] = (), *, continues: bool = False) -> None:
         self._valid: list[Message] = []
@@ -52,7 +51,7 @@ class MessageWindow:
         self.extend(messages)
 
     def extend(self, messages: Iterable[Message]) -> None:
-        """Add messages that follow those already here."""
+        """Append messages."""
         for message in messages:
             if message.role == "tool":
                 if message.tool_call_id in self._missing_results:
@@ -74,8 +73,8 @@ class MessageWindow:
                 self._valid.append(message)
 
     def messages(self, most: int = 0, after: int = -1) -> list[Message]:
-        """Return a copy of the messages with a seq above `after`. If there are more than `most`
-        (0: no limit), only the newest ones, from a user message on."""
+        """Return a copy of the messages with a seq above `after`. If there are more than `most` (0:
+        no limit), return only the newest, starting at a user message."""
         found = self._valid[bisect_right(self._valid, after, key=attrgetter("seq")) :]
         if not 0 < most < len(found):
             return found
@@ -85,13 +84,12 @@ class MessageWindow:
 
 
 class Contents(Struct, frozen=True):
-    """The content of a session's file that a session in memory needs.
+    """The content of a session file that a session in memory needs.
 
     `messages` are those after `last_consolidated` and the newest epoch, without retracted ones.
-    `first_seq` is the first number that is not archived, `next_seq` the first that is free.
-    `is_half_archived`: after a crash, the live file still has the archived messages. `broken` is
-    the number of unreadable lines.
-    """
+    `first_seq` is the first number that is not archived, `next_seq` the first free one.
+    `is_half_archived`: after a crash, the live file still has the archived messages. `broken`
+    counts unreadable lines."""
 
     created_at: datetime
     updated_at: datetime
@@ -106,17 +104,15 @@ class Contents(Struct, frozen=True):
 
 
 Redact = Callable[[str], str]
-"""Gives back a line, without its newline, as it may stay; the same line where all of it may."""
+"""Returns a redacted line (without its newline), or the same line."""
 
 
 class SessionInfo(Struct, frozen=True):
-    """A session at a glance. `place` is where it is kept, `size` what that takes in bytes without
-    the archive, `preview` its last message.
+    """A summary of a session. `place` is its path, `size` its bytes without the archive, `preview`
+    its last message.
 
-    `epoch_seq` and `last_consolidated` are as in `Session`, and `last_seq` is that of the last
-    message, as far as a quick look tells (else 0); `metadata` is as `SessionManager.metadata_of`
-    gives it.
-    """
+    `epoch_seq` and `last_consolidated` are as in `Session`. `last_seq` is that of the last message,
+    or 0 if a quick look doesn't find it. `metadata` is as in `SessionManager.metadata_of`."""
 
     key: str
     created_at: datetime
@@ -131,21 +127,20 @@ class SessionInfo(Struct, frozen=True):
 
 
 class Session:
-    """A conversation: its window, its small facts, and what the running turn wants to add.
+    """A conversation: its window, its metadata, and the staged additions of the running turn.
 
-    To be read only: `metadata` are small facts, which `set_metadata` changes; `last_consolidated`
-    is the seq up to which memory holds the conversation; `epoch` names the stretch since the last
-    `/new` (empty before the first one); `first_seq` is the first that is not in the archive,
-    `next_seq` the number that the next message gets (staged ones have theirs already).
-    """
+    Read-only: `metadata` (small facts, see `set_metadata`), `last_consolidated` (the seq up to
+    which memory holds the conversation), `epoch` (the stretch since the last `/new`, empty before
+    the first), `first_seq` (the first seq that is not archived) and `next_seq` (the number of the
+    next message, after staged ones)."""
 
     def __init__(self, key: str, clock: Clock, contents: Contents | None = None) -> None:
         now = clock.now()
         self.key = key
         self.revision = 0
-        """Changes whenever visible messages change other than by appending."""
+        """Changes if visible messages change other than by appending."""
         self.removal_lock = asyncio.Lock()
-        """Held while messages become memory's for good, and while some are taken back."""
+        """Held while messages move to memory for good, and while messages are retracted."""
         self._clock = clock
         self._staged: list[Message | Metadata | Epoch | Retraction] = []
         self._lines: list[str] = []
@@ -157,44 +152,44 @@ class Session:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What is in the window: not consolidated, not sealed by an epoch, not retracted."""
+        """The window: messages that are not consolidated, sealed or retracted."""
         if self._snapshot is None:
             self._snapshot = tuple(self._messages)
         return self._snapshot
 
     @property
     def epoch_seq(self) -> int:
-        """The seq up to which `/new` sealed the conversation; 0 before the first one."""
+        """The seq up to which `/new` sealed the conversation, or 0."""
         return seq_of_epoch(self.epoch)
 
     @property
     def has_staged(self) -> bool:
-        """Whether something waits for `SessionManager.save` or `rollback`."""
+        """True if `SessionManager.save` or `rollback` is pending."""
         return bool(self._staged)
 
     def get_history(self, max_messages: int = 50, *, after: int = -1) -> list[Message]:
-        """Return the newest messages that are not consolidated yet, at most `max_messages` (0: no
-        limit), as far as a model's API accepts them; only those after seq `after`.
+        """Return the newest sendable messages that are not consolidated, at most `max_messages` (0:
+        no limit), after seq `after`.
 
-        They keep every tool call together with its results and begin at a user message, unless
-        nothing was left out and consolidation took the beginning of the first turn. A prompt asks
-        without a limit: only consolidation shortens it.
-        """
+        Tool calls stay together with their results. The list starts at a user message, unless
+        nothing was left out and consolidation removed the start of the first turn. Prompts use no
+        limit: only consolidation shortens them."""
         return self._window.messages(max_messages, after)
 
     @property
     def marked(self) -> Sequence[Message]:
-        """The messages of the window that say where they came from, or carry a notice."""
+        """The messages in the window with an origin or a notice."""
         return self._marked
 
     def begin_turn(self) -> None:
-        """Drop what a broken turn left staged: its numbers are free, no line of it was stored."""
+        """Drop the staged records of an interrupted turn. None of it was stored, so its numbers are
+        free."""
         if self._staged:
             logger.warning("session {}: dropped the staged changes of an unfinished turn", self.key)
             self.rollback()
 
     def add_message(self, message: Message) -> Message:
-        """Number and stage a message; without a timestamp it gets the present one."""
+        """Number and stage a message. A missing timestamp becomes the current time."""
         timestamp = message.timestamp or self._clock.now()
         if timestamp.tzinfo is None:
             timestamp = timestamp.astimezone()
@@ -204,11 +199,10 @@ class Session:
         return numbered
 
     def clear(self, inbox_id: str | int = "") -> None:
-        """Stage a new epoch: the window becomes empty, the messages stay on disk.
+        """Stage a new epoch: the window becomes empty, and the messages stay on disk.
 
-        `inbox_id` names what asked for it; asking again with the same one does nothing, unless
-        messages came since: a new journal gives the ids of a lost one again.
-        """
+        `inbox_id` identifies the request. Repeating it does nothing, unless messages were added
+        since: a new journal reuses the ids of a lost one."""
         epoch = Epoch(self.next_seq - 1, str(inbox_id), self._clock.now())
         if epoch.inbox_id and epoch.id == self._planned().epoch:
             return
@@ -216,8 +210,8 @@ class Session:
         self._stage(self._planned())
 
     def discard(self, inbox_id: str | int = "") -> int:
-        """Stage that the window becomes empty and memory never takes what stood in it; returns how
-        many messages that were. They stay on disk. `inbox_id` as for `clear`."""
+        """Stage an empty window, and keep its messages out of memory. Return the number of removed
+        messages, which stay on disk. `inbox_id` as for `clear`."""
         gone = self._messages
         if gone:
             self._stage(Retraction("", gone[0].seq, gone[-1].seq, self._clock.now()))
@@ -226,28 +220,28 @@ class Session:
         return count
 
     def retract(self, turn_id: str) -> tuple[Message, ...]:
-        """Stage that a turn leaves the window; returns its messages, none where it is not there."""
+        """Stage the removal of a turn from the window. Return its messages, if any."""
         gone = tuple(message for message in self._messages if message.turn_id == turn_id)
         if gone:
             self._stage(Retraction(turn_id, gone[0].seq, gone[-1].seq, self._clock.now()))
         return gone
 
     def is_being_retracted(self, first: int, last: int) -> bool:
-        """Whether what is staged takes back messages between these seqs."""
+        """Return True if a staged record retracts messages between these seqs."""
         undone = (record for record in self._staged if isinstance(record, Retraction))
         return any(record.first <= last and first <= record.last for record in undone)
 
     def set_metadata(self, **changes: JsonValue) -> None:
-        """Stage changes to the small facts; None removes one."""
+        """Stage changes to the metadata. None removes an entry."""
         planned = self._planned()
         merged = {**(planned.metadata or {}), **changes}
         kept = {name: value for name, value in merged.items() if value is not None}
         self._stage(replace(planned, metadata=kept))
 
     def mark_consolidated(self, seq: int) -> str:
-        """Note that memory holds everything up to `seq`. Return the line for the file, or "" if
-        that is nothing new. A turn may be under way: this concerns visible messages only. Raises
-        ValueError if no message has that number yet."""
+        """Record that memory holds everything up to `seq`. Return the line for the file, or "" if
+        it is already known. May be called during a turn, because it affects only visible messages.
+        Raises ValueError if no message has that number yet."""
         if seq >= self.next_seq:
             raise ValueError(f"session {self.key} ends at {self.next_seq - 1}, not at {seq}")
         if seq <= self.last_consolidated:
@@ -257,8 +251,8 @@ class Session:
         return encode(self.as_metadata())
 
     def retract_messages(self, numbers: Iterable[int]) -> str:
-        """Take messages out of the window and memory. Return the lines for the file. A turn may be
-        under way."""
+        """Remove messages from the window and memory. Return the lines for the file. May be called
+        during a turn."""
         now = self._clock.now()
         gone = [Retraction("", seq, seq, now) for seq in sorted(set(numbers))]
         for record in gone:
@@ -266,23 +260,23 @@ class Session:
         return "".join(map(encode, gone))
 
     def mark_message(self, seq: int, *, kept: bool, by: str, via: str) -> str:
-        """Note that the message `seq` is to be kept, or no longer. Return the line for the file. A
-        turn may be under way. What prompts show stays the same."""
+        """Set or clear the wish to keep the message `seq`. Return the line for the file. May be
+        called during a turn. Prompts don't change."""
         mark = Mark(seq, kept, by, via, self._clock.now())
         self._hold(with_marks(self._messages, [mark]))
         return encode(mark)
 
     def staged_lines(self) -> str:
-        """What is staged, exactly as it will stand in the file; each line ends with a newline."""
+        """Return the staged lines exactly as they will be in the file, each with its newline."""
         return "".join(self._lines)
 
     def rollback(self) -> None:
-        """Drop what is staged."""
+        """Drop all staged records."""
         self.next_seq -= sum(isinstance(record, Message) for record in self._staged)
         self._staged, self._lines = [], []
 
     def apply_staged(self) -> str:
-        """Make what is staged visible and return its lines; `SessionManager.save` calls this."""
+        """Make staged records visible and return their lines. Called by `SessionManager.save`."""
         lines = self.staged_lines()
         appended: list[Message] = []
         for record in self._staged:
@@ -299,10 +293,8 @@ class Session:
         return lines
 
     def load_edited(self, contents: Contents) -> None:
-        """Take over what the file says now; for a file that somebody edited.
-
-        Must not be called while something is staged: its numbers would no longer be right.
-        """
+        """Replace the content after someone edited the file. Raises RuntimeError if records are
+        staged, because their numbers would be wrong."""
         if self._staged:
             raise RuntimeError(f"session {self.key} has staged changes")
         known, next_seq = self.messages, self.next_seq
@@ -312,7 +304,7 @@ class Session:
             self.revision += 1
 
     def as_metadata(self) -> Metadata:
-        """The metadata line that says what is applied so far."""
+        """Return the metadata line for the applied state."""
         return Metadata(
             key=self.key,
             created_at=self.created_at,
@@ -324,13 +316,12 @@ class Session:
         )
 
     def set_aside(self, header: Metadata) -> None:
-        """Note that the conversation is kept under another key; `SessionManager.set_aside` calls
-        this."""
+        """Move the conversation to another key. Called by `SessionManager.set_aside`."""
         self.key = header.key
         self._apply(header)
 
     def mark_archived(self, seq: int) -> None:
-        """Note that messages up to `seq` have left the live file."""
+        """Record that messages up to `seq` have left the live file."""
         self.first_seq = max(self.first_seq, seq + 1)
 
     def _now_holds(self, contents: Contents) -> None:
@@ -364,7 +355,7 @@ class Session:
         self._staged.append(record)
 
     def _planned(self) -> Metadata:
-        """The metadata as it will be once everything staged is applied."""
+        """Return the metadata after all staged records."""
         planned = self.as_metadata()
         for record in self._staged:
             if isinstance(record, Metadata):
@@ -376,7 +367,7 @@ class Session:
     def _apply(self, record: Metadata | Epoch | Retraction) -> None:
         match record:
             case Metadata():
-                # Not what it says of consolidation: that may have gone on since it was staged.
+                # Ignore its `last_consolidated`: consolidation may have advanced since it was staged.
                 self.metadata = MappingProxyType({**(record.metadata or {})})
             case Epoch():
                 self.epoch = record.id
