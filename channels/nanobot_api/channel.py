@@ -99,7 +99,7 @@ class ApiChannel:
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`."""
-        async with self._slot.used() as server:
+        async with self._slot.use() as server:
             if turn := await self._exchanges.deliver(part, server.records):
                 taken = {"key": f"{API}:{part.chat_id}", "turn": turn, "by": API}
                 await self._ask("conversations.take_back", taken)

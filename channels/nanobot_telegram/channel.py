@@ -83,12 +83,12 @@ class TelegramChannel:
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`."""
-        async with self._slot.used() as live:
+        async with self._slot.use() as live:
             return await live.outbound.send(part)
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
         """Take the buttons of a message away; see `nanobot.channel`."""
-        async with self._slot.used() as live:
+        async with self._slot.use() as live:
             await live.outbound.close_choices(part, receipt, outcome)
 
     async def reach(self) -> None:

@@ -233,7 +233,7 @@ class Wire:
                 code, said = document.get("error_code"), document.get("description")
                 raise refusal(
                     code if isinstance(code, int) else status,
-                    self._http.scrubbed(said) if isinstance(said, str) else "",
+                    self._http.redact(said) if isinstance(said, str) else "",
                     document.get("parameters"),
                 )
         # An answer that Telegram itself would not give.

@@ -120,7 +120,7 @@ class Turns:
             for message in messages_before(inbound, session.messages, is_first=is_first):
                 session.add_message(message)
             if session.has_staged:
-                lines = session.staged_lines()
+                lines = session.encode_staged()
                 await self._commit(
                     inbound, session, Completion(turn.id, session.key, (), "done", lines)
                 )
@@ -301,7 +301,7 @@ class Turns:
         session.begin_turn()
         self._parts.admission.identify(session, entry.message, turn.scope)
         turn.stage(turn.messages)
-        done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
+        done = Completion(turn.id, session.key, (entry.id,), "done", session.encode_staged())
         self._parts.bus.forward(await self._commit(entry.message, session, done))
 
     async def _admitted(self, entry: InboxEntry) -> RunningTurn:
@@ -329,7 +329,7 @@ class Turns:
             inbound.session_key,
             (entry.id,),
             "done",
-            lines=session.staged_lines() if session else "",
+            lines=session.encode_staged() if session else "",
             outgoing=(reply,) if answer.text else (),
             republish=answer.republish,
             replaces_turn=answer.replaces_turn,
@@ -392,7 +392,7 @@ class Turns:
                     session.key,
                     tuple(entry.id for entry in turn.entries),
                     state,
-                    lines="" if inbound.off_record else session.staged_lines(),
+                    lines="" if inbound.off_record else session.encode_staged(),
                     outgoing=outgoing,
                     republish=notes,
                     report=turn.report_of(result.model if result else "", usage),

@@ -259,7 +259,7 @@ class RunningTurn(TurnLog):
         """Stage its messages on the session. What the model said after it read foreign text carries
         the mark of that: it may repeat it."""
         tools = tuple(dict.fromkeys(self.tools))
-        marked = [*self._parts.sources.unconfirmed(self.scope), *self.session.marked]
+        marked = [*self._parts.sources.unconfirmed(self.scope), *self.session.messages_with_origin]
         for message in messages:
             marked += [message] if message.origin or message.notice else []
             used: tuple[str, ...] = ()

@@ -72,7 +72,7 @@ class ConnectionSlot(Generic[T]):
         return self.current
 
     @asynccontextmanager
-    async def used(self) -> AsyncIterator[T]:
+    async def use(self) -> AsyncIterator[T]:
         """Wait for the connection and yield it. `clear` waits for the end of the block."""
         current = await self.wait()
         self._users += 1

@@ -113,9 +113,9 @@ class HttpClient:
         content["extensions"] = {"trace": note}
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(method, _parsed(url), seconds, limit, content)
+                return await self._exchange(method, parse_url(url), seconds, limit, content)
         except httpx.HTTPError as error:
-            said = one_line(self.scrubbed(str(error)), _WORDS_CHARACTERS)
+            said = one_line(self.redact(str(error)), _WORDS_CHARACTERS)
             why = f" ({said or type(error).__name__})"
             failure = Unsent(f"no connection{why}")
             if is_written:
@@ -155,14 +155,14 @@ class HttpClient:
                 if client is not self._client:
                     await response.extensions["network_stream"].aclose()
 
-    def scrubbed(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         return text.replace(self._secret, "…")
 
     def _new_client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             headers=self._headers,
             proxy=self._proxy,
-            verify=_trusted(),
+            verify=load_trusted_certificates(),
             trust_env=False,
             follow_redirects=False,
             limits=httpx.Limits(
@@ -173,7 +173,7 @@ class HttpClient:
         )
 
 
-def _parsed(url: str) -> httpx.URL:
+def parse_url(url: str) -> httpx.URL:
     address = httpx.URL(url)
     try:
         _ = address.host
@@ -183,5 +183,5 @@ def _parsed(url: str) -> httpx.URL:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def load_trusted_certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)

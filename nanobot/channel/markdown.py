@@ -161,10 +161,10 @@ def _table(table: Sequence[Token], source: Sequence[str], *, widest: int) -> lis
         first, last = table[0].map or (0, 0)
         return _code("\n".join(source[first:last]))
     rows = [[_plain(cell.lines).strip() for cell in row] for row in table_rows(table)]
-    return [replace(line, table=table) for line in _code(_aligned(rows, widest))]
+    return [replace(line, table=table) for line in _code(align_columns(rows, widest))]
 
 
-def _aligned(rows: Sequence[Sequence[str]], widest: int) -> str:
+def align_columns(rows: Sequence[Sequence[str]], widest: int) -> str:
     """Align the rows in columns, with a line below the first one."""
     widths = []
     for column in zip(*rows, strict=True):
@@ -381,7 +381,7 @@ class _Layout:
         inner = self.until("blockquote_close", has_gaps=not is_marked)
         self._quotes -= 1
         if is_marked or self._quotes:
-            return _prefixed(inner, _QUOTE, _QUOTE) if inner else []
+            return add_prefixes(inner, _QUOTE, _QUOTE) if inner else []
         return [replace(line, is_quoted=True) for line in inner]
 
     def _list(self, token: Token) -> list[Line]:
@@ -404,7 +404,7 @@ class _Layout:
             is_loose = first.type == "paragraph_open" and not first.hidden and has_gaps
             inner = self.until("list_item_close", has_gaps=is_loose)
             lines += [Line()] * (is_loose and bool(lines))
-            lines += _prefixed(inner, marker, dialect.indent)
+            lines += add_prefixes(inner, marker, dialect.indent)
             items.append((marker, inner))
         self._bullet_lists -= not is_ordered
         return [replace(lines[0], begins=ItemList(items, len(lines))), *lines[1:]]
@@ -419,7 +419,7 @@ class _Layout:
         return _TASKS[box]
 
 
-def _prefixed(lines: Sequence[Line], first: str, others: str) -> list[Line]:
+def add_prefixes(lines: Sequence[Line], first: str, others: str) -> list[Line]:
     if not lines or lines[0].is_code:  # the marker gets a line of its own
         lines = [Line(), *lines]
     return [

@@ -32,7 +32,7 @@ from nanobot.io import (
     storage_errors,
 )
 from nanobot.messages import Message
-from nanobot.session.jsonl_reader import NumberedLine, amendments, numbered
+from nanobot.session.jsonl_reader import NumberedLine, amendments, read_lines
 from nanobot.session.records import (
     SUFFIX,
     Epoch,
@@ -69,15 +69,15 @@ def segments(folder: Path) -> list[Segment]:
         return [Segment(one, int(one.stem), _last_in(one, state_of(one))) for one in ordered]
 
 
-def archived_up_to(folder: Path) -> int:
+def find_last_archived(folder: Path) -> int:
     """Return the last archived seq, or 0."""
     return max((segment.last for segment in segments(folder)), default=0)
 
 
 def lines_of(path: Path) -> Iterator[NumberedLine]:
-    """Yield the lines of a session file or segment, as `numbered` does."""
+    """Yield the lines of a session file or segment, as `read_lines` does."""
     with storage_errors(path), opened(path) as descriptor:
-        yield from numbered(descriptor)
+        yield from read_lines(descriptor)
 
 
 def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterator[Record]:
@@ -86,7 +86,7 @@ def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterat
     with contextlib.ExitStack() as stack:
         live = None
         with storage_errors(path), contextlib.suppress(FileNotFoundError):
-            # Open it first: lines that another process archives from now on are here or in a segment.
+            # Opened first: a line that another process archives now is here or in a segment.
             live = stack.enter_context(opened(path))
         said = amendments(path)
         archived = 0
@@ -105,7 +105,7 @@ def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterat
 
 
 def _messages(descriptor: int, first: int, last: int | None) -> Iterator[Message]:
-    for line in numbered(descriptor, first, last):
+    for line in read_lines(descriptor, first, last):
         match line.record:
             case Message(seq=seq) if first <= seq and (last is None or seq <= last):
                 yield line.record
@@ -125,7 +125,9 @@ def archive_messages(
     known = {_digest(_raw(line)) for segment in doubled for line in lines_of(segment.path)}
     # Opened only once: a file that replaces it during the move must not be moved in part.
     with opened(path) as live:
-        going, staying = (_parted(live, cut, archived, known, stay=stay) for stay in (False, True))
+        going, staying = (
+            select_lines(live, cut, archived, known, stay=stay) for stay in (False, True)
+        )
         if cut > archived:  # else a crash prevented the replacement of the live file
             make_folder(folder, files)
             number = present[-1].number + 1 if present else 1
@@ -148,7 +150,7 @@ def _last_in(path: Path, _: FileState | None) -> int:
     return last
 
 
-def _parted(
+def select_lines(
     live: int, cut: int, archived: int, known: Container[bytes], *, stay: bool
 ) -> Iterator[bytes]:
     """Yield the lines of a file that stay in it, or those that leave it and are not `archived` yet.
@@ -159,11 +161,11 @@ def _parted(
     because the new header replaces them."""
     goes = (
         at
-        for at, line in enumerate(numbered(live))
+        for at, line in enumerate(read_lines(live))
         if isinstance(line.record, Message) and line.record.seq <= cut
     )
     border = max(goes, default=-1)
-    for at, line in enumerate(numbered(live)):
+    for at, line in enumerate(read_lines(live)):
         record = line.record
         seq = record.seq if isinstance(record, Message | Epoch | Mark | Retraction) else 0
         stays = seq > cut or at > border

@@ -91,7 +91,7 @@ class SessionCatalogue:
 
     def names(self) -> list[str]:
         """Return the names of the live files, without a scan."""
-        return [name for name in _listed(self.folder) if _is_session(name)]
+        return [name for name in list_names(self.folder) if _is_session(name)]
 
     def sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
         """Return all sessions, the last used first. With `sealed`, only those with unconsolidated
@@ -100,8 +100,8 @@ class SessionCatalogue:
         query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC"  # noqa: S608
         rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
         return (
-            replace(_decoded(info), place=f"{self.folder}/{_name_of(place)}")
-            for place, info in pace(rows)
+            replace(decode_info(info), place=f"{self.folder}/{_name_of(place)}")
+            for place, info in paced(rows)
         )
 
     def changes(self, mark: str, within: float = 0.0) -> Changes:
@@ -126,7 +126,7 @@ class SessionCatalogue:
         with self._lock:
             for attempt in range(3):
                 try:
-                    with self._opened() as db:
+                    with self._open() as db:
                         if within is not None:
                             self._look(db, within)
                         return work(db)
@@ -137,7 +137,7 @@ class SessionCatalogue:
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _open(self) -> Iterator[sqlite3.Connection]:
         """Open the database for one use. At rest it is a single file, without deleted data in a
         second one."""
         if self._path is not None:
@@ -186,7 +186,7 @@ class SessionCatalogue:
         unreadable folders of the archive."""
         # The live files first, so that lines archived during the scan are in at least one place.
         found, refused = _states_in(self.folder), set[str]()
-        for stem in _listed(self.folder / ARCHIVE):
+        for stem in list_names(self.folder / ARCHIVE):
             try:
                 inside = _states_in(self.folder / ARCHIVE / stem)
             except StorageError as error:
@@ -236,14 +236,18 @@ class SessionCatalogue:
             (int(since) if origin == id else -1,),
         )
         by_stem = groupby(rows, key=lambda row: str(row[0]))
-        sessions = [self._changed(stem, [row[1:] for row in group]) for stem, group in by_stem]
+        sessions = [
+            self._describe_change(stem, [row[1:] for row in group]) for stem, group in by_stem
+        ]
         return Changes(sessions, origin != id, f"{id}:{revision or 0}")
 
-    def _changed(self, stem: str, rows: Sequence[tuple[str, str, str | None]]) -> ChangedSession:
+    def _describe_change(
+        self, stem: str, rows: Sequence[tuple[str, str, str | None]]
+    ) -> ChangedSession:
         key, files = "", list[tuple[str, FileState]]()
         for place, states, info in rows:
             if info is not None:
-                key = _decoded(info).key
+                key = decode_info(info).key
                 files.append((_name_of(place), _state(states)))
                 continue
             for name, _, state in (line.partition(" ") for line in states.split("\n")):
@@ -274,7 +278,7 @@ def _store(
         db.execute("INSERT INTO origin VALUES (?)", (token_hex(8),))
 
 
-def _listed(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     with storage_errors(folder):
         try:
             return os.listdir(folder)  # noqa: PTH208 - fast, for tens of thousands of files
@@ -285,7 +289,7 @@ def _listed(folder: Path) -> list[str]:
 def _states_in(folder: Path) -> dict[str, str]:
     """Return the states of the session files or segments in a folder, by place."""
     found, prefix = dict[str, str](), f"{folder}/"
-    for name in pace(filter(_is_session, _listed(folder))):
+    for name in paced(filter(_is_session, list_names(folder))):
         try:
             seen = os.stat(prefix + name)  # noqa: PTH116 - fast
         except OSError:  # removed, or a dangling link
@@ -311,7 +315,7 @@ def _name_of(place: str) -> str:
     return place if place.isascii() else os.fsdecode(place.encode("latin-1"))
 
 
-def _decoded(text: str) -> SessionInfo:
+def decode_info(text: str) -> SessionInfo:
     try:
         return _INFO.decode(text)
     except DecodeError:  # half an emoji

@@ -1,7 +1,7 @@
 """Reading session files: one reader of lines, and functions that build conversations and summaries.
 
-`numbered` yields the lines of a file with their numbers, and finds the start by bisection. Records
-that concern messages elsewhere (`amendments`) are cached by the state of the file. To load a
+`read_lines` yields the lines of a file with their numbers, and finds the start by bisection.
+Records that concern messages elsewhere (`amendments`) are cached by the file's state. To load a
 conversation, the newest metadata line is found first (a byte search from the end), so that
 `last_consolidated` is known before any message is parsed. It may be older than an earlier one: a
 turn's lines are encoded before they are written, and memory may consolidate in between. So the
@@ -74,7 +74,7 @@ class NumberedLine(NamedTuple):
     size: int = 0
 
 
-def numbered(descriptor: int, first: int = 1, last: int | None = None) -> Iterator[NumberedLine]:
+def read_lines(descriptor: int, first: int = 1, last: int | None = None) -> Iterator[NumberedLine]:
     """Yield the nonblank lines of a file. Messages without a number get one in order.
 
     With `first` and `last`, messages outside this range are skipped unread if nanobot wrote them,
@@ -126,11 +126,11 @@ def amendments(path: Path) -> Sequence[Epoch | Retraction | Mark]:
 def _amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction | Mark]:
     """Return the same for a file in this state, cached."""
     with storage_errors(path), opened(path) as descriptor:
-        records = list(_marked(descriptor, state.size))
+        records = list(scan_marked(descriptor, state.size))
     return [one for one in reversed(records) if isinstance(one, Epoch | Retraction | Mark)]
 
 
-def _marked(descriptor: int, size: int) -> Iterator[Record | None]:
+def scan_marked(descriptor: int, size: int) -> Iterator[Record | None]:
     """Yield the lines that are not messages, the last one first."""
     for _, block in paced(blocks_backwards(descriptor, size)):
         if _MARK in block:
@@ -139,7 +139,7 @@ def _marked(descriptor: int, size: int) -> Iterator[Record | None]:
 
 def newest_metadata(descriptor: int, size: int) -> Metadata | None:
     """Return the last metadata line, found without parsing messages."""
-    return next((one for one in _marked(descriptor, size) if isinstance(one, Metadata)), None)
+    return next((one for one in scan_marked(descriptor, size) if isinstance(one, Metadata)), None)
 
 
 def place(line: bytes, number: int) -> tuple[NumberedLine, int]:
@@ -173,7 +173,7 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
         state = FileState.of(os.fstat(descriptor))
         newest = newest_metadata(descriptor, state.size) or _NO_METADATA
         bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
-        for line in numbered(descriptor, bound + 1):
+        for line in read_lines(descriptor, bound + 1):
             counted = max(counted, line.counted)
             if line.record is None:
                 broken += 1
@@ -193,7 +193,7 @@ def _contents(
     newest: Metadata, records: list[Record], counted: int, archived: int, now: datetime
 ) -> Contents:
     """Build the contents from records. `counted` is the last number by position."""
-    messages = _messages_in(records)
+    messages = collect_messages(records)
     highest = max((message.seq for message in messages), default=0)
     consolidated = max(_last_consolidated(newest, records, counted or highest), archived)
     epochs = _only(Epoch, records)
@@ -220,12 +220,11 @@ def _only(kind: type[T], records: Iterable[object]) -> list[T]:
     return [record for record in records if isinstance(record, kind)]
 
 
-def _messages_in(records: list[Record]) -> list[Message]:
-    """Return the messages with their marks, each once: a crash during archiving may have left some
-    twice."""
+def collect_messages(records: list[Record]) -> list[Message]:
+    """Return the messages with their marks, each once."""
     messages = _only(Message, records)
     numbers = [message.seq for message in messages]
-    if sorted(set(numbers)) != numbers:
+    if sorted(set(numbers)) != numbers:  # a crash during archiving may have left some twice
         messages = list(dict.fromkeys(messages))
     marks = _only(Mark, records)
     return with_marks(messages, marks) if marks else messages
@@ -264,7 +263,7 @@ def glance(path: Path) -> SessionInfo:
     headers = [newest, *_only(Metadata, marks)]
     said, preview, last = _last_words(lines, _only(Retraction, marks))
     touched = datetime.fromtimestamp(status.st_mtime, UTC).astimezone()
-    key, created = _key_and_birth(head)
+    key, created = _key_and_start(head)
     updated = max(filter(None, (said, *(one.updated_at for one in headers))), default=None)
     return SessionInfo(
         key=key or key_of(path.stem),
@@ -280,7 +279,7 @@ def glance(path: Path) -> SessionInfo:
     )
 
 
-def _key_and_birth(head: Record | None) -> tuple[str, datetime | None]:
+def _key_and_start(head: Record | None) -> tuple[str, datetime | None]:
     """Return the key and the session's start time in the first line."""
     if isinstance(head, Metadata):
         return head.key, head.created_at

@@ -15,7 +15,7 @@ from nanobot.errors import UnknownSession
 from nanobot.io import FileOps, FileState, open_regular, state_of, storage_errors
 from nanobot.messages import Message
 from nanobot.session.archive import (
-    archived_up_to,
+    find_last_archived,
     records_of,
 )
 from nanobot.session.catalogue import ARCHIVE, SessionCatalogue
@@ -84,7 +84,7 @@ class JsonlStore:
     def contents(self, key: str, now: datetime) -> tuple[Contents, FileState | None]:
         """Return the content of a session's file and its state. An empty session if there is no
         file."""
-        archived, path = archived_up_to(self._archive_of(key)), self._file_of(key)
+        archived, path = find_last_archived(self._archive_of(key)), self._file_of(key)
         if state_of(path) is not None:
             return load(path, archived, now)
         start = archived + 1
@@ -104,7 +104,7 @@ class JsonlStore:
         file = SessionFile(self._file_of(key), key, begun or now)
 
         def work() -> None:
-            archived, data = archived_up_to(self._archive_of(key)), lines.encode()
+            archived, data = find_last_archived(self._archive_of(key)), lines.encode()
             append_lines(self._disk, file, data, now, verify=True, archived=archived)
 
         await self._writer.run(file, work)
@@ -223,10 +223,10 @@ class JsonlStore:
             keys = [key_of(name.removesuffix(SUFFIX)) for name in self._catalogue.names()]
             raise UnknownSession(key, next(iter(close_matches(key, keys, 1)), ""))
         stored = records_of(path, folder, first, last)
-        return _joined(stored, waiting, first, last)
+        return add_pending(stored, waiting, first, last)
 
 
-def _joined(
+def add_pending(
     stored: Iterable[Record], waiting: Iterable[bytes], first: int, last: int | None
 ) -> Iterator[Record]:
     newest = first - 1

@@ -38,7 +38,7 @@ from nanobot.io import (
     write_new,
 )
 from nanobot.messages import Message
-from nanobot.session.jsonl_reader import numbered
+from nanobot.session.jsonl_reader import read_lines
 from nanobot.session.records import (
     Epoch,
     Foreign,
@@ -153,7 +153,7 @@ def _missing(descriptor: int, data: bytes, archived: int) -> bytes:
     batch is present, the whole batch is."""
     lines = [(line, decode(line)) for line in data.splitlines(keepends=True)]
     lowest = min((one.seq for _, one in lines if isinstance(one, Message)), default=1)
-    there = {_identity(line.record) for line in numbered(descriptor, lowest)}
+    there = {_identity(line.record) for line in read_lines(descriptor, lowest)}
     missing, is_known = b"", False
     for line, one in lines:
         is_archived = isinstance(one, Message | Epoch | Retraction) and one.seq <= archived

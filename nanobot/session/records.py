@@ -363,7 +363,7 @@ def stem_of(key: str) -> str:
     head, colon, tail = key.partition(":")
     if _SAFE.fullmatch(key) and len(key) <= _LONGEST:  # the usual case
         return f"{head}_{tail}"
-    stem = _quoted(head) + ("_" if colon else "") + _quoted(tail)
+    stem = percent_encode(head) + ("_" if colon else "") + percent_encode(tail)
     if stem.startswith("."):
         stem = "%2E" + stem[1:]
     if len(stem) <= _LONGEST:
@@ -393,6 +393,6 @@ def foreign_stem_of(key: str) -> str:
     return stem if len(stem) <= _LONGEST and stem.isascii() and stem.isprintable() else ""
 
 
-def _quoted(text: str) -> str:
+def percent_encode(text: str) -> str:
     raw = text.encode("utf-8", "surrogatepass")
     return _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], raw).decode("ascii")

@@ -1,6 +1,6 @@
 """A conversation in memory. One lane owns it at a time, and it never touches a file.
 
-A turn's additions are staged first: they have numbers and lines (`staged_lines`, which the journal
+A turn's additions are staged first: they have numbers and lines (`encode_staged`, which the journal
 stores in the transaction that completes the turn), but are not in `messages` until
 `SessionManager.save` applies them. `rollback` drops them. So visible messages are always in the
 journal or the file.
@@ -177,7 +177,7 @@ class Session:
         return self._window.messages(max_messages, after)
 
     @property
-    def marked(self) -> Sequence[Message]:
+    def messages_with_origin(self) -> Sequence[Message]:
         """The messages in the window with an origin or a notice."""
         return self._marked
 
@@ -204,10 +204,10 @@ class Session:
         `inbox_id` identifies the request. Repeating it does nothing, unless messages were added
         since: a new journal reuses the ids of a lost one."""
         epoch = Epoch(self.next_seq - 1, str(inbox_id), self._clock.now())
-        if epoch.inbox_id and epoch.id == self._planned().epoch:
+        if epoch.inbox_id and epoch.id == self._merge_staged().epoch:
             return
         self._stage(epoch)
-        self._stage(self._planned())
+        self._stage(self._merge_staged())
 
     def discard(self, inbox_id: str | int = "") -> int:
         """Stage an empty window, and keep its messages out of memory. Return the number of removed
@@ -233,7 +233,7 @@ class Session:
 
     def set_metadata(self, **changes: JsonValue) -> None:
         """Stage changes to the metadata. None removes an entry."""
-        planned = self._planned()
+        planned = self._merge_staged()
         merged = {**(planned.metadata or {}), **changes}
         kept = {name: value for name, value in merged.items() if value is not None}
         self._stage(replace(planned, metadata=kept))
@@ -266,7 +266,7 @@ class Session:
         self._hold(with_marks(self._messages, [mark]))
         return encode(mark)
 
-    def staged_lines(self) -> str:
+    def encode_staged(self) -> str:
         """Return the staged lines exactly as they will be in the file, each with its newline."""
         return "".join(self._lines)
 
@@ -277,7 +277,7 @@ class Session:
 
     def apply_staged(self) -> str:
         """Make staged records visible and return their lines. Called by `SessionManager.save`."""
-        lines = self.staged_lines()
+        lines = self.encode_staged()
         appended: list[Message] = []
         for record in self._staged:
             if isinstance(record, Message):
@@ -354,7 +354,7 @@ class Session:
         self._lines.append(encode(record))
         self._staged.append(record)
 
-    def _planned(self) -> Metadata:
+    def _merge_staged(self) -> Metadata:
         """Return the metadata after all staged records."""
         planned = self.as_metadata()
         for record in self._staged:
@@ -367,7 +367,7 @@ class Session:
     def _apply(self, record: Metadata | Epoch | Retraction) -> None:
         match record:
             case Metadata():
-                # Ignore its `last_consolidated`: consolidation may have advanced since it was staged.
+                # Ignore its `last_consolidated`: consolidation may have advanced since staging.
                 self.metadata = MappingProxyType({**(record.metadata or {})})
             case Epoch():
                 self.epoch = record.id

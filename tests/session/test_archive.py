@@ -156,7 +156,7 @@ async def test_a_turn_that_was_archived_meanwhile_is_not_restored_again(managed:
     session = await manager.get_or_create(KEY)
     for number in range(1, 9):
         session.add_message(user(f"m{number}", "t"))
-    lines = session.staged_lines()
+    lines = session.encode_staged()
     await manager.save(session)
     await manager.mark_consolidated(session, 8)
     await manager.save(session)

@@ -175,7 +175,7 @@ async def test_a_restored_turn_is_there_once_whatever_the_crash_left(
     for message in (user("ask", "t"), asks("c", turn_id="t"), result("c"), reply("x", "t")):
         session.add_message(message)
     session.set_metadata(model="m")
-    lines = session.staged_lines()
+    lines = session.encode_staged()
     path = folder / "cli_direct.jsonl"
     start = path.read_bytes()
     batch = lines.encode()
@@ -196,7 +196,7 @@ async def test_a_turn_is_restored_into_a_file_that_was_never_made(
     manager = managed()
     session = await manager.get_or_create(KEY)
     session.add_message(user("hello"))
-    lines = session.staged_lines()
+    lines = session.encode_staged()
     await managed().restore(KEY, lines)
     await managed().restore(KEY, lines)
     assert texts((await managed().get_or_create(KEY)).messages) == ["hello"]
@@ -215,7 +215,7 @@ async def test_several_turns_are_restored_in_order_and_earlier_ones_are_known(
             session.clear("new")
         session.add_message(reply(f"answer {turn}", str(turn)))
         session.set_metadata(turn=turn)
-        batches.append(session.staged_lines())
+        batches.append(session.encode_staged())
         await manager.save(session)
     before = (folder / "cli_direct.jsonl").read_bytes()
     for batch in batches:
@@ -234,7 +234,7 @@ async def test_several_turns_are_restored_whole_where_the_crash_cut_any_of_them(
     for turn in "123":
         session.add_message(user(f"ask {turn}", turn))
         session.add_message(reply(f"answer {turn}", turn))
-        batches.append(session.staged_lines())
+        batches.append(session.encode_staged())
         await manager.save(session)
     await manager.close()
     whole = path.read_bytes()
@@ -253,7 +253,7 @@ async def test_a_restored_line_that_a_person_edited_stays_edited(
     manager = managed()
     session = await say(manager, KEY, "before")
     session.add_message(user("my secret", "t"))
-    lines = session.staged_lines()
+    lines = session.encode_staged()
     await manager.save(session)
     path = folder / "cli_direct.jsonl"
     path.write_text(path.read_text().replace("my secret", "[redacted]"))
@@ -265,10 +265,10 @@ async def test_commands_without_messages_are_restored_once(managed: Open, folder
     manager = managed()
     session = await say(manager, KEY, user("a", "t1"), user("b", "t2"))
     session.retract("t2")
-    undo = session.staged_lines()
+    undo = session.encode_staged()
     session.rollback()
     session.clear(7)
-    new = session.staged_lines()
+    new = session.encode_staged()
     for lines in (undo, new, undo, new):
         await managed().restore(KEY, lines)
     assert len((folder / "cli_direct.jsonl").read_text().splitlines()) == 6

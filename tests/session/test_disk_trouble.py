@@ -263,7 +263,7 @@ async def test_what_the_disk_refuses_to_the_end_is_reported_and_can_be_restored(
     session = await say(manager, KEY, "before")
     disk.broken = {"write"}
     session.add_message(user("one"))
-    lines = session.staged_lines()
+    lines = session.encode_staged()
     saved = manager.save(session)
     await manager.close()
     with pytest.raises(StorageError):
@@ -280,7 +280,7 @@ async def test_a_restore_that_the_disk_refuses_says_so_and_can_be_repeated(
     manager = managed()
     session = await say(manager, KEY, "before")
     session.add_message(user("one"))
-    lines = session.staged_lines()
+    lines = session.encode_staged()
     for step in ("write", "sync"):
         disk.broken = {step}
         with pytest.raises(StorageError):

@@ -39,11 +39,11 @@ def test_staged_messages_are_numbered_and_not_visible_until_applied(session: Ses
 def test_staged_lines_are_the_lines_of_the_file(session: Session) -> None:
     session.add_message(user("a\u2028b"))
     session.set_metadata(model="m")
-    lines = session.staged_lines()
+    lines = session.encode_staged()
     assert lines.endswith("\n")
     assert [json.loads(line).get("role") for line in lines.splitlines()] == ["user", None]
     assert session.apply_staged() == lines
-    assert session.staged_lines() == ""
+    assert session.encode_staged() == ""
 
 
 def test_rollback_leaves_no_trace(session: Session) -> None:
@@ -53,7 +53,7 @@ def test_rollback_leaves_no_trace(session: Session) -> None:
     session.clear("7")
     session.rollback()
     assert not session.has_staged
-    assert session.staged_lines() == ""
+    assert session.encode_staged() == ""
     assert session.next_seq == 3
     session.apply_staged()
     assert len(session.messages) == 2
@@ -79,7 +79,7 @@ def test_a_new_epoch_empties_the_window_and_is_asked_for_once(session: Session) 
     assert session.get_history() == []
     assert (session.epoch == epoch, session.revision == revision) == (False, False)
     session.clear(12)
-    assert session.staged_lines() == ""
+    assert session.encode_staged() == ""
     session.clear(2)
     session.apply_staged()
     assert session.epoch.endswith("/2")

@@ -150,7 +150,7 @@ async def test_lines_of_the_journal_are_restored_once(managed: Open) -> None:
     session = await managed().get_or_create("cli:direct")
     session.add_message(user("one"))
     session.add_message(reply("two"))
-    lines = session.staged_lines()
+    lines = session.encode_staged()
     for _ in range(2):
         await managed().restore("cli:direct", lines)
     assert texts(list(managed().read_messages("cli:direct"))) == ["one", "two"]

@@ -356,9 +356,7 @@ class Graph:
         details = text_in(object_in(error, "error_data"), "details")
         text = details or text_in(error, "message") or f"HTTP status {status}"
         refused = Refused(
-            one_line(_TOKEN_LIKE.sub("…", self._http.scrubbed(text)), _ERROR_CHARACTERS).rstrip(
-                "."
-            ),
+            one_line(_TOKEN_LIKE.sub("…", self._http.redact(text)), _ERROR_CHARACTERS).rstrip("."),
             code=int(number_in(error, "code") or 0),
             subcode=int(number_in(error, "error_subcode") or 0),
             status=status,

@@ -68,7 +68,7 @@ class CloudTransport:
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`."""
-        async with self._slot.used() as connection:
+        async with self._slot.use() as connection:
             return await connection.outbound.send(part)
 
     async def reach(self) -> None:

@@ -116,13 +116,13 @@ class LinkedTransport:
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`. Waits for a connection, for a limited time."""
-        async with self._slot.used() as connection:
+        async with self._slot.use() as connection:
             await connection.until_open()
             return await connection.outbound.send(part)
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
         """Say at a message that was sent how it ended; see `nanobot.channel`."""
-        async with self._slot.used() as connection:
+        async with self._slot.use() as connection:
             await connection.until_open()
             await connection.outbound.close_choices(part, receipt, outcome)
 
