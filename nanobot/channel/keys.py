@@ -113,7 +113,7 @@ class ApiKeys:
     def revoke(self, name: str) -> None:
         """Reject a key from now on. Raises `NanobotError` if there is no active key with this
         name."""
-        with locked(self._folder / "keys.lock", wait=True):
+        with hold_lock(self._folder / "keys.lock", wait=True):
             keys = self._file.read().keys
             if not any(key.name == name and key.works for key in keys):
                 raise NanobotError(

@@ -76,7 +76,7 @@ def find_last_archived(folder: Path) -> int:
 
 def lines_of(path: Path) -> Iterator[NumberedLine]:
     """Yield the lines of a session file or segment, as `read_lines` does."""
-    with storage_errors(path), opened(path) as descriptor:
+    with storage_errors(path), open_regular(path) as descriptor:
         yield from read_lines(descriptor)
 
 
@@ -87,7 +87,7 @@ def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterat
         live = None
         with storage_errors(path), contextlib.suppress(FileNotFoundError):
             # Opened first: a line that another process archives now is here or in a segment.
-            live = stack.enter_context(opened(path))
+            live = stack.enter_context(open_regular(path))
         said = amendments(path)
         archived = 0
         for segment in segments(folder):
@@ -124,7 +124,7 @@ def archive_messages(
     doubled = (one for one in present if one is present[-1] or one.last >= header.first_seq)
     known = {_digest(_raw(line)) for segment in doubled for line in lines_of(segment.path)}
     # Opened only once: a file that replaces it during the move must not be moved in part.
-    with opened(path) as live:
+    with open_regular(path) as live:
         going, staying = (
             select_lines(live, cut, archived, known, stay=stay) for stay in (False, True)
         )

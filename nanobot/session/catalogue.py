@@ -101,7 +101,7 @@ class SessionCatalogue:
         rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
         return (
             replace(decode_info(info), place=f"{self.folder}/{_name_of(place)}")
-            for place, info in paced(rows)
+            for place, info in pace(rows)
         )
 
     def changes(self, mark: str, within: float = 0.0) -> Changes:
@@ -289,7 +289,7 @@ def list_names(folder: Path) -> list[str]:
 def _states_in(folder: Path) -> dict[str, str]:
     """Return the states of the session files or segments in a folder, by place."""
     found, prefix = dict[str, str](), f"{folder}/"
-    for name in paced(filter(_is_session, list_names(folder))):
+    for name in pace(filter(_is_session, list_names(folder))):
         try:
             seen = os.stat(prefix + name)  # noqa: PTH116 - fast
         except OSError:  # removed, or a dangling link

@@ -125,14 +125,14 @@ def amendments(path: Path) -> Sequence[Epoch | Retraction | Mark]:
 @lru_cache(256)
 def _amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction | Mark]:
     """Return the same for a file in this state, cached."""
-    with storage_errors(path), opened(path) as descriptor:
+    with storage_errors(path), open_regular(path) as descriptor:
         records = list(scan_marked(descriptor, state.size))
     return [one for one in reversed(records) if isinstance(one, Epoch | Retraction | Mark)]
 
 
 def scan_marked(descriptor: int, size: int) -> Iterator[Record | None]:
     """Yield the lines that are not messages, the last one first."""
-    for _, block in paced(blocks_backwards(descriptor, size)):
+    for _, block in pace(blocks_backwards(descriptor, size)):
         if _MARK in block:
             yield from (decode(line) for line in reversed(block.split(b"\n")) if _MARK in line)
 
@@ -241,7 +241,7 @@ def _last_consolidated(newest: Metadata, records: list[Record], highest: int) ->
 
 def key_in(path: Path) -> str:
     """Return the key in the first line of a session file, or empty."""
-    with storage_errors(path), opened(path) as descriptor:
+    with storage_errors(path), open_regular(path) as descriptor:
         head = _head(descriptor)
     return head.key if isinstance(head, Metadata) else ""
 
@@ -253,7 +253,7 @@ def _head(descriptor: int) -> Record | None:
 def glance(path: Path) -> SessionInfo:
     """Summarize a session by the first line and the last 64 KiB of its file. Parses only the
     messages that are needed for the newest time and a preview. Raises `StorageError`."""
-    with storage_errors(path), opened(path) as descriptor:
+    with storage_errors(path), open_regular(path) as descriptor:
         status = os.fstat(descriptor)
         head = _head(descriptor)
         lines = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE)).split(b"\n")

@@ -152,7 +152,10 @@ class SessionManager(JsonlStore):
 
         def move() -> None:  # idempotent
             line = encode(aside).encode()  # first line for the key, last line for the content
-            with opened(file.path) as descriptor, open(descriptor, "rb", closefd=False) as live:
+            with (
+                open_regular(file.path) as descriptor,
+                open(descriptor, "rb", closefd=False) as live,
+            ):
                 ends = tail_without_newline(descriptor, os.fstat(descriptor).st_size) == b""
                 lines = iter(lambda: live.read(PIECE), b"")
                 end = b"" if ends else b"\n"
