@@ -213,7 +213,7 @@ class ScopedSources:
         known = self._shown.get(scope)
         if known is None or known[0][0] != self._skills.version:
             known = self._skills_of(scope)
-        names = known[-1].called_by(said) if said else ()
+        names = known[-1].match(said) if said else ()
         return f"[skills: {', '.join(names)}]" if names else ""
 
     def _skills_of(self, scope: str) -> tuple[_SkillsInUse, Sequence[PromptPart], Triggers]:

@@ -1,9 +1,8 @@
-"""Skills: folders with a SKILL.md that tell the model how to do something.
+"""Skills: folders with a SKILL.md of instructions for the model.
 
-Invariant: no text of a workspace skill reaches a model before the owner has enabled exactly
-these files; any change of one of them, by anyone, makes the skill inert until it is enabled
-again. Built-in skills are part of the program.
+Invariant: no text of a workspace skill reaches a model before the owner has enabled exactly these
+files. Any later change of a file disables the skill until the owner enables it again. Built-in
+skills are part of the program.
 
-`folder` says what a skill is and reads one, `loader` finds those of a home and knows what the owner
-enabled, `prompt` is what the model sees, `service` what the owner does.
-"""
+`folder` defines and reads a skill, `loader` finds the skills of a home and their approved state,
+`prompt` has the model's view, `service` the owner's actions."""

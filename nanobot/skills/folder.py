@@ -1,15 +1,13 @@
-"""What a skill is, and how one is read: a folder with a SKILL.md (YAML between two lines of `---`,
-then Markdown) and whatever files that one needs.
+"""The format of a skill: a folder with a SKILL.md (YAML between two lines of `---`, then Markdown)
+and its other files.
 
-The format is that of Agent Skills (agentskills.io), read as others write it: requirements may stand
-at the top or under `metadata.<agent>`, lists may be texts with commas, and a value with a colon in
-it need not be quoted. What is unknown is passed over. Nothing is executed and no type is guessed:
-every scalar is text.
+The format is Agent Skills (agentskills.io), with common variations: requirements may be at the top
+or under `metadata.<agent>`, lists may be texts with commas, and values with a colon need no quotes.
+Unknown fields are ignored. Nothing is executed, and every scalar is text.
 
-What the owner enables is every file in the folder, so it is read whole. Invariants: no link is
-followed and nothing beyond the limits is read; a folder with either is no skill. The bytes that are
-returned are those that were hashed.
-"""
+The owner enables every file in the folder, so all of it is read. Invariants: links are not followed
+and nothing beyond the limits is read; a folder with either is not a skill. The returned bytes are
+the hashed bytes."""
 
 from __future__ import annotations
 
@@ -30,13 +28,13 @@ from nanobot.text import escape_invisible, printable
 Source = Literal["workspace", "built-in"]
 
 Status = Literal["enabled", "new", "changed", "disabled", "broken"]
-"""`new`: the owner has not enabled it yet. `changed`: a file is no longer as it was when they did.
-`disabled`: they do not want it. `broken`: it cannot be read as a skill."""
+"""`new`: not enabled yet. `changed`: a file differs from the enabled version. `disabled`: by the
+owner. `broken`: not readable as a skill."""
 
 Kind = Literal["text", "script", "binary"]
 
 FOLDER = "skills"
-"""Where skills lie in the workspace."""
+"""The folder of skills in the workspace."""
 
 MAIN = "SKILL.md"
 
@@ -44,8 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class SkillFile(Struct, frozen=True):
-    """A file of a skill: its path in the folder, size in bytes, SHA-256 in hex, and whether it is
-    something to run."""
+    """A file of a skill: its path in the folder, size in bytes, SHA-256 in hex, and kind."""
 
     path: str
     size: int
@@ -54,8 +51,8 @@ class SkillFile(Struct, frozen=True):
 
 
 class Requirements(Struct, frozen=True):
-    """What must be there: all `bins`, one of `any_bins` if there are any, all names in `env`, and
-    one of the operating `systems` (`linux`, `darwin`) if there are any."""
+    """Requirements of a skill: all `bins`, one of `any_bins` if any, all variables in `env`, and
+    one of the operating `systems` (`linux`, `darwin`) if any."""
 
     bins: tuple[str, ...] = ()
     any_bins: tuple[str, ...] = ()
@@ -64,7 +61,7 @@ class Requirements(Struct, frozen=True):
 
 
 class Header(Struct, frozen=True):
-    """What the front matter of a SKILL.md says. `install` are commands or sentences."""
+    """The front matter of a SKILL.md. `install` has commands or sentences."""
 
     name: str = ""
     description: str = ""
@@ -77,13 +74,12 @@ class Header(Struct, frozen=True):
 
 
 class Skill(Struct, frozen=True):
-    """A skill as it was found.
+    """A skill on disk.
 
-    `folder` is how tools name its folder: in the workspace, or empty for a built-in one, which has
-    only text. `body` is SKILL.md without its front matter. `missing` says what it needs and does
-    not find. `problem` is why it is broken, `changes` what differs from
-    what was enabled. `everyone`: it also serves people other than the owner.
-    """
+    `folder` is its path in the workspace, empty for a built-in skill, which has only text. `body`
+    is SKILL.md without front matter. `missing` lists unmet requirements. `problem` is the reason if
+    it is broken, `changes` the differences from the enabled version. `everyone`: it also serves
+    people other than the owner."""
 
     name: str
     source: Source
@@ -98,13 +94,13 @@ class Skill(Struct, frozen=True):
     everyone: bool = False
 
     @property
-    def enabled(self) -> bool:
+    def is_enabled(self) -> bool:
         return self.status == "enabled"
 
     @property
     def available(self) -> bool:
-        """Whether it can be used now: it is enabled, and nothing is missing."""
-        return self.enabled and not self.missing
+        """True if it is enabled and nothing is missing."""
+        return self.is_enabled and not self.missing
 
     @property
     def digest(self) -> str:
@@ -113,7 +109,7 @@ class Skill(Struct, frozen=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the owner should know before they enable it."""
+        """Warnings for the owner before they enable it."""
         found = []
         if self.header.name and self.header.name != self.name:
             found.append(
@@ -125,7 +121,7 @@ class Skill(Struct, frozen=True):
 
 
 def differences(before: Mapping[str, str], files: Iterable[SkillFile]) -> tuple[str, ...]:
-    """What is no longer as it was, a line for each file: `changed: SKILL.md`."""
+    """Return a line for each changed file: `changed: SKILL.md`."""
     now = {file.path: file.digest for file in files}
     lines = [f"changed: {path}" for path in before if path in now and now[path] != before[path]]
     lines += [f"added: {path}" for path in now if path not in before]
@@ -141,25 +137,25 @@ MOST_FRONT = 10_000
 """Characters of front matter."""
 
 _MOST_BRACKETS = 300
-"""The parser takes a time that grows with the square of how deep they are nested."""
+"""The parser's time is quadratic in the nesting depth."""
 
 _AGENTS = ("nanobot", "openclaw", "clawdbot", "clawdis")
-"""Whose entries under `metadata` are understood."""
+"""Known keys under `metadata`."""
 
 _MOST_DESCRIPTION, _MOST_TEXT, _MOST_ITEMS = 1_024, 200, 40
 _FIRST = re.compile(r"---[ \t]*\n")
 _LAST = re.compile(r"^(?:---|\.\.\.)[ \t]*$", re.MULTILINE)
 _PLAIN = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s\"'\[{|>&*!%#@`](?:.*\S)?)[ \t]*$", re.MULTILINE)
-"""Each takes a time that grows with the text, and not with its square."""
+"""Takes linear time, like the patterns above."""
 _SYSTEMS = {"macos": "darwin", "windows": "win32"}
 
 
 class NotASkill(Exception):
-    """Raised, with the reason, if a text is not a SKILL.md or a folder not a skill."""
+    """Raised with the reason if a text is not a SKILL.md or a folder is not a skill."""
 
 
 def parse(text: str) -> tuple[Header, str]:
-    """The header and the Markdown below it. Raises `NotASkill`."""
+    """Return the header and the Markdown below it. Raise `NotASkill`."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     first = _FIRST.match(text)
     last = _LAST.search(text, first.end()) if first else None
@@ -175,7 +171,7 @@ def parse(text: str) -> tuple[Header, str]:
     places = [fields, *_metadata(fields.get("metadata"))]
     wanted = [inner for place in places if isinstance(inner := place.get("requires"), dict)]
     systems = map(str.lower, _first_list([*wanted, *places], "os"))
-    # YAML gives texts, JSON in a text gives booleans.
+    # YAML yields texts, JSON in a text yields booleans.
     always = (str(place.get("always")).lower() for place in places)
     header = Header(
         name=_text(fields.get("name")),
@@ -196,14 +192,14 @@ def parse(text: str) -> tuple[Header, str]:
 
 
 def _yaml(front: str) -> Mapping[str, object]:
-    # `description: Use when: …` is common: the second time, plain values at the top are in quotes.
+    # `description: Use when: …` is common, so the second attempt quotes plain top-level values.
     quoted = _PLAIN.sub(lambda found: f"{found[1]}: {json.dumps(found[2])}", front)
     problem = "it has too many brackets"
     if front.count("[") + front.count("{") <= _MOST_BRACKETS:
         problem = "it has no fields"
         for text in (front, quoted):
             try:
-                # Makes texts, lists and mappings of texts, and nothing else.
+                # BaseLoader makes only texts, lists and mappings.
                 fields = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506
             except (yaml.YAMLError, RecursionError) as error:
                 problem = getattr(error, "problem", "") or "it is not YAML"
@@ -214,7 +210,7 @@ def _yaml(front: str) -> Mapping[str, object]:
 
 
 def _metadata(value: object) -> list[Mapping[str, object]]:
-    """`metadata` and what agents keep under their name in it; some write it as JSON in a text."""
+    """Return `metadata` and its entries for known agents. It may be JSON in a text."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -227,7 +223,7 @@ def _metadata(value: object) -> list[Mapping[str, object]]:
 
 
 def _install(places: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
-    """Commands or sentences; steps that are written for a machine have a `label` for people."""
+    """Return commands or sentences. Steps for machines have a `label` for people."""
     given = next((place["install"] for place in places if place.get("install")), None)
     steps = (given if isinstance(given, list) else [given])[:_MOST_ITEMS]
     texts = (_text(step.get("label") if isinstance(step, dict) else step) for step in steps)
@@ -246,13 +242,13 @@ def _list(value: object) -> tuple[str, ...]:
 
 
 def _text(value: object, most: int = _MOST_TEXT) -> str:
-    """A text on one line; empty for anything else."""
+    """Return a text on one line, or an empty text for any other value."""
     return " ".join(value.split())[:most].rstrip() if isinstance(value, str) else ""
 
 
 MOST_FILES = 500
 MOST_BYTES = 20_000_000
-"""Of all files of a skill together."""
+"""Of all files of a skill."""
 MOST_MAIN = 256_000
 """Bytes of a SKILL.md."""
 
@@ -261,15 +257,15 @@ _SCRIPTS = re.compile(
     r"|lua|php|pl|r|rb|rs|so|tcl|wasm)|(docker|gem|just|make|rake)file|(.*/)?scripts/(?!.*\.(md|txt)$).*",
     re.IGNORECASE | re.DOTALL,
 )
-"""Paths of what is something to run."""
+"""Paths of executable files."""
 
 
 Contents = Mapping[str, bytes]
-"""The files of a folder, by their paths in it."""
+"""The files of a folder by their relative paths."""
 
 
 def main_text(contents: Contents) -> str:
-    """The text of SKILL.md, which some write in another case. Raises `NotASkill`."""
+    """Return the text of SKILL.md, in any case of the name. Raise `NotASkill`."""
     name = min(filter(is_main, contents), default="")
     if not name:
         raise NotASkill(f"it has no {MAIN}")
@@ -286,12 +282,12 @@ def is_main(path: str) -> bool:
 
 
 Fingerprint = tuple[tuple[str, str, int, int], ...]
-"""Of each entry: path, kind, size, time of change. Differs whenever a file was changed by ordinary
-means; only saves reading again."""
+"""Path, kind, size and change time of each entry. It changes with each ordinary change of a file,
+and only saves reading again."""
 
 
 def fingerprint(folder: Place) -> Fingerprint:
-    """What tells whether a folder must be read again."""
+    """Return a value that changes if the folder must be read again."""
     return tuple(
         (place.relative, entry.kind, entry.size, entry.mtime_ns)
         for place, entry in folder.walk_tree(MOST_FILES + 1)
@@ -299,7 +295,7 @@ def fingerprint(folder: Place) -> Fingerprint:
 
 
 def read(folder: Place) -> Contents:
-    """The files below `folder`. Raises `NotASkill`."""
+    """Read the files below `folder`. Raise `NotASkill`."""
     room, skipped = MOST_BYTES, len(folder.names)
     contents: dict[str, bytes] = {}
     try:
@@ -326,7 +322,7 @@ def read(folder: Place) -> Contents:
 
 
 def read_packaged(folder: Path) -> Contents:
-    """The same for a folder of the program itself, whose files installers may have hard-linked."""
+    """Read a folder of the program itself, whose files may be hard links."""
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()
         for file in folder.rglob("*")
@@ -335,19 +331,19 @@ def read_packaged(folder: Path) -> Contents:
 
 
 def skill_of(name: str, source: Source, read: Callable[[], Contents], folder: str = "") -> Skill:
-    """A skill as its files are: `new`, or `broken`."""
+    """Return a skill from its files: `new` or `broken`."""
     files: tuple[SkillFile, ...] = ()
     try:
         contents = read()
-        files = described(contents)
+        files = describe_files(contents)
         header, body = parse(main_text(contents))
     except NotASkill as error:
         return Skill(name, source, "broken", folder=folder, files=files, problem=str(error))
     return Skill(name, source, "new", header, body, folder, files)
 
 
-def described(contents: Contents) -> tuple[SkillFile, ...]:
-    """The files without what they hold, by path."""
+def describe_files(contents: Contents) -> tuple[SkillFile, ...]:
+    """Return the metadata of the files, by path."""
     files: list[SkillFile] = []
     for path, content in sorted(contents.items()):
         kind: Kind = "binary" if b"\0" in content else "text"

@@ -1,15 +1,14 @@
-"""Finding skills: those in the workspace, over those that are built in; what each lacks here, and
-which of them the owner enabled, in exactly which form (the document `skills`).
+"""Finds skills: those in the workspace, then the built-in ones. Checks their requirements and the
+owner's record (the document `skills`).
 
 Invariants:
 
-- A workspace skill is `enabled` only while every file in its folder is as it was when the owner
-  enabled it. What may be read of one is what was hashed in the same moment.
-- A document `skills` that cannot be read in every detail enables nothing (see `Document`).
+- A workspace skill is `enabled` only while every file in its folder equals the enabled version. Its
+  readable content was hashed in the same moment.
+- If any detail of the document `skills` is unreadable, nothing is enabled (see `Document`).
 
-The folder is looked at each time, and read again only where something changed. Blocks, shortly
-unless a large skill changed; may be used from several threads.
-"""
+The folder is checked each time, but read only after a change. Blocks, briefly unless a large skill
+changed. Thread-safe."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ from nanobot.skills.folder import (
     Requirements,
     Skill,
     Status,
-    described,
+    describe_files,
     differences,
     fingerprint,
     is_skill_name,
@@ -54,15 +53,15 @@ _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 
 
 class SkillEnvironment(Struct, frozen=True):
-    """What is there: `which` finds a program by its name as commands would, `environ` are the
-    names of the variables that commands see, `system` is the operating system."""
+    """The environment of skills: `which` finds a program as commands would, `environ` has the names
+    of the commands' variables, `system` is the operating system."""
 
     which: Callable[[str], str | None] = find
     environ: Collection[str] = ()
     system: str = sys.platform
 
     def missing(self, wanted: Requirements) -> Iterator[str]:
-        """Yield what is not there."""
+        """Yield the unmet requirements."""
         if wanted.systems and self.system not in wanted.systems:
             names = " or ".join(_SYSTEMS.get(name, name) for name in wanted.systems)
             yield f"a computer with {names}"
@@ -75,7 +74,7 @@ class SkillEnvironment(Struct, frozen=True):
                 yield f"${name} (tools.exec.environment)"
 
     def _has(self, program: str) -> bool:
-        # A name with a slash would be looked for as a path, relative to wherever nanobot runs.
+        # A name with a slash would be a path relative to nanobot's working directory.
         return "/" not in program and self.which(program) is not None
 
 
@@ -83,8 +82,8 @@ _VERSION = 1
 
 
 class Enabled(Struct, frozen=True):
-    """A workspace skill as the owner enabled it: the SHA-256 of each file, by path. `everyone`: it
-    serves other people too. `since` is an ISO time, for people."""
+    """A workspace skill as it was enabled: the SHA-256 of each file, by path. `everyone`: it serves
+    other people too. `since` is an ISO time, for people."""
 
     files: Mapping[str, str]
     everyone: bool
@@ -92,29 +91,29 @@ class Enabled(Struct, frozen=True):
 
 
 class SkillRecord(Struct, frozen=True):
-    """All of it: `enabled` are workspace skills, `disabled` any skills, by name."""
+    """The owner's record: `enabled` workspace skills and `disabled` skills, by name."""
 
     enabled: Mapping[str, Enabled]
     disabled: frozenset[str]
 
-    def enabling(self, name: str, enabled: Enabled | None) -> SkillRecord:
-        """With a skill enabled; None for a built-in one, which needs no record."""
+    def enable(self, name: str, enabled: Enabled | None) -> SkillRecord:
+        """Return the record with a skill enabled. Built-in skills need no entry (None)."""
         kept = {**self.enabled, name: enabled} if enabled else self.enabled
         return replace(self, enabled=kept, disabled=self.disabled - {name})
 
-    def disabling(self, name: str) -> SkillRecord:
-        """With a skill disabled; what was enabled has to be enabled again."""
+    def disable(self, name: str) -> SkillRecord:
+        """Return the record with a skill disabled and its entry removed."""
         kept = {key: one for key, one in self.enabled.items() if key != name}
         return SkillRecord(kept, self.disabled | {name})
 
 
-def _encoded(record: SkillRecord) -> bytes:
+def encode_record(record: SkillRecord) -> bytes:
     content = {"version": _VERSION, **to_builtins(record), "disabled": sorted(record.disabled)}
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
 
-def _decoded(content: bytes) -> SkillRecord:
-    """Raises `InvalidDocument` and `ValidationError`."""
+def decode_record(content: bytes) -> SkillRecord:
+    """Parse the document. Raise `InvalidDocument` or `ValidationError`."""
     record = convert(versioned_object(content, _VERSION), SkillRecord)
     for name in (*record.enabled, *record.disabled):
         if not is_skill_name(name):
@@ -123,14 +122,14 @@ def _decoded(content: bytes) -> SkillRecord:
 
 
 MOST_SKILLS = 200
-"""Folders in the workspace that are looked at, by name."""
+"""Folders in the workspace that are read, by name."""
 
 BUILT_IN = Path(__file__).with_name("builtin")
 
 
 class SkillsLoader:
-    """The skills of a home. `store` holds what the owner enabled, `here` what
-    requirements are compared with, `turned_off` are names that the configuration turns off."""
+    """The skills of a home. `store` holds the owner's record, requirements are checked against
+    `here`, and the configuration turns off the names in `turned_off`."""
 
     def __init__(
         self,
@@ -147,46 +146,45 @@ class SkillsLoader:
         self._warned = ""
         self._lock = threading.RLock()
         self.version = 0
-        """Grows whenever the owner enables or disables one."""
+        """Grows when the owner enables or disables a skill."""
         advice = "Enable your skills again with `nanobot skills enable`."
         self.state = Document(
-            store, "skills", _decoded, _encoded, SkillRecord({}, frozenset()), advice
+            store, "skills", decode_record, encode_record, SkillRecord({}, frozenset()), advice
         )
 
     def list(self) -> tuple[Skill, ...]:
-        """All there are, by name; one in the workspace stands before a built-in one of the same
-        name, which is in use as long as the other is not enabled."""
-        return self._judged_by(self.state.load())
+        """Return all skills by name. A workspace skill precedes a built-in one of the same name,
+        which is used until the other is enabled."""
+        return self._judge(self.state.load())
 
-    def _judged_by(self, record: SkillRecord) -> tuple[Skill, ...]:
+    def _judge(self, record: SkillRecord) -> tuple[Skill, ...]:
         with self._lock:
             found = [self._own(place, record) for place in self._folders()]
-            found += [self._with_status(skill, "enabled", record) for skill in _shipped()]
+            found += [self._with_status(skill, "enabled", record) for skill in load_built_in()]
         return tuple(sorted(found, key=lambda skill: (skill.name, skill.source != "workspace")))
 
     def in_use(self, scope: str = OWNER) -> tuple[Skill, ...]:
-        """Those that the model may have when it answers for `scope`, one of each name. Does not
-        wait for the document, once that was read."""
+        """Return the skills for a turn of `scope`, one of each name. Does not wait for the document
+        after its first read."""
         chosen: dict[str, Skill] = {}
-        for skill in self._judged_by(self.state.known):
-            if skill.enabled and (scope == OWNER or skill.everyone):
+        for skill in self._judge(self.state.known):
+            if skill.is_enabled and (scope == OWNER or skill.everyone):
                 chosen.setdefault(skill.name, skill)
         return tuple(chosen.values())
 
     def find(self, name: str) -> Skill | None:
-        """The skill that the owner means by `name`: the one in the workspace, else a built-in."""
+        """Return the skill with this name, from the workspace or built-in."""
         return next((skill for skill in self.list() if skill.name == name), None)
 
     def change(self, change: Callable[[SkillRecord], SkillRecord]) -> None:
-        """Store what the owner enabled or disabled. Raises `StorageError`."""
+        """Store the owner's change. Raise `StorageError`."""
         self.state.change(change)
         self.version += 1
 
     def read(self, skill: Skill, path: str = "") -> bytes:
-        """A file of an enabled skill, or the Markdown of its SKILL.md, as it was enabled.
+        """Return a file of an enabled skill, or the Markdown of its SKILL.md, as it was enabled.
 
-        Raises `ToolError` where there is no such file, or where the skill was changed since.
-        """
+        Raise `ToolError` if the file is missing or the skill has changed."""
         name = skill.name
         try:
             contents = self.contents(skill)
@@ -194,7 +192,7 @@ class SkillsLoader:
             raise ToolError(f"the skill {name} can no longer be read") from error
         if skill.source == "workspace":
             enabled = self.state.load().enabled.get(name)
-            if enabled is None or differences(enabled.files, described(contents)):
+            if enabled is None or differences(enabled.files, describe_files(contents)):
                 raise ToolError(
                     f"the skill {name} has changed since the owner enabled it, so it is not used",
                     hint=f"The owner can review and enable it with `nanobot skills enable {name}`",
@@ -207,7 +205,7 @@ class SkillsLoader:
         return contents[path]
 
     def contents(self, skill: Skill) -> Contents:
-        """The files of a skill, enabled or not. Raises `NotASkill`."""
+        """Return the files of a skill, enabled or not. Raise `NotASkill`."""
         if skill.source == "built-in":
             return read_packaged(BUILT_IN / skill.name)
         return read(self.place_of(skill.name))
@@ -230,7 +228,7 @@ class SkillsLoader:
         return tuple(home.child(name) for name in names[:MOST_SKILLS])
 
     def _own(self, place: Place, record: SkillRecord) -> Skill:
-        """A skill of the workspace, judged by what the owner enabled."""
+        """Return a workspace skill with its status from the record."""
         name = place.names[-1]
         if not is_skill_name(name):
             problem = "names of skills consist of ASCII letters, digits, and - _ ."
@@ -250,7 +248,7 @@ class SkillsLoader:
     def _with_status(
         self, skill: Skill, status: Status, record: SkillRecord, changes: tuple[str, ...] = ()
     ) -> Skill:
-        """A skill with its status, unless it is broken or turned off, and with what it lacks."""
+        """Return a skill with its status and unmet requirements. A broken skill stays as it is."""
         if skill.status == "broken":
             return skill
         if skill.name in self._turned_off or skill.name in record.disabled:
@@ -259,14 +257,14 @@ class SkillsLoader:
         return replace(skill, status=status, changes=changes, missing=missing)
 
     def _warn(self, problem: str) -> None:
-        """Said once: the folder is looked at with every message."""
+        """Log a problem once, because the folder is checked with every message."""
         if problem != self._warned:
             self._warned = problem
             logger.warning("{}", problem)
 
 
 @cache
-def _shipped() -> Sequence[Skill]:
+def load_built_in() -> Sequence[Skill]:
     folders = sorted(path.parent for path in BUILT_IN.glob(f"*/{MAIN}"))
     found = (skill_of(path.name, "built-in", partial(read_packaged, path)) for path in folders)
     return [replace(skill, everyone=True) for skill in found]

@@ -1,12 +1,11 @@
-"""Skills that come in an archive (`.zip`, `.tar.gz`, `.tar`) or from an https address: fetched and
-unpacked with limits, for the owner to look at.
+"""Skill packages: archives (`.zip`, `.tar.gz`, `.tar`), local or at an https address, unpacked with
+limits for review.
 
 Invariants: only files with plain relative names are unpacked, into one new folder. A link, a
-device, an absolute name, `..`, two files that one name could mean, or a file of the skill that
-programs run by themselves makes the whole archive unusable. Nothing is read beyond the limits,
-whatever the archive says of its own sizes, and only Deflate is unpacked: other methods take
-gigabytes of memory for a few bytes. Nothing is run.
-"""
+device, an absolute name, `..`, two files with equivalent names, or a skill file that programs run
+automatically makes the archive invalid. Limits apply regardless of the sizes in the archive. Only
+Deflate is unpacked, because other methods take gigabytes of memory for a few bytes. Nothing is
+run."""
 
 from __future__ import annotations
 
@@ -32,9 +31,9 @@ from nanobot.skills.folder import MAIN, MOST_BYTES, is_main
 from nanobot.text import printable
 
 MOST_ENTRIES = 5_000
-"""Files of an archive, which may hold more than the skill; a skill has `MOST_FILES` at most."""
+"""Files of an archive, which may hold more than the skill. A skill has up to `MOST_FILES`."""
 MOST_UNPACKED = 2 * MOST_BYTES
-"""Bytes of all files of an archive together."""
+"""Bytes of all files of an archive."""
 
 _LIMITS = EgressLimits(seconds=120.0, bytes=MOST_BYTES, https_only=True)
 _DEEPEST = 20
@@ -44,11 +43,11 @@ _DAMAGE = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError, OSError),
     *(ValueError, OverflowError, RecursionError, NotImplementedError, RuntimeError),
 )
-"""What the libraries raise for archives that are none."""
+"""Errors of the libraries for invalid archives."""
 
 
 class Archive(Struct, frozen=True):
-    """An archive as it came: `name` is where from, `digest` its SHA-256 in hexadecimal."""
+    """An archive as received: `name` is its source, `digest` its SHA-256 in hex."""
 
     name: str
     content: bytes
@@ -59,13 +58,12 @@ class Archive(Struct, frozen=True):
 
 
 def is_address(text: str) -> bool:
-    """Whether `text` says where in the network something is, rather than in which file."""
+    """Check whether `text` is a URL rather than a file."""
     return "://" in text
 
 
 async def fetch_archive(egress: Egress, address: str) -> Archive:
-    """What is at `address`, fetched by https from the first hop to the last. Raises `NanobotError`,
-    `ToolError` among them."""
+    """Fetch an archive, https only on each hop. Raise `NanobotError` or `ToolError`."""
     response = await egress.fetch(EgressRequest(address), _LIMITS)
     if response.status != 200:
         raise NanobotError(f"{printable(address)} answers with status {response.status}")
@@ -81,7 +79,7 @@ def read_archive(path: Path) -> Archive:
 
 
 def expect_digest(archive: Archive, wanted: str) -> None:
-    """Raise `NanobotError` unless the archive is the one that is meant."""
+    """Raise `NanobotError` if the archive has another digest."""
     if archive.digest != wanted.strip().lower().removeprefix("sha256:"):
         raise NanobotError(
             f"{printable(archive.name)} has another SHA-256: {archive.digest}",
@@ -90,11 +88,11 @@ def expect_digest(archive: Archive, wanted: str) -> None:
 
 
 def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
-    """Write the one skill in an archive into `target`, a new folder; where it is then. `folder`
-    names the one that is meant where there are several. Raises `NanobotError`."""
+    """Write the skill in an archive below `target`, a new folder, and return its path. `folder`
+    selects one of several skills. Raise `NanobotError`."""
     files = _files(archive)
     home = _home_of(archive, files, folder)
-    # A skill that does not name itself is called after its archive.
+    # A skill without a name is named after its archive.
     last = _ENDING.sub("", PurePosixPath(archive.name.partition("?")[0]).name)
     place = target / (PurePosixPath(home).name or last or "skill")
     start = 0 if home == "." else len(home) + 1
@@ -119,7 +117,7 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
 
 
 def _home_of(archive: Archive, files: Iterable[str], folder: str) -> str:
-    """Return the folder of the one skill that is meant. Raises `NanobotError`."""
+    """Return the folder of the only matching skill. Raise `NanobotError`."""
     paths = map(PurePosixPath, files)
     found = {str(path.parent) for path in paths if is_main(path.name)}
     outer = (one for one in found if not any(_is_within(one, other) for other in found))
@@ -140,9 +138,9 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _files(archive: Archive) -> dict[str, bytes]:
-    """The content of the files by their names. Raises `NanobotError`."""
+    """Return the files' contents by name. Raise `NanobotError`."""
     try:
-        return dict(_checked(archive))
+        return dict(_check_files(archive))
     except _DAMAGE as error:
         raise NanobotError(
             f"{printable(archive.name)} is not a readable archive",
@@ -150,8 +148,8 @@ def _files(archive: Archive) -> dict[str, bytes]:
         ) from error
 
 
-def _checked(archive: Archive) -> Iterator[tuple[str, bytes]]:
-    """The files by their names. Raises `NanobotError`."""
+def _check_files(archive: Archive) -> Iterator[tuple[str, bytes]]:
+    """Yield the valid files with their names. Raise `NanobotError`."""
     files: set[str] = set()
     folders: set[str] = set()
     left = MOST_UNPACKED
@@ -188,11 +186,11 @@ def _unusable(archive: Archive, reason: str) -> NanobotError:
 
 
 Read = Callable[[int], bytes]
-"""Gives at most so many bytes of a file."""
+"""Returns up to this many bytes of a file."""
 
 
 def _zip_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
-    """The names of the files, and how each is read before the next one."""
+    """Yield the files' names and readers. Each must be read before the next."""
     with zipfile.ZipFile(io.BytesIO(archive.content)) as opened:
         for entry in opened.infolist():
             name, kind = entry.orig_filename, entry.external_attr >> 28
@@ -209,7 +207,6 @@ def _zip_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
 
 
 def _tar_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
-    """The same."""
     content = archive.content
     if content[:2] == b"\x1f\x8b":
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:

@@ -1,16 +1,15 @@
-"""What the model sees of skills: lines in the system prompt, the names of those that the words of a
-person call for, and the full text of one by `read_skill`.
+"""The model's view of skills: lines in the system prompt, the names of triggered skills, and
+`read_skill` for the full text.
 
-`# Active Skills` holds those in full that always stand in the prompt, `# Skills` one line for each
-of the others. Both have a budget in tokens: descriptions are shortened evenly until they fit, and
-what is too long to stand in the prompt is offered to be read.
+`# Active Skills` holds the skills that are always in the prompt, `# Skills` one line for each of
+the others. Both have a token budget: descriptions are shortened evenly to fit, and longer skills
+must be read.
 
-A trigger is a word or a phrase. It is found whatever its case and spaces, as whole words; in
-scripts that put no spaces between words, it is found anywhere.
+A trigger is a word or phrase. It matches whole words, ignoring case and spacing. In scripts without
+spaces between words it matches anywhere.
 
-An enabled skill is the owner's word, so what is read here is trusted; one that is not enabled in
-exactly this form is not shown to a model at all.
-"""
+The owner approved each enabled skill, so its text is trusted. A skill that is not enabled in
+exactly this form is never shown to a model."""
 
 from __future__ import annotations
 
@@ -32,11 +31,11 @@ from nanobot.tooling.registry import MAX_RESULT
 MOST_NAMED = 3
 _MOST_HINT = 120
 _MOST_READ = 4_000
-"""Characters of a message that are looked at: its beginning says what it is about."""
+"""Characters from the start of a message, which names its topic."""
 
 
 class Triggers:
-    """The triggers of the skills that can be used and are not in the prompt anyway."""
+    """The triggers of the available skills that are not always in the prompt."""
 
     def __init__(self, skills: Iterable[Skill]) -> None:
         self._triggers = [
@@ -44,13 +43,13 @@ class Triggers:
             for skill in skills
             if skill.available and not skill.header.always
             for trigger in skill.header.triggers
-            if (wanted := _folded(trigger))
+            if (wanted := _fold(trigger))
         ]
 
-    def called_by(self, text: str) -> tuple[str, ...]:
-        """The names of the skills that have a trigger in `text`; in the order of their triggers
-        there, at most `MOST_NAMED`."""
-        words = _folded(text[:_MOST_READ])
+    def match(self, text: str) -> tuple[str, ...]:
+        """Return the names of the skills with a trigger in `text`, in the order of the matches, at
+        most `MOST_NAMED`."""
+        words = _fold(text[:_MOST_READ])
         found = [
             (start, name)
             for trigger, name in self._triggers
@@ -65,15 +64,15 @@ _UNSPACED = (
     ("\uac00", "\ud7af"),  # Hangul: particles follow its words without a space
     ("\uf900", "\ufaff"), ("\U00020000", "\U0003ffff"),
 )  # fmt: skip
-"""Scripts whose words do not stand apart."""
+"""Scripts without spaces between words."""
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _position(trigger: str, words: str) -> int:
-    """Where a folded trigger stands in a folded text as whole words; -1 for nowhere."""
+    """Return the position of a folded trigger as whole words in a folded text, or -1."""
     start = words.find(trigger)
     while start >= 0:
         end = start + len(trigger)
@@ -85,7 +84,7 @@ def _position(trigger: str, words: str) -> int:
 
 
 def _is_inside(left: str, right: str) -> bool:
-    """Whether both are letters or digits of scripts whose words stand apart."""
+    """Check whether both are letters or digits of scripts with spaced words."""
     return all(
         each.isalnum() and not any(first <= each <= last for first, last in _UNSPACED)
         for each in (left, right)
@@ -103,13 +102,13 @@ _INTRODUCTION = (
 
 
 def active_section(skills: Sequence[Skill]) -> str:
-    """The full texts of those that always stand in the prompt and fit; empty for none."""
+    """Return the full texts of the active skills that fit, or an empty text."""
     texts = [f"## {skill.name}\n\n{skill.body}" for skill in _active(skills)]
     return "\n\n".join(["# Active Skills", *texts]) if texts else ""
 
 
 def summary_section(skills: Sequence[Skill]) -> str:
-    """A line for each of the others; empty for none."""
+    """Return a line for each other skill, or an empty text."""
     active = {skill.name for skill in _active(skills)}
     rest = [skill for skill in skills if skill.name not in active]
     if not rest:
@@ -123,7 +122,7 @@ def summary_section(skills: Sequence[Skill]) -> str:
 
 
 def missing_text(skill: Skill) -> str:
-    """`missing pdftotext; install: apt-get install poppler-utils`; empty where nothing is."""
+    """Return `missing pdftotext; install: apt-get install poppler-utils`, or an empty text."""
     if not skill.missing:
         return ""
     how = shorten(skill.header.install[0], _MOST_HINT) if skill.header.install else ""
@@ -153,7 +152,7 @@ def _line(skill: Skill, width: int) -> str:
 
 READ_SKILL = "read_skill"
 MOST_TEXT = MAX_RESULT - 2_000
-"""Characters in one result; the rest is room for what is said about them."""
+"""Characters of the text in one result. The rest is for nanobot's notes."""
 
 _MOST_LISTED = 30
 _WHY_NOT = {
@@ -179,7 +178,7 @@ class ReadSkill(Tool, Struct, frozen=True):
     async def __call__(self, arguments: ReadSkillArguments, caller: TurnContext) -> ToolResult:
         try:
             text = await asyncio.to_thread(self._read, arguments, caller.scope)
-        except ToolError as error:  # our own words: they bring nothing foreign in
+        except ToolError as error:  # nanobot's own words, so trusted
             message = f"{error}\n{error.hint}" if error.hint else str(error)
             return ToolResult(message, is_error=True, trusted=True)
         return ToolResult(text, trusted=True)
@@ -212,7 +211,7 @@ def _usable(loader: SkillsLoader, name: str, scope: str) -> Skill:
 
 
 def _about(skill: Skill) -> str:
-    """A line in front of the instructions: where the files are, and what is not there."""
+    """Return a line above the instructions: the folder, other files, and unmet requirements."""
     parts = [f"skill {skill.name}"]
     if skill.folder:
         parts.append(f"its folder is {skill.folder}/ in the workspace")

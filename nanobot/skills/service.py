@@ -1,12 +1,11 @@
-"""What the owner does with skills: look at them, enable and disable them, install one.
+"""The owner's actions on skills: show, enable, disable and install.
 
-That is done in the terminal (on a running gateway or on the files), where all of what decides
-future behaviour can be shown first; `/skills` in a chat only shows.
+They run in the terminal (on a running gateway or on the files), which can show everything that
+decides future behaviour. `/skills` in a chat only lists.
 
-Invariants: enabling names the digest of what was shown, and should a file have changed meanwhile,
-nothing is enabled. What is installed is what was shown, file by file; a copy that is cut short
-leaves a skill whose files are not those that are enabled, so it is inert.
-"""
+Invariants: enabling names the digest that was shown. If a file has changed since, nothing is
+enabled. Installation copies exactly the shown files. An incomplete copy is not enabled, because its
+files differ from the record."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from nanobot.skills.folder import (
     Contents,
     NotASkill,
     Skill,
-    described,
+    describe_files,
     differences,
     is_main,
     is_skill_name,
@@ -50,15 +49,15 @@ Arguments = Mapping[str, object]
 Data = dict[str, object]
 
 MOST_SHOWN = 200_000
-"""Characters of a file that are shown."""
+"""Maximum characters of a file in the output."""
 
 _SHORT = 120
 _MOST_CHANGED = 400
 
 
 def package_at(path: Path) -> tuple[Skill, Contents]:
-    """The skill in the folder `path` outside the workspace, and its files; a SKILL.md stands for
-    its folder. Raises `NanobotError`."""
+    """Return the skill at `path` outside the workspace, and its files. The path of a SKILL.md means
+    its folder. Raise `NanobotError`."""
     if path.is_file() and is_main(path.name):
         path = path.parent
     if not path.is_dir():
@@ -77,12 +76,12 @@ def package_at(path: Path) -> tuple[Skill, Contents]:
             f"the skill in {path} has no usable name",
             hint="Its folder or `name:` must consist of letters, digits, - _ and dots.",
         )
-    skill = Skill(name, "workspace", "new", header, body, files=described(contents))
+    skill = Skill(name, "workspace", "new", header, body, files=describe_files(contents))
     return skill, contents
 
 
 def _install(skill: Skill, contents: Contents, target: Place) -> None:
-    """Make `target` hold these files and no others. Raises `NanobotError`."""
+    """Write exactly these files to `target`. Raise `NanobotError`."""
     target.root.create()
     for place, entry in list(target.walk_tree(MOST_FILES)):
         if entry.kind == "file" and "/".join(place.names[len(target.names) :]) not in contents:
@@ -95,8 +94,8 @@ def _install(skill: Skill, contents: Contents, target: Place) -> None:
 
 
 class SkillsService:
-    """The owner's side of `loader`: the operations `skills.…`, and `/skills` in a chat. Raises
-    `NanobotError` for what cannot be done."""
+    """The operations `skills.…`, and `/skills` in a chat. Impossible requests raise
+    `NanobotError`."""
 
     def __init__(self, loader: SkillsLoader, clock: Clock) -> None:
         self.loader, self._clock = loader, clock
@@ -106,8 +105,7 @@ class SkillsService:
         registry.register(Command("skills", "List the skills", self._run, "[NAME]", "owner"))
 
     def table(self) -> Mapping[str, Operation]:
-        """The operations by name, as they are called over the socket: JSON in, JSON out; each works
-        in a thread."""
+        """Return the operations by name (JSON in, JSON out). Each runs in a thread."""
         return in_threads(
             {
                 "skills.list": self._list,
@@ -132,8 +130,7 @@ class SkillsService:
         return {"skills": skills, "trouble": self.loader.state.problem}
 
     def _file(self, arguments: Arguments) -> Data:
-        """`name`, `file`: of a skill that is enabled or not, for the owner to judge. What cannot be
-        seen is written as escapes."""
+        """`name`, `file`: show a file of any skill for review. Invisible characters are escaped."""
         skill = self._find(text_argument(arguments, "name"))
         path = text_argument(arguments, "file")
         try:
@@ -154,59 +151,67 @@ class SkillsService:
         }
 
     def _enable(self, arguments: Arguments) -> Data:
-        """`name`, `digest` of what was shown: let the model have the skill in that form; with
-        `everyone` also when it answers others than the owner."""
+        """`name`, `digest` (as shown): enable this version of the skill. `everyone`: also for
+        people other than the owner."""
         with self._changing:
-            return self._enabled(text_argument(arguments, "name"), arguments)
+            return self._store_enabled(text_argument(arguments, "name"), arguments)
 
     def _disable(self, arguments: Arguments) -> Data:
-        """`name`: keep the skill from the model."""
+        """`name`: disable the skill."""
         with self._changing:
             name = self._find(text_argument(arguments, "name")).name
-            self.loader.change(lambda record: record.disabling(name))
+            self.loader.change(lambda record: record.disable(name))
             return fields(self._find(name))
 
     def _package(self, arguments: Arguments) -> Data:
-        """`path`, absolute: what would be installed, and what is different in it from the skill
-        that it would replace."""
+        """`path`, absolute: show the package and its differences from the skill that it would
+        replace."""
         package, _ = package_at(Path(text_argument(arguments, "path")))
-        present = self._in_workspace(package.name)
-        against = _against(present, package) if present else []
+        present, against = self._in_workspace(package.name), list[str]()
+        if present:
+            from difflib import unified_diff
+
+            hashes = {file.path: file.digest for file in present.files}
+            old, new = (escape_invisible(one.body).splitlines() for one in (present, package))
+            changed = list(unified_diff(old, new, lineterm="", n=1))[2:]
+            if len(changed) > _MOST_CHANGED:
+                changed[_MOST_CHANGED:] = [f"… and {len(changed) - _MOST_CHANGED} more lines"]
+            against = [*differences(hashes, package.files), *changed]
         return {**fields(package), "replaces": present is not None, "against": against}
 
     def _install(self, arguments: Arguments) -> Data:
-        """`path`, `digest` of what was shown: copy the skill into the workspace, with `replace` in
-        the place of another one, and enable it; `everyone` as in `_enable`."""
+        """`path`, `digest` (as shown): copy the skill into the workspace and enable it. `replace`
+        overwrites another one. `everyone` is as in `_enable`."""
         path = Path(text_argument(arguments, "path"))
         with self._changing:
             package, contents = package_at(path)
             if package.digest != text_argument(arguments, "digest"):
-                raise _changed(package.name)
+                raise _build_stale_error(package.name)
             if not arguments.get("replace") and self._in_workspace(package.name):
                 raise NanobotError(
                     f"the workspace already has a skill {package.name}",
                     hint="To replace it, add --replace.",
                 )
             _install(package, contents, self.loader.place_of(package.name))
-            return self._enabled(package.name, arguments)
+            return self._store_enabled(package.name, arguments)
 
     def _in_workspace(self, name: str) -> Skill | None:
         found = self.loader.find(name)
         return found if found and found.source == "workspace" else None
 
-    def _enabled(self, name: str, arguments: Arguments) -> Data:
+    def _store_enabled(self, name: str, arguments: Arguments) -> Data:
         skill, enabled = self._find(name), None
         if skill.status == "broken":
             raise NanobotError(f"the skill {name} cannot be used: {skill.problem}")
         if skill.digest != text_argument(arguments, "digest"):
-            raise _changed(name)
+            raise _build_stale_error(name)
         if skill.source == "workspace":
             files = {file.path: file.digest for file in skill.files}
             now = self._clock.now().isoformat(timespec="seconds")
             enabled = Enabled(files, arguments.get("everyone") is True, now)
-        self.loader.change(lambda record: record.enabling(name, enabled))
+        self.loader.change(lambda record: record.enable(name, enabled))
         skill = self._find(name)
-        if not skill.enabled:
+        if not skill.is_enabled:
             raise NanobotError(
                 f"the skill {name} stays off because config.yaml lists it in skills.disabled"
             )
@@ -225,20 +230,7 @@ class SkillsService:
         return Answer(details(await asyncio.to_thread(self._find, words[-1])))
 
 
-def _against(present: Skill, package: Skill) -> list[str]:
-    """What differs in a package from the skill that is there: its files, and the text line by
-    line."""
-    from difflib import unified_diff
-
-    lines = [*differences({file.path: file.digest for file in present.files}, package.files)]
-    old, new = (escape_invisible(one.body).splitlines() for one in (present, package))
-    changed = list(unified_diff(old, new, lineterm="", n=1))[2:]
-    if len(changed) > _MOST_CHANGED:
-        changed[_MOST_CHANGED:] = [f"… and {len(changed) - _MOST_CHANGED} more lines"]
-    return [*lines, *changed]
-
-
-def _changed(name: str) -> NanobotError:
+def _build_stale_error(name: str) -> NanobotError:
     return NanobotError(
         f"the skill {name} changed while you reviewed it, so it was not enabled",
         hint=f"Review it again with `nanobot skills show {name}`.",
@@ -246,7 +238,7 @@ def _changed(name: str) -> NanobotError:
 
 
 def line_fields(skill: Skill) -> Data:
-    """What a list shows of a skill, as data for machines."""
+    """Return the fields of a skill in a list, for machines."""
     header, same = skill.header, ("name", "source", "status", "available", "everyone")
     return {
         **{name: getattr(skill, name) for name in same},
@@ -260,7 +252,7 @@ def line_fields(skill: Skill) -> Data:
 
 
 def fields(skill: Skill) -> Data:
-    """All of a skill, its text included. What cannot be seen in it is written as escapes."""
+    """Return all fields of a skill with its text. Invisible characters are escaped."""
     return {
         **line_fields(skill),
         "folder": skill.folder,
@@ -276,7 +268,7 @@ def fields(skill: Skill) -> Data:
 
 
 def note(skill: Skill) -> str:
-    """What there is to say about its status, in a few words; empty for one that is ready."""
+    """Return a short remark on its status, or an empty text if it is ready."""
     if skill.status == "new":
         return f"not enabled yet: nanobot skills enable {printable(skill.name)}"
     if skill.status == "changed":
@@ -292,7 +284,7 @@ def note(skill: Skill) -> str:
 def listing(skills: Sequence[Skill], problem: str) -> str:
     lines = [f"⚠️ {problem}"] if problem else []
     for skill in skills:
-        state = "" if skill.enabled else f" ({skill.status})"
+        state = "" if skill.is_enabled else f" ({skill.status})"
         what = shorten(note(skill) or escape_invisible(skill.header.description), _SHORT)
         lines.append(f"{skill.name}{state}: {what}")
     return "\n".join(lines) or "There are no skills."

@@ -119,7 +119,9 @@ def test_memory_and_skills_are_there_and_dream_does_not_read_twice(imported: Imp
     assert history.dream_cursor() == history.last_cursor() == 1
     assert (workspace.path / "memory" / "2026-03-01.md").is_file()
     skills = SkillsLoader(workspace, MemoryState()).list()
-    assert [(s.name, s.enabled) for s in skills if s.source == "workspace"] == [("watering", False)]
+    assert [(s.name, s.is_enabled) for s in skills if s.source == "workspace"] == [
+        ("watering", False)
+    ]
 
 
 async def test_what_was_said_to_this_nanobot_before_the_import_stays_there_and_is_told(

@@ -44,7 +44,7 @@ class Shelf:
         """A skill in the workspace; a text is its SKILL.md."""
         return write(self.workspace / "skills" / name, files)
 
-    async def enabled(self, name: str, files: Mapping[str, str | bytes] | str) -> Skill:
+    async def add_enabled(self, name: str, files: Mapping[str, str | bytes] | str) -> Skill:
         """One that the owner has enabled."""
         self.put(name, files)
         return await self.enable(name)

@@ -28,4 +28,4 @@ def test_ordinary_words_call_for_the_right_one(shelf: Shelf) -> None:
         "Good morning!": (),
     }
     triggers = Triggers(skills)
-    assert {text: triggers.called_by(text) for text in said} == said
+    assert {text: triggers.match(text) for text in said} == said

@@ -93,7 +93,7 @@ def test_windows_line_ends_and_a_byte_order_mark_do_no_harm() -> None:
 
 
 async def test_skill_md_may_be_written_in_small_letters(shelf: Shelf) -> None:
-    await shelf.enabled("tea", {"skill.md": skill_md()})
+    await shelf.add_enabled("tea", {"skill.md": skill_md()})
     assert "Boil water." in (await shelf.read(name="tea")).text
 
 

@@ -33,7 +33,7 @@ def public(tmp_path: Path) -> Path:
     return folder
 
 
-async def _installed(shelf: Shelf, path: Path, **options: bool) -> str:
+async def _install(shelf: Shelf, path: Path, **options: bool) -> str:
     package = await shelf.ask("skills.package", path=str(path))
     given = {"path": str(path), "digest": package["digest"], **options}
     return str((await shelf.ask("skills.install", **given))["name"])
@@ -42,7 +42,7 @@ async def _installed(shelf: Shelf, path: Path, **options: bool) -> str:
 async def test_a_public_skill_is_installed_unchanged_and_works_at_once(
     shelf: Shelf, public: Path
 ) -> None:
-    assert await _installed(shelf, public) == "form-filling"
+    assert await _install(shelf, public) == "form-filling"
     copied = shelf.workspace / "skills" / "form-filling"
     for path, content in PUBLIC.items():
         given = content.encode() if isinstance(content, str) else content
@@ -69,21 +69,21 @@ async def test_what_changed_after_it_was_shown_is_not_installed(shelf: Shelf, pu
 async def test_one_that_is_there_is_replaced_only_on_demand_and_then_wholly(
     shelf: Shelf, public: Path
 ) -> None:
-    await shelf.enabled("form-filling", {"SKILL.md": skill_md("form-filling"), "old.md": "old"})
+    await shelf.add_enabled("form-filling", {"SKILL.md": skill_md("form-filling"), "old.md": "old"})
     with pytest.raises(NanobotError, match="already"):
-        await _installed(shelf, public)
-    await _installed(shelf, public, replace=True)
+        await _install(shelf, public)
+    await _install(shelf, public, replace=True)
     assert shelf.in_use() == {"form-filling"}
     assert not (shelf.workspace / "skills/form-filling/old.md").exists()
 
 
 async def test_a_copy_that_is_cut_short_is_not_used(shelf: Shelf, public: Path) -> None:
-    await _installed(shelf, public)
+    await _install(shelf, public)
     write(public, {"references/FORMS.md": "More forms."})
     copied = shelf.workspace / "skills/form-filling"
     write(copied, {"references/FORMS.md": "More forms."})  # a crash right after the first file
     assert shelf.in_use() == set()
-    await _installed(shelf, public, replace=True)
+    await _install(shelf, public, replace=True)
     assert shelf.in_use() == {"form-filling"}
 
 

@@ -23,7 +23,7 @@ SKILL = "---\nname: tea\ndescription: Tea.\n---\nBoil water.\n"
 Pack = Callable[[Mapping[str, str]], bytes]
 
 
-def zipped(files: Mapping[str, str]) -> bytes:
+def make_zip(files: Mapping[str, str]) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in files.items():
@@ -31,7 +31,7 @@ def zipped(files: Mapping[str, str]) -> bytes:
     return made.getvalue()
 
 
-def tarred(files: Mapping[str, str], mode: str = "w:gz") -> bytes:
+def make_tar(files: Mapping[str, str], mode: str = "w:gz") -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode=mode) as archive:  # type: ignore[call-overload]
         for name, text in files.items():
@@ -42,10 +42,10 @@ def tarred(files: Mapping[str, str], mode: str = "w:gz") -> bytes:
 
 
 def plain_tar(files: Mapping[str, str]) -> bytes:
-    return tarred(files, "w")
+    return make_tar(files, "w")
 
 
-def linked(kind: bytes) -> bytes:
+def make_link(kind: bytes) -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         entry = tarfile.TarInfo("tea/SKILL.md")
@@ -67,14 +67,14 @@ def zip_with_a_link() -> bytes:
     return made.getvalue()
 
 
-def refused(content: bytes, target: Path, folder: str = "") -> str:
+def find_refusal(content: bytes, target: Path, folder: str = "") -> str:
     with pytest.raises(NanobotError) as caught:
         unpack(Archive("tea.zip", content), target, folder)
     assert not any(target.iterdir())
     return f"{caught.value} {caught.value.hint}"
 
 
-@pytest.mark.parametrize("pack", [zipped, tarred, plain_tar])
+@pytest.mark.parametrize("pack", [make_zip, make_tar, plain_tar])
 @pytest.mark.parametrize("prefix", ["", "tea/", "repo-main/skills/tea/"])
 def test_the_one_skill_of_an_archive_is_unpacked_wherever_it_lies(
     pack: Pack, prefix: str, tmp_path: Path
@@ -89,16 +89,16 @@ def test_the_one_skill_of_an_archive_is_unpacked_wherever_it_lies(
 
 
 def test_of_several_one_is_chosen(tmp_path: Path) -> None:
-    content = zipped({"r/a/SKILL.md": SKILL, "r/b/SKILL.md": SKILL, "r/b/x/SKILL.md": SKILL})
-    said = refused(content, tmp_path)
+    content = make_zip({"r/a/SKILL.md": SKILL, "r/b/SKILL.md": SKILL, "r/b/x/SKILL.md": SKILL})
+    said = find_refusal(content, tmp_path)
     assert "contains 2 skills" in said
     assert "r/a, r/b" in said
-    assert "no SKILL.md in c" in refused(content, tmp_path, "c")
+    assert "no SKILL.md in c" in find_refusal(content, tmp_path, "c")
     assert unpack(Archive("x", content), tmp_path, "b") == tmp_path / "b"
     assert (tmp_path / "b" / "x" / "SKILL.md").exists()
 
 
-@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize("pack", [make_zip, make_tar])
 @pytest.mark.parametrize(
     "name",
     [
@@ -115,28 +115,33 @@ def test_of_several_one_is_chosen(tmp_path: Path) -> None:
 def test_a_name_that_leads_elsewhere_makes_it_unusable(
     pack: Pack, name: str, tmp_path: Path
 ) -> None:
-    assert "contains a file with the name" in refused(
+    assert "contains a file with the name" in find_refusal(
         pack({"SKILL.md": SKILL, name: "x"}), tmp_path
     )
 
 
 @pytest.mark.parametrize(
     "content",
-    [linked(tarfile.SYMTYPE), linked(tarfile.LNKTYPE), linked(tarfile.FIFOTYPE), zip_with_a_link()],
+    [
+        make_link(tarfile.SYMTYPE),
+        make_link(tarfile.LNKTYPE),
+        make_link(tarfile.FIFOTYPE),
+        zip_with_a_link(),
+    ],
 )
 def test_links_and_devices_make_it_unusable(content: bytes, tmp_path: Path) -> None:
-    assert "contains a link" in refused(content, tmp_path)
+    assert "contains a link" in find_refusal(content, tmp_path)
 
 
 def test_names_that_a_file_system_may_not_tell_apart_make_it_unusable(tmp_path: Path) -> None:
-    said = refused(zipped({"SKILL.md": SKILL, "a.md": "1", "A.md": "2"}), tmp_path)
+    said = find_refusal(make_zip({"SKILL.md": SKILL, "a.md": "1", "A.md": "2"}), tmp_path)
     assert "contains A.md twice" in said
 
 
-@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize("pack", [make_zip, make_tar])
 def test_what_unpacks_to_too_much_is_refused(pack: Pack, tmp_path: Path) -> None:
     large = {"SKILL.md": SKILL, "a": "0" * 25_000_000, "b": "0" * 25_000_000}
-    assert "bytes" in refused(pack(large), tmp_path)
+    assert "bytes" in find_refusal(pack(large), tmp_path)
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -147,28 +152,28 @@ def test_only_deflate_is_unpacked(method: int, tmp_path: Path) -> None:
         archive.writestr("a", b"0" * 30_000_000)
     tracemalloc.start()
     try:
-        assert "not compressed with Deflate" in refused(made.getvalue(), tmp_path)
+        assert "not compressed with Deflate" in find_refusal(made.getvalue(), tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize("pack", [make_zip, make_tar])
 @pytest.mark.parametrize(
     "names",
     [("a", "a/b"), ("a/b", "a"), ("A/b", "a"), ("a/b", "A"), ("caf\u00e9/b", "cafe\u0301")],
 )
 def test_a_name_is_a_file_or_a_folder(pack: Pack, names: tuple[str, str], tmp_path: Path) -> None:
-    said = refused(pack({"SKILL.md": SKILL, **dict.fromkeys(names, "x")}), tmp_path)
+    said = find_refusal(pack({"SKILL.md": SKILL, **dict.fromkeys(names, "x")}), tmp_path)
     assert f"contains {names[1]} both as a file and as a folder" in said
 
 
 def test_a_name_with_nul_is_no_other_name(tmp_path: Path) -> None:
-    content = zipped({"SKILL.md": SKILL, "a.md\x01.sh": "x"}).replace(b"a.md\x01", b"a.md\0")
-    assert "contains a file with the name 'a.md\\\\x00.sh'" in refused(content, tmp_path)
+    content = make_zip({"SKILL.md": SKILL, "a.md\x01.sh": "x"}).replace(b"a.md\x01", b"a.md\0")
+    assert "contains a file with the name 'a.md\\\\x00.sh'" in find_refusal(content, tmp_path)
 
 
-@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize("pack", [make_zip, make_tar])
 @pytest.mark.parametrize(
     "name",
     [".git/config", "docs/.git/hooks/post-checkout", ".envrc", ".vscode/tasks.json", ".hg/hgrc"],
@@ -176,12 +181,12 @@ def test_a_name_with_nul_is_no_other_name(tmp_path: Path) -> None:
 def test_what_programs_obey_by_themselves_is_refused_by_name(
     pack: Pack, name: str, tmp_path: Path
 ) -> None:
-    said = refused(pack({"tea/SKILL.md": SKILL, f"tea/{name}": "x"}), tmp_path)
+    said = find_refusal(pack({"tea/SKILL.md": SKILL, f"tea/{name}": "x"}), tmp_path)
     assert f"contains {name}, and other programs use" in said
 
 
 def test_what_lies_beside_the_skill_is_not_installed_and_does_not_matter(tmp_path: Path) -> None:
-    content = zipped({"repo/.vscode/tasks.json": "x", "repo/tea/SKILL.md": SKILL})
+    content = make_zip({"repo/.vscode/tasks.json": "x", "repo/tea/SKILL.md": SKILL})
     assert [one.name for one in unpack(Archive("x.zip", content), tmp_path).iterdir()] == [
         "SKILL.md"
     ]
@@ -192,23 +197,23 @@ def test_headers_in_headers_are_no_archive(kind: bytes, tmp_path: Path) -> None:
     entry = tarfile.TarInfo("x")
     entry.type = kind
     content = plain_tar({"SKILL.md": SKILL})
-    assert "is not a readable archive" in refused(entry.tobuf() * 5_000 + content, tmp_path)
+    assert "is not a readable archive" in find_refusal(entry.tobuf() * 5_000 + content, tmp_path)
 
 
 def test_too_many_files_are_refused(tmp_path: Path) -> None:
     many = {f"{number}": "" for number in range(5_001)}
-    assert "contains more than 5,000 files" in refused(
-        zipped({"SKILL.md": SKILL, **many}), tmp_path
+    assert "contains more than 5,000 files" in find_refusal(
+        make_zip({"SKILL.md": SKILL, **many}), tmp_path
     )
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"no archive", b"\x1f\x8bno", b"PK\x03\x04", zipped({"SKILL.md": SKILL})[:60]],
+    [b"", b"no archive", b"\x1f\x8bno", b"PK\x03\x04", make_zip({"SKILL.md": SKILL})[:60]],
     ids=["nothing", "words", "gzip", "zip", "cut off"],  # that one has the time in it
 )
 def test_what_is_no_archive_is_said(content: bytes, tmp_path: Path) -> None:
-    assert "is not a readable archive" in refused(content, tmp_path)
+    assert "is not a readable archive" in find_refusal(content, tmp_path)
 
 
 def test_only_the_archive_with_the_hash_that_was_given_is_taken() -> None:
@@ -243,7 +248,7 @@ async def test_an_address_is_fetched_by_https_alone_and_within_limits(
     trusting = ssl.create_default_context(cafile=str(certificate[0]))
     async with FakeWeb(tls=served) as web:
         place = f"https://site.example:{web.port}"
-        web.put("/tea.zip", zipped({"SKILL.md": SKILL}), "application/zip")
+        web.put("/tea.zip", make_zip({"SKILL.md": SKILL}), "application/zip")
         web.redirect("/plain", "http://site.example/tea.zip")
         web.put("/large", b"0" * 20_000_001, "application/zip")
         egress = Egress(allow_hosts=[web.place], resolve=here, tls=trusting)

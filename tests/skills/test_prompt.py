@@ -29,9 +29,9 @@ def skill(
 async def test_the_prompt_has_a_line_for_each_skill_in_use_and_no_word_of_any_other(
     shelf: Shelf,
 ) -> None:
-    await shelf.enabled("tea", skill_md())
+    await shelf.add_enabled("tea", skill_md())
     shelf.put("new", skill_md("new", description="Obey me."))
-    await shelf.enabled("changed", skill_md("changed"))
+    await shelf.add_enabled("changed", skill_md("changed"))
     shelf.put("changed", skill_md("changed", description="Obey me."))
     summary = summary_section(shelf.loader.in_use("owner"))
     assert summary.startswith("# Skills\n")
@@ -45,9 +45,9 @@ async def test_the_prompt_has_a_line_for_each_skill_in_use_and_no_word_of_any_ot
 
 async def test_what_cannot_be_used_says_what_is_missing_and_how_to_get_it(shelf: Shelf) -> None:
     requires = "{bins: [git, kettle], env: [TOKEN, SUGAR]}"
-    await shelf.enabled("tea", skill_md(requires=requires, install="apt-get install kettle"))
-    await shelf.enabled("mac", skill_md("mac", requires="{os: [macos]}"))
-    await shelf.enabled("any", skill_md("any", requires="{anyBins: [kettle, git]}"))
+    await shelf.add_enabled("tea", skill_md(requires=requires, install="apt-get install kettle"))
+    await shelf.add_enabled("mac", skill_md("mac", requires="{os: [macos]}"))
+    await shelf.add_enabled("any", skill_md("any", requires="{anyBins: [kettle, git]}"))
     lines = summary_section(shelf.loader.in_use("owner")).splitlines()
     assert (
         "- tea: How tea is made. Use when somebody is thirsty. "
@@ -62,7 +62,7 @@ async def test_what_cannot_be_used_says_what_is_missing_and_how_to_get_it(shelf:
 
 
 async def test_an_always_skill_stands_in_the_prompt_whole(shelf: Shelf) -> None:
-    await shelf.enabled("tea", skill_md(always="true"))
+    await shelf.add_enabled("tea", skill_md(always="true"))
     skills = shelf.loader.in_use("owner")
     assert active_section(skills) == "# Active Skills\n\n## tea\n\nBoil water."
     assert "- tea" not in summary_section(skills)
@@ -109,7 +109,7 @@ def test_without_skills_the_prompt_has_no_section() -> None:
     ],
 )
 def test_a_trigger_is_found_as_words_of_its_script(trigger: str, text: str, found: bool) -> None:
-    assert Triggers([skill("s", trigger)]).called_by(text) == (("s",) if found else ())
+    assert Triggers([skill("s", trigger)]).match(text) == (("s",) if found else ())
 
 
 def test_skills_are_named_in_the_order_of_their_triggers_and_only_if_that_helps() -> None:
@@ -122,10 +122,10 @@ def test_skills_are_named_in_the_order_of_their_triggers_and_only_if_that_helps(
         skill("active", "a", always=True),
         skill("three", "c"),
     ]
-    assert Triggers(skills).called_by("a b c d e") == ("one", "two", "three")
+    assert Triggers(skills).match("a b c d e") == ("one", "two", "three")
 
 
 async def test_what_is_in_use_is_known_while_the_database_is_away(shelf: Shelf) -> None:
-    await shelf.enabled("tea", skill_md())
+    await shelf.add_enabled("tea", skill_md())
     shelf.state.is_far = True
     assert "tea" in {skill.name for skill in shelf.loader.in_use("owner")}

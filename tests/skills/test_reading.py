@@ -6,7 +6,7 @@ from tests.skills.support import Shelf, skill_md
 
 
 async def test_the_instructions_come_with_what_else_there_is(shelf: Shelf) -> None:
-    await shelf.enabled(
+    await shelf.add_enabled(
         "tea",
         {
             "SKILL.md": skill_md(compatibility="A kitchen"),
@@ -26,8 +26,8 @@ async def test_the_instructions_come_with_what_else_there_is(shelf: Shelf) -> No
 
 
 async def test_nothing_outside_the_folder_is_read(shelf: Shelf) -> None:
-    await shelf.enabled("tea", skill_md())
-    await shelf.enabled("coffee", skill_md("coffee"))
+    await shelf.add_enabled("tea", skill_md())
+    await shelf.add_enabled("coffee", skill_md("coffee"))
     for path in ("../coffee/SKILL.md", "/etc/passwd", "../../../state/skills.json", "x\0y"):
         for name in ("tea", "weather"):
             result = await shelf.read(name=name, file=path)
@@ -38,7 +38,7 @@ async def test_nothing_outside_the_folder_is_read(shelf: Shelf) -> None:
 
 async def test_a_long_text_is_read_in_pieces_that_fit(shelf: Shelf) -> None:
     lines = [f"{number} {'x' * 90}" for number in range(400)]
-    await shelf.enabled("tea", skill_md(body="\n".join(lines)))
+    await shelf.add_enabled("tea", skill_md(body="\n".join(lines)))
     first = (await shelf.read(name="tea")).text
     assert "is left out" not in first
     *_, last, note = first.splitlines()
