@@ -1,1 +1,1 @@
-"""The tools that work on files: reading, changing, searching, and undoing what was changed."""
+"""Tools that read, change and search files, undo changes, run commands, and use the web and MCP."""

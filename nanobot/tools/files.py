@@ -1,19 +1,18 @@
 """`write_file` and `edit_file`: changes to the workspace, each of which can be undone.
 
-File tools change the workspace only in this way. First the old content is kept for `/undo`,
-durably. Then the file is written, only if it is still as the tool read it, and for long-term files
-by their own guarded writer. If another writer changed a different place of the file in between, the
-edit is repeated on the new content.
+File tools change the workspace only in this way. First the old content is stored for `/undo`,
+durably. Then the file is written, only if it still has the content that the tool read. Long-term
+files have their own guarded writer. If another writer changed a different place of the file in
+between, the edit is repeated on the new content.
 
-What is kept for `/undo` is one folder per turn with one file per change, written before the change
-is made: a JSON header (path, the hash of what is about to be written, whether a file stood there)
-on the first line, then the old content. A change that was announced and never made does no harm:
-undoing it finds the old content in place. What someone changed after the turn is never overwritten.
+The undo log has one folder per turn with one file per change, written before the change: a JSON
+header (path, hash of the new content, `existed`) on the first line, then the old content. An
+announced change that never happened does no harm: undo finds the old content in place. A change by
+someone else after the turn is never overwritten.
 
 Models quote from memory: they lose indentation, change line endings, or remember an older version.
-So if an edit finds no match, it shows the closest lines, with their numbers. The cost of that
-search is bounded by the number and the length of the compared lines.
-"""
+So if an edit finds no match, it shows the closest lines with their numbers. That search compares a
+limited number of lines of limited length."""
 
 from __future__ import annotations
 
@@ -42,24 +41,24 @@ Outcome = Literal["restored", "removed", "unchanged", "changed since", "failed"]
 
 _TURN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 _LIMIT = 64_000_000
-_UNDONE = "undone"  # marks a turn of which something was left alone
+_UNDONE = "undone"  # marks a turn with files that were left alone
 _LEFT_ALONE: tuple[Outcome, ...] = ("changed since", "failed")
 
 
 class FileChange(Struct, frozen=True):
-    """One change of a file. `previous` is None where there was no file; `new_hash` is SHA-256."""
+    """One change of a file. `previous` is None if there was no file; `new_hash` is SHA-256."""
 
     path: str
     previous: bytes | None
     new_hash: str
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         header = {"path": self.path, "existed": self.previous is not None, "new": self.new_hash}
         return json.dumps(header).encode() + b"\n" + (self.previous or b"")
 
     @classmethod
-    def decoded(cls, stored: bytes) -> FileChange:
-        """What `encoded` made. Raises `ValueError` for anything else."""
+    def decode(cls, stored: bytes) -> FileChange:
+        """Parse a stored change. Raise `ValueError` if it is invalid."""
         line, _, previous = stored.partition(b"\n")
         header = json.loads(line)
         match header:
@@ -69,11 +68,10 @@ class FileChange(Struct, frozen=True):
 
 
 class UndoLog:
-    """Keeps pre-images in `folder`, outside the workspace, and restores them.
+    """Stores old contents in `folder`, outside the workspace, and restores them.
 
-    `workspace` must be the root that the tools write through: it holds the lock of its writers.
-    Everything here blocks; callers on the event loop use a thread.
-    """
+    `workspace` must be the root that the tools write through: it holds the lock of its writers. All
+    methods block; the event loop calls them in a thread."""
 
     def __init__(self, folder: Path, workspace: Root) -> None:
         self._root = Root(folder, name="undo log")
@@ -81,53 +79,53 @@ class UndoLog:
         self._numbering = threading.Lock()
 
     def before_change(self, turn_id: str, path: str, previous: bytes | None, new: bytes) -> None:
-        """Store what stands at `path` before `new` is written there. Raises `StorageError`."""
+        """Store the old content of `path` before `new` is written. Raise `StorageError`."""
         change = FileChange(path, previous, hashlib.sha256(new).hexdigest())
         self._root.create()
         with self._numbering:
             records = self._records(turn_id)
             number = int(records[-1].names[-1]) + 1 if records else 1
-            self._turn(turn_id).child(f"{number:06d}").write_bytes(change.encoded(), expected=None)
+            self._turn(turn_id).child(f"{number:06d}").write_bytes(change.encode(), expected=None)
         if number == 1:
             self.prune()
 
-    def not_changed(self, turn_id: str, path: str, new: bytes) -> None:
-        """Drop the last record of `before_change`: `new` was not written. Raises `StorageError`."""
+    def forget_change(self, turn_id: str, path: str, new: bytes) -> None:
+        """Drop the last record of `before_change`, because `new` was not written. Raise
+        `StorageError`."""
         wanted = hashlib.sha256(new).hexdigest()
         with self._numbering:
             for record in reversed(self._records(turn_id)):
-                change = FileChange.decoded(record.read_bytes(_LIMIT) or b"")
+                change = FileChange.decode(record.read_bytes(_LIMIT) or b"")
                 if (change.path, change.new_hash) == (path, wanted):
                     record.remove()
                     return
 
     def path_of(self, place: Place) -> str:
-        """A place's path from the workspace, also where its root is a folder inside that."""
+        """Return the path from the workspace, even if the place's root is a folder inside it."""
         inner = os.path.relpath(place.root.path, self._workspace.path)
         return place.relative if inner == "." else f"{inner}/{place.relative}"
 
     def turns(self) -> list[str]:
-        """The turns that changed something and were not undone, the latest first."""
+        """Return the turns with changes that were not undone, the latest first."""
         return [turn for turn in self._folders() if self._turn(turn).child(_UNDONE).stat() is None]
 
     def paths(self, turn_id: str) -> list[str]:
-        """The files that a turn changed, as far as they were not put back."""
+        """Return the files that a turn changed and that were not restored."""
         found = []
         for record in self._records(turn_id) if _TURN_ID.fullmatch(turn_id) else ():
             with suppress(ValueError):
-                found.append(FileChange.decoded(record.read_bytes(_LIMIT) or b"").path)
+                found.append(FileChange.decode(record.read_bytes(_LIMIT) or b"").path)
         return list(dict.fromkeys(found))
 
     def revert(self, turn_id: str) -> list[tuple[str, Outcome]]:
-        """Undo a turn, newest change first; say per file what came of it.
+        """Undo a turn, the newest change first, and return the outcome for each file.
 
-        A file that is no longer what the turn wrote is left alone ("changed since"). Records of
-        what was put back are dropped, so that undoing twice does nothing; the others stay.
-        """
+        A file that differs from the turn's version is left alone ("changed since"). Records of
+        restored files are dropped, so a second undo does nothing. The others stay."""
         outcomes: dict[str, Outcome] = {}
         for record in reversed(self._records(turn_id)):
             try:
-                change = FileChange.decoded(record.read_bytes(_LIMIT) or b"")
+                change = FileChange.decode(record.read_bytes(_LIMIT) or b"")
             except ValueError:
                 outcomes[record.relative] = "failed"
                 continue
@@ -145,7 +143,7 @@ class UndoLog:
 
     def prune(self, keep: int = 200) -> None:
         for turn_id in self._folders()[keep:]:
-            with suppress(StorageError):  # another turn may forget it just now; else the next does
+            with suppress(StorageError):  # another turn may remove it now, or the next one will
                 self._drop(turn_id)
 
     def _restore(self, change: FileChange) -> Outcome:
@@ -198,22 +196,21 @@ class UndoLog:
 
 
 SKILLS = "skills"
-"""The folder in the workspace whose files guide the agent, once they are enabled."""
+"""The workspace folder whose files guide the agent after they are enabled."""
 
 _MAX_COMPARED = 2_000
 _MAX_COMPARED_LENGTH = 80
-"""`difflib` takes frequent letters of longer ones for junk."""
+"""In longer lines, `difflib` ignores frequent letters."""
 _MAX_SHOWN = 12
 
 
 def replace_exactly(
     text: str, old: str, new: str, *, everywhere: bool
 ) -> tuple[str, tuple[int, ...]]:
-    """Replace `old` by `new`: the new text, and the lines (from 1) at which something was replaced.
-    Raises `ToolError` unless it is clear which place is meant.
+    """Replace `old` by `new` and return the new text and the changed line numbers (from 1). Raise
+    `ToolError` if the place is ambiguous.
 
-    In a file that ends its lines with CR LF throughout, so do the texts given.
-    """
+    In a file with only CR LF line endings, both texts get them too."""
     if not old:
         raise ToolError("old_text is empty. Use write_file to create a file")
     if "\r\n" in text and text.count("\n") == text.count("\r\n"):
@@ -230,13 +227,13 @@ def replace_exactly(
         raise ToolError(f"old_text was not found. {_why_not_found(text, old)}")
     if len(lines) > 1 and not everywhere:
         raise ToolError(
-            f"old_text occurs {len(lines)} times (lines {_listed(lines)}). Include more of "
+            f"old_text occurs {len(lines)} times (lines {_list_numbers(lines)}). Include more of "
             "the surrounding text, or set replace_all"
         )
     return new.join(pieces), tuple(lines)
 
 
-def _listed(lines: Sequence[int]) -> str:
+def _list_numbers(lines: Sequence[int]) -> str:
     return ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
 
 
@@ -260,36 +257,34 @@ def _why_not_found(text: str, old: str) -> str:
 
 
 MAX_CHANGED = 20_000_000
-"""Bytes of the largest file that tools change: its old content is kept as well."""
+"""Bytes of the largest file that tools change, because its old content is stored as well."""
 
 
 class DocumentStore(Protocol):
     """The guarded writer of long-term files.
 
-    Paths are relative to the caller's workspace; whose memory one belongs to, the caller says.
-    """
+    Paths are relative to the caller's workspace. The caller selects the memory."""
 
     def is_document(self, path: str, caller: TurnContext) -> bool: ...
 
     async def replace(
         self, path: str, text: str, *, expected: bytes | None, caller: TurnContext
     ) -> int:
-        """Write `text` where `expected` (what was read; None: no file) still stands.
+        """Write `text` if the file still has the content `expected` (None: no file).
 
-        Returns the number of the version that this made, 0 for none. Raises `WriteConflict` where
-        something else stands there, `ToolError` where the guard refuses the text or foreign content
-        in the conversation may have caused it.
-        """
+        Return the number of the new version, or 0 for none. Raise `WriteConflict` if the content
+        differs, or `ToolError` if the guard rejects the text or untrusted content may have caused
+        it."""
         ...
 
 
 Foreign = Callable[[str, TurnContext], bool]
-"""Whether a file, by its path from the caller's folder, is of another conversation: what is written
-there is read by others."""
+"""Checks whether a file (path from the caller's folder) belongs to another conversation, whose
+people read it."""
 
 
 class WorkspaceWriter(Struct, frozen=True):
-    """Writes files for tools. `commands` are what runs in the folders that are written in."""
+    """Writes files for tools. `commands` are those that run in the same folders."""
 
     roots: RootsOf
     undo: UndoLog
@@ -298,20 +293,20 @@ class WorkspaceWriter(Struct, frozen=True):
     foreign: Foreign = lambda _, __: False
 
     async def risk(self, path: str, change: str, caller: TurnContext) -> Risk | None:
-        """What a change of a file could do: it decides future behaviour, or others read it."""
+        """Return the risk of a change: it affects future behaviour, or others read it."""
         place = self.roots(caller).place(path)
         if not place.root.writable:
             return None
         details = f"file: {place.shown}\n{change}"
         if self.foreign(place.relative, caller):
-            # Never the caller's own words alone: the path says something as well.
+            # The path alone may carry information.
             return Risk("send", "write a file that another conversation can read", details)
         what = await asyncio.to_thread(self._persists, place, caller)
         return Risk("persist", what, details) if what else None
 
     def _persists(self, place: Place, caller: TurnContext) -> str:
-        """What is done by changing a file that still acts after the conversation; empty for an
-        ordinary one, and where a guarded writer decides. Blocks."""
+        """Return the lasting effect of changing a file, or an empty text if it has none or a
+        guarded writer decides. Blocks."""
         if caller.scope != OWNER and outlasts(place):
             return "write a file that programs run automatically"
         if self.undo.path_of(place).partition("/")[0].casefold() == SKILLS:
@@ -323,7 +318,7 @@ class WorkspaceWriter(Struct, frozen=True):
         return ""
 
     async def read(self, path: str, caller: TurnContext) -> tuple[Place, bytes | None]:
-        """A place, and what stands there before a change; None where nothing does."""
+        """Return a place and its content before a change, None if there is no file."""
         place = self.roots(caller).place(path)
         place.refuse_unless_writable()
         return place, await asyncio.to_thread(place.read_bytes, MAX_CHANGED)
@@ -331,7 +326,7 @@ class WorkspaceWriter(Struct, frozen=True):
     async def write(
         self, place: Place, text: str, previous: bytes | None, caller: TurnContext, done: str
     ) -> ToolResult:
-        """Put `text` where `previous` stood; `done` is what to say then."""
+        """Replace `previous` by `text` and return `done` as the result."""
         try:
             new = text.encode()
         except UnicodeEncodeError as error:
@@ -342,8 +337,8 @@ class WorkspaceWriter(Struct, frozen=True):
         if len(new) > MAX_CHANGED:
             raise ToolError(f"the file would be too large ({len(new):,} bytes)")
         is_document = self.documents.is_document(place.relative, caller)
-        # What the owner was asked about stays as it is, and a command in whose sight something
-        # appears that runs by itself would be ended, and that renamed.
+        # Files of an approved command must not change. A file that runs automatically would end
+        # each command that sees it appear, and be renamed.
         self.commands.refuse_if_held(caller)
         if not is_document and await asyncio.to_thread(runs_by_itself, place):
             self.commands.refuse_if_running(caller)
@@ -355,13 +350,14 @@ class WorkspaceWriter(Struct, frozen=True):
             else:
                 await asyncio.to_thread(place.write_bytes, new, expected=previous)
         except WriteConflict:
-            await asyncio.to_thread(self.undo.not_changed, caller.turn_id, path, new)
+            await asyncio.to_thread(self.undo.forget_change, caller.turn_id, path, new)
             raise
         return ToolResult(done, changed=(path,), trusted=True)
 
 
 def runs_by_itself(place: Place) -> bool:
-    """Whether a file runs by itself (`autorun`), or may lie in a bare repository. Blocks."""
+    """Check whether programs run a file automatically (`autorun`), or it may be in a bare
+    repository. Blocks."""
     from nanobot.security.confine import autorun
 
     above = (Place(place.root, place.names[:count]) for count in range(len(place.names)))
@@ -371,13 +367,13 @@ def runs_by_itself(place: Place) -> bool:
 
 
 _REPOSITORY = frozenset({"head", "objects", "refs", "commondir", "gitdir"})
-"""What git takes a folder for a repository by."""
+"""Names by which git recognizes a repository."""
 
 
 def outlasts(place: Place) -> bool:
-    """Whether a file may act later without its writer, in the owner's name: it runs by itself or is
-    hidden, or is a part of a repository or of a skill. Stricter than for the owner's own files:
-    nobody is asked about it. Blocks."""
+    """Check whether a file may act later in the owner's name: it runs automatically, is hidden, or
+    is part of a repository or a skill. Stricter than for the owner, because no one is asked.
+    Blocks."""
     from nanobot.security.confine.autorun import plain
 
     names = list(map(plain, place.names))
@@ -419,7 +415,7 @@ class WriteFile(Tool, Struct, frozen=True):
 
 
 _ATTEMPTS = 50
-"""Enough for as many writers at once, because each failed attempt means that another succeeded."""
+"""Enough for as many writers, because each failed attempt means that another succeeded."""
 
 
 class EditFile(Tool, Struct, frozen=True):
@@ -466,5 +462,5 @@ class EditFile(Tool, Struct, frozen=True):
         everywhere = arguments.replace_all
         new, lines = await asyncio.to_thread(replace_exactly, text, old, new, everywhere=everywhere)
         times = "once" if len(lines) == 1 else f"{len(lines)} times"
-        done = f"edited {place.shown}: replaced {times}, line {_listed(lines)}"
+        done = f"edited {place.shown}: replaced {times}, line {_list_numbers(lines)}"
         return await self.writer.write(place, new, previous, caller, done)

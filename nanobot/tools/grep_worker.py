@@ -1,8 +1,7 @@
-"""The process that matches lines against a regular expression, for `grep` (see `read_tools`).
+"""Worker process of `grep` (see `read_tools`), which matches lines against a regular expression.
 
-It runs as a script, without the rest of nanobot: a JSON request, then for each file a JSON header
-and its content on standard input; one JSON answer on standard output.
-"""
+It runs as a script, without the rest of nanobot. Standard input: a JSON request, then for each file
+a JSON header and its content. Standard output: one JSON answer."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _MAX_LINE_SHOWN = 300
 
 
 class MatchRequest(NamedTuple):
-    """What to look for; `most` bounds the matching lines that are shown, not those counted."""
+    """The search. `most` limits the matching lines that are shown, but not the count."""
 
     pattern: str
     ignore_case: bool
@@ -25,7 +24,7 @@ class MatchRequest(NamedTuple):
 
 
 class MatchAnswer(NamedTuple):
-    """Lines to show (`path:line: text`, around them `path-line- text`), and how many match."""
+    """Lines to show (`path:line: text`, context as `path-line- text`), and the counts."""
 
     lines: list[str]
     shown: int
@@ -40,7 +39,7 @@ def _sources(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
 
 
 def find(request: MatchRequest, sources: Iterator[tuple[str, bytes]]) -> MatchAnswer:
-    """Match every line of every source, a name and its content."""
+    """Match every line of every source (name and content)."""
     search = re.compile(request.pattern, re.IGNORECASE if request.ignore_case else 0).search
     shown: list[str] = []
     matched = files = shown_matches = 0

@@ -1,13 +1,11 @@
-"""`read_file`, `list_dir`, `find_files` and `grep`: the workspace in pieces that fit a prompt, and
-where something is in it, by name or by content.
+"""`read_file`, `list_dir`, `find_files` and `grep`: read the workspace in pieces that fit a prompt,
+and search names and contents.
 
-The kind of a content is told from its first bytes and never from a file's name. A glob pattern
-without a slash matches names at any depth, as people mean it. Matching takes time linear in the
-names of the path for each name of the pattern, whatever the pattern.
+The first bytes decide the type of a content, never the file name. A glob pattern without a slash
+matches names at any depth. For each name of the pattern, matching takes time linear in the names of
+the path.
 
-A regular expression that a model wrote is matched in a process of its own (`grep_worker`), which is
-killed when its time is up.
-"""
+A model's regular expression runs in its own process (`grep_worker`), which is killed on timeout."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ from nanobot.tools.grep_worker import MatchAnswer, MatchRequest
 
 
 def image_type(content: bytes) -> str:
-    """The MIME type of an image that models take; empty for anything else."""
+    """Return the MIME type of an image that models accept; empty for other content."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if content.startswith(b"\xff\xd8\xff"):
@@ -50,12 +48,12 @@ def image_type(content: bytes) -> str:
 
 
 def is_binary(content: bytes) -> bool:
-    """Whether content is no text (in any 8-bit encoding)."""
+    """Check whether content is not text in any 8-bit encoding."""
     return b"\0" in content[:8192] or content.startswith(b"%PDF-")
 
 
 MAX_TEXT = MAX_RESULT - 500
-"""Characters of a file in one result; the rest is room for what is said about it."""
+"""Characters of a file in one result. The rest is for nanobot's notes."""
 
 MAX_IMAGE = 5_000_000
 MAX_FILE = 20_000_000
@@ -73,13 +71,12 @@ class ListDirArguments(Arguments, frozen=True):
 
 
 Received = Callable[[str, TurnContext], Place | None]
-"""Finds a file that came with a message of the caller's by its path; None for any other path."""
+"""Finds a file that the caller received with a message, by its path; None for other paths."""
 
 
 class ReadFile(Tool, Struct, frozen=True):
-    """Text by lines, images as images, PDF as what `pdf_text` makes of it (raises `ToolError`).
-    Only what stands in the files `own` (paths in the workspace) is not foreign content: whatever
-    comes into those was checked when it did."""
+    """Reads text by lines, images, and PDF through `pdf_text` (raises `ToolError`). Only the files
+    `own` (workspace paths) are trusted, because their content was checked when it was written."""
 
     roots: RootsOf
     own: frozenset[str] = frozenset()
@@ -94,7 +91,7 @@ class ReadFile(Tool, Struct, frozen=True):
         place = received or self.roots(caller).place(arguments.path)
         own = place.root.writable and place.relative in self.own
         if own and await asyncio.to_thread(place.stat) is None:
-            # Someone new has no memory yet: to say so brings in nothing foreign.
+            # A new person has no memory yet. This message has no untrusted content.
             return ToolResult(f"there is no {place.shown} yet", is_error=True, trusted=True)
         result = await asyncio.to_thread(self._read, place, arguments)
         return replace(result, trusted=own)
@@ -119,7 +116,7 @@ class ReadFile(Tool, Struct, frozen=True):
 
 
 class ListDir(Tool, Struct, frozen=True):
-    """One folder, not what lies in its folders."""
+    """Lists one folder without its subfolders' contents."""
 
     roots: RootsOf
     name = "list_dir"
@@ -139,14 +136,14 @@ class ListDir(Tool, Struct, frozen=True):
         entries = place.entries()
         if not entries:
             return ToolResult(f"[{place.shown} is empty]")
-        lines = fitting([_listed(entry) for entry in entries], MAX_LISTED)
+        lines = fit_lines([_describe_entry(entry) for entry in entries], MAX_LISTED)
         if len(lines) < len(entries):
             lines.append(f"[{len(lines)} of {len(entries)} entries. Use find_files for the others]")
         return ToolResult("\n".join(lines))
 
 
 def missing(place: Place) -> ToolError:
-    """The error for a path where nothing stands, with names that come close."""
+    """Return the error for a missing path, with similar names."""
     wanted = place.names[-1] if place.names else ""
     folder, near = Place(place.root, place.names[:-1]), list[str]()
     with suppress(StorageError, PathRefused):
@@ -161,7 +158,7 @@ def missing(place: Place) -> ToolError:
 
 
 def image_result(what: str, content: bytes, mime: str) -> ToolResult:
-    """An image, under a line that says which. Raises `ToolError` for one that is too large."""
+    """Return an image with a line that names it. Raise `ToolError` if it is too large."""
     if len(content) > MAX_IMAGE:
         raise ToolError(
             f"{what} is too large: {len(content):,} bytes, with a limit of {MAX_IMAGE:,} for images"
@@ -172,8 +169,8 @@ def image_result(what: str, content: bytes, mime: str) -> ToolResult:
     )
 
 
-def fitting(lines: list[str], most: int) -> list[str]:
-    """The first of `lines`, at most so many, that fit a result."""
+def fit_lines(lines: list[str], most: int) -> list[str]:
+    """Return the first of `lines`, up to `most`, that fit a result."""
     shown = lines[:most]
     while sum(map(len, shown)) + len(shown) > MAX_TEXT:
         del shown[-10:]
@@ -189,7 +186,7 @@ def _excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:
     return f"{piece}{line_end}[some bytes are not valid UTF-8 and are shown as \ufffd]"
 
 
-def _listed(entry: FolderEntry) -> str:
+def _describe_entry(entry: FolderEntry) -> str:
     name = printable(entry.name)
     return {
         "folder": f"{name}/",
@@ -206,18 +203,18 @@ _MAX_PATTERN, _MAX_CHOICES = 300, 64
 
 
 def compile_glob(pattern: str) -> Callable[[Sequence[str]], bool]:
-    """A test for the names of a relative path. Raises `ToolError` for a useless pattern."""
+    """Return a test for the names of a relative path. Raise `ToolError` for an unusable pattern."""
     if not pattern.strip() or len(pattern) > _MAX_PATTERN:
         raise ToolError("the pattern is empty or too long. An example is **/*.md")
     if pattern.startswith("/") or ".." in pattern.split("/"):
         raise ToolError(
             "the pattern must be relative and without '..'. Use path to choose the folder"
         )
-    choices = [_names(choice) for choice in _expanded(pattern)]
+    choices = [_names(choice) for choice in _expand_choices(pattern)]
     return lambda names: any(_matches(choice, names) for choice in choices)
 
 
-def _expanded(pattern: str) -> list[str]:
+def _expand_choices(pattern: str) -> list[str]:
     waiting, done = [pattern], []
     while waiting:
         current = waiting.pop()
@@ -237,7 +234,7 @@ def _names(pattern: str) -> list[str]:
 
 
 def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
-    # reached[i]: the pattern so far can have matched the first i names.
+    # reached[i]: the pattern so far can match the first i names.
     reached = [True] + [False] * len(names)
     for part in pattern:
         if part == "**":
@@ -252,12 +249,12 @@ def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
 
 
 MAX_VISITED = 50_000
-"""Entries that one search looks at."""
+"""Maximum entries of one search."""
 
 MAX_FOUND = 200
 MAX_SEARCHED_FILE = 5_000_000
 MAX_SEARCHED = 30_000_000
-"""Bytes that one grep reads, of one file and of all."""
+"""Bytes that one grep reads, of all files. `MAX_SEARCHED_FILE` is the limit of one."""
 
 
 class FindFilesArguments(Arguments, frozen=True):
@@ -291,7 +288,7 @@ class FindFiles(Tool, Struct, frozen=True):
             if matches(place.names[len(folder.names) :]):
                 found.append(f"{place.shown}/" if entry.kind == "folder" else place.shown)
         found.sort()
-        shown = fitting(found, MAX_FOUND)
+        shown = fit_lines(found, MAX_FOUND)
         if len(shown) < len(found):
             shown.append(f"[{len(shown)} of {len(found)} matches. Narrow the pattern]")
         if visited == MAX_VISITED:
@@ -327,11 +324,11 @@ class Grep(Tool, Struct, frozen=True):
         def texts() -> Iterator[tuple[str, bytes]]:
             nonlocal searched, skipped
             room = MAX_SEARCHED
-            for place in pace(_chosen(start, arguments.glob)):
+            for place in pace(_choose_files(start, arguments.glob)):
                 try:
                     content = place.read_bytes(min(room, MAX_SEARCHED_FILE)) or b""
                 except PathRefused:
-                    continue  # a hard link: for tools it is not there
+                    continue  # a hard link does not exist for tools
                 except (StorageError, ToolError):
                     skipped += 1
                     continue
@@ -344,7 +341,7 @@ class Grep(Tool, Struct, frozen=True):
             arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND
         )
         answer = match(request, texts())
-        shown, notes = fitting(answer.lines, len(answer.lines)), []
+        shown, notes = fit_lines(answer.lines, len(answer.lines)), []
         if len(shown) < len(answer.lines) or answer.shown < answer.matched:
             notes.append(
                 f"[truncated: {answer.matched} lines match in {answer.files} files. Narrow "
@@ -360,17 +357,16 @@ class Grep(Tool, Struct, frozen=True):
 def match(
     request: MatchRequest, texts: Iterable[tuple[str, bytes]], seconds: float = SECONDS
 ) -> MatchAnswer:
-    """The lines that match in texts with names. Blocks. Raises `ToolError` when the pattern takes
-    too long."""
+    """Return the matching lines of named texts. Blocks. Raise `ToolError` on timeout."""
 
-    def written() -> Iterator[bytes]:
+    def encode_input() -> Iterator[bytes]:
         yield json.dumps(request).encode() + b"\n"
         for name, content in texts:
             yield json.dumps([name, len(content)]).encode() + b"\n"
             yield content
 
     try:
-        output = run_worker(Path(grep_worker.__file__), (), written(), WorkerLimits(seconds))
+        output = run_worker(Path(grep_worker.__file__), (), encode_input(), WorkerLimits(seconds))
     except WorkerFailed as error:
         raise ToolError(
             f"the search {error}",
@@ -388,8 +384,8 @@ def _below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
     return pace(folder.walk_tree(MAX_VISITED))
 
 
-def _chosen(start: Place, glob: str) -> list[Place]:
-    """The files to search, at or below `start`, whose names there match, by name."""
+def _choose_files(start: Place, glob: str) -> list[Place]:
+    """Return the files at or below `start` whose names match, sorted by name."""
     matches = compile_glob(glob or "**")
     found = start.stat()
     if found is not None and found.kind == "file":

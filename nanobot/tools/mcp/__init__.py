@@ -1,9 +1,8 @@
-"""Tools of other people's programs: MCP servers, local ones and ones on the network.
+"""Tools of third-party programs: local and remote MCP servers.
 
-Invariant: a program runs shut in unless the owner says otherwise, and is started when it is needed;
-what it says is bounded before it is parsed and is never trusted; a tool whose description is not
-the one the owner has accepted is not offered. The SDK is imported when a server is started.
+Invariant: a program runs in the sandbox unless the owner disables it, and starts when it is needed.
+Its output is limited before parsing and never trusted. A tool is offered only while its description
+equals the accepted one. The SDK is imported when a server starts.
 
-`values` are what servers and tools are and what was accepted, `connections` reach a server,
-`server` keeps one alive, `servers` keeps them all.
-"""
+`values` defines servers, tools and accepted descriptions, `connections` reaches a server, `server`
+keeps one running, `servers` manages all."""

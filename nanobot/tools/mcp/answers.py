@@ -1,9 +1,8 @@
-"""Answers of servers, part by part: an unknown or malformed part costs only itself.
+"""Parses servers' answers part by part: an invalid part affects only itself.
 
-The SDK refuses a whole answer for one such part, so `mend` rewrites each answer before the SDK sees
-it: of tools it keeps the fields that nanobot reads, and the parts of a result travel past the SDK
-(in `_meta`) to `result_of`. Nothing in an answer is trusted, and every number of parts is bounded.
-"""
+The SDK rejects a whole answer for one invalid part, so `mend` rewrites each answer before the SDK
+sees it. It keeps the fields of tools that nanobot reads. The parts of a result bypass the SDK (in
+`_meta`) to `result_of`. Nothing in an answer is trusted, and all counts are limited."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from nanobot.tools.read_tools import image_type
 
 _PARTS = "nanobot/parts"
 TASKS = "nanobot/needs-tasks"
-"""In the `_meta` of a tool of a mended listing: whether it can only be run as a task."""
+"""Key in the `_meta` of a listed tool: True if it only runs as a task."""
 _MOST_PARTS = 500
 MOST_TEXT = 400_000
-"""Characters of an answer that are kept at all."""
+"""Maximum characters of an answer."""
 
 _MOST_IMAGES = 4
 _MOST_IMAGE = 5_000_000
@@ -33,7 +32,7 @@ JsonObject = Mapping[str, object]
 
 
 def mend(result: dict[str, object]) -> None:
-    """Rewrite what a server answered, so that the SDK takes all that can be used of it."""
+    """Rewrite a server's answer so that the SDK accepts its usable parts."""
     if isinstance(tools := result.get("tools"), list):
         named = (one for one in tools if isinstance(_object(one).get("name"), str))
         result["tools"] = list(map(_tool, named))
@@ -63,8 +62,8 @@ def _tool(given: JsonObject) -> dict[str, object]:
 
 
 def result_of(meta: JsonObject | None, *, is_error: bool) -> ToolResult:
-    """The result of a call; structured content stands in for text if there is none. Decodes files:
-    call it off the event loop."""
+    """Return the result of a call. Structured content replaces missing text. Decodes files, so call
+    it off the event loop."""
     given = _object((meta or {}).get(_PARTS))
     content, structured = given.get("content"), given.get("structured")
     parts = content if isinstance(content, list) else []
@@ -88,14 +87,14 @@ class _Answer:
         self.files: list[ResultFile] = []
 
     def text(self) -> str:
-        """All of the text, up to a limit."""
+        """Return the text, up to a limit."""
         text = "\n\n".join(self.texts) or "\n".join(f"[image, {mime}]" for _, mime in self.images)
         if len(text) > MOST_TEXT:
             return f"{text[:MOST_TEXT]}\n[… truncated, {len(text):,} characters in total]"
         return text if text or self.files else "[the answer is empty]"
 
     def take(self, part: JsonObject) -> None:
-        """Take in one part. One that cannot be used is a line that names it."""
+        """Add one part. An unusable part becomes a line that names it."""
         resource = _object(part.get("resource"))
         match part:
             case {"type": "text", "text": str(text)}:
@@ -114,7 +113,7 @@ class _Answer:
                 self.texts += [said] if isinstance(said := part.get("text"), str) else []
 
     def _add_data(self, data: str, part: JsonObject, name: str) -> None:
-        """An image that models take goes into the prompt, everything else becomes a file."""
+        """Add a supported image to the prompt, or any other data as a file."""
         mime = one_line(str(part.get("mimeType") or ""), _MOST_LABEL)
         try:
             content = base64.b64decode(data, validate=True)

@@ -1,12 +1,10 @@
-"""Connections to servers, on the official SDK: a program's pipes or an address, and what is said.
+"""Connections to servers with the official SDK: a program's pipes or an address.
 
-Invariants: a program runs shut in, with what its entry lists and nothing else, and does not outlive
-the connection to it. Nothing is parsed that is larger than the bounds allow, and a program that
-says more than it was asked for is ended. At an address each question has one answer of bounded
-size; there is no stream beside that, which a server could keep busy without end. The SDK is
-imported when the first server is started, off the event loop, and whatever it raises leaves here as
-an `McpError`. An answer is
-read by `answers`."""
+Invariants: a program runs in the sandbox with only the permissions of its entry, and ends with its
+connection. Oversized input is not parsed, and a program that sends too much without request is
+killed. At an address each request has one answer of limited size; there is no other stream that a
+server could keep open. The SDK is imported when the first server starts, off the event loop, and
+its errors become `McpError`. `answers` parses the answers."""
 
 from __future__ import annotations
 
@@ -60,24 +58,24 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 _CHUNK = 65_536
 _GRACE = 2.0
-"""Seconds that a program has to end by itself, and then again after a signal."""
+"""Seconds for a program to end by itself, and again after each signal."""
 _KEPT_ERRORS = 600
 
 
 MOST_VALUES = 100_000
-"""Marks of JSON in an answer. The SDK takes 20 µs for each item and holds the event loop meanwhile;
-an answer of so many is longer than what a model gets to see of it."""
+"""JSON values in an answer. The SDK takes 20 µs for each and blocks the event loop. An answer of
+this many is longer than the model's result."""
 
 
 MOST_LINE = 8 * MEGABYTE
 """Bytes of one message of a program."""
 
 MOST_UNASKED, MOST_MESSAGES = 24 * MEGABYTE, 5_000
-"""Bytes and messages of a program since it was last asked for something."""
+"""Bytes and messages of a program since the last request."""
 
 
 class _Conversation:
-    """What goes back and forth with one program."""
+    """The message exchange with one program."""
 
     def __init__(self, process: Process, lost: Callable[[str], None]) -> None:
         assert process.stdin is not None
@@ -86,20 +84,20 @@ class _Conversation:
         self._process, self._lost = process, lost
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         self._errors = b""
-        self._bytes = self._messages = 0  # that it said since it was last asked for something
+        self._bytes = self._messages = 0  # since the last request
 
     async def read_stdout(self, incoming: Incoming) -> None:
-        """Hand on what the program says until it ends; then say why that was."""
+        """Forward the program's messages until it ends, then report the reason."""
         async with incoming:
             if too_much := await self._forward(incoming):
                 _signal(self._process, signal.SIGKILL)
             self._lost(f"was stopped: {too_much}" if too_much else await self._exit_reason())
-        with suppress(OSError):  # so that a program which still writes can see the end of its input
+        with suppress(OSError):  # a program that still writes must see the end of its input
             while await self._stdout.read(_CHUNK):
                 pass
 
     async def write_stdin(self, outgoing: Outgoing) -> None:
-        """Write what is to be said; ends when the program takes no more."""
+        """Write the outgoing messages until the program closes its input."""
         from mcp_types import JSONRPCRequest
 
         with suppress(OSError):
@@ -112,12 +110,13 @@ class _Conversation:
                     await self._stdin.drain()
 
     async def read_stderr(self) -> None:
-        """Keep the end of what the program says on standard error."""
+        """Keep the end of the program's standard error."""
         while chunk := await self._stderr.read(_CHUNK):
             self._errors = (self._errors + chunk)[-_KEPT_ERRORS:]
 
     async def _forward(self, incoming: Incoming) -> str:
-        """Until the program ends or nobody listens, or what it said too much of."""
+        """Forward messages until the program or the receiver ends. Return the exceeded limit, or an
+        empty text."""
         import anyio
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
@@ -159,10 +158,9 @@ class _Conversation:
 
 @asynccontextmanager
 async def program(launch: Launch, lost: Callable[[str], None]) -> AsyncIterator[TransportStreams]:
-    """Run a program and talk to it; `lost` hears why, when it is gone before the context ends.
+    """Run a program and connect to it. `lost` receives the reason if it ends before the context.
 
-    Raises `ToolError` where it cannot be started.
-    """
+    Raise `ToolError` if it cannot start."""
     import anyio
     from mcp.shared.message import SessionMessage
 
@@ -189,7 +187,7 @@ async def program(launch: Launch, lost: Callable[[str], None]) -> AsyncIterator[
 
 
 async def _end(process: Process) -> None:
-    """The end of its input asks it to go; signals make it."""
+    """End the program: close its input, then send signals."""
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -201,12 +199,12 @@ async def _end(process: Process) -> None:
                 _signal(process, harder)
         logger.warning("an MCP server (pid {}) is still running after it was killed", process.pid)
     finally:
-        # Processes of its own may hold its pipes; asyncio has no public way to let go of them.
+        # Its children may hold its pipes; asyncio has no public way to close our end.
         process._transport.close()  # type: ignore[attr-defined]
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
-    # Only while it is not reaped: afterwards its number may be another's.
+    # After it is reaped, its number may belong to another process.
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
@@ -216,13 +214,13 @@ MOST_BYTES = 24_000_000
 """Of an answer from an address."""
 _MOST_PAGES = 20
 _MOST_SAID = 1_000
-"""Characters of what a server says about an error."""
+"""Characters of a server's error message."""
 
 
 class Connections:
-    """`folder` holds a private folder for each program, where it runs and may write.
-    `find_sandbox` is asked whenever one is started; `egress` is the way to the network of those
-    that have it, and to a server at an address."""
+    """Opens connections. `folder` has a private, writable working folder for each program.
+    `find_sandbox` is called at each start. `egress` is the network access of programs, and reaches
+    servers at addresses."""
 
     def __init__(self, folder: Path, find_sandbox: FindSandbox, egress: Egress) -> None:
         self._folder, self._find_sandbox, self._egress = folder, find_sandbox, egress
@@ -231,9 +229,9 @@ class Connections:
     async def open(
         self, server: McpServer, lost: Callable[[str], None], changed: Callable[[], None]
     ) -> AsyncIterator[McpSession]:
-        """A connection for as long as the context lasts; the program ends with it. `lost` is told
-        the reason when the server is gone, `changed` when its tools may not be the same any more.
-        Entering raises `NanobotError`; so may leaving."""
+        """Open a connection for the context; the program ends with it. `lost` receives the reason
+        if the server is gone, `changed` is called if its tools may have changed. Entering and
+        leaving may raise `NanobotError`."""
         await asyncio.to_thread(_load)
         from mcp import Client
         from mcp_types import Implementation, ToolListChangedNotification
@@ -244,13 +242,13 @@ class Connections:
 
         reason: list[str] = []
 
-        def ended(why: str) -> None:
+        def report_end(why: str) -> None:
             reason.append(why)
             lost(why)
 
         with _in_words(f"the MCP server {server.name}", reason):
             client = Client(
-                self._reach(server, ended),
+                self._reach(server, report_end),
                 message_handler=on_message,
                 client_info=Implementation(name="nanobot", version=__version__),
                 cache=None,
@@ -266,8 +264,8 @@ class Connections:
             if server.url:
                 from mcp.client.streamable_http import streamable_http_client
 
-                # The address that the owner wrote, even one of this machine; for this server alone.
-                own = (server.named_address,) if server.named_address else ()
+                # The owner's address, even on this machine, and only for this server.
+                own = (server.literal_address,) if server.literal_address else ()
                 client = await stack.enter_async_context(
                     self._egress.client(
                         server.headers, server.timeout_seconds, MOST_BYTES, MOST_VALUES, own
@@ -280,15 +278,15 @@ class Connections:
                 launch = await self._launch(server, stack)
                 talk = program(launch, lost)
             received, to_send = await stack.enter_async_context(talk)
-            yield await stack.enter_async_context(_mended(received)), to_send
+            yield await stack.enter_async_context(_mend_stream(received)), to_send
 
     async def _launch(self, server: McpServer, stack: AsyncExitStack) -> Launch:
-        """What starts the server's program; `stack` closes its way to the network. Raises
-        `ToolError` where the owner has to do something first."""
-        home = await asyncio.to_thread(self._prepared, server)
+        """Return the launch of the server's program. `stack` closes its network access. Raise
+        `ToolError` if the owner must fix something."""
+        home = await asyncio.to_thread(self._prepare_home, server)
         command = (server.command, *server.args)
         if not server.sandbox:
-            # Small and fixed, so that no secret of ours is inherited.
+            # A small fixed environment, so that it inherits no secret.
             path = os.environ.get("PATH", PATH)
             environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", **server.env}
             if not (found_at := server.program(home)):
@@ -296,7 +294,7 @@ class Connections:
             return Launch((found_at, *server.args), environment, str(home.absolute()))
         found = await self._find_sandbox()
         sandbox = found.sandbox
-        if sandbox is None or sandbox.kind == "none":  # what is said of the shell is not said here
+        if sandbox is None or sandbox.kind == "none":  # "none" is only for the shell
             raise ToolError(
                 f"no sandbox works here: {found.problem or 'it is turned off'}",
                 hint=(
@@ -319,7 +317,7 @@ class Connections:
     def home_of(self, server: McpServer) -> Path:
         return self._folder / server.name
 
-    def _prepared(self, server: McpServer) -> Path:
+    def _prepare_home(self, server: McpServer) -> Path:
         for path in (*server.paths, *server.writable):
             if not os.path.lexists(path):
                 raise ToolError(f"{path} does not exist. It is listed in mcp.servers.{server.name}")
@@ -329,10 +327,10 @@ class Connections:
 
 
 @asynccontextmanager
-async def _mended(
+async def _mend_stream(
     said: ReadStream[SessionMessage | Exception],
 ) -> AsyncIterator[MemoryObjectReceiveStream[SessionMessage | Exception]]:
-    """Pass on what a server says, each answer mended before the SDK reads it."""
+    """Forward a server's messages, with answers mended before the SDK reads them."""
     import anyio
 
     from nanobot.tools.mcp.answers import mend
@@ -359,14 +357,15 @@ async def _mended(
 
 
 class McpSession:
-    """An open connection to a server. `reason` has an entry once it is known why that is gone."""
+    """An open connection to a server. `reason` gets an entry when the cause of its loss is
+    known."""
 
     def __init__(self, client: Client, server: McpServer, reason: list[str]) -> None:
         self._client, self._ours = client, f"the MCP server {server.name}"
         self._reason = reason
 
     async def list_tools(self) -> tuple[ToolDescription, ...]:
-        """Its tools as they are now. Raises `McpError`."""
+        """Return its current tools. Raise `McpError`."""
         from nanobot.tools.mcp.answers import TASKS
 
         found: list[ToolDescription] = []
@@ -390,7 +389,7 @@ class McpSession:
         return usable(found)
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call one. Raises `McpError`, `McpLost` where the connection ended."""
+        """Call a tool. Raise `McpError`, or `McpLost` if the connection ended."""
         from nanobot.tools.mcp.answers import result_of
 
         with _in_words(self._ours, self._reason):
@@ -399,8 +398,8 @@ class McpSession:
 
 
 def _load() -> None:
-    """Import the SDK. Raises `McpError` where it is not installed."""
-    for name in ("mcp", "client"):  # what its logs hold is servers' words; ours say what matters
+    """Import the SDK. Raise `McpError` if it is not installed."""
+    for name in ("mcp", "client"):  # its logs hold untrusted content
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         import_module("mcp.client.client")
@@ -414,10 +413,10 @@ def _load() -> None:
 
 @contextmanager
 def _in_words(server: str, reason: list[str]) -> Iterator[None]:
-    """Raise every error inside in words that a model and its owner can act on."""
+    """Translate every error inside for the model and its owner."""
     try:
         yield
-    except Exception as whole:  # whatever somebody's server makes the SDK raise
+    except Exception as whole:  # a server can make the SDK raise anything
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
 

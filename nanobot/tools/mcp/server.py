@@ -1,9 +1,7 @@
-"""One server: started when it is needed, started again when it broke, stopped when it rests.
+"""Lifecycle of one server: started on demand, restarted after a failure, stopped when idle.
 
-Invariant: at most one program of a server runs; nobody is served before its tools were
-listed; one that keeps failing is left alone for longer and longer; a call that may have happened is
-never repeated.
-"""
+Invariant: at most one program of a server runs. No call is served before its tools were listed.
+Repeated failures lead to longer pauses. A call that may have run is never repeated."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from nanobot.tools.mcp.connections import Connections, McpSession
 from nanobot.tools.mcp.values import McpError, McpLost, McpServer, ToolDescription
 
 START_SECONDS = 60.0
-"""A program may have to load a lot before it answers for the first time."""
+"""A program may have to load a lot before its first answer."""
 
 IDLE_SECONDS = 600.0
 LONGEST_PAUSE = 300.0
@@ -30,7 +28,7 @@ _UNKNOWN = "The call may have had an effect. Check before you repeat it."
 
 
 class _Run:
-    """From one start of the program to its end."""
+    """One run of the program, from start to end."""
 
     def __init__(self) -> None:
         self.ready: asyncio.Future[McpSession] = asyncio.get_running_loop().create_future()
@@ -42,7 +40,7 @@ class _Run:
         self.calls, self.last_used = 0, 0.0
 
     def was_lost(self, reason: str) -> None:
-        if not self.over.is_set():  # afterwards it is no wonder
+        if not self.over.is_set():  # expected after the end
             self.lost = reason
             self.over.set()
 
@@ -51,7 +49,7 @@ class _Run:
 
 
 class ServerRunner:
-    """`listed` hears the server's tools whenever they are asked for."""
+    """Runs one server. `listed` receives its tools after each listing."""
 
     def __init__(
         self,
@@ -69,7 +67,7 @@ class ServerRunner:
         self._not_before = 0.0
         self._stopped = False
         self.problem = ""
-        """What went wrong last; empty once a call has worked again."""
+        """The last failure; empty after a successful call."""
 
     @property
     def runs(self) -> bool:
@@ -77,21 +75,21 @@ class ServerRunner:
         return life is not None and life.ready.done() and not life.over.is_set()
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool. Raises `McpError`, whose text says whether it may have happened."""
+        """Call a tool. Raise `McpError`, whose text notes if the call may have run."""
         life, session = await self.ready()
         seconds = self._server.timeout_seconds
-        life.calls += 1  # while it is called, it does not rest
+        life.calls += 1  # not idle during a call
         try:
             result = await with_timeout(self._clock, seconds, session.call(tool, arguments))
         except TimeoutError:
-            life.may_have_changed()  # it may hang: see whether it is there before the next call
+            life.may_have_changed()  # it may hang, so check it before the next call
             text = f"{self._ours} did not answer within {seconds:g} seconds"
             raise McpError(text, hint=_UNKNOWN) from None
         except McpLost as error:
             life.was_lost(str(error))
             raise McpError(str(error), hint=_UNKNOWN) from error
         except McpError:
-            life.may_have_changed()  # the server may know neither the tool nor us any more
+            life.may_have_changed()  # the tool or the session may be gone
             raise
         finally:
             life.calls -= 1
@@ -106,10 +104,9 @@ class ServerRunner:
         await self._background.drain(grace)
 
     async def ready(self) -> tuple[_Run, McpSession]:
-        """Start the server if need be, and have its tools listed as they are now.
+        """Start the server if necessary, and refresh its tool list.
 
-        Raises `McpError` if it cannot be started or has a pause after failures.
-        """
+        Raise `McpError` if it cannot start or pauses after failures."""
         life, session = await self._alive()
         if not life.stale:
             return life, session
@@ -152,7 +149,7 @@ class ServerRunner:
     async def _live(self, life: _Run) -> None:
         try:
             opening = self._connections.open(self._server, life.was_lost, life.may_have_changed)
-            # It outlives the turn that needed it first.
+            # It outlives the turn that started it.
             TURN.set("")
             async with opening as session:
                 self._listed(await session.list_tools())
@@ -168,10 +165,10 @@ class ServerRunner:
         except NanobotError as error:
             life.was_lost(error.for_people())
         finally:
-            self._ended(life)
+            self._note_end(life)
 
-    def _ended(self, life: _Run) -> None:
-        """The first failure costs nothing, the next ones longer and longer pauses."""
+    def _note_end(self, life: _Run) -> None:
+        """Set the pause: none after the first failure, then longer and longer."""
         reason = life.lost = life.lost.removeprefix(self._ours).lstrip(": ")
         if reason:
             self._failures += 1
@@ -181,6 +178,6 @@ class ServerRunner:
             logger.warning("{}: {}", self._ours, reason)
         if not life.ready.done():
             life.ready.set_exception(McpError(f"{self._ours}: {reason or 'was stopped'}"))
-            life.ready.exception()  # looked at here, since perhaps nobody waits for it
+            life.ready.exception()  # retrieved here, in case nothing awaits it
         self._life = None
         life.ended.set()

@@ -1,8 +1,7 @@
-"""All of the owner's MCP servers, which tools they give the agent, and what people ask of them.
+"""All MCP servers of the owner, their tools for the agent, and the operations on them.
 
-Invariant: exactly the tools are registered that are as the owner accepted them; known ones are
-offered without their server being started; nothing waits for a server when nanobot starts.
-"""
+Invariant: exactly the accepted tools are registered. Known tools are offered without starting their
+server. Starting nanobot waits for no server."""
 
 from __future__ import annotations
 
@@ -35,31 +34,31 @@ from nanobot.tools.mcp.values import (
     McpServer,
     ToolDescription,
     ToolListing,
-    offered_name,
+    name_of_tool,
     within_budget,
 )
 
 
 class McpArguments(Arguments, frozen=True):
-    """Whatever the server's schema asks for; the server judges it."""
+    """Arguments of any form. The server validates them against its schema."""
 
     values: dict[str, Any]
 
     @classmethod
     def prepare(cls, given: object) -> object:
-        """All of it is one value."""
+        """Wrap all arguments in one value."""
         return {"values": given}
 
 
 class McpTool(Tool):
-    """A tool of a server, as the gate knows it. What comes back is nobody's word. It has effects
-    unless the owner believes the server, and exists for the owner alone unless the entry says."""
+    """A server's tool. Its results are untrusted. It has effects unless the owner trusts the server
+    on that, and is only for the owner unless the entry allows others."""
 
     arguments = McpArguments
 
     def __init__(self, server: McpServer, described: ToolDescription, servers: McpServers) -> None:
         self.server, self.described, self._servers = server, described, servers
-        self.name = offered_name(server.name, described.name)
+        self.name = name_of_tool(server.name, described.name)
         self.description = (
             described.description or f"{described.name} of the MCP server {server.name}"
         )
@@ -68,7 +67,7 @@ class McpTool(Tool):
         self.owners_only = server.people == "owner"
 
     async def risk(self, arguments: McpArguments, _: TurnContext) -> Risk | None:
-        """Somebody's program gets these arguments, and does with them what it likes."""
+        """Return the risk that a third-party program gets these arguments."""
         if not self.effects:
             return None
         given = json.dumps(arguments.values, indent=2, ensure_ascii=False)
@@ -76,8 +75,8 @@ class McpTool(Tool):
         return Risk("mcp", "call a tool of an MCP server", f"{called}\n{given}")
 
     async def repeatable(self, arguments: McpArguments, caller: TurnContext) -> Repeatable | None:
-        """Each call of this tool, for as long as it is described as now and its server's program
-        is the same. None for a program that the agent could change."""
+        """Cover each call while the description and the server's program stay the same. Return
+        None for a program that the agent could change."""
         server, described = self.server, self.described
         program = await asyncio.to_thread(self._servers.program_digest, server)
         if not program:
@@ -92,15 +91,15 @@ class McpTool(Tool):
         )
 
     async def __call__(self, arguments: McpArguments, caller: TurnContext) -> ToolResult:
-        # Lone surrogates cannot be sent; nothing else changes on this way.
+        # Lone surrogates can't be sent. Nothing else changes.
         text = json.dumps(arguments.values, ensure_ascii=False)
         given = json.loads(text.encode("utf-8", "replace"))
         return await self._servers.call(self.server, self.described, given)
 
 
 class ServerState(Struct, frozen=True):
-    """How a server is doing. `listing` is None while it was never asked; `names` are those under
-    which its tools are offered."""
+    """The state of a server. `listing` is None before the first listing. `names` are the offered
+    names of its tools."""
 
     server: McpServer
     listing: ToolListing | None
@@ -109,12 +108,12 @@ class ServerState(Struct, frozen=True):
     problem: str
 
     def as_json(self) -> dict[str, object]:
-        """For `nanobot mcp …`."""
+        """Return the fields for `nanobot mcp …`."""
         server, listing = self.server, self.listing or ToolListing("")
-        wanted = [c for c in listing.offered if not server.tools or c.name in server.tools]
+        wanted = [c for c in listing.available if not server.tools or c.name in server.tools]
         return {
             "name": server.name,
-            "where": server.shown,
+            "where": server.location,
             "sandbox": bool(server.command) and server.sandbox,
             "people": server.people,
             "known": self.listing is not None,
@@ -128,10 +127,10 @@ class ServerState(Struct, frozen=True):
 
 
 class McpServers:
-    """`servers` have different names. Their tools are offered in `registry`, `store` holds
-    their ledger, and `tell` sends the owner a text, once for each name that goes with it; it may
-    raise `StorageError`. `added` finds one that was set up since; it blocks, and may raise
-    `NanobotError`. The agent can write in `agents`, and where a server can."""
+    """Manages the servers, whose names differ. `registry` gets their tools, `store` has their
+    ledger, and `tell` sends the owner a text, once per key (may raise `StorageError`). `added`
+    finds a server that was configured later (blocks, may raise `NanobotError`). The agent can write
+    to `agents`, in addition to the servers' writable folders."""
 
     def __init__(
         self,
@@ -160,17 +159,17 @@ class McpServers:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the state file; empty where nothing is."""
+        """Fault of the state file, or an empty text."""
         return self._ledger.problem
 
     def _add(self, server: McpServer) -> None:
         name = server.name
         self._servers[name] = server
-        listed = partial(self._listed, name)
+        listed = partial(self._update_listing, name)
         self._running[name] = ServerRunner(server, self._connections, self._clock, listed)
 
     def load(self) -> None:
-        """Offer the tools that are known. Reads one small file; starts nothing."""
+        """Offer the known tools. Reads one small file and starts nothing."""
         if self._servers:
             self._take_in(self._ledger.load())
 
@@ -185,13 +184,13 @@ class McpServers:
         self._offer()
 
     def start(self) -> None:
-        """In the background, ask the servers whose tools are not known yet, and tell the owner what
-        waits to be accepted."""
+        """List the tools of unknown servers in the background, and notify the owner of pending
+        tools."""
         for name in self._servers:
             self._background.start(self._look_at(name), name=f"look at the mcp server {name}")
 
     async def close(self, grace: float = 5.0) -> None:
-        """End all programs, within `grace` seconds or a little more."""
+        """End all programs, within `grace` seconds or slightly more."""
         self._background.cancel()
         await asyncio.gather(*(running.stop(grace) for running in self._running.values()))
         await self._background.drain(grace)
@@ -206,10 +205,9 @@ class McpServers:
         return tuple(self._offered.values())
 
     def table(self) -> Mapping[str, Operation]:
-        """The operations for `nanobot mcp …`, by name. Whoever reaches these is the owner of the
-        home. What a server says about itself is shown whole, with nothing hidden in it, and never
-        taken for more than its words. All but `mcp.list` take a `server`, and `mcp.approve` the
-        `digest` of what was looked at."""
+        """Return the operations for `nanobot mcp …`, by name. Only the owner of the home can call
+        them. A server's descriptions are shown in full and as untrusted content. All but `mcp.list`
+        take a `server`, and `mcp.approve` the `digest` of the reviewed tools."""
 
         async def approve(given: Mapping[str, object]) -> object:
             name, digest = text_argument(given, "server"), text_argument(given, "digest")
@@ -218,21 +216,20 @@ class McpServers:
         async def check(given: Mapping[str, object]) -> object:
             return (await self.check(text_argument(given, "server"))).as_json()
 
-        async def listed(_: Mapping[str, object]) -> object:
+        async def list_servers(_: Mapping[str, object]) -> object:
             states = [self.state(name).as_json() for name in self._servers]
             return {"servers": states, "trouble": self.problem}
 
         return {
-            "mcp.list": listed,
+            "mcp.list": list_servers,
             "mcp.check": check,
             "mcp.waiting": self._show_waiting,
             "mcp.approve": approve,
         }
 
     async def _show_waiting(self, given: Mapping[str, object]) -> object:
-        """Which of its tools wait to be accepted, as they were and as they would be. `digest`
-        stands for just that; it is empty where nothing waits. One that was never asked for its
-        tools is started."""
+        """Return the pending tools before and after their change. `digest` identifies them; it is
+        empty if there are none. A server without a listing is started."""
         name = text_argument(given, "server")
         await self._find(name)
         listing = self.state(name).listing or (await self.check(name)).listing or ToolListing("")
@@ -244,7 +241,7 @@ class McpServers:
         return {"server": name, "digest": listing.digest, "waiting": waiting}
 
     def state(self, name: str) -> ServerState:
-        """How one is doing. Raises `NanobotError` where there is none of that name."""
+        """Return the state of a server. Raise `NanobotError` if there is none of this name."""
         server = self._servers.get(name)
         if server is None:
             known = ", ".join(self._servers) or "none"
@@ -256,14 +253,14 @@ class McpServers:
         return ServerState(server, self._listings.get(name), names, running.runs, running.problem)
 
     async def check(self, name: str) -> ServerState:
-        """Start one now, if it does not run, and see its tools. Raises `NanobotError`."""
+        """Start a server if necessary and list its tools. Raise `NanobotError`."""
         await self._find(name)
         self.state(name)
         await self._refresh(name)
         return self.state(name)
 
     async def _find(self, name: str) -> None:
-        """Take in one that was set up since this nanobot began, if there is one of that name."""
+        """Add a server that was configured after the start, if this name is unknown."""
         if name not in self._servers and self._added is not None:
             server = await asyncio.to_thread(self._added, name)
             if server is None:
@@ -275,11 +272,9 @@ class McpServers:
                     self._take_in(saved)
 
     async def accept(self, name: str, digest: str) -> ServerState:
-        """Accept what waits at a server, if it is exactly what `digest` stands for.
+        """Accept the pending tools of a server if they match `digest`.
 
-        Raises `NanobotError` where it is something else, and `StorageError`; nothing is accepted
-        then.
-        """
+        Raise `NanobotError` if they differ, or `StorageError`. Then nothing is accepted."""
         listing = self.state(name).listing
         if listing is None or not listing.waiting:
             raise NanobotError(f"the MCP server {name} has no tools to accept")
@@ -299,7 +294,7 @@ class McpServers:
     ) -> ToolResult:
         running = await self._refresh(server.name)
         listing = self._listings.get(server.name)
-        if listing is None or described not in listing.offered:
+        if listing is None or described not in listing.available:
             raise McpError(
                 f"{described.name} of the MCP server {server.name} was not called. It is "
                 "gone, or has changed since the owner accepted it",
@@ -317,9 +312,9 @@ class McpServers:
         except NanobotError as error:
             logger.warning("can't check the MCP server {}: {}", name, error)
 
-    def _listed(self, name: str, tools: tuple[ToolDescription, ...]) -> None:
+    def _update_listing(self, name: str, tools: tuple[ToolDescription, ...]) -> None:
         known = self._listings.get(name)
-        listing = (known or ToolListing(self._servers[name].identity)).seen(tools)
+        listing = (known or ToolListing(self._servers[name].identity)).update(tools)
         if listing == known:
             return
         self._listings[name] = listing
@@ -328,16 +323,16 @@ class McpServers:
         self._offer()
 
     def _offer(self) -> None:
-        """Register what is to be offered, and only that."""
+        """Register exactly the offered tools."""
         now: dict[str, McpTool] = {}
         for name, server in self._servers.items():
-            offered = self._listings.get(name, ToolListing("")).offered
+            offered = self._listings.get(name, ToolListing("")).available
             for described in within_budget(offered, server.tools):
                 tool = McpTool(server, described, self)
-                # Of two whose names come out the same, one that is really called so goes first.
+                # If two names collide, the tool with exactly this name wins.
                 if tool.name not in now or tool.name == f"{name}__{described.name}":
                     now[tool.name] = tool
-        if _described(now) == _described(self._offered):
+        if _descriptions_of(now) == _descriptions_of(self._offered):
             return
         for name in self._offered:
             self._registry.withdraw(name)
@@ -358,8 +353,8 @@ class McpServers:
                 self._saved = listings
 
     async def _refresh(self, name: str) -> ServerRunner:
-        """Have a server's tools listed as they are now. What cannot be written down is asked for
-        again another time. Raises `McpError`."""
+        """List a server's tools. If the listing can't be stored, it will be requested again. Raise
+        `McpError`."""
         await self._running[name].ready()
         try:
             await self._save()
@@ -368,7 +363,7 @@ class McpServers:
         return self._running[name]
 
 
-def _described(tools: Mapping[str, McpTool]) -> list[object]:
+def _descriptions_of(tools: Mapping[str, McpTool]) -> list[object]:
     return [(name, tool.server, tool.described) for name, tool in tools.items()]
 
 

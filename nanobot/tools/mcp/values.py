@@ -1,9 +1,8 @@
-"""What an MCP server and a tool of one are, what is offered of them, and where that is kept.
+"""MCP servers, their tools, the offered ones, and the document that stores them.
 
-Invariant: the name of a tool (`<server>__<tool>`) is one that every model's API takes. A
-description is bounded whatever the server sent, nothing in it is hidden from the person who judges
-it, and equal descriptions mean that the model sees the same.
-"""
+Invariant: every model's API accepts the name of a tool (`<server>__<tool>`). Descriptions are
+limited, hide nothing from the person who reviews them, and equal descriptions mean that the model
+sees the same."""
 
 from __future__ import annotations
 
@@ -28,33 +27,32 @@ from nanobot.text import escape_invisible
 
 
 class McpError(ToolError):
-    """A server cannot be used, or did not do what it was asked. The text is for the model."""
+    """A server is unusable or did not do the request. The text is for the model."""
 
     for_operator = True
 
 
 class McpRefused(McpError):
-    """The server answered the call with an error, which the model can act on."""
+    """The server returned an error that the model can act on."""
 
     for_operator = False
 
 
 class McpLost(McpError):
-    """The connection ended in the middle of something: whether it was done is not known."""
+    """The connection ended during a call, so its effect is unknown."""
 
 
 MOST_BYTES = 256_000_000
-"""Of a program and its files together."""
+"""Of a program and its files."""
 
 
 class McpServer(Struct, frozen=True):
-    """One of the owner's servers: a program (`command`, `args`) or an address (`url`).
+    """A configured server: a program (`command`, `args`) or an address (`url`).
 
-    A program sees `paths` (absolute, read-only), may write to `writable`, and gets `env` and
-    nothing else of the environment; `network` lets it out through the gateway. `headers` go with
-    each request to `url`. `tools` names the only ones that are offered, all where it is empty.
-    `trust_read_only` believes the server where it says that a tool changes nothing.
-    """
+    A program sees `paths` (absolute, read-only), may write to `writable`, and gets only the
+    variables in `env`. `network` gives it access through the gateway. `headers` are sent with each
+    request to `url`. Only the tools in `tools` are offered, or all if it is empty.
+    `trust_read_only` accepts the server's statement that a tool changes nothing."""
 
     name: str
     command: str = ""
@@ -72,34 +70,32 @@ class McpServer(Struct, frozen=True):
     timeout_seconds: float = 60.0
 
     def __repr__(self) -> str:
-        """Leave out `env` and `headers`, which hold secrets."""
-        return f"McpServer({self.name!r}, {self.shown!r})"
+        """Omit `env` and `headers`, which hold secrets."""
+        return f"McpServer({self.name!r}, {self.location!r})"
 
     @property
     def identity(self) -> str:
-        """Tells one program or address from another, whatever they are called. No secret can be
-        read from it."""
+        """Digest of the program or address, independent of its name. Reveals no secret."""
         what = json.dumps([self.command, *self.args] if self.command else [self.url])
         return hashlib.sha256(what.encode("utf-8", "backslashreplace")).hexdigest()
 
     @property
-    def shown(self) -> str:
+    def location(self) -> str:
         return " ".join((self.command, *self.args)) if self.command else self.url
 
     def program(self, home: Path) -> str:
-        """The file that `command` names for a program that runs in `home`, "" if there is none."""
+        """Return the file of `command` when run in `home`, or "" if there is none."""
         inherited = PATH if self.sandbox else os.environ.get("PATH", PATH)
         command = str((home / self.command).absolute()) if "/" in self.command else self.command
         return find(command, self.env.get("PATH", inherited))
 
     def program_digest(self, home: Path, agents: Sequence[Path]) -> str:
-        """Return a digest of the program, to which a standing approval of a tool is bound, or "" if
-        it can't be pinned down. `home` is the folder that it runs in. Blocks.
+        """Return a digest of the program, to which a standing approval is bound, or "" if it can't
+        be pinned. It runs in the folder `home`. Blocks.
 
-        The digest changes with the program file and with each file that an argument names. What the
-        agent can write (in the folders `agents`) can't be bound like that, since a module next to a
-        script decides as much as the script.
-        """
+        The digest changes with the program file and each file in the arguments. Files in the
+        agent's folders (`agents`) can't be bound, because a module next to a script decides as much
+        as the script."""
         if self.url:
             return self.identity
         below = tuple(f"{os.path.realpath(one)}/" for one in agents)
@@ -110,8 +106,8 @@ class McpServer(Struct, frozen=True):
         return hashlib.sha256(json.dumps(state).encode("utf-8", "backslashreplace")).hexdigest()
 
     def _files(self, home: Path, agents: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-        """Each file that decides what runs, with a digest of its content. Raises `ValueError` if
-        there is no program, it is too large, or the agent could change it."""
+        """Yield each file that decides what runs, with its digest. Raise `ValueError` if there is
+        no program, it is too large, or the agent could change it."""
         program, given = self.program(home), _existing(home, self.args)
         searched = _existing(home, ":".join(self.env.values()).split(":"))
         used = (program, *given, *searched, *map(str, self.paths))
@@ -125,9 +121,9 @@ class McpServer(Struct, frozen=True):
                 yield os.path.realpath(path), hashlib.file_digest(file, "sha256").hexdigest()
 
     @property
-    def named_address(self) -> str:
-        """`host:port` where the URL names this machine or an address and no public name: that is
-        the owner's word that just this may be reached. Empty otherwise."""
+    def literal_address(self) -> str:
+        """`host:port` if the URL has localhost or an IP address instead of a public name: by
+        writing it the owner allowed access to it. Empty otherwise."""
         url = urlsplit(self.url)
         host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
         if ":" in host:
@@ -137,16 +133,16 @@ class McpServer(Struct, frozen=True):
 
 
 def _existing(home: Path, words: Iterable[str]) -> list[str]:
-    """The paths of those words that name something that exists, also after a `=`."""
+    """Return the existing paths in these words, also after a `=`."""
     parts = (part for word in words for part in (word, word.partition("=")[2]) if part)
     paths = (str(home / part) for part in parts if "\0" not in part)
     return [path for path in paths if os.path.lexists(path)]
 
 
 class ToolDescription(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool as the model gets to see it: cleaned and bounded. `schema` is a JSON object, written
-    so that equal ones are equal texts. `read_only` is what the server says about it. One that
-    `needs_tasks` can't be called: nanobot runs no tasks of servers."""
+    """A tool as the model sees it, cleaned and limited. `schema` is a JSON object in canonical
+    form. `read_only` is the server's statement. A tool that `needs_tasks` can't be called, because
+    nanobot doesn't support tasks."""
 
     name: str
     description: str
@@ -155,7 +151,7 @@ class ToolDescription(Struct, frozen=True, forbid_unknown_fields=True):
     needs_tasks: bool = False
 
     def parameters(self) -> dict[str, Any]:
-        """The schema as a new object. Raises `ValueError` where it is none."""
+        """Return the schema as a new object. Raise `ValueError` if it is invalid."""
         parameters = json.loads(self.schema)
         if not isinstance(parameters, dict):
             raise ValueError("a schema must be an object")  # noqa: TRY004 - as `json.loads` raises
@@ -166,8 +162,8 @@ LONGEST = 64
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def offered_name(server: str, tool: str) -> str:
-    """Under which the model calls a tool of a server."""
+def name_of_tool(server: str, tool: str) -> str:
+    """Return the model's name for a tool of a server."""
     name = _UNFIT.sub("_", f"{server}__{tool}")
     if len(name) <= LONGEST:
         return name
@@ -176,17 +172,16 @@ def offered_name(server: str, tool: str) -> str:
 
 
 class ToolListing(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a server listed last, and what was ever accepted of it. `identity` is the server's.
+    """The last listing of a server and all accepted descriptions. `identity` is the server's.
 
-    Whatever is new or different waits, the first listing as well: a description speaks to the model
-    in every conversation.
-    """
+    New or changed descriptions wait for approval, even in the first listing, because a description
+    is in the prompt of every conversation."""
 
     identity: str
     listed: tuple[ToolDescription, ...] = ()
     accepted: tuple[ToolDescription, ...] = ()
 
-    def seen(self, tools: Iterable[ToolDescription]) -> ToolListing:
+    def update(self, tools: Iterable[ToolDescription]) -> ToolListing:
         return replace(self, listed=tuple(tools))
 
     def accept(self) -> ToolListing:
@@ -194,36 +189,36 @@ class ToolListing(Struct, frozen=True, forbid_unknown_fields=True):
         return replace(self, accepted=tuple(tools.values()))
 
     @property
-    def offered(self) -> tuple[ToolDescription, ...]:
-        """The tools that may be called: those that are as the owner accepted them."""
+    def available(self) -> tuple[ToolDescription, ...]:
+        """The callable tools: their descriptions equal the accepted ones."""
         return tuple(t for t in self.listed if t in self.accepted and not t.needs_tasks)
 
     @property
     def waiting(self) -> tuple[ToolDescription, ...]:
-        """The tools that are new or not what they were."""
+        """The new or changed tools."""
         return tuple(t for t in self.listed if t not in self.accepted and not t.needs_tasks)
 
     @property
     def digest(self) -> str:
-        """Stands for exactly what waits; empty where nothing does."""
+        """Digest of the pending tools, or an empty text if there are none."""
         waiting = [astuple(tool) for tool in self.waiting]
         return hashlib.sha256(json.dumps(waiting).encode()).hexdigest()[:16] if waiting else ""
 
 
 MOST_KEPT = 256
-"""Tools of one server that are known at all."""
+"""Maximum known tools of one server."""
 
 MOST_TOOLS, MOST_TEXT = 64, 100_000
-"""Tools of one server that are offered, and the characters of their descriptions, which are in each
+"""Maximum offered tools of one server, and characters of their descriptions, which are in each
 prompt."""
 
 MOST_DESCRIPTION = 1_500
 MOST_SCHEMA = 8_000
-"""Characters. A tool whose schema is longer takes any arguments, and its server judges them."""
+"""Characters. A tool with a longer schema accepts any arguments, and its server validates them."""
 
 _MOST_NAME = 128
 _ANYTHING = '{"properties":{},"type":"object"}'
-# What APIs refuse at the top of a schema, or what says nothing to a model.
+# Keys that APIs reject at the top of a schema, or that mean nothing to a model.
 _NOT_AT_THE_TOP = frozenset({"$schema", "$id", "anyOf", "oneOf", "allOf", "not", "enum", "title"})
 
 
@@ -235,7 +230,7 @@ def tool_description(
     read_only: bool,
     needs_tasks: bool = False,
 ) -> ToolDescription:
-    """What the model gets to see of a tool that a server has described so."""
+    """Return the description for the model."""
     text = escape_invisible(description).strip()
     if len(text) > MOST_DESCRIPTION:
         text = f"{text[: MOST_DESCRIPTION - 1]}…"
@@ -243,7 +238,7 @@ def tool_description(
 
 
 def usable(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
-    """One tool of each name, in order of their names."""
+    """Return one tool of each name, sorted by name."""
     found: dict[str, ToolDescription] = {}
     for one in tools:
         if one.name.isprintable() and 0 < len(one.name) <= _MOST_NAME:
@@ -254,7 +249,7 @@ def usable(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
 def within_budget(
     tools: Iterable[ToolDescription], wanted: Iterable[str] = ()
 ) -> tuple[ToolDescription, ...]:
-    """Those of the `wanted` names (all where there are none), as many as a prompt can bear."""
+    """Return the tools with `wanted` names (all if empty) that fit the prompt's limits."""
     names, left = frozenset(wanted), MOST_TEXT
     chosen: list[ToolDescription] = []
     for one in tools:
@@ -291,18 +286,18 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 class Ledger(Document[Mapping[str, ToolListing]]):
-    """The document `mcp`: what servers listed and what was accepted, by server."""
+    """The document `mcp`: listings and accepted tools, by server."""
 
     def __init__(self, store: StateStore) -> None:
         advice = "Accept the tools of your MCP servers again."
-        super().__init__(store, "mcp", _decoded, _encoded, {}, advice)
+        super().__init__(store, "mcp", decode_ledger, encode_ledger, {}, advice)
 
 
-def _encoded(listings: Mapping[str, ToolListing]) -> bytes:
+def encode_ledger(listings: Mapping[str, ToolListing]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(_File(listings)), indent=1) + b"\n"
 
 
-def _decoded(content: bytes) -> Mapping[str, ToolListing]:
+def decode_ledger(content: bytes) -> Mapping[str, ToolListing]:
     try:
         servers = msgspec.json.decode(content, type=_File).servers
         for listing in servers.values():

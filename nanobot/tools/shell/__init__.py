@@ -1,5 +1,4 @@
-"""A shell for the agent: commands in a sandbox, waited for or in the background.
+"""A shell for the agent: commands in a sandbox, in the foreground or background.
 
-`tools` is what a model sees and what may run, `processes` whose it is, `process` one command from
-its launch to its end.
-"""
+`tools` has the tools and their checks, `processes` the owners of commands, `process` one command
+from launch to end."""

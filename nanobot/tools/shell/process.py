@@ -1,13 +1,11 @@
-"""One command that runs: its output is read, its time is limited, and nothing of it is left.
+"""One running command: reads its output, limits its time, and leaves nothing behind.
 
-Invariant: the command and what it starts are a process group of their own. When the command ends,
-in whatever way, the rest of its group is killed, and so is all of it when this is cancelled.
+Invariant: the command and its children form a process group. When the command ends in any way, or
+this is cancelled, the rest of the group is killed.
 
-What it prints becomes plain text, without colours, cursor movements and other orders to a terminal.
-However much that is, what is kept in memory stays small, and viewers see it at a pace that
-a screen can follow. A flood is read slowly, so that there is time left for everything else: it
-makes its program wait.
-"""
+The output becomes plain text, without colours, cursor movements and other terminal controls. Memory
+use stays small, and viewers get the output at a readable pace. A flood is read slowly, which makes
+its program wait and leaves time for everything else."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ from nanobot.programs import Launch
 from nanobot.security.sandbox import CHUNK, running, signal_group
 
 KEPT = 100_000
-"""Characters that are kept of the beginning of an output, and as many of its end."""
+"""Characters kept from the beginning of an output, and from its end."""
 
 _LAST_WORD = re.compile(r"(?<=\s)\S{0,4000}\Z")
 _FIRST_WORD = re.compile(r"\A\S{0,4000}(?=\s)")
-"""What is longer is no secret."""
+"""A longer word is not a secret."""
 
 _SHOWN_PER_SECOND = 4_000
 _LONGEST_LINE = 2_000
@@ -44,9 +42,9 @@ _UNSEEN = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)))
 
 
 class Output:
-    """What a command prints, as plain text; every end of a line is a newline, and what is no UTF-8
-    becomes U+FFFD. The beginning and the end of what came since it was last taken are kept, and
-    `show` is given whole lines: a secret that is cut in two would not be found."""
+    """The output of a command as plain text. All line ends are newlines, and invalid UTF-8 becomes
+    U+FFFD. The beginning and the end of the unread output are kept. `show` gets whole lines,
+    because a secret cut in two would not be found."""
 
     def __init__(
         self, clock: Clock, show: Callable[[str], None] | None = None, kept: int = KEPT
@@ -58,7 +56,7 @@ class Output:
         self._since, self._room = clock.monotonic(), _SHOWN_PER_SECOND
 
     def feed(self, chunk: bytes, *, final: bool = False) -> None:
-        """More was printed, wherever it was cut."""
+        """Add more output, cut anywhere."""
         text = self._begun + self._decoder.decode(chunk, final)
         end = 1 + max(text.rfind("\n"), text.rfind("\r", 0, max(0, len(text) - 1)))
         if final or len(text) - end > _LONGEST_LINE:
@@ -70,8 +68,8 @@ class Output:
         return bool(self._begun or self._head)
 
     def take_unread(self) -> str:
-        """What came since the last time; a note stands where the middle is left out. It begins
-        and ends between words where there are any near: half of a secret would not be found."""
+        """Return the output since the last call, with a note for an omitted middle. It is cut
+        between words if possible, because half of a secret would not be found."""
         begun, self._begun = self._begun, ""
         self._add(begun)
         head, tail, gone = self._head, self._tail, self._gone
@@ -108,20 +106,20 @@ class Output:
 
 
 GRACE = 2.0
-"""Seconds between the request to end and the end."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 _FREE, _PER_SECOND = 4_000_000, 1_000_000
-"""Bytes of an output that are read as they come, and how fast the rest is read."""
+"""Bytes of an output that are read at full speed, and the rate after that."""
 
 _DRAIN = 5.0
-"""Seconds in which the pipe of a command that is gone must close: until then the sandbox clears
-away what the command left, and has its say."""
+"""Seconds for the pipe of an ended command to close. Until then the sandbox cleans up and
+reports."""
 
 How = Literal["exited", "timed out", "killed"]
 
 
 class Ending(Struct, frozen=True):
-    """How a command ended. `code` is its exit code, the negative number of a signal that ended it.
+    """The end of a command. `code` is its exit code, or the negative number of its signal.
     `seconds` is the time limit."""
 
     how: How
@@ -143,8 +141,7 @@ class Ending(Struct, frozen=True):
 
 
 class Process:
-    """A command, from its launch to its end. `show` is given what it prints, as far as a screen can
-    follow."""
+    """A command from launch to end. `show` gets its output at a readable pace."""
 
     def __init__(self, clock: Clock, show: Callable[[str], None] | None = None) -> None:
         self.output = Output(clock, show)
@@ -152,12 +149,12 @@ class Process:
         self._stopping = asyncio.Event()
 
     def kill(self) -> None:
-        """Have it end: asked first, and soon without being asked. One that has yet to be launched
-        ends at once."""
+        """End it: with SIGTERM, and soon with SIGKILL. If it was not launched yet, it ends at
+        once."""
         self._stopping.set()
 
     async def run(self, launch: Launch, seconds: float | None) -> Ending:
-        """Run it to its end, or for at most `seconds`. Raises `OSError` where it cannot start."""
+        """Run it to its end, or for at most `seconds`. Raise `OSError` if it cannot start."""
         async with running(launch) as (child, pipe), asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(self._read(pipe))
             exited = tasks.create_task(child.wait())
@@ -173,11 +170,11 @@ class Process:
             signal_group(child, signal.SIGKILL)
             code = await exited
             await self._first_of(_DRAIN, reading)
-            reading.cancel()  # where something that left the group still holds the pipe
+            reading.cancel()  # a process that left the group may still hold the pipe
         return Ending(how, code, seconds)
 
     async def _first_of(self, seconds: float | None, *tasks: asyncio.Task[Any]) -> None:
-        """Wait until one of them is done or `seconds` have passed (None: without end)."""
+        """Wait until one of them is done or `seconds` have passed (None: no limit)."""
         waiting = asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         with suppress(TimeoutError):
             await (waiting if seconds is None else with_timeout(self._clock, seconds, waiting))

@@ -1,14 +1,13 @@
-"""All running commands, who owns them, and times in which only one may run for a scope.
+"""The table of running commands with their owners, and exclusive runs for a scope.
 
-A command runs independently of the call that started it: so one call can start it and another read
-it. Invariant: it belongs to the conversation and the scope that started it, and does not exist for
-others; there are only so many; and `close` leaves none.
+A command runs independently of the call that started it, so another call can read it. Invariant: it
+belongs to the conversation and scope that started it, and does not exist for others. Their number
+is limited, and `close` leaves none.
 
-The files that a command will read can't be known before it runs, so from the owner's question to
-the end of an approved command its whole folder must stay as it is: a change before the yes voids
-the yes, and after it nothing else runs or writes there. Only the kernel sets the time of a file's
-last change (ctime), unlike that of its content.
-"""
+The files that a command will read can't be known before it runs. So from the owner's question to
+the end of an approved command its whole folder must stay the same: a change before approval voids
+the approval, and after it nothing else runs or writes there. The check uses ctime, which only the
+kernel sets."""
 
 from __future__ import annotations
 
@@ -33,13 +32,13 @@ from nanobot.tooling import TurnContext
 from nanobot.tools.shell.process import GRACE, Ending, Process
 
 _TICK = 0.02
-"""Seconds; the kernel notes the times of changes with a coarser clock than this."""
+"""Seconds; longer than the granularity of the kernel's change times."""
 
 
 def fingerprint(folder: str) -> bytes:
-    """Return a digest that differs once anything in `folder` was made, changed or removed. Links
-    are not followed. Blocks: about a second for 200,000 files."""
-    time.sleep(_TICK)  # or a change in the tick of an earlier one would have the same time
+    """Return a digest that differs after anything in `folder` was created, changed or removed.
+    Links are not followed. Blocks: about a second for 200,000 files."""
+    time.sleep(_TICK)  # so that the next change gets another time
     digest = hashlib.sha256()
     for place, folders, files in os.walk(folder):
         folders.sort()
@@ -53,7 +52,7 @@ def fingerprint(folder: str) -> bytes:
 
 
 _KEPT_SECONDS = 3_600.0
-"""How long the last words of a command wait to be read."""
+"""Finished commands can be read for this time."""
 
 _SHOWN_COMMAND = 80
 _RULES_CHANGED = "It was stopped because nanobot changed a rule file, such as AGENTS.md or USER.md."
@@ -64,14 +63,14 @@ _HELD = (
 )
 
 Prepared = Callable[["Running"], AbstractAsyncContextManager[Launch]]
-"""Makes ready what a command needs, for as long as it runs."""
+"""Sets up the environment of a command while it runs."""
 
 
 class Running(Struct, eq=False):
-    """A command that runs or ran. `ending` and `problem` are of worth once it is `over`: how it
-    ended, or why it could not start. `notes` are what to tell besides its output. `mounted`: what
-    it must not change is held by mounts, which a file that is replaced outside slips out of.
-    `launched`: it no longer waits for `quiesce`."""
+    """A command that runs or ran. `over` is set at its end; then `ending` is valid, or `problem` if
+    it could not start. `notes` are reported in addition to the output. `mounted`: mounts protect
+    its read-only files, but not from replacement outside the sandbox. `launched`: it no longer
+    waits for `quiesce`."""
 
     id: str
     command: str
@@ -90,8 +89,8 @@ class Running(Struct, eq=False):
     def __str__(self) -> str:
         return f"{self.id} ({_short(self.command)})"
 
-    async def ended(self) -> Ending:
-        """How it ended, once it has. Raises `NanobotError` where it could not start."""
+    async def wait(self) -> Ending:
+        """Wait for its end and return it. Raise `NanobotError` if it could not start."""
         await self.over.wait()
         if self.ending is None:
             raise self.problem or ToolError("the command could not be run")
@@ -99,15 +98,16 @@ class Running(Struct, eq=False):
 
 
 class _Hold(Struct, eq=False):
-    """A turn that has a scope's folder to itself, for one command: `command`, once it runs."""
+    """A turn with exclusive use of a scope's folder, for one command (`command` after its
+    start)."""
 
     turn: tuple[str, str]
     command: Running | None = None
 
 
 class Processes:
-    """The table of commands. `per_session` may run in the background of one conversation, `in_all`
-    at the same time, waited for or not."""
+    """The table of commands: at most `per_session` in the background of one conversation, and
+    `in_all` at the same time."""
 
     def __init__(self, clock: Clock, *, per_session: int = 8, in_all: int = 32) -> None:
         self._clock, self._per_session, self._in_all = clock, per_session, in_all
@@ -122,7 +122,7 @@ class Processes:
 
     @property
     def ledger(self) -> int:
-        """The open file in which all commands note what they use: see `Confined`."""
+        """The open file in which commands record their usage (see `Confined`)."""
         if self._ledger < 0:
             self._ledger = os.memfd_create("commands")
         return self._ledger
@@ -137,10 +137,9 @@ class Processes:
         background: bool,
         mounted: bool = False,
     ) -> Running:
-        """Begin to run `command`, for at most `seconds`. Raises `ToolError` where too many run.
+        """Start `command` for at most `seconds`. Raise `ToolError` if too many run.
 
-        What a command prints is shown to the caller's people while the call waits for it.
-        """
+        In the foreground, its output is shown to the caller's people."""
         self.refuse_if_held(caller)
         self._make_room(caller, background)
         process = Process(self._clock, None if background else caller.show_output)
@@ -153,7 +152,8 @@ class Processes:
         return running
 
     def find(self, name: str, caller: TurnContext) -> Running:
-        """The caller's background command of this name. Raises `ToolError` where there is none."""
+        """Return the caller's background command. Raise `ToolError` if there is none of this
+        name."""
         mine = {running.id: running for running in self._of(caller)}
         if name in mine:
             return mine[name]
@@ -169,15 +169,15 @@ class Processes:
         self._table.pop(running.id, None)
 
     async def stop(self, session_key: str) -> int:
-        """Kill what runs for a conversation; how many ran in the background."""
+        """Kill the commands of a conversation and return the number in the background."""
         found = [one for one in self._alive() if one.caller.session_key == session_key]
         await _end(found)
         return sum(running.background for running in found)
 
     @asynccontextmanager
     async def quiesce(self, scope: str) -> AsyncIterator[None]:
-        """No `mounted` command of this scope runs meanwhile: those that do are killed, and new ones
-        wait. For replacing what they must not change."""
+        """Kill the `mounted` commands of this scope and hold new ones, to replace their read-only
+        files."""
         self._quiet[scope] += 1
         try:
             ending = [
@@ -196,9 +196,8 @@ class Processes:
 
     @asynccontextmanager
     async def alone(self, caller: TurnContext) -> AsyncIterator[None]:
-        """For a command that the owner approved: nothing else is run or written for this scope
-        until it has ended, even if it runs in the background. Waits for the commands that run.
-        Raises `ToolError` if one of them is in the background."""
+        """Reserve this scope's folder for an approved command until it ends, even in the
+        background. Wait for running commands. Raise `ToolError` if one is in the background."""
         async with self._approved[caller.scope]:
             self.refuse_if_held(caller)
             self._holds[caller.scope] = hold = _Hold((caller.session_key, caller.turn_id))
@@ -212,7 +211,7 @@ class Processes:
                     self._holds.pop(caller.scope, None)
 
     def refuse_if_held(self, caller: TurnContext) -> None:
-        """Raise `ToolError` where another call has the folder to itself."""
+        """Raise `ToolError` if another call has reserved the folder."""
         hold = self._holds.get(caller.scope)
         if hold is None:
             return
@@ -225,8 +224,8 @@ class Processes:
             )
 
     def refuse_if_running(self, caller: TurnContext, *, background: bool = False) -> None:
-        """Raise `ToolError` if commands of the caller's scope run, perhaps only for those in the
-        `background`."""
+        """Raise `ToolError` if commands of the caller's scope run (only in the `background`, if
+        set)."""
         shown = [
             str(one) if one.caller.session_key == caller.session_key else _short(one.command)
             for one in self._running(caller.scope)
@@ -243,7 +242,7 @@ class Processes:
             )
 
     async def close(self) -> None:
-        """Kill everything; nothing can be started any more."""
+        """Kill all commands and allow no new ones."""
         self._closed = True
         for running in self._table.values():
             running.process.kill()
@@ -259,7 +258,7 @@ class Processes:
         return [one for one in self._alive() if one.caller.scope == scope]
 
     def _of(self, caller: TurnContext) -> list[Running]:
-        """The background commands of a conversation, without those that ended long ago."""
+        """Return the background commands of a conversation, without long finished ones."""
         past = self._clock.monotonic() - _KEPT_SECONDS
         for running in list(self._table.values()):
             if running.over.is_set() and (running.ended_at <= past or not running.background):
@@ -272,7 +271,7 @@ class Processes:
         ]
 
     def _make_room(self, caller: TurnContext, background: bool) -> None:
-        """Drop what nobody will read. Raises `ToolError` where there is none."""
+        """Evict finished commands. Raise `ToolError` if too many are running."""
         if self._closed:
             raise ToolError("nanobot is stopping and starts no new commands")
         mine, alive = self._of(caller), self._alive()
@@ -295,7 +294,7 @@ class Processes:
                 running.ending = await running.process.run(launch, running.seconds)
         except NanobotError as error:
             running.problem = error
-            if running.ending is not None:  # nobody else will hear of it
+            if running.ending is not None:  # the caller gets only the ending
                 logger.warning("the command {} has ended, and then: {}", running.id, error)
         except OSError as error:
             running.problem = ToolError(f"the command could not be started: {error.strerror}")

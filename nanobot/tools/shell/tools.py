@@ -1,9 +1,8 @@
 """`exec`, `exec_read` and `exec_kill`: a shell in the workspace.
 
-Without a sandbox that was proven to hold, nothing runs, unless the owner chose to do without one.
-A command that was cancelled with its turn is dead when the call is over, and so is all that it
-started; one in the background lives until it ends, is killed, or nanobot stops.
-"""
+Without a verified sandbox nothing runs, unless the owner disabled the sandbox. A cancelled command
+and all its children are dead when the call returns. A background command lives until it ends, is
+killed, or nanobot stops."""
 
 from __future__ import annotations
 
@@ -41,31 +40,30 @@ _SLIP = re.compile(
     r"(?:rm|chmod|chown)(?=.* (?:--recursive|-(?!-)\S*[rR]))(?=.* (?:/|/\*|~|~/|~/\*)(?: |$))"
     rf"|mkfs|dd(?=.* of={_DISK}))|.*> ?{_DISK}"
 )
-"""Everything removed or changed, or a disk overwritten."""
+"""Removes or changes everything, or overwrites a disk."""
 
 
 def is_slip(command: str) -> bool:
-    """Whether `command` would destroy the system, which nobody can mean. A courtesy where there is
-    no sandbox, and no boundary: the same can be said in words that no pattern knows. Linear in the
-    command."""
+    """Check whether `command` would destroy the system. Without a sandbox this is a courtesy and
+    not a boundary, because other spellings pass. Linear in the command."""
     home_named = command.replace("${HOME}", "~").replace("$HOME", "~")
     parts = _BETWEEN_COMMANDS.split(home_named.replace('"', "").replace("'", ""))
     return any(_SLIP.match(" ".join(part.split())) for part in parts)
 
 
 LONGEST_COMMAND = 100_000
-"""Bytes; the system takes a little more as one argument of a program."""
+"""Bytes. The system accepts slightly more in one argument."""
 
 LONGEST_IN_BACKGROUND = 86_400
-"""Seconds that may be asked for as the limit of a background command."""
+"""Maximum timeout of a background command in seconds."""
 
 _AT_ONCE = 0.5
-"""Seconds in which a background command that cannot work mostly says so."""
+"""Seconds in which most failing background commands report it."""
 
 _LONGEST_WAIT = 300
 
 AfterUnconfined = Callable[[TurnContext], Awaitable[None]]
-"""Told after each command that ran without a sandbox: anything may have changed."""
+"""Called after each command without a sandbox, because it may have changed anything."""
 
 
 class ExecArguments(Arguments, frozen=True):
@@ -86,8 +84,8 @@ class ExecKillArguments(Arguments, frozen=True):
 
 
 class ExecLimits(Struct, frozen=True):
-    """`seconds` for a command unless more is asked for, which may be at most `most_seconds`;
-    `network` is whether the owner lets any command have it."""
+    """`seconds` is the default timeout, `most_seconds` the longest. `network`: the owner allows
+    network access."""
 
     seconds: int = 60
     most_seconds: int = 600
@@ -95,8 +93,8 @@ class ExecLimits(Struct, frozen=True):
 
 
 class Exec(Tool, Struct, frozen=True):
-    """Runs a command. `find` finds the sandbox. `confined_of` says what a caller's command may
-    touch; `egress` is its way to the network."""
+    """Runs a command. `find` finds the sandbox. `confined_of` returns the permissions of a caller's
+    command; `egress` is its network access."""
 
     find: FindSandbox
     confined_of: Callable[[TurnContext], Confined]
@@ -114,8 +112,8 @@ class Exec(Tool, Struct, frozen=True):
     effects = True
 
     async def risk(self, arguments: ExecArguments, caller: TurnContext) -> Risk | None:
-        """None for what is shut in without network, which harms nobody."""
-        sandbox = await self._checked(arguments, caller)
+        """Return None for a sandboxed command without network, which harms no one."""
+        sandbox = await self._check(arguments, caller)
         if sandbox.kind != "none" and not arguments.network:
             return None
         where = f"in {printable(arguments.cwd.strip()) or 'the workspace'}"
@@ -126,7 +124,7 @@ class Exec(Tool, Struct, frozen=True):
     async def pin(
         self, arguments: ExecArguments, caller: TurnContext
     ) -> Callable[[], AbstractAsyncContextManager[None]]:
-        """See `Tool`. Which files a command reads can't be known, so it's the whole folder."""
+        """Pin the whole folder, because the files that a command reads are unknown (see `Tool`)."""
         self.processes.refuse_if_running(caller)
         folder = str(self.confined_of(caller).workspace)
         before = await asyncio.to_thread(fingerprint, folder)
@@ -144,11 +142,11 @@ class Exec(Tool, Struct, frozen=True):
             yield
 
     async def __call__(self, arguments: ExecArguments, caller: TurnContext) -> ToolResult:
-        sandbox = await self._checked(arguments, caller)
+        sandbox = await self._check(arguments, caller)
         running = self.processes.start(
             arguments.command,
             caller,
-            partial(self._prepared, arguments, sandbox),
+            partial(self._prepare, arguments, sandbox),
             self._seconds(arguments),
             background=arguments.background,
             mounted=sandbox.kind == "bubblewrap",
@@ -165,8 +163,8 @@ class Exec(Tool, Struct, frozen=True):
         finally:
             self.processes.remove(running)
 
-    async def _checked(self, wanted: ExecArguments, caller: TurnContext) -> Sandbox:
-        """The sandbox for a command that can be run. Raises `ToolError` where it cannot."""
+    async def _check(self, wanted: ExecArguments, caller: TurnContext) -> Sandbox:
+        """Return the sandbox for a valid command. Raise `ToolError` if it cannot run."""
         found = await self.find()
         if (sandbox := found.sandbox) is None:
             raise ToolUnavailable(
@@ -198,11 +196,11 @@ class Exec(Tool, Struct, frozen=True):
             raise ToolError(
                 "rejected: this command would destroy the system, and there is no sandbox"
             )
-        await asyncio.to_thread(self._confined, wanted, caller)
+        await asyncio.to_thread(self._confine, wanted, caller)
         return sandbox
 
     def _seconds(self, wanted: ExecArguments) -> int | None:
-        """How long it may run, None without limit. Raises `ToolError` for more than is allowed."""
+        """Return the timeout, or None for no limit. Raise `ToolError` if it is too long."""
         most = LONGEST_IN_BACKGROUND if wanted.background else self.limits.most_seconds
         if wanted.timeout is not None and not 1 <= wanted.timeout <= most:
             raise ToolError(
@@ -212,11 +210,11 @@ class Exec(Tool, Struct, frozen=True):
         return wanted.timeout or (None if wanted.background else self.limits.seconds)
 
     @asynccontextmanager
-    async def _prepared(
+    async def _prepare(
         self, wanted: ExecArguments, sandbox: Sandbox, running: Running
     ) -> AsyncIterator[Launch]:
-        """What a checked command needs, for as long as it runs."""
-        confined = await asyncio.to_thread(self._confined, wanted, running.caller)
+        """Yield the launch of a checked command. Its network relay lives as long as the context."""
+        confined = await asyncio.to_thread(self._confine, wanted, running.caller)
         async with AsyncExitStack() as stack:
             relay = None
             if wanted.network and sandbox.kind != "none":
@@ -228,11 +226,11 @@ class Exec(Tool, Struct, frozen=True):
         if running.ending is not None and running.ending.code != 0 and sandbox.notes:
             running.notes.append(f"About this sandbox: {sandbox.notes}")
 
-    def _confined(self, wanted: ExecArguments, caller: TurnContext) -> Confined:
-        """What it may touch. Blocks; raises `ToolError` for a folder that is not there."""
+    def _confine(self, wanted: ExecArguments, caller: TurnContext) -> Confined:
+        """Return the command's permissions. Blocks. Raise `ToolError` if its folder is missing."""
         confined = self.confined_of(caller)
         whole, folder = str(confined.workspace), wanted.cwd.strip()
-        if folder == whole or folder.startswith(f"{whole}/"):  # as models often name it
+        if folder == whole or folder.startswith(f"{whole}/"):  # models often write the whole path
             folder = folder[len(whole) :].lstrip("/")
         place = Root(confined.workspace).place(folder or ".")
         found = place.stat()
@@ -287,8 +285,8 @@ class ExecKill(Tool, Struct, frozen=True):
 
 
 async def _final_result(running: Running) -> ToolResult:
-    """How a command ended and what it printed since it was last read."""
-    ending = await running.ended()
+    """Return the end of a command and its unread output."""
+    ending = await running.wait()
     output = running.process.output.take_unread()
     state = str(ending)
     if ending.how == "timed out" and not running.background:

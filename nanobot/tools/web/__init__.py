@@ -1,4 +1,3 @@
 """The web for the agent: `web_fetch` and `web_search`, both through `security.egress`.
 
-`pages` finds the text in bytes and reads HTML in a child process (`page_worker`).
-"""
+`pages` decodes text and reads HTML in a child process (`page_worker`)."""

@@ -1,12 +1,10 @@
-"""`web_fetch`: what stands at an address, as text that a model reads, and which may be fetched.
+"""`web_fetch`: the content of an address as text for the model, and which addresses may be fetched.
 
-An address can carry out whatever its author writes into it. One that the person wrote, or that a
-search engine returned, was not put together by a model that has read somebody else's text. What
-counts is the line of a search result that nanobot wrote itself, and never its title, its snippet or
-the text of a page. Where a redirect led does not count either: a server could hand out an alphabet
-of addresses that way. Because a choice among known addresses still says something, and so does
-fetching one of them often, both are counted.
-"""
+An address can leak data that its author put into it. An address that the person typed or a search
+engine returned was not composed by a model that had read untrusted content. Only the line of a
+search result that nanobot wrote counts, never its title, its snippet or the text of a page.
+Redirect targets don't count either, because a server could offer an alphabet of addresses. A choice
+among known addresses and repeated fetches also leak information, so both are limited."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ PIECE = 12_000
 """Characters of a page in one result."""
 
 MOST_UNASKED = 10
-"""Addresses that are fetched in one conversation before the owner is asked about the next."""
+"""Addresses fetched in one conversation without asking the owner."""
 
 _TYPES = (
     "text/", "image/", "application/json", "application/ld+json", "application/xml",
@@ -62,7 +60,7 @@ _HINTS = {
 
 
 _ERROR = "Error: "
-"""How the result of a call that failed begins."""
+"""Prefix of the result of a failed call."""
 
 _HIT = re.compile(r"^[0-9]{1,3}\. .*\n   (https?://\S+)$", re.MULTILINE)
 _TYPED = re.compile(r"https?://[^\s<>\"]+", re.IGNORECASE)
@@ -83,11 +81,10 @@ class WebFetchArguments(Arguments, frozen=True):
 class Addresses(Struct):
     """The addresses in a conversation, as `parse_url` writes them.
 
-    `known` are those that the person typed or a search returned. `typed` says in how many messages
-    the person named each. `earlier` are the known ones that `web_fetch` was called with in a step
-    before the present one, with the count in `typed` at that time: an address that the person
-    types again may be fetched again.
-    """
+    `known` were typed by the person or returned by a search. `typed` counts the messages in which
+    the person named each. `earlier` are the known addresses of `web_fetch` calls in previous steps,
+    with their count in `typed` at that time: an address that the person types again may be fetched
+    again."""
 
     known: set[str] = field(default_factory=set)
     typed: Counter[str] = field(default_factory=Counter)
@@ -95,23 +92,23 @@ class Addresses(Struct):
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> Addresses:
-        """Those in `messages`; the present step is the last one with calls."""
+        """Collect the addresses of `messages`. The last message with calls is the current step."""
         found = cls()
         step: set[tuple[str, int]] = set()
         for message in messages:
             if message.tool_calls:
                 found.earlier |= step
-                called = set(map(_called, message.tool_calls)) & found.known
+                called = set(map(_address_of, message.tool_calls)) & found.known
                 step = {(url, found.typed[url]) for url in called}
-            named = {str(url) for text in _found(message) for url in _urls(text)}
+            named = {str(url) for text in _find_addresses(message) for url in _urls(text)}
             found.known |= named
             if message.role == "user":
                 found.typed.update(named)
         return found
 
 
-def _called(call: ToolCall) -> str:
-    """The address that a call of `web_fetch` is about; empty where there is none."""
+def _address_of(call: ToolCall) -> str:
+    """Return the address of a `web_fetch` call, or an empty text."""
     if call.name.strip().removeprefix("functions.") != FETCH:
         return ""
     try:
@@ -120,9 +117,9 @@ def _called(call: ToolCall) -> str:
         return ""
 
 
-def _found(message: Message) -> Iterator[str]:
+def _find_addresses(message: Message) -> Iterator[str]:
     if message.role == "tool":
-        # An error repeats what the model wrote.
+        # An error quotes the model's text.
         if message.name == SEARCH and not message.content.startswith(_ERROR):
             yield from _HIT.findall(message.content)
     elif own := message.own_words:
@@ -133,7 +130,7 @@ def _found(message: Message) -> Iterator[str]:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """An address as it is written and without the punctuation that may belong to the sentence."""
+    """Yield an address as written, and without trailing punctuation of the sentence."""
     yield text
     for _ in range(_MOST_TRAILING):
         if not text or text[-1] not in _TRAILING:
@@ -155,7 +152,7 @@ def _urls(text: str) -> Iterator[Url]:
 
 
 _Page = tuple[str, int]
-"""An address, and in how many messages the person had typed it when it was fetched."""
+"""An address, and the number of messages in which the person had typed it."""
 
 _BYTES = 64_000_000
 _PAGES = 1_000
@@ -165,24 +162,24 @@ _Answer = EgressResponse | ToolError
 
 
 class PageCache:
-    """Pages that conversations have fetched, in memory, and which addresses each has asked for. At
-    most `_BYTES` of bodies; those go first that were not used for longest. A failure is kept
-    like a page: trying again would be a request more."""
+    """In-memory cache of fetched pages, and the addresses that each conversation requested. Bodies
+    take at most `_BYTES`; the least recently used go first. Failures are cached like pages, because
+    a retry would be another request."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[str, _Page], _Answer] = {}  # what was used last stands last
+        self._answers: dict[tuple[str, _Page], _Answer] = {}  # the last used comes last
         self._asked: dict[str, set[str]] = {}
         self._locks: dict[tuple[str, _Page], asyncio.Lock] = {}
 
     def has(self, conversation: str, page: _Page) -> bool:
         key = (conversation, page)
         if key in self._answers:
-            self._answers[key] = self._answers.pop(key)  # it is about to be read
+            self._answers[key] = self._answers.pop(key)  # mark it as used
         return key in self._answers
 
     def may_fetch(self, conversation: str, url: str, before: Iterable[str], most: int) -> bool:
-        """Whether `url` is among the first `most` addresses of a conversation, which is noted.
-        `before` are those of earlier steps, which an earlier process may have fetched."""
+        """Record `url` and check whether it is among a conversation's first `most` addresses.
+        `before` are those of earlier steps, possibly of an earlier process."""
         asked = self._asked[conversation] = self._asked.pop(conversation, set())
         while len(self._asked) > _CONVERSATIONS:
             del self._asked[next(iter(self._asked))]
@@ -195,7 +192,7 @@ class PageCache:
     async def once(
         self, conversation: str, page: _Page, ask: Callable[[], Awaitable[EgressResponse]]
     ) -> EgressResponse:
-        """The page, from here or by asking. Raises `ToolError`, the same one each time."""
+        """Return the page from the cache or from `ask`. Raise the same `ToolError` each time."""
         key, kept = (conversation, page), self._answers
         lock = self._locks.setdefault(key, asyncio.Lock())
         try:
@@ -223,14 +220,14 @@ def _size(answer: _Answer) -> int:
 
 
 class WebFetch(Tool, Struct, frozen=True):
-    """Pages as Markdown, images as images, PDF as what `pdf_text` makes of it (blocks; raises
-    `ToolError`), other text as it is. `seconds` and `megabytes` bound one request. `for_others` is
-    the way into the network for callers other than the owner, where that is another one.
+    """Fetches pages as Markdown, images, PDF through `pdf_text` (blocks; raises `ToolError`), and
+    other text unchanged. `seconds` and `megabytes` limit one request. `for_others` is the egress
+    for callers other than the owner, if it differs.
 
-    Once untrusted content is in a conversation, what is fetched can say something to the owner of
-    the site, even among known addresses: so each is fetched once, then read from memory, and the
-    owner is asked after `MOST_UNASKED`. What was called is read from the conversation, so that it
-    survives a restart; `pages` counts across its helpers, too."""
+    With untrusted content in a conversation, even fetching a known address can leak data to the
+    site's owner. So each is fetched once and then read from the cache, and the owner is asked after
+    `MOST_UNASKED`. Earlier calls are read from the conversation, so they survive a restart; `pages`
+    also counts those of its subagents."""
 
     egress: Egress
     pdf_text: Callable[[bytes], str] | None = None
@@ -243,8 +240,8 @@ class WebFetch(Tool, Struct, frozen=True):
     arguments = WebFetchArguments
 
     async def risk(self, arguments: WebFetchArguments, caller: TurnContext) -> Risk | None:
-        """None for a known address that was not fetched yet or is in memory; see `known`. Such a
-        one takes up a place among `MOST_UNASKED`."""
+        """Return None for a known address that is new or cached (see `Addresses`). It counts
+        towards `MOST_UNASKED`."""
         url = str(parse_url(arguments.url))
         addresses = Addresses.of(caller.messages_read())
         if url not in addresses.known:
@@ -302,7 +299,7 @@ def _piece(url: str, title: str, text: str, start: int) -> str:
     if start >= len(text):
         raise ToolError(f"{url} has only {len(text):,} characters")
     end = start + PIECE
-    if end < len(text):  # at the end of a line where one is near
+    if end < len(text):  # cut at a near line end
         end = max(text.rfind("\n", end - 1_000, end) + 1, 0) or end
     piece = text[start:end].rstrip()
     if start == 0 and end >= len(text):

@@ -1,14 +1,12 @@
-"""The child that reads HTML (UTF-8) from standard input and writes what it holds as JSON.
+"""Worker process that reads HTML (UTF-8) from standard input and writes its content as JSON.
 
     python page_worker.py page|hits URL CHARACTERS
 
-`page` gives `{"title": …, "text": …}`, `hits` the results on a page of DuckDuckGo as
-`{"hits": [[title, url, snippet], …], "blocked": …}`, and what cannot be read `{"error": …}`.
-Run by `nanobot.tools.web.pages`, never imported,
-and it imports nothing of nanobot.
+`page` returns `{"title": …, "text": …}`, `hits` the results on a DuckDuckGo page as `{"hits":
+[[title, url, snippet], …], "blocked": …}`. A failure returns `{"error": …}`.
+`nanobot.tools.web.pages` runs it. It is never imported and imports nothing of nanobot.
 
-Markdown is headings, paragraphs, lists, links, tables and code; nothing else survives.
-"""
+The Markdown has headings, paragraphs, lists, links, tables and code, and nothing else."""
 
 from __future__ import annotations
 
@@ -41,18 +39,18 @@ _ANY_BLOCK = _BLOCK_TAGS.replace(" ", ", ")
 _HEADING = re.compile("h[1-6]")
 _ROWS = frozenset({"thead", "tbody", "tfoot"})
 _LAYOUT = "table, h1, h2, h3, ul, ol, pre, p + p, div div"
-"""In a row of a table, what shows that it lays out a page and holds no data."""
+"""Elements in a row that show that a table is used for layout."""
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\n\r\f\v]+")
 _BREAK = "\0"
-"""A line break within a paragraph: no text of a page can hold this character."""
+"""A line break within a paragraph. No text of a page can contain this character."""
 
 _MAX_DEPTH = 400
-"""Elements below this many others are left out."""
+"""More deeply nested elements are omitted."""
 
 _LONGEST_LINK = 1_000
 _MAIN_SHARE = 0.35
-"""What calls itself the main part is believed if it holds this share of the page's text."""
+"""An element is accepted as the main part if it has this share of the page's text."""
 
 
 def read_page(tree: LexborHTMLParser, url: str, characters: int) -> dict[str, object]:
@@ -61,14 +59,14 @@ def read_page(tree: LexborHTMLParser, url: str, characters: int) -> dict[str, ob
     text = ""
     if body is not None:
         base = urljoin(url, _attribute(tree.css_first("base[href]"), "href"))
-        text = written(main_part(body), base, characters, whole=False)
+        text = write_markdown(find_main_part(body), base, characters, whole=False)
         if not text:
-            text = written(body, base, characters, whole=True)
+            text = write_markdown(body, base, characters, whole=True)
     return {"title": _line(title, 300), "text": text[:characters]}
 
 
-def main_part(body: LexborNode) -> LexborNode:
-    """The element with the content, where the page says which."""
+def find_main_part(body: LexborNode) -> LexborNode:
+    """Return the element that the page marks as its content, or the body."""
     found = body.css("main, [role=main], article")[:50]
     if not found:
         return body
@@ -77,12 +75,12 @@ def main_part(body: LexborNode) -> LexborNode:
     return found[largest] if sizes[largest] >= _MAIN_SHARE * len(body.text()) else body
 
 
-def written(node: LexborNode, base: str, characters: int, *, whole: bool) -> str:
+def write_markdown(node: LexborNode, base: str, characters: int, *, whole: bool) -> str:
     return "\n\n".join(Writer(base, characters, whole).blocks(node))
 
 
 def read_hits(tree: LexborHTMLParser, url: str) -> dict[str, object]:
-    """The results; and whether the page is a puzzle for people."""
+    """Return the results. `blocked`: the page is a captcha."""
     hits = []
     for result in tree.css(".result:not(.result--ad)")[:50]:
         link = result.css_first("a.result__a")
@@ -95,7 +93,7 @@ def read_hits(tree: LexborHTMLParser, url: str) -> dict[str, object]:
 
 
 def _target(url: str) -> str:
-    """Where a result leads: the address may be wrapped in one that counts clicks."""
+    """Return the address of a result, unwrapped from a click counter."""
     parts = urlsplit(url)
     wrapped = parse_qs(parts.query).get("uddg", [""])[0]
     if parts.path == "/l/" and wrapped:
@@ -122,7 +120,7 @@ def _attribute(node: LexborNode | None, name: str) -> str:
     return (node.attributes.get(name) or "") if node is not None else ""
 
 
-def _left_out(node: LexborNode, whole: bool) -> bool:
+def _is_omitted(node: LexborNode, whole: bool) -> bool:
     tag = node.tag
     if tag in _NEVER:
         return True
@@ -142,14 +140,14 @@ def _left_out(node: LexborNode, whole: bool) -> bool:
 
 
 class Writer:
-    """Makes Markdown of elements, of about `most` characters. Without `whole`, what stands around
-    the content on every page is left out; what nobody sees always is."""
+    """Converts elements to Markdown of about `most` characters. Invisible elements are omitted, and
+    page furniture too unless `whole`."""
 
     def __init__(self, base: str, most: int, whole: bool) -> None:
         self._base, self._left, self._whole = base, most, whole
 
     def blocks(self, node: LexborNode, link: str = "", depth: int = 0) -> list[str]:
-        """Its paragraphs, lists and so on; with a `link` the words of all of them lead there."""
+        """Return paragraphs, lists and other blocks. With a `link`, all their text links there."""
         done: list[str] = []
         line: list[str] = []
 
@@ -172,7 +170,7 @@ class Writer:
 
     def _block(self, node: LexborNode, tag: str, link: str, depth: int) -> list[str]:
         if tag in {"pre", "hr"}:
-            return _fenced(node.text()) if tag == "pre" else ["---"]
+            return _fence(node.text()) if tag == "pre" else ["---"]
         if tag in {"ul", "ol"}:
             return self._list(node, tag, link, depth)
         if tag == "table":
@@ -182,7 +180,7 @@ class Writer:
         inner = self.blocks(node, link, depth)
         if inner:
             if tag == "blockquote":
-                inner = [_prefixed("\n\n".join(inner), "> ", "> ")]
+                inner = [_prefix_lines("\n\n".join(inner), "> ", "> ")]
             elif _HEADING.fullmatch(tag):
                 inner = [f"{'#' * int(tag[1])} {' '.join(inner)}"]
         return inner
@@ -192,11 +190,11 @@ class Writer:
         for item in self._children(node, depth):
             if text := "\n".join(self.blocks(item, link, depth)):
                 mark = f"{len(shown) + 1}. " if tag == "ol" else "- "
-                shown.append(_prefixed(text, mark, " " * len(mark)))
+                shown.append(_prefix_lines(text, mark, " " * len(mark)))
         return ["\n".join(shown)] if shown else []
 
     def _table(self, table: LexborNode, link: str, depth: int) -> list[str]:
-        """Rows of words are kept as rows; a table that lays out a page is what stands in it."""
+        """Return data tables as rows and layout tables as their contents."""
         found: list[str] = []
         rows: list[str] = []
         for part in self._children(table, depth):
@@ -232,16 +230,18 @@ class Writer:
     def _children(self, node: LexborNode, depth: int) -> Iterator[LexborNode]:
         child = node.child if depth < _MAX_DEPTH else None
         while child is not None and self._left > 0:
-            if child.is_text_node or (child.is_element_node and not _left_out(child, self._whole)):
+            if child.is_text_node or (
+                child.is_element_node and not _is_omitted(child, self._whole)
+            ):
                 yield child
             child = child.next
 
 
-def _prefixed(text: str, first: str, following: str) -> str:
+def _prefix_lines(text: str, first: str, following: str) -> str:
     return first + text.replace("\n", f"\n{following}")
 
 
-def _fenced(code: str) -> list[str]:
+def _fence(code: str) -> list[str]:
     code = code.strip("\n")
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall(r"`{3,}", code))])
     return [f"{fence}\n{code}\n{fence}"] if code.strip() else []

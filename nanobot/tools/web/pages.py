@@ -1,12 +1,10 @@
-"""What a page holds: bytes as text, whatever they claim to be, and HTML as Markdown.
+"""Content of web pages: bytes of any encoding as text, and HTML as Markdown.
 
-Pages lie about their encoding. Text in another encoding is hardly ever valid UTF-8, so what is
-valid UTF-8 is taken for it; then what the server says, what the page says, and at last
-Windows-1252, in which every byte means something.
+Pages declare wrong encodings. Text in other encodings is rarely valid UTF-8, so UTF-8 comes first,
+then the server's charset, the page's charset, and finally Windows-1252, which decodes every byte.
 
-An HTML parser is a large program in C: it runs in a child (`page_worker`). Whatever happens there
-is one `ToolError` here.
-"""
+An HTML parser is a large C program, so it runs in a child process (`page_worker`). Each failure
+there becomes one `ToolError`."""
 
 from __future__ import annotations
 
@@ -25,10 +23,10 @@ _KNOWN = re.compile(
     r"|(windows|cp)-?125[0-8]|windows-874|koi8-[ru]|gb2312|gbk|gb18030|big5|big5-hkscs|euc-jp|euc-kr"
     r"|shift[_-]jis|sjis|iso-2022-(jp|kr)|macintosh|tis-620"
 )
-"""Only these: Python knows others that are slow, or no encodings of text at all."""
+"""Allowed encodings. Python has others that are slow or not for text."""
 
 _NOT_LIKE_ASCII = ("utf-16", "utf16", "utf-32", "utf32", "iso-2022")
-"""In these, text may look like valid UTF-8 and is not."""
+"""Text in these encodings may look like valid UTF-8."""
 
 _MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_-]{2,20})", re.IGNORECASE)
@@ -36,7 +34,7 @@ _HEADER = re.compile(r"charset\s*=\s*[\"']?\s*([a-zA-Z0-9_-]{2,20})", re.IGNOREC
 
 
 def decode(content: bytes, content_type: str = "") -> str:
-    """The text of `content`; `content_type` is the header with its parameters."""
+    """Decode `content`. `content_type` is the header with its parameters."""
     for mark, name in _MARKS:
         if content.startswith(mark):
             return content.decode(name, "replace")
@@ -66,7 +64,7 @@ _WORKER = Path(__file__).with_name("page_worker.py")
 
 
 class Page(Struct, frozen=True):
-    """A page as Markdown. `error` is why it could not be read."""
+    """A page as Markdown. `error` is the reason if it could not be read."""
 
     title: str = ""
     text: str = ""
@@ -74,8 +72,8 @@ class Page(Struct, frozen=True):
 
 
 class HitsPage(Struct, frozen=True):
-    """The results on a page of a search engine: title, URL and snippet. `blocked`: it wants to see
-    a person first. `error` is why it could not be read."""
+    """A page of search results: title, URL and snippet. `blocked`: the engine requires a captcha.
+    `error` is the reason if it could not be read."""
 
     hits: tuple[tuple[str, str, str], ...] = ()
     blocked: bool = False
@@ -83,7 +81,7 @@ class HitsPage(Struct, frozen=True):
 
 
 MOST_CHARACTERS = 1_000_000
-"""Of text of one page."""
+"""Of the text of one page."""
 
 _LIMITS = WorkerLimits(seconds=10.0)
 
@@ -91,12 +89,12 @@ _LIMITS = WorkerLimits(seconds=10.0)
 def read_page(
     html: str, url: str, limits: WorkerLimits = _LIMITS, characters: int = MOST_CHARACTERS
 ) -> Page:
-    """The text of a page. Blocks. Raises `ToolError`."""
+    """Return a page as Markdown. Blocks. Raises `ToolError`."""
     return _read(Page, ("page", url, characters), html, limits)
 
 
 def read_hits(html: str, url: str) -> HitsPage:
-    """The results on a page of DuckDuckGo. Blocks. Raises `ToolError`."""
+    """Return the results on a DuckDuckGo page. Blocks. Raises `ToolError`."""
     return _read(HitsPage, ("hits", url, MOST_CHARACTERS), html, _LIMITS)
 
 

@@ -1,8 +1,7 @@
-"""`web_search`: addresses for words, from the search engine of the owner's choice.
+"""`web_search`: search with the engine that the owner configured.
 
-Invariant: a request goes to the configured address and follows no redirect elsewhere; an answer
-that is none becomes a `ToolError` with what to do about it.
-"""
+Invariant: requests go only to the configured address and follow no redirect. An invalid answer
+becomes a `ToolError` with advice."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ _OWNERS = "Ask the owner to set tools.web.search in the configuration."
 
 
 class SearchSettings(Struct, frozen=True):
-    """Which engine. `base_url` replaces its own address and is needed for `searxng`."""
+    """The search engine. `base_url` replaces its address and is required for `searxng`."""
 
     provider: ProviderName = "duckduckgo"
     api_key: str = ""
@@ -50,7 +49,7 @@ class SearchSettings(Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """Where to ask; empty where that is not said."""
+        """The engine's address, or an empty text if none is configured."""
         return (self.base_url or _ADDRESSES[self.provider]).rstrip("/")
 
 
@@ -60,7 +59,7 @@ class WebSearchArguments(Arguments, frozen=True):
 
 
 class WebSearch(Tool, Struct, frozen=True):
-    """Asks the configured engine through `egress`, which must let its address pass."""
+    """Searches through `egress`, which must allow the engine's address."""
 
     egress: Egress
     settings: SearchSettings = field(default_factory=SearchSettings)
@@ -79,22 +78,22 @@ class WebSearch(Tool, Struct, frozen=True):
         query, count = arguments.query, arguments.count
         try:
             answer = await self.egress.fetch(_request(settings, query, count), _LIMITS)
-        except (EgressError, EgressRefused) as error:  # it names the engine's address
+        except (EgressError, EgressRefused) as error:  # its text names the engine's address
             raise ToolUnavailable(str(error), hint=error.hint) from error
         _refuse_failure(answer, settings.provider)
         if settings.provider == "duckduckgo":
             hits = await _on_page(answer)
         else:
             hits = await off_loop(len(answer.body), _in_json, answer, settings.provider)
-        return ToolResult("\n".join(_listed(hits, count)) or "[no results. Try other words]")
+        return ToolResult("\n".join(_list_hits(hits, count)) or "[no results. Try other words]")
 
 
 Hit = tuple[str, str, str]
-"""Title, URL and snippet, as the engine gave them."""
+"""Title, URL and snippet, as received."""
 
 
 class _Result(Struct):
-    """A hit; its snippet is `content` at some engines and `description` at others."""
+    """A hit. The snippet is `content` or `description`, depending on the engine."""
 
     title: str | None = ""
     url: str = ""
@@ -108,8 +107,8 @@ class _Answer(Struct):
 
 
 def _request(settings: SearchSettings, query: str, count: int) -> EgressRequest:
-    """What is asked of an engine. DuckDuckGo's is the page for browsers without JavaScript; there a
-    leading `!` would send the query to another site: it is not sent."""
+    """Return the request for an engine. For DuckDuckGo it is the page without JavaScript. There a
+    leading `!` would send the query to another site, so it is removed."""
     address, key = settings.address, settings.api_key
     if settings.provider == "duckduckgo":
         words = " ".join(word for word in query.split() if word[:1] not in "!\\")
@@ -144,7 +143,7 @@ def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
         found = msgspec.json.decode(answer.body, type=_Answer)
     except (ValueError, RecursionError) as error:
         raise ToolUnavailable(f"{provider} returned an unreadable answer") from error
-    results = (found.web or found).results[: 2 * MAX_HITS]  # some may be left out
+    results = (found.web or found).results[: 2 * MAX_HITS]  # some may be unusable
     return [
         (_plain(one.title or ""), one.url, _plain(one.content or one.description or ""))
         for one in results
@@ -152,7 +151,7 @@ def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
 
 
 def _refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:
-    """Raise `ToolError` for an answer that is none."""
+    """Raise `ToolError` for an error status."""
     if not 200 <= answer.status < 300:
         later = answer.status in _LATER or answer.status >= 500
         hint = "Try again later." if later else _OWNERS
@@ -167,9 +166,9 @@ def _plain(text: str) -> str:
     return unescape(_TAG.sub("", text))
 
 
-def _listed(hits: Iterable[Hit], count: int) -> list[str]:
-    """Three lines each: a number and the title, the URL, the snippet. All that came from outside is
-    kept to its line, and only what follows a number may be fetched (`Addresses`)."""
+def _list_hits(hits: Iterable[Hit], count: int) -> list[str]:
+    """Return three lines per hit: number and title, URL, snippet. External text stays on its line,
+    and only the URL after a number may be fetched (`Addresses`)."""
     lines: list[str] = []
     number = 0
     for title, address, text in hits:

@@ -15,7 +15,7 @@ from nanobot.tools.mcp.values import (
     McpServer,
     ToolDescription,
     ToolListing,
-    offered_name,
+    name_of_tool,
     tool_description,
     usable,
     within_budget,
@@ -24,12 +24,12 @@ from nanobot.tools.mcp.values import (
 
 @given(st.text(max_size=20), st.text(max_size=70))
 def test_names_are_ones_that_apis_take(server: str, tool: str) -> None:
-    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", offered_name(server, tool))
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name_of_tool(server, tool))
 
 
 def test_long_names_stay_apart() -> None:
-    assert offered_name("a", "read.file") == "a__read_file"
-    assert offered_name("a", "x" * 70) != offered_name("a", "x" * 71)
+    assert name_of_tool("a", "read.file") == "a__read_file"
+    assert name_of_tool("a", "x" * 70) != name_of_tool("a", "x" * 71)
 
 
 JSON = st.recursive(
@@ -88,25 +88,26 @@ def test_only_what_was_accepted_as_it_is_is_offered() -> None:
         ToolDescription("b", "two", "{}"),
         ToolDescription("a", "evil", "{}"),
     )
-    new = ToolListing("id").seen([a, b])
-    assert (new.offered, new.waiting) == ((), (a, b))
+    new = ToolListing("id").update([a, b])
+    assert (new.available, new.waiting) == ((), (a, b))
     first = new.accept()
-    assert (first.offered, first.waiting, first.digest) == ((a, b), (), "")
+    assert (first.available, first.waiting, first.digest) == ((a, b), (), "")
     for later in (
         [changed, b],
         [ToolDescription("a", "one", '{"x":1}'), b],
         [a, b, ToolDescription("c", "", "{}")],
     ):
-        seen = first.seen(later)
+        seen = first.update(later)
         assert len(seen.waiting) == 1
-        assert b in seen.offered
-        assert not set(seen.offered) & set(seen.waiting)
-        assert set(seen.accept().offered) == set(later)
-    gone = first.seen([b])
-    assert gone.offered == (b,)
-    assert gone.seen([changed, b]).waiting == (changed,)  # leaving and coming back gains nothing
+        assert b in seen.available
+        assert not set(seen.available) & set(seen.waiting)
+        assert set(seen.accept().available) == set(later)
+    gone = first.update([b])
+    assert gone.available == (b,)
+    assert gone.update([changed, b]).waiting == (changed,)  # leaving and coming back gains nothing
     assert (
-        first.seen([changed]).digest != first.seen([ToolDescription("a", "more evil", "{}")]).digest
+        first.update([changed]).digest
+        != first.update([ToolDescription("a", "more evil", "{}")]).digest
     )
 
 
@@ -118,7 +119,7 @@ def test_only_an_address_that_is_no_public_name_is_the_owners_exception() -> Non
         "https://mcp.example.com/mcp": "",
         "http://nas.lan:8080/mcp": "",
     }
-    assert {url: McpServer("x", url=url).named_address for url in urls} == urls
+    assert {url: McpServer("x", url=url).literal_address for url in urls} == urls
 
 
 def test_another_program_under_the_same_name_is_another_server() -> None:

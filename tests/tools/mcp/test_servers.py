@@ -253,4 +253,4 @@ async def test_the_sdk_is_not_imported_before_a_server_is_started() -> None:
 
 def test_an_entry_shows_no_secrets() -> None:
     server = McpServer("x", "x", env={"KEY": "secret-1"}, headers={"Authorization": "secret-2"})
-    assert "secret" not in repr(server) + server.shown + server.identity
+    assert "secret" not in repr(server) + server.location + server.identity
