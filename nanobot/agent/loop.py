@@ -236,8 +236,8 @@ class AgentLoop:
             turn.session, turn.scope = await self._parts.admission.admit(entry.message)
             await self.turns.respond(turn)
             if is_internal(key):
-                bounding = self._parts.consolidator.bound(turn.session)
-                self._background.start(bounding, name=f"bound {key}")
+                trimming = self._parts.consolidator.trim(turn.session)
+                self._background.start(trimming, name=f"trim {key}")
         except (TurnStopped, StorageError) as error:
             # What stopped it has stored its end, unless a question to the owner was not stored.
             refused = error.__cause__ if isinstance(error, TurnStopped) else error

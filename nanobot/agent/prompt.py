@@ -415,7 +415,7 @@ class ContextBuilder:
     def has_images(self, messages: Sequence[Message]) -> bool:
         return any(map(self._images, messages))
 
-    def fixed_tokens(self, session: Session) -> int:
+    def count_fixed_tokens(self, session: Session) -> int:
         """About how many tokens the system prompt and the tools take."""
         return self.cache_of(session).fixed_tokens
 

@@ -88,9 +88,9 @@ _PART, _COMPOUND, _LONGEST = 4, 7, 60
 """Letters of a part of a compound, of a compound, and of the longest word that is stemmed."""
 
 
-def prepared(text: str, language: str = "") -> str:
+def prepare_text(text: str, language: str = "") -> str:
     """Return `text` for the full-text table."""
-    whole = joined_words(text)
+    whole = join_hyphenated(text)
     if language in ("", ENGLISH) and text.isascii():
         return " ".join([text, *whole]) if whole else text
     words = [*re.findall(_piece(text), _unified(text)), *whole]
@@ -104,11 +104,11 @@ def prepared(text: str, language: str = "") -> str:
 def words_of(text: str, language: str = "") -> list[str]:
     """Return the words of a question in order, lower case. Runs without spaces become their
     keys."""
-    whole = (_lower(_unified(word), language) for word in joined_words(text))
+    whole = (_lower(_unified(word), language) for word in join_hyphenated(text))
     return [*chain.from_iterable(word_groups(text, language)), *whole]
 
 
-def joined_words(text: str) -> list[str]:
+def join_hyphenated(text: str) -> list[str]:
     """Return the hyphenated words of `text`, each as one word: `email` for `e-mail`."""
     found = re.findall(HYPHENATED, text) if "-" in text or "\u2011" in text else ()
     return [joined(word) for word in found]
@@ -141,7 +141,7 @@ def vocabulary(field: str, languages: tuple[str, ...]) -> Mapping[str, int]:
     it. A cue with `=` in front keeps its accents."""
     known = (LANGUAGES[one] for one in languages if one in LANGUAGES)
     return {
-        form if form[0] == "=" else stemmed(form, ""): at
+        form if form[0] == "=" else stem_word(form, ""): at
         for language in known
         for at, forms in enumerate(getattr(language, field).split())
         for form in forms.split("/")
@@ -211,7 +211,7 @@ class WordForms(NamedTuple):
         begun = any(word.startswith(self.beginnings) for word in said)
         return int(begun or any(one in said and other in said for one, other in self.halves))
 
-    def stemmed(self) -> WordForms:
+    def stem(self) -> WordForms:
         """Return the forms after the table's own stemmer."""
         return WordForms(
             tuple(map(_porter, self.forms)),
@@ -226,13 +226,13 @@ def word_forms(word: str, asked: tuple[str, ...], searched: tuple[str, ...]) -> 
     forms, beginnings, halves = [_folded(word)], list[str](), list[tuple[str, str]]()
     if not re.match(_RUN, word):
         forms += [
-            stemmed(one, language)
+            stem_word(one, language)
             for language in searched
             if language != ENGLISH
             for one in _spellings(word, language)
         ]
         for language in asked:
-            stem, known = stemmed(word, language), LANGUAGES.get(language)
+            stem, known = stem_word(word, language), LANGUAGES.get(language)
             if known and language != ENGLISH and stem.isalpha():
                 forms.append(stem)
                 beginnings += _beginning(stem)
@@ -262,7 +262,7 @@ def tokens(text: str, language: str = "") -> Iterator[str]:
     """Yield the words of `text` in the form of the full-text table."""
     for piece, is_run in _pieces(text):
         yield from _singles_and_pairs(piece) if is_run else _tokens_of(piece, language)
-    for word in joined_words(text):
+    for word in join_hyphenated(text):
         yield from _tokens_of(word, language)
 
 
@@ -334,10 +334,10 @@ def _end(stem: str) -> list[str]:
 def _halves(word: str, stem: str, language: str) -> list[tuple[str, str]]:
     """Return the two parts of a compound for each possible cut."""
     cuts = range(_PART, min(len(stem), _LONGEST) - _PART + 1)
-    return [(stemmed(word[:cut], language), stem[cut:]) for cut in cuts]
+    return [(stem_word(word[:cut], language), stem[cut:]) for cut in cuts]
 
 
-def stemmed(word: str, language: str) -> str:
+def stem_word(word: str, language: str) -> str:
     """Return the part that the forms of `word` share."""
     known = LANGUAGES.get(language)
     word = _lower(word, language)
@@ -370,17 +370,17 @@ def _spelled_out(piece: str, language: str) -> str:
     """Return a run in its stored form, or the stem of a word that is not worth caching."""
     if re.match(_RUN, piece):
         return " ".join(_singles_and_pairs(piece))
-    return stemmed(piece, language)
+    return stem_word(piece, language)
 
 
 @lru_cache(maxsize=1 << 14)
 def _stored(word: str, language: str) -> str:
     if language in ("", ENGLISH):
         return word if word.isascii() else _folded(word.lower())
-    stem = stemmed(word, language)
+    stem = stem_word(word, language)
     found = [stem]
     # Many words have another stem if they are typed without accents (pão, pao).
-    if not word.isascii() and stem != (plain := stemmed(_folded(word.lower()), language)):
+    if not word.isascii() and stem != (plain := stem_word(_folded(word.lower()), language)):
         found.append(plain)
     if len(stem) >= _COMPOUND and LANGUAGES[language].compounds and stem.isalpha():
         found.append(stem[: _COMPOUND - _PART - 1 : -1].translate(_BACKWARDS))

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from nanobot.memory.answers import json_object
 from nanobot.memory.guard import without_bullet, without_list_mark
-from nanobot.memory.line_changes import numbered_blocks
+from nanobot.memory.line_changes import number_blocks
 from nanobot.memory.similarity import share, words
 from nanobot.memory.taint import is_unconfirmed
 from nanobot.providers.fields import items, mapping, string
@@ -103,10 +103,10 @@ def due_months(days: Iterable[date], today: date) -> list[str]:
     return sorted({f"{day:%Y-%m}" for day in past})
 
 
-def confirmed_notes(text: str) -> str:
+def drop_unconfirmed(text: str) -> str:
     """Return a day's notes without the unconfirmed ones, which untrusted content may have
     caused."""
-    return "\n".join(block for _, block in numbered_blocks(text) if not is_unconfirmed(block))
+    return "\n".join(block for _, block in number_blocks(text) if not is_unconfirmed(block))
 
 
 def digest_request(month: str, notes: Mapping[date, str]) -> str:
@@ -144,11 +144,11 @@ def digest_text(month: str, lines: Iterable[DigestLine]) -> str:
 
 def digest_lines(month: str, text: str) -> Iterator[tuple[int, DigestLine]]:
     """Yield the lines of a digest with their line numbers."""
-    for number, block in numbered_blocks(text):
+    for number, block in number_blocks(text):
         yield number, DigestLine.of(block, month)
 
 
-def recurring(
+def find_recurring(
     lines: Iterable[DigestLine], other_months: Sequence[DigestLine]
 ) -> Iterator[DigestLine]:
     """Yield the lines that have several days or recur in the digest of another month."""

@@ -212,13 +212,13 @@ def redact_file(place: Place, redact: Redact) -> bool:
     return True
 
 
-def redacted_lines(text: str, redact: Redact) -> str:
+def redact_lines(text: str, redact: Redact) -> str:
     """Redact each text in a file of JSON entries."""
     lines = text.split("\n")
-    return "\n".join(redacted_json(line, redact) or redact(line) for line in pace(lines))
+    return "\n".join(redact_json(line, redact) or redact(line) for line in pace(lines))
 
 
-def redacted_json(text: str, redact: Redact) -> str | None:
+def redact_json(text: str, redact: Redact) -> str | None:
     """Redact each text in a JSON object or list, except identifying fields. Return None for other
     text."""
     if not text.lstrip().startswith(("{", "[")):

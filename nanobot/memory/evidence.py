@@ -100,7 +100,7 @@ class Screen:
 
     def note(self, line: str, reason: str) -> None:
         """Note why a line was rejected."""
-        self.set_aside.append(f"{shown(line)}: {reason}")
+        self.set_aside.append(f"{shorten_line(line)}: {reason}")
 
     def _quote_instead(
         self, change: Operation, reason: str, *, may_quote: bool = True
@@ -117,7 +117,7 @@ class Screen:
             yield replace(change, old="", new=f"- {without_bullet(text)}")
 
 
-def shown(line: str) -> str:
+def shorten_line(line: str) -> str:
     """Return a line without its list mark, shortened."""
     text = without_list_mark(line)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -17,7 +17,7 @@ from itertools import filterfalse, product, starmap
 
 from msgspec import Struct
 
-from nanobot.memory.analysis import stemmed, vocabulary
+from nanobot.memory.analysis import stem_word, vocabulary
 from nanobot.memory.languages import LANGUAGES
 
 _ISO = r"(?<!\d)(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?!\d)"
@@ -233,7 +233,7 @@ def _time(match: re.Match[str]) -> tuple[int, int]:
 
 def _units_at(match: re.Match[str]) -> Iterator[str]:
     if after := _UNIT.match(match.string, match.end()):
-        yield folded(after[1])
+        yield fold_word(after[1])
     if before := _SYMBOL.search(match.string, max(0, match.start() - 2), match.start()):
         yield before[1]
 
@@ -255,7 +255,7 @@ def _in_words(
     text: str, languages: tuple[str, ...]
 ) -> tuple[list[tuple[str, list[str]]], set[int]]:
     """Return numbers written as words, each with the word after it, and the months."""
-    words = [folded(word) for word in _WORD.findall(text)]
+    words = [fold_word(word) for word in _WORD.findall(text)]
     known, months = vocabulary("numbers", languages), vocabulary("months", languages)
     counts, dated = list[tuple[str, list[str]]](), set[int]()
     for at, word in enumerate(words):
@@ -279,8 +279,8 @@ def _function_words() -> Set[str]:
 
 
 @lru_cache(maxsize=1 << 14)
-def folded(word: str) -> str:
-    return stemmed(word, "")
+def fold_word(word: str) -> str:
+    return stem_word(word, "")
 
 
 def _cjk_number(run: str) -> int:
@@ -306,4 +306,4 @@ def begins_with_month(text: str) -> bool:
     """Return True if the first word of a text may be a month in any language."""
     first = next(iter(_WORD.findall(text)), "")
     months = vocabulary("months", tuple(LANGUAGES))
-    return any(folded(first)[:length] in months for length in range(3, 7))
+    return any(fold_word(first)[:length] in months for length in range(3, 7))

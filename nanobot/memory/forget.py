@@ -193,7 +193,7 @@ class Sought(Struct, frozen=True):
     least: int = 2
     facts: tuple[Fact, ...] = ()
 
-    def stated_by(self, text: str) -> bool:
+    def is_stated_by(self, text: str) -> bool:
         """Return True if a part of `text` states any of the facts."""
         is_named = self.request.closeness(text) >= self.least
         return is_named or any(fact.stated_by(text) for fact in self.facts)
@@ -360,11 +360,11 @@ class Forgetter:
         """Plan to forget everything that states `sought`."""
         memory = self._memories.of(scope)
         entries = [one for one in pace(memory.history.entries()) if _entry_states(one, sought)]
-        emptied = [one.cursor for one in entries if not without(one.summary, sought.stated_by)]
+        emptied = [one.cursor for one in entries if not without(one.summary, sought.is_stated_by)]
         paragraphs = tuple(
             FactLine(READABLE, number, text)
             for number, text, _ in pace(memory.history.paragraphs())
-            if without(text, sought.stated_by) != text
+            if without(text, sought.is_stated_by) != text
         )
         lines, messages = _lines_stating(memory, sought), tuple(self._messages(scope, sought))
         is_found = any((lines, messages, entries, paragraphs))
@@ -383,7 +383,7 @@ class Forgetter:
             if self._scopes.of_session(info.key, info.metadata) == scope:
                 for message in pace(self._sessions.read_window(info.key)):
                     texts = (message.content, *(call.arguments for call in message.tool_calls))
-                    if any(map(sought.stated_by, texts)):
+                    if any(map(sought.is_stated_by, texts)):
                         yield source_message(info.key, message)
 
 
@@ -393,7 +393,7 @@ def _lines_stating(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
     close, facts = closest_lines(sought.request, lines_of(memory))
     files = (entries_in(memory, path) for path in (PENDING, *memory.store.files_by_hand()))
     entries = chain(*files, note_lines(memory))
-    stating = (line for line in entries if sought.stated_by(line.text))
+    stating = (line for line in entries if sought.is_stated_by(line.text))
     return (*(facts if close >= sought.least else ()), *stating)
 
 
@@ -401,7 +401,7 @@ def _without_facts(text: str, sought: Sought) -> str:
     """Return a text of history without the sentences that state `sought`."""
     kept = []
     for block in re.split(r"(\n\s*\n)", text):
-        left = without(block, sought.stated_by) if block.strip() else block
+        left = without(block, sought.is_stated_by) if block.strip() else block
         stamp = _STAMP.match(block)
         kept.append(f"{stamp[0]} {NOTHING_LEFT}" if stamp and not left else left)
     return "".join(kept)
@@ -409,5 +409,5 @@ def _without_facts(text: str, sought: Sought) -> str:
 
 def _entry_states(entry: HistoryEntry, sought: Sought) -> bool:
     lines = [line for op in entry.operations for line in (op.old, op.new)]
-    stated = any(map(sought.stated_by, (*entry.key_facts, *entry.set_aside, *lines)))
-    return stated or without(entry.summary, sought.stated_by) != entry.summary
+    stated = any(map(sought.is_stated_by, (*entry.key_facts, *entry.set_aside, *lines)))
+    return stated or without(entry.summary, sought.is_stated_by) != entry.summary

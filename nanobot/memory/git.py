@@ -254,7 +254,7 @@ class Repository:
                 now = self.files(commit)
                 old = {
                     path: self.content(now[path]) if path in now else None
-                    for path in changed_paths(before, now)
+                    for path in find_changed_paths(before, now)
                 }
                 new = {path: text and redact_content(text) for path, text in old.items()}
                 message = redact_message(commit.message)
@@ -358,7 +358,7 @@ def read_newest(path: Path) -> Newest | None:
         return Newest(CommitMessage.parse(newest.message).number, newest.when, len(files))
 
 
-def changed_paths(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def find_changed_paths(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return the paths in which the files of two commits differ, in order."""
     return sorted(path for path in before.keys() | now if before.get(path) != now.get(path))
 

@@ -36,7 +36,7 @@ from nanobot.memory.git import (
     Files,
     Repository,
     blob_id,
-    changed_paths,
+    find_changed_paths,
     repository_of,
 )
 from nanobot.memory.guard import summary_of_change
@@ -120,7 +120,7 @@ class GitStore:
         become a separate version first. If `put` raises, there is no version. A change with history
         entries is a version even if it changes no line, so that the entries count as applied. Any
         other change that changes nothing has the number 0."""
-        with self.locked():
+        with self.acquire():
             self.repository.create()
             self.record_hand_edits()
             if before == after and not change.cursors:
@@ -142,7 +142,7 @@ class GitStore:
         """Record the changes since the newest version as one of `author`. Return its number, or 0.
 
         If the scope has no versions, its present files become the first."""
-        with self.locked():
+        with self.acquire():
             self._settle()
             recorded, files = self._recorded(), dict[str, bytes | None]()
             for path in (self.prefix + name for name in TRACKED):
@@ -188,7 +188,7 @@ class GitStore:
             text = redact(content.decode("utf-8", "surrogateescape"))
             return text.encode("utf-8", "surrogateescape")
 
-        with self.sync_lock(), self.locked():
+        with self.sync_lock(), self.acquire():
             self._settle()
             return self.repository.rewrite(redact_message, redact_content)
 
@@ -199,7 +199,7 @@ class GitStore:
             yield
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def acquire(self) -> Iterator[None]:
         """Exclude other threads and processes from the versions. The outermost caller closes the
         repository's files."""
         with self._lock, ExitStack() as stack:
@@ -227,7 +227,7 @@ class GitStore:
         commit, recorded = repository.commit(prepared), self._recorded()
         if commit.parent == repository.tip():
             files = repository.files(prepared)
-            changed = changed_paths(recorded, files)
+            changed = find_changed_paths(recorded, files)
             contents = {path: self._current(path) or b"" for path in changed}
             if all(files.get(path) == blob_id(contents[path]) for path in changed):
                 self._advance(prepared, CommitMessage.parse(commit.message).number)
@@ -258,7 +258,7 @@ class GitStore:
 
     def versions(self) -> Sequence[Version]:
         """Return all versions, oldest first. Later calls only read new ones."""
-        with self.locked():
+        with self.acquire():
             known, new = self._known, list[Commit]()
             last = known[-1] if known else None
             for commit in pace(self.repository.chain(self.repository.tip())):
@@ -276,7 +276,7 @@ class GitStore:
         for commit in pace(commits):
             said, files = CommitMessage.parse(commit.message), self.repository.files(commit)
             number = max(number + 1, said.number)  # a person's own commit has none
-            blobs = {path: files.get(path, "") for path in changed_paths(before, files)}
+            blobs = {path: files.get(path, "") for path in find_changed_paths(before, files)}
             yield Version(number, commit.id, commit.when, said.change, blobs)
             before = files
 
@@ -295,7 +295,7 @@ class GitStore:
 
     def tip_number(self) -> int:
         """Return the number of the newest version, or 0."""
-        with self.locked():
+        with self.acquire():
             if not (tip := self.repository.tip()):
                 return 0
             said = CommitMessage.parse(self.repository.commit(tip).message)
@@ -316,14 +316,14 @@ class GitStore:
         while reading many."""
         text = lru_cache(2)(self._blob_text)  # the text before a version is the next one to read
         for version, old, new in reversed([*self._steps(path)]):
-            with self.locked():
+            with self.acquire():
                 snapshot = VersionSnapshot(version, text(old), text(new))
             yield snapshot
 
     def line_times(self, path: str) -> dict[str, datetime]:
         """Return when each line of a file's newest version was written in this form, without
         importance. Versions before the last call are not read again."""
-        with self.locked():
+        with self.acquire():
             known_at, times = self._line_times.get(path, ("", {}))
             steps = list(self._steps(path))
             commits = [version.commit for version, _, _ in steps]
@@ -335,7 +335,7 @@ class GitStore:
             self._line_times[path] = commits[-1] if commits else "", times
             return times
 
-    def applied_cursors(self) -> frozenset[int]:
+    def find_applied_cursors(self) -> frozenset[int]:
         """Return the history entries whose changes a version contains. Blocks. Dream's versions
         also name entries that it only read, whose changes may be pending, so they do not count."""
         made = (one.change for one in self.versions() if one.author == "consolidate")
@@ -354,7 +354,7 @@ class GitStore:
 
     def plan_restore(self, number: int) -> Revert:
         """Return the texts that restore the files to their state after a version."""
-        with self.locked():
+        with self.acquire():
             versions = [one for one in self.versions() if one.number <= number]
             files = self.repository.files(versions[-1].commit) if versions else {}
             paths = (self.prefix + name for name in TRACKED)
@@ -391,7 +391,7 @@ class GitStore:
 
     def _snapshots(self, run: Sequence[Version]) -> Iterator[tuple[str, VersionSnapshot]]:
         """Yield the snapshots of these versions for each of their files, oldest first."""
-        with self.locked():
+        with self.acquire():
             for path in dict.fromkeys(path for version in run for path in version.paths):
                 for version, old, new in self._steps(path):
                     if version in run:

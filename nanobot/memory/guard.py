@@ -86,7 +86,7 @@ def with_words(line: str, words: str) -> str:
     return indent(line) + ("" if is_numbered else mark) + words
 
 
-def lost_facts(before: str, after: str, template: str = "") -> list[str]:
+def find_lost_facts(before: str, after: str, template: str = "") -> list[str]:
     """Return the facts of `before` that `after` does not keep."""
     from nanobot.memory.statements import still_says  # not needed at the start
 
@@ -112,7 +112,7 @@ def may_lose(facts: int) -> int:
 def refusal(before: str, after: str, template: str = "") -> str:
     """Return why the file may not change from `before` to `after`, or "". `template` is its text
     before anything was learned."""
-    lost, facts = lost_facts(before, after, template), fact_lines(before, template)
+    lost, facts = find_lost_facts(before, after, template), fact_lines(before, template)
     if before.strip() and not after.strip() and (lost or not facts):
         return "this would empty the file"
     return excess(lost, len(facts), "at once")

@@ -39,7 +39,7 @@ from nanobot.memory.documents import (
     LineFile,
     append_paragraph,
     redact_file,
-    redacted_lines,
+    redact_lines,
     text_of,
 )
 from nanobot.memory.line_changes import Operation
@@ -107,7 +107,7 @@ def encode(entry: HistoryEntry) -> bytes:
 
 def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     """Decode an entry, or return None. `zone` applies to a time without an offset."""
-    fields = decode_fields(unwrapped(line))
+    fields = decode_fields(unwrap_entry(line))
     if fields is None:
         return None
     first = last = 0
@@ -127,7 +127,7 @@ def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
 def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
     """Decode an entry of HKUDS/nanobot, or return None: it has `content`, or a `summary` but no
     cursor. An entry without a cursor gets 0, one without a time `now`."""
-    fields = decode_fields(unwrapped(line))
+    fields = decode_fields(unwrap_entry(line))
     if fields is None or "role" in fields or ("summary" in fields and "cursor" in fields):
         return None
     text = fields.get("content") or fields.get("summary")
@@ -141,7 +141,7 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
     return HistoryEntry(cursor, when, "import", session, 0, 0, text, facts)
 
 
-def unwrapped(line: bytes) -> bytes:
+def unwrap_entry(line: bytes) -> bytes:
     """Join an entry that an editor wrapped over several lines."""
     return b" ".join(map(bytes.strip, line.split(b"\n"))) if b"\n" in line else line
 
@@ -170,7 +170,7 @@ def _entry_end(content: bytes, at: int) -> int:
     begins = content.startswith((b"{", BOM_UTF8 + b"{"), at)
     for _ in range(_MOST_WRAPPED if begins else 0):
         is_end = content.endswith((b"}", b"}\r"), at, end)
-        if is_end and (end == first or decode_fields(unwrapped(content[at:end])) is not None):
+        if is_end and (end == first or decode_fields(unwrap_entry(content[at:end])) is not None):
             return end
         if end == len(content) or content.startswith(b"{", end + 1):  # the next entry
             break
@@ -188,7 +188,7 @@ def adopt_foreign_lines(content: bytes, taken: Set[int], highest: int, now: date
     unless these are `taken`: then they get the next ones after `highest`."""
     known, pieces, at = set(taken), list[bytes](), 0
     for start, line in entry_lines(content):
-        new = unwrapped(line)
+        new = unwrap_entry(line)
         if (entry := decode_foreign(line, now)) is not None:
             cursor = entry.cursor if entry.cursor not in {0, *known} else (highest := highest + 1)
             known.add(cursor)
@@ -359,14 +359,14 @@ class HistoryLog:
     def set_dream_cursor(self, cursor: int) -> None:
         self._place(_DREAM_CURSOR).write_bytes(b"%d\n" % cursor)
 
-    def unapplied(self) -> list[HistoryEntry]:
+    def load_unapplied(self) -> list[HistoryEntry]:
         """Return the entries whose memory changes may be pending. If the mark is missing or
         damaged, only entries of this process count, so that an old change does not restore a
         forgotten fact."""
         with self._lock:
             return self.entries(self._applied())
 
-    def broken_lines(self) -> int:
+    def count_broken_lines(self) -> int:
         """Return the number of unreadable lines at the last read. Does not read."""
         return self._summary.broken + self._lines.was_damaged
 
@@ -389,7 +389,7 @@ class HistoryLog:
 
         Lines that were set aside and broken lines are included. Cursors stay."""
         with self._lock:
-            every_line = partial(redacted_lines, redact=redact)
+            every_line = partial(redact_lines, redact=redact)
             changed = int(redact_file(self._place(READABLE), redact))
             folder, name = self._place("memory"), self._live.names[-1]
             for entry in folder.entries() if folder.stat() else ():

@@ -42,10 +42,10 @@ class Importance(Struct, frozen=True):
     @property
     def mark(self) -> str:
         """The comment for the end of a line, with a leading blank."""
-        return f" <!-- importance {self.shown} -->"
+        return f" <!-- importance {self.label} -->"
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Text for people: `5: health`."""
         return f"{self.level}: {self.reason}" if self.reason else str(self.level)
 
@@ -71,10 +71,10 @@ def without_importance(text: str) -> str:
 
 def with_mark(line: str, mark: str) -> str:
     """Replace the mark of a line. An empty mark removes it."""
-    return unmarked(line) + mark
+    return strip_mark(line) + mark
 
 
-def unmarked(line: str) -> str:
+def strip_mark(line: str) -> str:
     """Return the line without its mark and trailing white space."""
     return without_importance(line).rstrip()
 
@@ -84,7 +84,7 @@ def marks_of(text: str) -> dict[str, str]:
     marks = dict[str, str]()
     for line in text.split("\n") if importance_mark(text) else ():
         if mark := importance_mark(line):
-            marks[unmarked(line)] = max(mark, marks.get(unmarked(line), ""))
+            marks[strip_mark(line)] = max(mark, marks.get(strip_mark(line), ""))
     return marks
 
 

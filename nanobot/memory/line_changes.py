@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from nanobot.memory.importance import (
     importance_mark,
     marks_of,
-    unmarked,
+    strip_mark,
     with_marks,
     without_importance,
 )
@@ -100,7 +100,7 @@ def blocks_of(text: str) -> list[str]:
     return blocks
 
 
-def numbered_blocks(text: str, *, headings: bool = False) -> Iterator[tuple[int, str]]:
+def number_blocks(text: str, *, headings: bool = False) -> Iterator[tuple[int, str]]:
     """Yield the non-blank blocks, with or without `headings`, and the number of their first
     lines."""
     number = 1
@@ -127,7 +127,7 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     @property
     def says_nothing_new(self) -> bool:
         """True if it changes at most a line's importance."""
-        return bool(self.old) and unmarked(self.old) == unmarked(self.new)
+        return bool(self.old) and strip_mark(self.old) == strip_mark(self.new)
 
     @property
     def states(self) -> bool:
@@ -385,7 +385,7 @@ def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
 def _plain(step: Operation) -> Operation:
     """Return the operation with its lines in the form for comparison, each on one line."""
     texts = (step.old, step.new, step.section)
-    old, new, section = (unmarked(text.replace("\n", " ").rstrip()) for text in texts)
+    old, new, section = (strip_mark(text.replace("\n", " ").rstrip()) for text in texts)
     return replace(step, old=old, new=new, section=section)
 
 

@@ -52,7 +52,7 @@ class FactLosses:
         others."""
         template, steps = self._template_of(path), list(operations)
         known: tuple[set[str], dict[str, str]] | None = None
-        while lost := guard.lost_facts(text, apply_operations(text, steps).text, template):
+        while lost := guard.find_lost_facts(text, apply_operations(text, steps).text, template):
             gone, first = known = known or self._gone_since(path, text, _WEEK)
             room = guard.may_lose(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
             # The replacement of a counted fact does not count again.
@@ -68,7 +68,7 @@ class FactLosses:
         """Return why too many facts would go, at once or within a week, or ""."""
         template = self._template_of(path)
         reason = guard.refusal(old, new, template)
-        lost = guard.lost_facts(old, new, template)
+        lost = guard.find_lost_facts(old, new, template)
         if reason or not lost:
             return reason
         gone, first = self._gone_since(path, old, _WEEK)
@@ -79,7 +79,7 @@ class FactLosses:
     def loss(self, path: str, old: str, new: str, number: int) -> Loss | None:
         """Return the facts that the version `number` removed if the person has to be notified, else
         None."""
-        lost = guard.lost_facts(old, new, self._template_of(path))
+        lost = guard.find_lost_facts(old, new, self._template_of(path))
         within = len(self._gone_since(path, new, _DAY)[0]) if lost else 0
         return Loss(path, tuple(lost), number, within) if within > _UNREPORTED else None
 
@@ -87,13 +87,13 @@ class FactLosses:
         """Return the facts that left a document within that time and are not in `text`, except
         facts that the person removed, and the first fact behind each line."""
         since, path = self._versions.clock.now() - age, self._versions.prefix + path
-        with self._versions.locked():
+        with self._versions.acquire():
             self._versions.record_hand_edits()
             lineage = self._versions.lineage(path)
             recent = list(takewhile(lambda one: one.version.when > since, lineage))
         gone, by_person, first = set[str](), set[str](), dict[str, str]()
         for snapshot in reversed(recent):
-            lost = guard.lost_facts(snapshot.before, snapshot.after)
+            lost = guard.find_lost_facts(snapshot.before, snapshot.after)
             if snapshot.version.author in guard.BY_PERSON:
                 by_person.update(lost)
             else:
@@ -103,7 +103,7 @@ class FactLosses:
                     old, new = step.old.strip(), step.new.strip()
                     first[new] = first.get(old, old)
         if recent:  # many small rewordings may add up to another fact
-            gone.update(guard.lost_facts(recent[-1].before, text))
+            gone.update(guard.find_lost_facts(recent[-1].before, text))
         standing = {line.strip() for line in split(text)}
         return gone - by_person - standing, first
 
@@ -132,7 +132,7 @@ def with_retired(text: str, today: date, lines: Iterable[str]) -> str:
 _RETIRED = re.compile(r"- (\d{4}-\d\d-\d\d): (.*)")
 
 
-def retired_in(text: str, facts: Iterable[str] = ()) -> list[tuple[date, str]]:
+def read_retired(text: str, facts: Iterable[str] = ()) -> list[tuple[date, str]]:
     """Return the retired facts and the days of their retirement, in the order of the file, except
     facts that a file of `facts` states again."""
     found = []

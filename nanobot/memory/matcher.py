@@ -5,7 +5,7 @@ runs of blanks and line breaks, and the escapes of JSON and Python (`\u00fc`, `\
 depth. A text of fewer than six letters and digits must be a whole word: "Ann" is not in "channel".
 
 JSON is parsed before a replacement. Field names never change, nor do the values that identify
-records (see `redacted_json`). A match there stays, and the later search reports it."""
+records (see `redact_json`). A match there stays, and the later search reports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from unicodedata import normalize
 
 from nanobot.errors import NanobotError
-from nanobot.memory.documents import redacted_json
+from nanobot.memory.documents import redact_json
 from nanobot.memory.line_changes import blocks_of
 from nanobot.memory.taint import is_own_note
 from nanobot.tasks import pace
@@ -96,11 +96,11 @@ class TextMatcher:
         """Remove the text from stored content: JSON, lines of JSON, or plain text."""
         if not self._may_be_in(text):
             return text
-        document = redacted_json(text, self.redact_plain)
+        document = redact_json(text, self.redact_plain)
         if document is not None:
             return document
         lines = text.split("\n")
-        records = [redacted_json(line, self.redact_plain) if line else "" for line in lines]
+        records = [redact_json(line, self.redact_plain) if line else "" for line in lines]
         known = [record for record in records if record is not None]
         return "\n".join(known) if len(known) == len(lines) else self.redact_plain(text)
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM, PENDING
-from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts
+from nanobot.memory.guard import fact_lines, find_line, find_lost_facts, indent
 from nanobot.memory.importance import without_importance
 from nanobot.memory.line_changes import Operation, blocks_of, split
 from nanobot.memory.store import MemoryStore
@@ -205,7 +205,7 @@ class Pending:
             text = self._store.read(path)
             operations = [fact.fitted(text) for fact in facts]
             change = Change("you", f"{CONFIRMED} {pluralize(len(operations), 'fact')}")
-            replaced = [line for one in operations for line in lost_facts(one.old, one.new)]
+            replaced = [line for one in operations for line in find_lost_facts(one.old, one.new)]
             done = await self._store.apply(path, operations, change, retired=replaced)
             # If the line to reword is gone, the accepted one is added.
             if added := [replace(operation, old="") for operation in done.left if operation.new]:

@@ -306,7 +306,7 @@ class Memories:
     def broken_lines(self) -> dict[str, int]:
         """Count the unreadable lines of each history at the last read, by path."""
         made = list(self._made.values())
-        counts = ((f"{one.prefix}{HISTORY}", one.history.broken_lines()) for one in made)
+        counts = ((f"{one.prefix}{HISTORY}", one.history.count_broken_lines()) for one in made)
         return {path: count for path, count in counts if count}
 
     def held(self) -> list[Memory]:

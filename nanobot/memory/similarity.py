@@ -267,7 +267,7 @@ def _cores_of(group: Sequence[str], languages: Sequence[str]) -> frozenset[str]:
 def _forms_of(
     group: Sequence[str], asked: tuple[str, ...], searched: tuple[str, ...]
 ) -> list[WordForms]:
-    return [word_forms(word, asked, searched).stemmed() for word in group]
+    return [word_forms(word, asked, searched).stem() for word in group]
 
 
 def _closeness(forms: Sequence[WordForms], said: Collection[str]) -> int:

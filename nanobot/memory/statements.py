@@ -24,7 +24,7 @@ from nanobot.memory.analysis import (
     vocabulary,
     words_of,
 )
-from nanobot.memory.figures import MONTHS, Figures, begins_with_month, figures_of, folded
+from nanobot.memory.figures import MONTHS, Figures, begins_with_month, figures_of, fold_word
 from nanobot.memory.importance import without_importance
 from nanobot.memory.languages import ENGLISH, RUNS
 from nanobot.memory.similarity import similar
@@ -152,7 +152,7 @@ def still_says(new: str, old: str) -> bool:
     if all(one.negated != was.negated for one in closest(was.words, clauses)):
         return False
     capital = [word for word in re.findall(r"[^\W_]+", old)[1:] if word[0].isupper()]
-    return all(is_in(name, becomes.words) for name in map(folded, capital) if name in was.words)
+    return all(is_in(name, becomes.words) for name in map(fold_word, capital) if name in was.words)
 
 
 def is_part_of(part: str, whole: str) -> bool:
@@ -167,7 +167,7 @@ def is_part_of(part: str, whole: str) -> bool:
 
 
 def _tokens(text: str) -> list[str]:
-    return [folded(word) for word in words_of(_NOT.sub(" not", text))]
+    return [fold_word(word) for word in words_of(_NOT.sub(" not", text))]
 
 
 def bare(line: str) -> str:
@@ -232,12 +232,12 @@ def _people_in(sentence: str, languages: tuple[str, ...]) -> list[str]:
     if not begins_with_name:  # it is the verb, or an object
         del names[:1]
     roles = [word for word in spoken if has_cue(word, "people", languages)]
-    called = [folded(name) for name in names if _may_name(name, languages)]
+    called = [fold_word(name) for name in names if _may_name(name, languages)]
     return [*roles, *_runs_in(sentence, "people"), *called]
 
 
 def _may_name(word: str, languages: Iterable[str]) -> bool:
-    plain = folded(word)
+    plain = fold_word(word)
     if len(word) < 2 or not word[0].isupper() or plain in MONTHS or plain.endswith("day"):
         return False
     return not any(is_stop_word(part, one) for part in plain.split("'") for one in languages)
@@ -276,4 +276,4 @@ def _runs_in(text: str, kind: str) -> list[str]:
 
 
 def _letters(text: str) -> list[str]:
-    return [folded(word) for word in re.findall(r"[^\W\d_]+", text)]
+    return [fold_word(word) for word in re.findall(r"[^\W\d_]+", text)]

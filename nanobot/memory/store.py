@@ -41,7 +41,7 @@ from nanobot.memory.documents import (
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.importance import without_importance
 from nanobot.memory.line_changes import Operation, apply_operations, split
-from nanobot.memory.losses import FactLosses, Loss, lines_to_retire, retired_in, with_retired
+from nanobot.memory.losses import FactLosses, Loss, lines_to_retire, read_retired, with_retired
 from nanobot.memory.model_text import clean_text
 from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.version import Author, Change
@@ -190,7 +190,7 @@ class MemoryStore:
 
         A fact that is in a file again, because its retirement was undone, is left out."""
         try:
-            return retired_in(self.read(RETIRED), map(self.read, FACTS))
+            return read_retired(self.read(RETIRED), map(self.read, FACTS))
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", RETIRED, error)
             return []

@@ -214,14 +214,14 @@ def _sync_scope(
     if its `known` branches are all here."""
     repository, conflicts = store.repository, list[str]()
     with store.sync_lock():
-        with store.locked():
+        with store.acquire():
             repository.create()
             store.record_hand_edits()
             if known == {name: repository.tip(name) for name in repository.branches()}:
                 return SyncResult(), {}
         there = fetch(address, repository.path, store.prefix)
         tips = there.get(store.prefix, {})
-        with store.locked():
+        with store.acquire():
             own = _own_branch(store, tips)
             others = {device: tip for device, tip in sorted(tips.items()) if device != own}
             ours = _texts(store, repository.tip())
@@ -233,7 +233,7 @@ def _sync_scope(
                 for name, tip in others.items()
             }
         numbers = _write_merged(write, ours, merged, versions)
-        with store.locked():
+        with store.acquire():
             for device, tip in others.items():
                 repository.set_tip(tip, device)
             tip = repository.tip()

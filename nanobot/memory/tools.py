@@ -28,7 +28,7 @@ from nanobot.memory.documents import FACTS, LONG_TERM, PENDING, RETIRED, text_of
 from nanobot.memory.guard import (
     fact_lines,
     find_line,
-    lost_facts,
+    find_lost_facts,
     summary_of_change,
     with_words,
     without_bullet,
@@ -289,7 +289,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
                 path,
                 steps,
                 _by_agent(caller, done),
-                retired=[step.old for step in steps if lost_facts(step.old, step.new)],
+                retired=[step.old for step in steps if find_lost_facts(step.old, step.new)],
                 before=partial(self.before_change, caller.turn_id),
             )
             if waiting := (*outcome.beyond, *filter(attrgetter("states"), outcome.left)):

@@ -26,7 +26,7 @@ from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.guard import fact_lines, without_list_mark
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.importance import without_importance
-from nanobot.memory.line_changes import Operation, numbered_blocks, split
+from nanobot.memory.line_changes import Operation, number_blocks, split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.similarity import Request, most_similar, share, words
@@ -188,7 +188,7 @@ class Explainer:
             best = matching_lines(text, list(lines_of(memory)))
             best = (best or matching_lines(text, list(note_lines(memory))))[:_MOST_LINES]
             found = list[Provenance]()
-            with memory.versions.locked():
+            with memory.versions.acquire():
                 for line in best:
                     standing = memory.recall.standing_of(line.path, line.text)
                     found.append(replace(self.provenance(memory, line, asker), standing=standing))
@@ -362,7 +362,7 @@ def note_lines(memory: Memory) -> Iterator[FactLine]:
 
 def entries_in(memory: Memory, path: str) -> Iterator[FactLine]:
     """Yield the entries of one file, each with all its lines."""
-    for number, block in numbered_blocks(memory.store.read(path)):
+    for number, block in number_blocks(memory.store.read(path)):
         yield FactLine(path, number, block)
 
 

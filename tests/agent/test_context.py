@@ -263,7 +263,7 @@ def test_the_estimate_of_a_prompt_is_the_sum_of_its_parts(tmp_path: Path) -> Non
     whole = bench.builder.tokens(bench.session, (new,))
     costs = [bench.builder.cost(bench.session, m) for m in (*bench.session.messages, new)]
     assert whole == bench.builder.build(bench.session, (new,)).tokens
-    date_of_the_first = whole - bench.builder.fixed_tokens(bench.session) - sum(costs)
+    date_of_the_first = whole - bench.builder.count_fixed_tokens(bench.session) - sum(costs)
     assert 0 <= date_of_the_first < 20
     assert "and now?" in bench.builder.text(bench.session, (new,))
 

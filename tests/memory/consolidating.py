@@ -40,7 +40,7 @@ class PlainPromptSize:
         history = [*session.get_history(0), *coming]
         return FIXED + sum(map(tokens_of, history))
 
-    def fixed_tokens(self, session: Session) -> int:
+    def count_fixed_tokens(self, session: Session) -> int:
         return FIXED
 
     def cost(self, session: Session, message: Message) -> int:

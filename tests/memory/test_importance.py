@@ -58,7 +58,7 @@ def test_what_a_line_states_does_not_depend_on_its_mark() -> None:
     assert guard.without_list_mark(MARKED) == "Allergic to penicillin"
     assert Fact.of(MARKED) == Fact.of(FACT)
     assert most_similar(FACT, [MARKED], 1.0) == MARKED
-    assert not guard.lost_facts(text, without_importance(text))
+    assert not guard.find_lost_facts(text, without_importance(text))
     assert memory_notice(without_importance(text), text) == ""
 
 

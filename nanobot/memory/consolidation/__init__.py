@@ -141,7 +141,7 @@ class MemoryConsolidator:
         a line that describes the result."""
         return await self._one_by_one(session, lambda: self._compact(session))
 
-    async def bound(self, session: Session) -> None:
+    async def trim(self, session: Session) -> None:
         """Limit the size of a conversation that is not remembered."""
         async with self._memories.holding(self._memory_of(session).scope):
             await self._sessions.trim(session)

@@ -35,7 +35,7 @@ from nanobot.memory.consolidation.planning import pick_window_boundary
 from nanobot.memory.consolidation.summariser import Chunk, Draft, Summariser
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.guard import lost_facts
+from nanobot.memory.guard import find_lost_facts
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.pending import NOT_SAID
 from nanobot.memory.scopes import OWNER, Memory, is_group
@@ -103,7 +103,7 @@ class Archivist:
             upto = rest[count].seq - 1 if count < len(rest) else last
             chunk = Chunk(session.key, session.last_consolidated + 1, upto, rest[:count])
             rest = rest[count:]
-            if not chunk.shown:
+            if not chunk.contents:
                 self._sessions.mark_consolidated(session, chunk.last)
                 continue
             draft = await self._draft(chunk, memory, urgency)
@@ -124,10 +124,10 @@ class Archivist:
         """Apply pending changes in order, as far as the disk allows."""
         async with self._scopes[memory.scope]:
             try:
-                entries = await asyncio.to_thread(memory.history.unapplied)
+                entries = await asyncio.to_thread(memory.history.load_unapplied)
                 done = frozenset[int]()
                 if any(entry.operations for entry in entries):
-                    done = await asyncio.to_thread(memory.versions.applied_cursors)
+                    done = await asyncio.to_thread(memory.versions.find_applied_cursors)
                 for entry in entries:
                     if entry.operations and entry.cursor not in done:
                         await self._apply(memory, entry)
@@ -229,7 +229,9 @@ class Archivist:
             operations=operations,
             run=f"history {entry.cursor}",
         )
-        replaced = [made.old for made in operations if made.new and lost_facts(made.old, made.new)]
+        replaced = [
+            made.old for made in operations if made.new and find_lost_facts(made.old, made.new)
+        ]
         done = await memory.store.apply(LONG_TERM, operations, change, retired=replaced)
         if done.left:
             logger.info("history {}: {} changes no longer fit", entry.cursor, len(done.left))

@@ -83,7 +83,7 @@ def read_draft(
     saved = read_reply(reply)
     if isinstance(saved, str):
         return saved
-    talk = Talk(one for one in chunk.shown if not is_foreign(one))
+    talk = Talk(one for one in chunk.contents if not is_foreign(one))
     changes = memory_changes(
         base,
         saved.memory_update,

@@ -110,7 +110,7 @@ class PromptSize(Protocol):
         """Return the tokens of the whole prompt, with the `coming` messages at the end."""
         ...
 
-    def fixed_tokens(self, session: Session) -> int:
+    def count_fixed_tokens(self, session: Session) -> int:
         """Return the tokens of the system prompt and the tools."""
         ...
 
@@ -157,13 +157,13 @@ class PromptGauge:
     def boundary(self, session: Session, excess: int) -> int:
         """Return how many messages must go to halve the room for history, above the fixed part.
         They free at least a tenth of the budget."""
-        budget, fixed = self.budget_of(session), self.prompt.fixed_tokens(session)
+        budget, fixed = self.budget_of(session), self.prompt.count_fixed_tokens(session)
         half = max(0, budget - round(fixed * self.counter.ratio)) // 2
         return self._pick(session, excess + half, budget // 10)
 
     def half(self, session: Session) -> int:
         """Return the number of messages in the older half of the conversation."""
-        history = self.prompt.tokens(session) - self.prompt.fixed_tokens(session)
+        history = self.prompt.tokens(session) - self.prompt.count_fixed_tokens(session)
         return self._pick(session, round(history * self.counter.ratio / 2), 1)
 
     def window_boundary(self, session: Session) -> int:

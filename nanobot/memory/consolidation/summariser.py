@@ -120,7 +120,7 @@ class Chunk(Struct, frozen=True):
     messages: tuple[Message, ...]
 
     @property
-    def shown(self) -> tuple[Message, ...]:
+    def contents(self) -> tuple[Message, ...]:
         """The messages with content for memory."""
         spoken = (message for message in self.messages if message.origin != "nanobot")
         return tuple(message for message in spoken if message.content.strip() or message.media)
@@ -267,7 +267,7 @@ class Summariser:
         at most half of a request."""
         most = min(self._gauge.request_tokens() // 2, MOST_SHOWN)
         try:
-            said = (message.content for message in chunk.shown)
+            said = (message.content for message in chunk.contents)
             text = memory.recall.related(LONG_TERM, said, most)
             return text, text if memory.store.facts(LONG_TERM) else ""
         except NanobotError as error:
@@ -289,7 +289,7 @@ def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
         head += f"\n\nYour last answer could not be used: {again}."
     return (
         f"{head}\n\n{_MEMORY}\n{memory.strip() or '(empty)'}\n\n"
-        f"{_CONVERSATION}\n{conversation(chunk.shown, room)}"
+        f"{_CONVERSATION}\n{conversation(chunk.contents, room)}"
     )
 
 
@@ -322,8 +322,8 @@ def head_and_tail(text: str, tokens: int) -> str:
 
 def raw_summary(chunk: Chunk) -> str:
     """Return an entry's text for a stretch without a summary: how it began, in its own words."""
-    said = [words for message in chunk.shown if (words := message.own_words.strip())]
-    said = said or [_content(message) for message in chunk.shown if message.role == "assistant"]
+    said = [words for message in chunk.contents if (words := message.own_words.strip())]
+    said = said or [_content(message) for message in chunk.contents if message.role == "assistant"]
     lines = [shorten(text, _RAW_LINE) for text in said]
     fitting = sum(size <= _RAW_CHARACTERS for size in accumulate(map(len, lines)))
     excerpt = " / ".join([*lines[:fitting], *(["…"] if fitting < len(lines) else [])])

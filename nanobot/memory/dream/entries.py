@@ -17,18 +17,18 @@ from msgspec.structs import replace
 
 from nanobot.memory.digests import (
     DigestLine,
-    confirmed_notes,
     digest_lines,
     digest_path,
+    drop_unconfirmed,
     due_months,
+    find_recurring,
     first_of,
     is_month,
-    recurring,
 )
 from nanobot.memory.dream.state import ScopeState
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.line_changes import numbered_blocks, split
+from nanobot.memory.line_changes import number_blocks, split
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store import note_path
 from nanobot.memory.taint import NOTE, foreign_in, is_foreign, is_unconfirmed, origins_of
@@ -80,7 +80,7 @@ class DreamEntry(Struct, frozen=True):
         """The text without the title."""
         return "\n".join(self.lines)
 
-    def shown(self, number: int) -> str:
+    def render(self, number: int) -> str:
         """Render the entry for the model. Only its first line is not indented."""
         marks = f" (from {', '.join(self.origins)})" if self.origins else ""
         first, *rest = self.lines or ("",)
@@ -141,7 +141,7 @@ def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | Non
     """Return a day's notes, dated from its beginning, or None without notes.
 
     Notes that are marked as unconfirmed are untrusted."""
-    notes = (block for _, block in numbered_blocks(text, headings=True))
+    notes = (block for _, block in number_blocks(text, headings=True))
     blocks = [block for block in notes if not block.startswith("# ")]
     lines = filter(str.strip, split("\n".join(blocks)))
     if not blocks:
@@ -169,7 +169,7 @@ def entry_of_digest(
 ) -> DreamEntry | None:
     """Return the lines of a digest that recur on several days or in `others`, the digests of other
     months, or None. A single event is not worth a fact by itself."""
-    lines = list(recurring((line for _, line in digest_lines(month, text)), others))
+    lines = list(find_recurring((line for _, line in digest_lines(month, text)), others))
     if not lines:
         return None
     newest = max((day for line in lines for day in line.days), default=first_of(month))
@@ -222,7 +222,7 @@ class Reader:
         """Return the confirmed notes of a month, by day."""
         store = self._memory.store
         days = [day for day in store.note_days() if f"{day:%Y-%m}" == month]
-        notes = {day: confirmed_notes(store.read(note_path(day))) for day in pace(days)}
+        notes = {day: drop_unconfirmed(store.read(note_path(day))) for day in pace(days)}
         return {day: text for day, text in notes.items() if text}
 
     def digest_of(self, month: str) -> DreamEntry | None:
@@ -246,7 +246,7 @@ class Reader:
             if entry is None:
                 empty |= {key} - refused
                 continue
-            size += estimate_tokens(entry.shown(0))
+            size += estimate_tokens(entry.render(0))
             if entries and (size > _BATCH_TOKENS or len(entries) >= most):
                 break
             entries.append(entry)

@@ -113,7 +113,7 @@ def extraction_request(files: Mapping[str, str], entries: Sequence[DreamEntry]) 
     parts = ["## Current files"]
     parts += [f"### {path}\n\n{text or '(empty)'}" for path, text in files.items()]
     parts.append("## New entries")
-    parts += [entry.shown(number) for number, entry in enumerate(entries)]
+    parts += [entry.render(number) for number, entry in enumerate(entries)]
     return "\n\n".join(parts)
 
 

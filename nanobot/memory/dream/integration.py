@@ -20,7 +20,7 @@ from nanobot.memory.analysis import languages_of
 from nanobot.memory.answers import json_object
 from nanobot.memory.dream.extraction import MOST_ITEMS, bare_line
 from nanobot.memory.dream.state import Write
-from nanobot.memory.guard import fact_lines, find_line, lost_facts, with_words, without_bullet
+from nanobot.memory.guard import fact_lines, find_line, find_lost_facts, with_words, without_bullet
 from nanobot.memory.importance import importance_mark, without_importance
 from nanobot.memory.line_changes import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.similarity import share, similar, words
@@ -144,7 +144,9 @@ def _fitting(edit: Operation, update: Operation, text: str) -> Operation | None:
     if not old:
         return _added(edit.new, _section(edit.section, text), update)
     new = with_words(old, edit.new)
-    joins = is_part_of(old, edit.new) and still_says(edit.new, old) and not lost_facts(old, new)
+    joins = (
+        is_part_of(old, edit.new) and still_says(edit.new, old) and not find_lost_facts(old, new)
+    )
     if update.old != old and not joins:
         return None
     return replace(update, old=old, new=new, section=dict(lines_of(text))[old])

@@ -26,7 +26,7 @@ from loguru import logger
 from nanobot.bus.sqlite import storable, transaction
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
-from nanobot.memory.analysis import language_of, prepared
+from nanobot.memory.analysis import language_of, prepare_text
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
@@ -356,7 +356,7 @@ def _stamps(files: Files) -> str:
 def _stored(text: str, language: str) -> tuple[str, str | None]:
     """Return `text` for the full-text table, and the original if it differs."""
     whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
-    spelled = prepared(whole, language)
+    spelled = prepare_text(whole, language)
     return spelled, None if spelled == whole else whole
 
 

@@ -35,8 +35,8 @@ from nanobot.memory.history import (
 )
 from nanobot.memory.history import decode as decode_entry
 from nanobot.memory.importance import without_importance
-from nanobot.memory.line_changes import is_heading, kind_of, numbered_blocks
-from nanobot.memory.losses import retired_in
+from nanobot.memory.line_changes import is_heading, kind_of, number_blocks
+from nanobot.memory.losses import read_retired
 from nanobot.memory.pending import pending_blocks
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import OWN_FILE, Source, Sources
@@ -332,7 +332,7 @@ def _digest(file: SourceFile, name: str, zone: tzinfo | None) -> Iterator[IndexE
 
 def _notes(file: SourceFile, day: date, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the passages of a day's note: its entries, and other lines."""
-    origin, every = "", numbered_blocks(file.text(), headings=True)
+    origin, every = "", number_blocks(file.text(), headings=True)
     blocks = (block for block in every if block[1] != f"# {day}")
     for number, (line, passage) in enumerate(blocks, 1):
         minute = _MINUTE.match(passage)
@@ -358,7 +358,7 @@ def _facts(file: SourceFile, path: str, template: str) -> Iterator[IndexEntry]:
 def _facts_whole(text: str) -> Iterator[tuple[int, str]]:
     """Yield the blocks of a file of facts. A wrapped list item is one line."""
     at, item, end = 0, "", 0
-    for line, block in numbered_blocks(text, headings=True):
+    for line, block in number_blocks(text, headings=True):
         if item and line == end and kind_of(block.lstrip()) == "text":
             item += f"\n{block}"
         else:
@@ -385,6 +385,6 @@ def _held_facts(file: SourceFile, zone: tzinfo | None) -> Iterator[IndexEntry]:
 def _past_facts(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the retired facts, each with the day of its retirement."""
     text, *facts = (file.text() for file in files)
-    for number, (day, line) in enumerate(retired_in(text, facts), 1):
+    for number, (day, line) in enumerate(read_retired(text, facts), 1):
         place = f"{RETIRED}, no longer true since {day}"
         yield IndexEntry(number, line, _moment(day, zone), place=place)

@@ -104,7 +104,7 @@ def _facts(file: FileView) -> Iterator[str]:
     for number, line in enumerate(shown):
         yield from ("",) if number and is_heading(line) else ()
         found = importance_of(line)
-        importance = f" (importance {found.shown})" if found else ""
+        importance = f" (importance {found.label})" if found else ""
         yield shorten(without_importance(line), _LINE) + importance
     if (more := file.facts - sum(not is_heading(line) for line in shown)) > 0:
         yield f"… and {pluralize(more, 'more fact')} in {file.path}"

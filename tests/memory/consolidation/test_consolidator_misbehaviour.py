@@ -246,5 +246,5 @@ async def test_an_entry_whose_changes_cannot_be_made_is_set_aside_once(home: Hom
         await home.consolidator.recover()
         assert len(home.troubles) == told
         assert home.long_term == MEMORY
-        assert home.memory.history.unapplied() == []
+        assert home.memory.history.load_unapplied() == []
     assert home.memory.history.get(entry.cursor) == entry, "it can be looked at"

@@ -46,7 +46,7 @@ async def test_a_version_names_the_entries_behind_its_lines(world: World) -> Non
     assert version.change.cursors == (1,)
     assert version.change.operations == (Operation("- Lives in Lisbon", f"- {LIVES}", "", 1),)
     assert LIVES in version.summary
-    assert versions_of(world).applied_cursors() == frozenset(), "it read it, and no more"
+    assert versions_of(world).find_applied_cursors() == frozenset(), "it read it, and no more"
 
 
 async def test_undoing_the_version_brings_the_old_line_back(world: World) -> None:

@@ -288,10 +288,10 @@ def test_what_waits_is_known_where_the_mark_cannot_be_written(
     (folder / ".applied").mkdir()
     log = again(folder, clock)
     new = log.append(entry("new"))
-    assert log.unapplied() == [new]
+    assert log.load_unapplied() == [new]
     with pytest.raises(NanobotError):
         log.set_applied(new.cursor)
-    assert log.unapplied() == []
+    assert log.load_unapplied() == []
 
 
 def test_an_entry_is_committed_although_the_readable_history_cannot_be_written(

@@ -12,8 +12,8 @@ from nanobot.memory.analysis import (
     content_words,
     expressions,
     language_of,
-    prepared,
-    stemmed,
+    prepare_text,
+    stem_word,
     words_of,
 )
 from nanobot.memory.search import Query
@@ -96,7 +96,7 @@ async def test_the_language_of_the_agent_does_not_tell_that_of_the_person(tmp_pa
 
 def test_english_in_ascii_is_stored_as_it_is_and_asked_for_by_its_words() -> None:
     text = "We moved the appointments, didn't we?\n"
-    assert prepared(text, "english") == text
+    assert prepare_text(text, "english") == text
     assert [*expressions("appointments", ["english"], ["english"])] == [('"appointments"', False)]
 
 
@@ -115,7 +115,7 @@ def test_english_in_ascii_is_stored_as_it_is_and_asked_for_by_its_words() -> Non
     ],
 )
 def test_forms_of_a_word_have_a_stem_in_common(language: str, forms: tuple[str, ...]) -> None:
-    assert len({stemmed(form, language) for form in forms}) == 1
+    assert len({stem_word(form, language) for form in forms}) == 1
 
 
 def test_questions_are_searched_without_the_function_words_of_their_language() -> None:
@@ -131,7 +131,7 @@ async def test_nothing_of_a_retracted_message_is_left_in_the_index(tmp_path: Pat
     home.say("cli:direct", said(40, "Das ist der Schlüssel zum Qwertzuiopschrank."))
     index = home.index()
     await index.refresh()
-    stored = [form.encode()[:18] for form in prepared("Qwertzuiopschrank", "german").split()]
+    stored = [form.encode()[:18] for form in prepare_text("Qwertzuiopschrank", "german").split()]
     assert len(stored) == 2
     assert all(form in everything(home.database.parent) for form in stored)
     home.retract("cli:direct", "", 40, 40)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.analysis import content_words, prepared, words_of
+from nanobot.memory.analysis import content_words, prepare_text, words_of
 
 MESSAGES = {
     1: "我妹妹住在上海,下个月要搬到北京去。",
@@ -63,7 +63,7 @@ def table() -> Iterator[sqlite3.Connection]:
         "CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'porter unicode61"
         " remove_diacritics 2')"
     )
-    rows = [(number, prepared(text)) for number, text in MESSAGES.items()]
+    rows = [(number, prepare_text(text)) for number, text in MESSAGES.items()]
     db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", rows)
     db.commit()
     yield db
@@ -89,7 +89,7 @@ def test_the_table_has_twenty_questions_and_some_of_one_and_two_characters() -> 
 
 
 def test_one_character_and_a_pair_match_within_a_run() -> None:
-    assert prepared("東京都").split() == ["東", "東京", "京", "京都", "都"]
+    assert prepare_text("東京都").split() == ["東", "東京", "京", "京都", "都"]
     assert words_of("東京都") == ["東京", "京都"]
     assert words_of("東") == ["東"]
 
@@ -104,7 +104,7 @@ def test_case_accents_and_english_endings_do_not_matter(
 
 
 def test_ascii_is_stored_as_it_is() -> None:
-    assert prepared("What's up, doc?\n") == "What's up, doc?\n"
+    assert prepare_text("What's up, doc?\n") == "What's up, doc?\n"
 
 
 def test_stop_words_go_unless_nothing_else_is_there() -> None:
@@ -115,7 +115,7 @@ def test_stop_words_go_unless_nothing_else_is_there() -> None:
 @given(st.text(max_size=60))
 def test_any_text_can_be_stored_and_asked_for(table: sqlite3.Connection, text: str) -> None:
     clean = text.encode("utf-8", "replace").decode()
-    table.execute("INSERT INTO words (text) VALUES (?)", (prepared(clean),))
+    table.execute("INSERT INTO words (text) VALUES (?)", (prepare_text(clean),))
     expression = " OR ".join(f'"{word}"' for word in content_words(words_of(clean)))
     if expression:
         table.execute("SELECT * FROM words WHERE words MATCH ?", (expression,)).fetchone()

@@ -86,19 +86,19 @@ def test_of_many_facts_a_fifth_may_go_at_once() -> None:
 
 def test_facts_may_be_reworded_moved_and_merged() -> None:
     reworded = [fact.replace("- ", "* ").upper() + " (confirmed)" for fact in reversed(FACTS)]
-    assert not guard.lost_facts(document(FACTS), document(reworded))
+    assert not guard.find_lost_facts(document(FACTS), document(reworded))
     merged = [f"{a}; {b[2:]}" for a, b in zip(FACTS[::2], FACTS[1::2], strict=True)]
-    assert not guard.lost_facts(document(FACTS), document(merged))
+    assert not guard.find_lost_facts(document(FACTS), document(merged))
 
 
 def test_a_fact_that_stands_unchanged_does_not_cover_for_similar_ones() -> None:
     likes = [f"- The user likes {thing}" for thing in ("tea", "jazz", "rain", "chess", "soup")]
-    assert guard.lost_facts(document(likes), document(likes[:1])) == likes[1:]
+    assert guard.find_lost_facts(document(likes), document(likes[:1])) == likes[1:]
 
 
 def test_scripts_without_spaces_are_compared_by_character() -> None:
-    assert not guard.lost_facts("用户住在北京朝阳区", "用户现在住在北京朝阳区")
-    assert guard.lost_facts("用户住在北京朝阳区", "他喜欢喝绿茶")
+    assert not guard.find_lost_facts("用户住在北京朝阳区", "用户现在住在北京朝阳区")
+    assert guard.find_lost_facts("用户住在北京朝阳区", "他喜欢喝绿茶")
 
 
 def test_a_file_cannot_be_emptied_but_its_last_facts_can_go() -> None:
@@ -127,20 +127,22 @@ def test_a_file_cannot_grow_beyond_its_budget_but_may_shrink_towards_it() -> Non
     ],
 )
 def test_a_line_with_another_number_name_or_negation_is_lost(before: str, after: str) -> None:
-    assert guard.lost_facts(before, after) == [before]
+    assert guard.find_lost_facts(before, after) == [before]
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_no_text_makes_the_guard_fail_and_the_same_text_loses_nothing(a: str, b: str) -> None:
     guard.refusal(a, b)
-    assert guard.lost_facts(a, a) == []
+    assert guard.find_lost_facts(a, a) == []
     assert guard.refusal(a, a) == ""
 
 
 def test_a_file_far_larger_than_the_budget_is_judged_in_linear_time() -> None:
     def judge(size: int) -> None:
         before = "".join(f"- fact{n} about thing{n} and place{n}\n" for n in range(size))
-        assert guard.lost_facts(before, before + "- one more\n") == []
-        assert len(guard.lost_facts(before, before.replace("about", "on"))) == max(0, size - 500)
+        assert guard.find_lost_facts(before, before + "- one more\n") == []
+        assert len(guard.find_lost_facts(before, before.replace("about", "on"))) == max(
+            0, size - 500
+        )
 
     assert_linear(judge, 150)

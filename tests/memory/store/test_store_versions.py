@@ -51,7 +51,7 @@ async def test_each_write_has_a_number_and_its_change(
     change = versions.version(second).change
     assert (change.author, change.cursors) == ("consolidate", (7,))
     assert [step.new for step in change.operations] == [FACTS[1]]
-    assert 7 in versions.applied_cursors()
+    assert 7 in versions.find_applied_cursors()
     assert await write(store, FACTS[:2]) == 0
 
 

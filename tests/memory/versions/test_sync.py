@@ -219,7 +219,7 @@ def test_other_branches_of_the_shared_repository_are_not_fetched(
     one.sync()
     assert two.sync().devices == (one.store.repository.branch,)
     assert "- has a dog" in two.facts
-    with two.store.locked(), pytest.raises(Damaged):
+    with two.store.acquire(), pytest.raises(Damaged):
         two.store.repository.commit(other)
 
 

@@ -200,8 +200,8 @@ def test_applied_cursors_are_those_of_the_scope_even_where_no_line_changed(home:
     home.write("- a\n", Change("consolidate", cursors=(3,)))
     home.write("- a\n", Change("consolidate", cursors=(9,)), THEIRS)
     home.write("- a\n", Change("consolidate", cursors=(10,)), THEIRS)
-    assert home.new().applied_cursors() == {1, 2, 3}
-    assert home.theirs.applied_cursors() == {9, 10}
+    assert home.new().find_applied_cursors() == {1, 2, 3}
+    assert home.theirs.find_applied_cursors() == {9, 10}
     assert home.write("- a\n") == 0
 
 
@@ -369,7 +369,7 @@ def test_many_versions_are_packed_and_read_as_before(home: Home) -> None:
     store = home.new()
     assert [version.number for version in store.log(limit=2)] == [25, 24]
     assert store.diff(2).splitlines()[3:5] == ["-- 1", "+- 2"]
-    assert store.applied_cursors() == set(range(1, 26))
+    assert store.find_applied_cursors() == set(range(1, 26))
 
 
 def test_a_message_has_the_whole_change_and_of_a_broken_one_the_subject_is_left() -> None:
