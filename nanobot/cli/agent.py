@@ -33,8 +33,7 @@ _WAITS = (
     "note: your message will be answered when the model is available again and `nanobot gateway` "
     "runs\n"
 )
-_STOP_SECONDS = 2.0
-"""Seconds to wait for the turn to stop after Ctrl-C."""
+_STOP_SECONDS = 2.0  # seconds to wait for the turn to stop after Ctrl-C
 
 
 def add_agent(commands: Commands) -> None:

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from nanobot.upkeep.restore import HomeContents
 
 _SHOWN = 5
-_EVERY = 0.2
-"""Seconds between two updates of the progress line."""
+_EVERY = 0.2  # seconds between two updates of the progress line
 
 _BACKUP = """\
 Back up the whole home to one file. nanobot can keep running.

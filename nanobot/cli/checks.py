@@ -47,8 +47,7 @@ from nanobot.programs import find
 from nanobot.text import pluralize
 
 _MEGABYTE = 1_000_000
-_SCARCE = 1_000
-"""Warn below this free space, in megabytes."""
+_SCARCE = 1_000  # warn below this free space, in megabytes
 _FOLDERS = ("", "state", "sessions", "logs", "media", "spill", "workspace", "workspace/memory")
 _SHOWN = 5
 

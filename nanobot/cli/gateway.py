@@ -30,8 +30,7 @@ SUCCESSOR_SECONDS = 3.0
 """Seconds to wait for a service to start the next gateway before taking the home."""
 
 _PAUSE = 0.05
-_QUIET_SECONDS = 1.0
-"""Seconds to wait before a message explains the delay."""
+_QUIET_SECONDS = 1.0  # seconds to wait before a message explains the delay
 
 
 def in_gateway_or_here(

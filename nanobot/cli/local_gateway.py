@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from nanobot.app.gateway import Gateway
     from nanobot.config.settings import Settings
 
-_QUIET_SECONDS = 1.0
-"""Seconds to wait at the exit before a message explains the delay."""
+_QUIET_SECONDS = 1.0  # seconds to wait at the exit before a message explains the delay
 
 _FINISHING = "Storing the conversation in memory … (Ctrl-C to do it next time)\n"
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 _LEVELS = ("debug", "info", "warning", "error")
 
-_PAUSE = 0.25
-"""Seconds between two checks for new lines."""
+_PAUSE = 0.25  # seconds between two checks for new lines
 
 _NOTHING = "No matching entries.\n"
 _NO_LOG = "There is no log yet. `nanobot gateway` writes it to {}\n"

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 _PROBE_SECONDS = 8.0
 _LISTED = 5
 _QUOTED = 60
-_ANSWER_TOKENS = 2_000
-"""Enough tokens to think before a short answer."""
+_ANSWER_TOKENS = 2_000  # enough tokens to think before a short answer
 _ANOTHER = "Try another model."
 _RED = (
     "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PQQkAAAgAsetfWiP4FgYrsKZeS0BAQEBA"

@@ -93,8 +93,7 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
         return asyncio.run(_operate(settings, op, arguments))
 
 
-_LEAST_ROOM = 8_000_000
-"""Free bytes needed to open a journal and its caches."""
+_LEAST_ROOM = 8_000_000  # free bytes needed to open a journal and its caches
 
 
 def _refusal(home: Path) -> str:
@@ -132,8 +131,7 @@ def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: st
 
 
 _COPIED = ("journal.db", "index.db", "catalogue.db")
-_OWN = (".lock", "-shm")
-"""Suffixes of files that each process creates for itself."""
+_OWN = (".lock", "-shm")  # suffixes of files that each process creates for itself
 
 
 def _fill(mirror: Path, home: Path) -> None:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     Programs = Sequence[McpServerSettings | VoiceProgram]
     Answer = CompletedProcess[str]
 
-_SECONDS = 240.0
-"""Timeout of a call, longer than a start may take."""
+_SECONDS = 240.0  # timeout of a call, longer than a start may take
 
 _FACTS = "ActiveState,SubState,UnitFileState,MainPID,ActiveEnterTimestamp,StatusText"
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")

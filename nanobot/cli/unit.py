@@ -22,8 +22,7 @@ MARK = "# Written by `nanobot service install`, which overwrites it each time."
 """The first line of every unit file that we write."""
 _NETWORK = "Wants=network-online.target\nAfter=network-online.target\n"
 
-_SLOW_SECONDS = 5
-"""Extra seconds for the end of a process on a busy machine."""
+_SLOW_SECONDS = 5  # extra seconds for the end of a process on a busy machine
 
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - what a private one would hide
 _HOMES = ("/home", "/root", "/run/user")

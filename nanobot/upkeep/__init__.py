@@ -1,6 +1,6 @@
-"""Looking after a home that is in use for years: room on its disk, retention."""
+"""Maintenance of a home over years: backups, free disk space, retention, memory use."""
 
 SNAPSHOT = "state/backup"
-"""In a home: where what is taken together stands until it is packed."""
+"""The folder of a snapshot in a home, until it is packed."""
 UNFINISHED = ".restore-under-way.json"
-"""In a home whose entries are changing places with those of a backup (see `restore`)."""
+"""In a home during a restore, while its entries are swapped (see `restore`)."""

@@ -1,18 +1,16 @@
-"""A backup as a file: one compressed tar archive, encrypted if a public key is given.
+"""A backup file: one compressed tar archive, encrypted if a public key is given.
 
 `backup.json` comes first, then the home below `home/`. So it is written and read in one pass, and
 `tar` and, if it is encrypted, `age` can unpack it too. The checksum at the end of the compressed
-stream shows that it is whole.
+stream shows that it is complete.
 
-Encryption is that of age (age-encryption.org): the public key may be kept anywhere; only the secret
-key, the *identity*, can decrypt. Backups can be of any size, so they are streamed: a thread stands
-between our reading or writing and the library, which does both by itself.
+Encryption is that of age (age-encryption.org). Only the secret key, the *identity*, can decrypt.
+Backups can be of any size, so they are streamed: the library reads and writes by itself, in a
+thread at the other end of a pipe.
 
-A backup that is read may come from anywhere: nothing in it is trusted before it is checked. Names
-stay below the target folder, no name is used twice, links are made last and stay within the
-workspace, devices are rejected. It is never larger than its head says, and the disk has room for
-that.
-"""
+A backup is untrusted input. Names stay below the target folder, no name is used twice, links are
+made last and stay within the workspace, devices are rejected. It is never larger than its header
+says, and the disk has room for that."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.snapshot import BackupItem, belongs_in_backup, open_plain, stays_inside
 
 FORMAT = 1
-"""The layout of a backup: `backup.json`, and the files below `home/`."""
+"""The version of the layout: `backup.json`, and the files below `home/`."""
 
 _MAGIC = b"age-encryption.org/v1"
 _SECRET = "AGE-SECRET-KEY-"  # noqa: S105 - how such keys begin
@@ -57,9 +55,8 @@ _NAMES = (
     tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
 )  # fmt: skip
-"""Members that only say how the next ones are called."""
-_LEVEL = 3
-"""Text comes out a tenth larger than with the default 6, in half the time."""
+"""Members that only contain a name for the next ones."""
+_LEVEL = 3  # text is a tenth larger than with the default 6, in half the time
 _BLOCK = 256 * 1024
 _RESERVE = 50 << 20
 _DAMAGE = (
@@ -68,13 +65,13 @@ _DAMAGE = (
 )  # fmt: skip
 
 Progress = Callable[[int, int], None]
-"""Called with how many bytes more are done, and of how many in all; may raise to call it off."""
+"""Called with the bytes just done and the total. May raise an error to cancel."""
 
 
 class BackupHeader(Struct, frozen=True):
-    """What a backup says first. `journal` is the format of its journal; `live`: a gateway ran when
-    it was made; `files` and `size` (in bytes) are the most that it holds; `left_out` is what of the
-    home is not in it and may be missed, the first of it."""
+    """The header of a backup. `journal` is the format of its journal. `live`: a gateway ran when it
+    was made. `files` and `size` (in bytes) are upper limits of its content. `left_out` lists the
+    first paths of the home that are missing in it."""
 
     nanobot: str
     journal: int
@@ -86,12 +83,12 @@ class BackupHeader(Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     format: int = FORMAT
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         return json.dumps({**asdict(self), "made_at": self.made_at.isoformat()}, indent=1).encode()
 
     @classmethod
-    def decoded(cls, data: bytes) -> BackupHeader:
-        """Read what `encoded` made. Raises `BadBackup`."""
+    def decode(cls, data: bytes) -> BackupHeader:
+        """Raises `BadBackup`."""
         try:
             return convert(json.loads(data), cls)
         except (ValueError, ValidationError, RecursionError) as error:
@@ -108,8 +105,8 @@ class BadBackup(NanobotError):
         )
 
 
-def _age() -> Any:
-    """The library that encrypts. Raises `ExtraMissing`."""
+def _load_age() -> Any:
+    """Import the encryption library. Raises `ExtraMissing`."""
     try:
         import pyrage  # type: ignore[import-untyped]
     except ImportError:
@@ -118,11 +115,9 @@ def _age() -> Any:
 
 
 def make_identity(path: Path, made_at: str) -> str:
-    """Write a new secret key to a new file at `path`, for its owner only; its public half.
-
-    Raises `NanobotError` where something is there already, and `StorageError`.
-    """
-    identity = _age().x25519.Identity.generate()
+    """Write a new secret key to `path`, private to its owner, and return its public key. Raises
+    `NanobotError` if the file exists, and `StorageError`."""
+    identity = _load_age().x25519.Identity.generate()
     public = str(identity.to_public())
     text = f"# made {made_at}\n# public key: {public}\n{identity}\n"
     try:
@@ -138,17 +133,17 @@ def make_identity(path: Path, made_at: str) -> str:
 
 
 def public_key(recipient: str) -> object:
-    """The key to encrypt with. Raises `NanobotError` where this is none."""
-    age = _age()
+    """Parse a public key. Raises `NanobotError`."""
+    age = _load_age()
     try:
         return age.x25519.Recipient.from_str(recipient)
     except age.RecipientError:
         raise NanobotError(f"{recipient!r} is not an age public key", hint=_KEYGEN) from None
 
 
-def _identities(path: Path) -> list[object]:
-    """The secret keys in a file as `age-keygen` writes it. Raises `NanobotError`."""
-    age = _age()
+def _read_identities(path: Path) -> list[object]:
+    """Return the secret keys in a file of `age-keygen`. Raises `NanobotError`."""
+    age = _load_age()
     found: list[object] = []
     with storage_errors(path), path.open("rb") as file:
         text = file.read(_MOST_IDENTITIES).decode("ascii", "replace")
@@ -162,11 +157,11 @@ def _identities(path: Path) -> list[object]:
 
 @contextlib.contextmanager
 def encrypting(out: BinaryIO, recipient: str) -> Iterator[BinaryIO]:
-    """What is written into it goes to `out`, encrypted for `recipient`; with none as it is."""
+    """Yield a file that encrypts into `out` for `recipient`, or `out` without one."""
     if not recipient:
         yield out
         return
-    age, public = _age(), public_key(recipient)
+    age, public = _load_age(), public_key(recipient)
 
     def encrypt(plain: BinaryIO) -> None:
         try:
@@ -174,14 +169,14 @@ def encrypting(out: BinaryIO, recipient: str) -> Iterator[BinaryIO]:
         except (age.EncryptError, OSError) as error:
             raise NanobotError(f"the backup cannot be written: {error}") from error
 
-    with _piped(encrypt, "wb") as entrance:
+    with _open_pipe(encrypt, "wb") as entrance:
         yield entrance
 
 
 @contextlib.contextmanager
 def _decrypting(source: BufferedReader, identity: Path | None) -> Iterator[BinaryIO]:
-    """What `source` holds, decrypted where it is encrypted. Raises `NanobotError` where there is no
-    fitting key, or what was encrypted is damaged."""
+    """Yield the plain content of `source`. Raises `NanobotError` without a fitting key, or if the
+    encrypted data is damaged."""
     if source.peek(len(_MAGIC))[: len(_MAGIC)] != _MAGIC:
         yield source
         return
@@ -189,7 +184,7 @@ def _decrypting(source: BufferedReader, identity: Path | None) -> Iterator[Binar
         raise NanobotError(
             "the backup is encrypted", hint="Give the file with its secret key: --identity FILE."
         )
-    age, identities = _age(), _identities(identity)
+    age, identities = _load_age(), _read_identities(identity)
 
     def decrypt(plain: BinaryIO) -> None:
         try:
@@ -200,15 +195,15 @@ def _decrypting(source: BufferedReader, identity: Path | None) -> Iterator[Binar
                 hint="Use the secret key of the public key that it was encrypted with.",
             ) from error
 
-    with _piped(decrypt, "rb") as result:
+    with _open_pipe(decrypt, "rb") as result:
         yield result
 
 
 @contextlib.contextmanager
-def _piped(work: Callable[[BinaryIO], None], mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
-    """One end of a pipe, of this `mode`, while `work` has the other one in a thread. Its failure is
-    the reason for what the body then sees of the pipe, so it is what is raised; but not in place of
-    a `NanobotError`, with which the body leaves before the end."""
+def _open_pipe(work: Callable[[BinaryIO], None], mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
+    """Yield one end of a pipe, in this `mode`, while `work` has the other end in a thread. An error
+    of `work` replaces the errors that it causes in the body, except a `NanobotError`, with which
+    the body itself stops early."""
     reader, writer = os.pipe()
     ours, theirs = (reader, writer) if mode == "rb" else (writer, reader)
 
@@ -232,9 +227,9 @@ def _piped(work: Callable[[BinaryIO], None], mode: Literal["rb", "wb"]) -> Itera
 def pack(
     out: BinaryIO, home: Path, head: BackupHeader, items: Sequence[BackupItem], progress: Progress
 ) -> tuple[int, list[str]]:
-    """Write the backup of `items` to `out`: how many files went in, and those that became shorter
-    while they were read, which are filled up with zeros. A file that has gone is left out, but not
-    one of the snapshot: without it there is no backup. Raises `OSError`."""
+    """Write the backup of `items` to `out`. Return the number of files, and the paths of files that
+    became shorter while they were read, which are filled up with zeros. A missing file is left out,
+    but a missing file of the snapshot is an error. Raises `OSError`."""
     files, changed = 0, list[str]()
     steps = pace(count())
 
@@ -248,7 +243,7 @@ def pack(
             fileobj=compressed, mode="w|", copybufsize=_BLOCK
         ) as tar,
     ):
-        member, content = tarfile.TarInfo(_HEAD), head.encoded()
+        member, content = tarfile.TarInfo(_HEAD), head.encode()
         member.size, member.mode = len(content), 0o600
         member.mtime = int(head.made_at.timestamp())
         tar.addfile(member, io.BytesIO(content))
@@ -283,14 +278,14 @@ def _member(item: BackupItem) -> tarfile.TarInfo:
 
 
 class _Exactly:
-    """The first `size` bytes of a file, with zeros at the end if it is shorter by now."""
+    """The first `size` bytes of a file, padded with zeros if it has become shorter."""
 
     def __init__(self, file: BinaryIO, size: int, progress: Callable[[int], None]) -> None:
         self._file, self._left, self._progress = file, size, progress
         self.is_short = False
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes; fewer only at the end."""
+        """Return at most `size` bytes, fewer only at the end."""
         wanted = min(size, self._left)
         data = b"" if self.is_short else self._file.read(wanted)
         self.is_short |= len(data) < wanted
@@ -300,7 +295,7 @@ class _Exactly:
 
 
 class Unpacked(Struct, frozen=True):
-    """What came out of a backup: its first words, how many files and bytes."""
+    """The header of an unpacked backup, and its number of files and bytes."""
 
     head: BackupHeader
     files: int
@@ -315,9 +310,8 @@ def unpack(
     wanted: Callable[[str], bool] | None = None,
     progress: Progress = lambda *_: None,
 ) -> Unpacked:
-    """Write the files of a backup, or those that are `wanted` (by path in the home), below
-    `folder`, which is empty, and check all of them. Raises `NanobotError`; what is in `folder` is
-    of no use then."""
+    """Unpack a backup below the empty `folder`, or only the files that are `wanted` (by path in the
+    home), and check all of them. Raises `NanobotError`: then the content of `folder` is useless."""
     try:
         with (
             file.open("rb") as source,
@@ -348,7 +342,7 @@ def _read_head(tar: tarfile.TarFile) -> BackupHeader:
     reader = tar.extractfile(first) if first and first.name == _HEAD else None
     if reader is None:
         raise BadBackup("it has no backup header")
-    head = BackupHeader.decoded(reader.read(_MOST_HEAD))
+    head = BackupHeader.decode(reader.read(_MOST_HEAD))
     if (head.format, head.journal) != (FORMAT, SCHEMA.version):
         raise NanobotError(
             f"the backup was made by another version of nanobot ({head.nanobot})",
@@ -390,8 +384,8 @@ def _extract(
 
 
 def _make_others(folder: Path, others: Mapping[str, tarfile.TarInfo]) -> None:
-    """Make links and folders. At last: nothing is written by way of a link, and each folder may be
-    written to until then."""
+    """Make links and folders. They come last, so that no file is written through a link, and
+    folders are writable until then."""
     links = {path for path, member in others.items() if member.issym()}
     for path, member in sorted(others.items(), key=lambda one: one[1].isdir()):
         # Below a link it would lie somewhere else than its steps up were counted from.
@@ -406,7 +400,7 @@ def _make_others(folder: Path, others: Mapping[str, tarfile.TarInfo]) -> None:
 
 
 def _path_of(name: str) -> str:
-    """Return a member's path in the home. Raises `BadBackup` for a name that no backup holds."""
+    """Return a member's path in the home. Raises `BadBackup` for a name that no backup contains."""
     path = name.removeprefix(_HOME)
     parts = path.split("/")
     if path == name or "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
@@ -417,8 +411,8 @@ def _path_of(name: str) -> str:
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose name is not longer than any system takes: the library reads names into
-    memory, whatever size a header gives them."""
+    """A tar member with a limited name. The library reads names into memory, whatever size a header
+    gives."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:

@@ -1,12 +1,11 @@
-"""Backups as files in a folder: their names, making one, and how many are kept.
+"""Backup files in a folder: naming, creation, and pruning.
 
-A backup gets its name when it is complete and on the disk; only its owner can read it. A failed or
+A backup gets its name when it is complete and on the disk. Only its owner can read it. A failed or
 killed attempt leaves a file with another name, which the next one removes.
 
-`BackupMaker` makes scheduled ones. The files tell when the last one was made, so that one that
+`BackupMaker` makes scheduled backups. The time of the last one is taken from the files, so one that
 was missed while nanobot was off, or that failed, is made soon after. A failure is reported once,
-until a backup succeeds; it is retried every hour.
-"""
+until a backup succeeds. It is retried every hour."""
 
 from __future__ import annotations
 
@@ -53,14 +52,14 @@ _MOST_TOLD = 100
 
 
 class BackupUnderWay(NanobotError):
-    """Another process makes a backup of this home."""
+    """Another process is making a backup of this home."""
 
     def __init__(self) -> None:
         super().__init__("a backup of this home is already running", hint="Wait until it is done.")
 
 
 class StoredBackup(Struct, frozen=True):
-    """A backup in the folder; `made_at` is aware, `size` in bytes."""
+    """A backup in the folder. `made_at` is aware, `size` in bytes."""
 
     path: Path
     made_at: datetime
@@ -69,9 +68,9 @@ class StoredBackup(Struct, frozen=True):
 
 
 class MadeBackup(Struct, frozen=True):
-    """A backup that was made just now. `size` is that of the file, `content` of what it holds, in
-    bytes; `left_out` leads elsewhere or may not be read, `changed` was written into
-    meanwhile."""
+    """A new backup. `size` is the size of the file, `content` that of the packed files, in bytes.
+    `left_out` lists unreadable files and links to other places, `changed` files that were written
+    during the backup."""
 
     path: Path
     files: int
@@ -82,8 +81,8 @@ class MadeBackup(Struct, frozen=True):
 
 
 class BackupOrder(Struct, frozen=True):
-    """What to make. Without a `recipient` it is not encrypted; `reserve` is how many bytes have to
-    stay free on the home's disk, should nothing of it become smaller."""
+    """The options of a backup. Without a `recipient` it is not encrypted. `reserve` is the number
+    of bytes that must stay free on the home's disk, even if nothing can be compressed."""
 
     media: bool = True
     recipient: str = ""
@@ -91,7 +90,7 @@ class BackupOrder(Struct, frozen=True):
 
 
 def list_backups(folder: Path) -> list[StoredBackup]:
-    """The backups in a folder, the newest first; none where there is no folder. Raises
+    """Return the backups in a folder, newest first. A missing folder has none. Raises
     `StorageError`."""
     stored = []
     try:
@@ -120,15 +119,15 @@ def backup_data(stored: StoredBackup, zone: tzinfo | None) -> dict[str, object]:
 
 
 def backup_name(moment: datetime, recipient: str) -> str:
-    """What a backup of that moment is called."""
+    """Return the file name of a backup made at `moment`."""
     suffix = ".age" if recipient else ""
     return f"nanobot-{moment.astimezone(UTC):{_STAMP}}.tar.gz{suffix}"
 
 
 def prune_backups(folder: Path, keep: int, newest: Path) -> list[Path]:
-    """Remove all but `newest`, which was made just now, and the newest of the others, so that
-    `keep` are left; which went. They are told apart by their names, and a clock may have been wrong
-    when one was made. Raises `StorageError`."""
+    """Keep `newest`, which was made just now, and the newest others, `keep` in all. Return the
+    removed ones. `newest` may look older: names give the age, and a clock may have been wrong.
+    Raises `StorageError`."""
     others = [stored.path for stored in list_backups(folder) if stored.path != newest]
     gone = others[keep - 1 :]
     for path in gone:
@@ -139,8 +138,8 @@ def prune_backups(folder: Path, keep: int, newest: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def exclusive_backup(home: Path) -> Iterator[None]:
-    """While inside, no other process makes a backup of what stood in `home` at first; afterwards no
-    snapshot is left. Raises `BackupUnderWay` where one is being made, and `StorageError`."""
+    """Lock out other backups of `home` while inside, and remove the snapshot afterwards. Raises
+    `BackupUnderWay` and `StorageError`."""
     try:
         with hold_lock(home / _LOCK):
             try:
@@ -154,18 +153,17 @@ def exclusive_backup(home: Path) -> Iterator[None]:
 def make_backup(
     home: Path, taken: Snapshot, target: Path, order: BackupOrder, progress: Progress
 ) -> MadeBackup:
-    """Write the snapshot that stands in `home`, and everything that is not in it, to `target`.
+    """Pack the snapshot in `home`, and all files that are not in it, into `target`.
 
-    Only within `exclusive_backup`. Raises `NanobotError`, also where `target` exists; nothing is
-    there then that was not before.
-    """
+    Call this only within `exclusive_backup`. Raises `NanobotError`, also if `target` exists, and
+    then leaves no new file."""
     if order.recipient:
         public_key(order.recipient)
     _expect_apart(home, target)
     if target.exists():
         raise NanobotError(f"{target} already exists", hint="Choose another name.")
     try:
-        items, left_out = _all_items(home, taken, order)
+        items, left_out = _collect_items(home, taken, order)
         head = BackupHeader(
             nanobot=nanobot.__version__,
             journal=SCHEMA.version,
@@ -187,7 +185,7 @@ def make_backup(
     return MadeBackup(target, files, head.size, size, tuple(left_out), tuple(changed))
 
 
-def _all_items(
+def _collect_items(
     home: Path, taken: Snapshot, order: BackupOrder
 ) -> tuple[list[BackupItem], list[str]]:
     left_out: list[str] = []
@@ -198,8 +196,8 @@ def _all_items(
 
 
 def _expect_apart(home: Path, target: Path) -> None:
-    """Raise where the agent would read the backup, with all secrets, or the next one would hold
-    it. Links are looked through."""
+    """Raise `NanobotError` if the agent could read the backup, with all secrets, or the next backup
+    would contain it. Links are resolved."""
     folder, whole = target.parent.resolve(), home.resolve()
     hint = "Choose a folder elsewhere, ideally on another disk."
     if folder.is_relative_to((home / WORKSPACE).resolve()):
@@ -209,7 +207,7 @@ def _expect_apart(home: Path, target: Path) -> None:
 
 
 def _expect_room(home: Path, target: Path, needed: int) -> None:
-    """Raise `OSError` if the target is on the home's disk, which would be too full."""
+    """Raise `OSError` if the target is on the home's disk and would fill it."""
     same_disk = target.parent.stat().st_dev == home.stat().st_dev
     if same_disk and not has_room(home, needed):
         raise OSError(ENOSPC, os.strerror(ENOSPC))
@@ -217,8 +215,8 @@ def _expect_room(home: Path, target: Path, needed: int) -> None:
 
 @contextlib.contextmanager
 def _atomic_target(target: Path) -> Iterator[BinaryIO]:
-    """A new file, which becomes `target` when all went well. What a killed attempt left in the
-    folder goes first."""
+    """Yield a new file, which becomes `target` on success. Remove the leftovers of killed attempts
+    first."""
     for path in target.parent.glob(f".*{_PARTIAL}"):
         path.unlink(missing_ok=True)
     partial = target.with_name(f".{target.name}{_PARTIAL}")
@@ -235,15 +233,14 @@ def _atomic_target(target: Path) -> Iterator[BinaryIO]:
 
 
 SETTLED = timedelta(minutes=2)
-"""How long after a start one that was missed waits: what is in hand goes first."""
+"""Delay of a missed backup after a start, so that pending work goes first."""
 AGAIN = timedelta(hours=1)
 _LOOK_SECONDS = 60.0
 
 
 class BackupMaker(Periodic):
-    """Makes backups of `home` in `folder` as `order` says: when a person asks a running nanobot for
-    one, and by the `schedule`, of which the newest `keep` stay. `operations` take the snapshots,
-    `tell` says something to the owner."""
+    """Makes backups of `home` in `folder` as `order` says: on request, and by the `schedule`, with
+    the newest `keep` kept. `operations` take the snapshots, `tell` sends a text to the owner."""
 
     def __init__(
         self,
@@ -266,14 +263,14 @@ class BackupMaker(Periodic):
         self._started = self._clock.now()
         self._not_before = self._started + SETTLED
         self.problem = ""
-        """What failed the last time that one was due, and why; empty where nothing did."""
+        """The error of the last scheduled backup, empty if it succeeded."""
 
     def table(self) -> Mapping[str, Operation]:
         return {"backup.list": self._list, "backup.make": self._begin}
 
     async def _list(self, _: Mapping[str, object]) -> dict[str, object]:
-        """The backups in the folder, the newest first; `making` while one that was asked for is
-        being made, `problem` why the last one was not."""
+        """Return the backups in the folder, newest first. `making`: a requested one is being made.
+        `problem`: the error of the last requested one."""
         stored = await asyncio.to_thread(list_backups, self._folder)
         zone = self._clock.now().tzinfo
         return {
@@ -284,7 +281,7 @@ class BackupMaker(Periodic):
         }
 
     async def _begin(self, _: Mapping[str, object]) -> dict[str, object]:
-        """Begin to make one in the background, unless one is being made."""
+        """Start a backup in the background, unless one is being made."""
         begun = not self._is_making
         if begun:
             self._asked_problem = ""
@@ -322,13 +319,13 @@ class BackupMaker(Periodic):
                 await self._make_due()
 
     def stop(self) -> None:
-        """Make no more, and give up the one that is being made."""
+        """Stop, and cancel the backup that is being made."""
         self._stopping.set()
         super().stop()
 
     async def _last(self, now: datetime) -> datetime:
-        """When the newest one was made, or the first could have been. One from the future was made
-        by a clock that was wrong."""
+        """Return the time of the newest backup, or of the start. Backups with a future time are
+        ignored, because a clock was wrong."""
         try:
             stored = await asyncio.to_thread(list_backups, self._folder)
         except NanobotError:  # making one says what is wrong

@@ -1,14 +1,12 @@
 """Returns unused memory, so that a process does not grow over months.
 
-Objects that refer to each other in a cycle (an exception and its frames, a message and the one it
-quotes) wait for the garbage collector's full runs, which become rarer the more long-lived objects
-there are. Until then the heap grows and fragments. So every few seconds in which enough objects
-were created, a full collection runs and whole free pages are returned to the kernel. What exists
-after the first rounds (mostly modules) is frozen: it stays for good, and a collection of the rest
-takes milliseconds, during which the process stands still.
+Objects in a cycle (an exception and its frames, a message and its quote) wait for full runs of the
+garbage collector, which become rarer with more long-lived objects. Until then the heap grows and
+fragments. So after every few seconds with enough new objects, a full collection runs and free pages
+are returned to the kernel. Objects that exist after the first rounds (mostly modules) are frozen:
+they stay for good, and collecting the rest takes milliseconds, during which the process stops.
 
-An idle process is left alone. Returning pages needs glibc; elsewhere that part does nothing.
-"""
+An idle process is left alone. Returning pages needs glibc, and is skipped without it."""
 
 from __future__ import annotations
 
@@ -23,23 +21,21 @@ from nanobot.tasks import Periodic
 EVERY_SECONDS = 10.0
 
 NEW_OBJECTS = 5_000
-"""After so many a young collection runs, not after 700 as is usual: almost all go by themselves
-when they are not used."""
+"""New objects per young collection, instead of the default 700: almost all are freed by reference
+counting."""
 
-_MUCH = 7
-"""Young collections: with fewer there is nothing to be gained."""
+_MUCH = 7  # young collections that make a full one worthwhile
 
-_FREEZES = 10
-"""Rounds after which what is there is frozen; later nothing lasting is loaded any more."""
+_FREEZES = 10  # rounds that freeze the objects. Later nothing long-lived is loaded
 
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-"""Names of options in glibc's `malloc.h`. Large blocks become pages of their own, and threads share
-one heap (Python lets one thread at a time make objects): less is left over in each."""
+"""Options in glibc's `malloc.h`. Large blocks get their own pages, and threads share one heap
+(Python lets one thread at a time make objects), so less is left over in each."""
 _LARGE = 8 * 1024
 
 
 class Heap(Periodic):
-    """Looks after the memory of a process that is ours alone; made before its threads are."""
+    """The memory of a process that we own. Create it before any threads."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock, EVERY_SECONDS, EVERY_SECONDS)
@@ -51,13 +47,13 @@ class Heap(Periodic):
             self._libc.mallopt(_ARENA_MAX, 1)
 
     async def run_once(self) -> None:
-        """Tidy up, and give pages back if that was worth it."""
+        """Collect garbage, and return pages if enough was collected."""
         if self.release_memory():
             with contextlib.suppress(AttributeError):
                 await asyncio.to_thread(self._libc.malloc_trim, 0)
 
     def release_memory(self) -> bool:
-        """Collect what is in cycles, if enough was made since the last time; whether it was."""
+        """Collect cycles, if there are enough new objects. Return True if it did."""
         if _young_collections() - self._seen < _MUCH:
             return False
         gc.collect()

@@ -1,14 +1,12 @@
-"""Makes a home from a backup, and checks whether a home would work.
+"""Restores a home from a backup, and checks that a home would work.
 
-The backup is unpacked and checked in a folder within the home (so it also works where the home is a
-mounted volume, which cannot be renamed). Then the entries of the two change places, one by one:
-what stood there goes into `before-restore-TIME/`, what is new comes out. Meanwhile a file marks the
-home, and no gateway starts on it (see `gateway.lock`). After a crash the same restore begins again
-and sets aside whatever it finds.
+The backup is unpacked and checked in a folder within the home (so it also works if the home is a
+mounted volume, which cannot be renamed). Then the entries are swapped one by one: the old ones move
+into `before-restore-TIME/`, the new ones out of the folder. During the swap a file marks the home,
+and no gateway starts on it (see `gateway.lock`). After a crash, the same restore starts again and
+sets aside all that it finds.
 
-`examine_home` opens and reads everything that a start needs. Nothing is written but SQLite's side
-files.
-"""
+`examine_home` opens and reads everything that a start needs. It writes only SQLite's side files."""
 
 from __future__ import annotations
 
@@ -41,16 +39,16 @@ from nanobot.upkeep.archive import Progress, Unpacked, unpack
 from nanobot.upkeep.snapshot import BACKUPS, JOURNAL
 
 STAGING = ".restoring-"
-"""How the name of a folder begins that a restore unpacks into."""
+"""The prefix of folders that a restore unpacks into."""
 _BEFORE = "before-restore"
 _NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "workspace/groups/")
-"""What `examine_home` reads of a home; the rest need not be there."""
+"""Paths that `examine_home` reads. Others may be missing."""
 
 
 class HomeContents(Struct, frozen=True):
-    """What a home holds. `waiting` messages and parts of replies are under way, `failed` ones are
-    set aside; `versions` are those of the owner's memory, `history` the entries of consolidated
-    conversation of all; `troubles` is what cannot be used, and why."""
+    """The content of a home. `waiting` counts messages and parts of replies in progress, `failed`
+    those set aside, `versions` those of the owner's memory, `history` the consolidated entries of
+    all. `troubles` lists errors."""
 
     conversations: int = 0
     messages: int = 0
@@ -63,7 +61,7 @@ class HomeContents(Struct, frozen=True):
 
 
 def examine_home(home: Path, clock: Clock) -> HomeContents:
-    """Open and read what is in `home`; never raises for what is wrong with it."""
+    """Open and read the content of `home`. Errors in it are reported, never raised."""
     workspace, troubles = home / "workspace", list[str]()
 
     def attempt(read: Callable[[], int]) -> int:
@@ -99,13 +97,13 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
 
 
 def _version(path: Path) -> int:
-    """The number of the newest version, once it is read with everything in it."""
+    """Return the number of the newest version, after reading all of it."""
     newest = read_newest(path)
     return newest.number if newest else 0
 
 
 def _jobs(content: bytes | None) -> int:
-    """Only looked at: a start sets a document aside that cannot be used."""
+    """Count the jobs. An invalid document is only reported, and set aside at a start."""
     try:
         return len(decode_jobs(content)) if content else 0
     except (InvalidDocument, RecursionError) as error:
@@ -119,8 +117,8 @@ def _history(workspace: Path, prefix: str, clock: Clock) -> int:
 
 
 class Restored(Struct, frozen=True):
-    """What came out of a backup. `set_aside` counts what was under way and waits for a person's
-    word now; `previous` is where the home that stood there went."""
+    """The result of a restore. `set_aside` counts unfinished work that now needs a person's
+    decision. `previous` is the folder with the old home."""
 
     unpacked: Unpacked
     found: HomeContents
@@ -129,13 +127,12 @@ class Restored(Struct, frozen=True):
 
 
 def is_half(home: Path) -> bool:
-    """Whether a restore was cut short there while entries changed places."""
+    """Return True if a restore was interrupted there during the swap."""
     return (home / UNFINISHED).exists()
 
 
 def is_empty(home: Path) -> bool:
-    """Whether nothing stands there, but for what a restore that was killed has unpacked. Raises
-    `StorageError`."""
+    """Return True if the home has only leftovers of killed restores. Raises `StorageError`."""
     try:
         return all(path.name.startswith(STAGING) for path in home.iterdir())
     except FileNotFoundError:
@@ -145,7 +142,7 @@ def is_empty(home: Path) -> bool:
 
 
 def expect_room(home: Path, *, replace: bool) -> None:
-    """Raise `NanobotError` where a home stands that is not to be replaced."""
+    """Raise `NanobotError` if there is a home that may not be replaced."""
     if not (replace or is_empty(home) or is_half(home)):
         raise NanobotError(
             f"{home} is not empty",
@@ -166,10 +163,10 @@ def restore(
     resume: bool = False,
     progress: Progress = lambda *_: None,
 ) -> Restored:
-    """Make `home` what the backup in `file` holds. With `replace` the caller owns the home that
-    stands there (its lock), and no backup of it is under way. With `resume` what was under way goes
-    on by itself, even where it may have been finished since. Raises `NanobotError`; the home is as
-    it was then, or no gateway starts on it until this is done again."""
+    """Replace `home` with the content of the backup in `file`. With `replace`, the caller has
+    locked the existing home, and no backup of it is running. With `resume`, unfinished work
+    continues, even if it may have been finished since. Raises `NanobotError`: then the home is
+    unchanged, or no gateway starts on it until a restore succeeds."""
     home = home.resolve()  # a link stays a link, to the new home
     is_new = not home.exists()
     try:
@@ -194,8 +191,8 @@ def restore(
 def verify(
     file: Path, identity: Path | None, clock: Clock, progress: Progress = lambda *_: None
 ) -> Restored:
-    """Check every byte of the backup in `file`, and open what a start would. Raises `NanobotError`
-    where it could not be restored."""
+    """Check every byte of the backup in `file`, and open the files that a start needs. Raises
+    `NanobotError` if it cannot be restored."""
     try:
         with tempfile.TemporaryDirectory(prefix="nanobot-verify-") as folder:
             unpacked = unpack(
@@ -212,8 +209,8 @@ def verify(
 
 @contextlib.contextmanager
 def staging_in(folder: Path, prefix: str) -> Iterator[Path]:
-    """Make a folder there whose name begins so, and remove it afterwards if it was not renamed.
-    What killed attempts left is removed first. Raises `OSError`."""
+    """Make a folder with this prefix, and remove it afterwards unless it was renamed. Remove the
+    leftovers of killed attempts first. Raises `OSError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in folder.glob(f"{prefix}*"):
         shutil.rmtree(path, ignore_errors=True)
@@ -225,9 +222,9 @@ def staging_in(folder: Path, prefix: str) -> Iterator[Path]:
 
 
 def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
-    """Let what is in `staging`, a folder in `home`, be the home; where what stood there went, None
-    where nothing did. Backups stay. Raises `OSError`, and `NanobotError` where something cannot be
-    moved."""
+    """Move the content of `staging`, a folder in `home`, into the home. Return the folder with the
+    previous content, or None. Backups stay. Raises `OSError`, and `NanobotError` if an entry cannot
+    be moved."""
     name = f"{_BEFORE}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     previous, number = home / name, 1
     while os.path.lexists(previous):

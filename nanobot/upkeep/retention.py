@@ -1,15 +1,14 @@
-"""Keeps room on the disk, and removes what is past its retention.
+"""Keeps free space on the disk, and removes files past their retention.
 
-`DiskReserve`: when less is free, intake stops, so that the journal can still be written: messages
-wait at their platforms, and a terminal is told. The owner is told when it begins and ends. Running
-turns and jobs continue: the reserve is for them.
+`DiskReserve`: below the reserve, intake stops, so that the journal can still be written. Messages
+wait at their platforms, and a terminal gets an error. The owner is notified when this begins and
+ends. Running turns and jobs continue: the reserve is for them.
 
 `Retention` removes media, long tool results and old audit logs as configured. Invariant: it removes
-only files that nanobot named itself, never one that was used in the last day or that an unanswered
-message or unsent reply refers to, and never conversations, memory, or files set aside as damaged.
-Removed files are not an error later: a picture is left out of the prompt, a tool says that the file
-is gone.
-"""
+only files that nanobot named itself. It never removes one that was used in the last day or that an
+unanswered message or unsent reply refers to, and never conversations, memory, or files set aside as
+damaged. A removed file is not an error later: a picture is left out of the prompt, a tool reports
+that the file is gone."""
 
 from __future__ import annotations
 
@@ -32,21 +31,20 @@ from nanobot.security.paths import FolderEntry, Root
 from nanobot.tasks import Periodic
 
 LOOK_SECONDS = 20.0
-"""Between two looks at the disk."""
+"""Seconds between two checks of the disk."""
 
 MEDIA_NAME = re.compile(r"[0-9a-f]{32}\.[a-z0-9]{1,8}")
-"""What a file in `media/` is called."""
+"""The file names in `media/`."""
 
 _SPILL_NAME = re.compile(r"[A-Za-z0-9_-]{0,40}-[0-9a-f]{16}\.txt")
 _MEGABYTE, _SPILL_DAYS = 1_000_000, 30
-_BACK = 110
-"""MessageBus resumes at this percentage of the reserve, so that one file does not toggle it."""
+_BACK = 110  # intake resumes at this percentage of the reserve, so that one file does not toggle it
 _SETTLED_SECONDS, _DAY = 600.0, 86_400.0
 
 
 def free_bytes(folder: Path) -> int:
-    """What is free for us where `folder` lies. Raises `OSError`, also where that is not told: some
-    file systems say that they have no room at all, for files nor for what is in them."""
+    """Return the bytes available to us on the disk of `folder`. Raises `OSError`, also if the file
+    system does not report them: some report that they have no space at all."""
     disk = os.statvfs(folder)
     if not disk.f_blocks:
         raise OSError(ENOTSUP, os.strerror(ENOTSUP), str(folder))
@@ -54,8 +52,8 @@ def free_bytes(folder: Path) -> int:
 
 
 def has_room(folder: Path, needed: int) -> bool:
-    """Whether so many bytes are free where `folder` lies. Where that is not told they are taken to
-    be: a disk that is full after all says so itself."""
+    """Return True if so many bytes are free on the disk of `folder`, or if that is unknown: a full
+    disk raises an error anyway."""
     try:
         return free_bytes(folder) >= needed
     except OSError:
@@ -63,8 +61,8 @@ def has_room(folder: Path, needed: int) -> bool:
 
 
 class DiskReserve(Periodic):
-    """Watches the disk that holds `home`. `free` gives the free bytes there; `tell` says a text to
-    the owner, the same name once."""
+    """Monitors the disk of `home`. `free` returns its free bytes. `tell` sends a text to the owner,
+    once per name."""
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ class DiskReserve(Periodic):
         self._home, self._reserve = home, reserve_megabytes * _MEGABYTE
         self._intake, self._tell, self._free = intake, tell, free
         self.text = ""
-        """What is wrong, for people; empty where there is room. It is logged with the health."""
+        """The problem, for people, empty if there is enough space. It is logged with the health."""
         self.hint = f"Free some space on the disk of {home}. nanobot then resumes by itself."
 
     async def run_once(self) -> None:
@@ -110,7 +108,7 @@ class DiskReserve(Periodic):
             )
 
     async def _notify_owner(self, what: str, text: str) -> None:
-        """Tell the owner, at most once an hour: the process may restart again and again."""
+        """Notify the owner, at most once an hour: the process may restart again and again."""
         try:
             await self._tell(text, f"disk-{what}-{self._clock.now():%y%m%d-%H}")
         except NanobotError as error:
@@ -125,7 +123,7 @@ def surplus(
     megabytes: int = 0,
     spare: Container[str] = (),
 ) -> list[FolderEntry]:
-    """Which of these have to go at `now` (in seconds since 1970), those used longest ago first."""
+    """Return the files to remove at `now` (in seconds since 1970), least recently used first."""
     by_age = sorted(files, key=lambda file: file.mtime_ns)
     total, going = sum(file.size for file in by_age), []
     for file in by_age:
@@ -139,9 +137,8 @@ def surplus(
 
 
 class Retention(Periodic):
-    """Applies limits to a home, whose media and spilled results are in `shared`; 0 is no limit.
-    `awaited` gives the names of media that messages refer to which are not answered or not sent
-    yet."""
+    """Applies limits to a home. Its media and spilled results are in `shared`, and a limit of 0 is
+    none. `awaited` returns the names of media in unanswered or unsent messages."""
 
     def __init__(
         self,
@@ -160,13 +157,13 @@ class Retention(Periodic):
         self._audit_days = audit_days
 
     async def run_once(self) -> None:
-        """Remove what has to go. Raises `StorageError`; it is tried again a day later."""
+        """Remove expired files. Raises `StorageError`, and is retried a day later."""
         gone = await asyncio.to_thread(self._sweep, await self._awaited())
         if any(gone.values()):
             logger.info("retention removed {}", gone)
 
     def _sweep(self, awaited: Container[str]) -> dict[str, int]:
-        """How many files went, of each kind."""
+        """Return the number of removed files of each kind."""
         log, ended = self._home / "logs" / audit.FILE, 0
         media = self._prune_folder(
             "media", MEDIA_NAME, self._media_days, self._media_megabytes, awaited
@@ -180,7 +177,7 @@ class Retention(Periodic):
     def _prune_folder(
         self, name: str, ours: re.Pattern[str], days: int, megabytes: int, spare: Container[str]
     ) -> int:
-        """Remove what has to go among the files of a folder that are called so; how many went."""
+        """Remove expired files of a folder with names of this form, and return their number."""
         folder = Root(self._shared / name, name=f"{name} folder")
         if not folder.path.is_dir():
             return 0

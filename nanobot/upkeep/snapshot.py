@@ -1,4 +1,4 @@
-"""The files of a home that a backup holds, and a snapshot of them while a gateway works in it.
+"""The files of a home that a backup contains, and a snapshot of them while a gateway works in it.
 
 Left out are backups themselves, the locks and sockets of a running process, caches (the search
 index, the catalogue of conversations), the log and, if so configured, media. SQLite copies
@@ -10,25 +10,24 @@ that are written once (media, spilled results), and the agent's working files, o
 very many. Within the pause:
 
 - The journal's writer thread takes them between two transactions. So nothing is received, completed
-  or marked as filed in between: what the journal's copy says is done stands in its session's file
-  or in the copy's `unfiled` lines, also if a session's writer still appends it. A start from the
-  copy appends what is missing, and nothing twice, as after a power cut at that moment.
+  or marked as filed in between: work that the journal's copy lists as done is in its session's file
+  or in the copy's `unfiled` lines, even if a session's writer is still appending it. A start from
+  the copy appends missing lines, and nothing twice, as after a power cut at that moment.
 - Writers of memory versions wait: files and versions belong together.
-- Conversations, versions and channel files are hard-linked instead of read; a file that is replaced
-  later keeps its old content here, and of a file that grows the size is recorded. The few others
-  are copied. So the pause takes milliseconds where reading took minutes.
+- Conversations, versions and channel files are hard-linked instead of read. A file that is replaced
+  later keeps its old content here, and the size of a growing file is recorded. The few others are
+  copied. So the pause takes milliseconds instead of minutes.
 
-What the pause does not stop (a history entry, a session's mark) looks like a crash between two
-steps, which a start repairs, because of the order. Within a folder, files come before subfolders,
-both sorted by name. Invariant: what is written first is taken last, so that nothing is taken
-without what it refers to. A conversation is marked as consolidated after its history entry is
-written, and `sessions/` comes before `workspace/`; a message is written to `archive/` before it
-leaves the live file, and the live file comes first; a channel's keys advance after the message they
-opened is in `spool/`.
+Writes that the pause does not stop (a history entry, a session's mark) look like a crash between
+two steps, which a start repairs, because of the order. Within a folder, files come before
+subfolders, both sorted by name. Invariant: data that is written first is taken last, so that
+nothing is taken without the data it refers to. A conversation is marked as consolidated after its
+history entry is written, and `sessions/` comes before `workspace/`. A message is written to
+`archive/` before it leaves the live file, and the live file comes first. A channel's keys advance
+after the message they opened is in `spool/`.
 
 The agent's programs may change the workspace during a backup. Below the home's own entries no link
-is followed, even if it replaces a folder between two steps, and only plain files are opened.
-"""
+is followed, even if it replaces a folder between two steps, and only plain files are opened."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ from nanobot.io import hold_lock
 from nanobot.upkeep import SNAPSHOT
 
 BACKUPS = "backups"
-"""The folder in a home where backups go by default."""
+"""The default folder for backups in a home."""
 JOURNAL = "state/journal.db"
 WORKSPACE = "workspace"
 MEDIA = "media"
@@ -67,11 +66,10 @@ _TOGETHER = re.compile(
     re.DOTALL,
 )
 _TOGETHER_FILES = re.compile(r"[^/]+|state/[^/]+\.json|workspace/[^/]+\.md")
-_MIXED = ("state", "workspace")
-"""Folders with entries of both kinds."""
+_MIXED = ("state", "workspace")  # folders with entries of both kinds
 _LINKED = ("sessions/", "state/memory.git/", "state/versions/", "state/channels/")
-"""Of what is taken together, the files that may have a hard link for a while. Where the agent can
-write, nanobot refuses hard-linked files; those files are small and are copied."""
+"""Files taken together that may have a hard link for a while. nanobot rejects hard links in folders
+that the agent can write. Those files are small and are copied."""
 _OUT = re.compile(
     r"backups|before-restore-[^/]*|\.restoring-[^/]*|\.restore-under-way\.json"
     r"|state/(backup|backup\.lock|gateway\.(lock|sock)|sends\.log(\.new)?|versions\.lock|voice)"
@@ -83,8 +81,8 @@ _OUT = re.compile(
     r"|(.*/)?\.[^/]*\.nanobot-tmp"
 )
 _DEEPEST, _LONGEST = 100, 2000
-"""Nested folders, and bytes of a path (the system allows 4096, the home's included). Deeper folders
-are left out: they could not be restored."""
+"""Nested folders, and bytes of a path (the system allows 4096, with the home's). Deeper folders are
+left out, because they could not be restored."""
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _KINDS: dict[int, Literal["file", "folder", "link"]] = {
@@ -95,9 +93,9 @@ _KINDS: dict[int, Literal["file", "folder", "link"]] = {
 
 
 class BackupItem(Struct, frozen=True):
-    """Something that goes into a backup. `path` is relative to the home, and so is `source`: where
-    the first `size` bytes of a file are read, if not at `path`. `target` is that of a link;
-    `modified` is in seconds since 1970."""
+    """An entry of a backup. `path` is relative to the home, and so is `source`: the place of the
+    first `size` bytes of a file, if not at `path`. `target` is the target of a link. `modified` is
+    in seconds since 1970."""
 
     path: str
     kind: Literal["file", "folder", "link"]
@@ -109,7 +107,7 @@ class BackupItem(Struct, frozen=True):
 
     @property
     def is_too_deep(self) -> bool:
-        """Whether it could not be restored."""
+        """True if it could not be restored."""
         return self.path.count("/") > _DEEPEST or len(os.fsencode(self.path)) > _LONGEST
 
 
@@ -118,8 +116,8 @@ def belongs_in_backup(path: str) -> bool:
 
 
 def stays_inside(path: str, target: str) -> bool:
-    """Whether a link at `path` (in the home) with this target leads to somewhere in the workspace,
-    whatever other such links it passes: steps up come first, from a real folder."""
+    """Return True if a link at `path` (in the home) with this target leads into the workspace,
+    whatever other such links it passes: its steps up come first, from a real folder."""
     if not path.startswith("workspace/") or target.startswith("/") or "\0" in target:
         return False
     depth = path.count("/") - 1
@@ -131,12 +129,11 @@ def stays_inside(path: str, target: str) -> bool:
 def backup_items(
     home: Path, left_out: list[str], *, together: bool, media: bool = True
 ) -> Iterator[BackupItem]:
-    """Yield what of `home` is taken together or apart, with its folders.
+    """Yield the items of `home` that are taken together or apart, with their folders.
 
-    Files that vanish, sockets and devices are left out. `left_out` grows by folders that
-    are too deep and by what is apart and cannot be read. Links directly in the home are
-    followed. Raises `OSError`.
-    """
+    Files that vanish, sockets and devices are left out. `left_out` collects folders that are too
+    deep and unreadable items taken apart. Links directly in the home are followed. Raises
+    `OSError`."""
     is_wanted = partial(_is_wanted, together=together, media=media)
     whole = BackupItem("", "folder", 0, 0)
     return _walk(whole, os.open(home, _OPEN), left_out, is_wanted, together)
@@ -159,7 +156,7 @@ def _walk(
     is_wanted: Callable[[BackupItem], bool],
     together: bool,
 ) -> Iterator[BackupItem]:
-    """Yield an open folder, which is closed at the end, and what is in it."""
+    """Yield an open folder and its content, then close it."""
     try:
         if folder.path and (together or folder.path not in _MIXED):
             yield folder
@@ -183,7 +180,7 @@ def _walk(
 
 
 def _entries(folder: str, descriptor: int, together: bool) -> Iterator[tuple[BackupItem, bool]]:
-    """Yield what is in a folder, each with whether it may be read (and a folder entered)."""
+    """Yield the entries of a folder, each with True if it can be read (and a folder entered)."""
     for name in sorted(os.listdir(descriptor)):
         with suppress(FileNotFoundError):
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=not folder)
@@ -204,8 +201,8 @@ def _entries(folder: str, descriptor: int, together: bool) -> Iterator[tuple[Bac
 
 
 def open_plain(home: Path, path: str) -> BinaryIO:
-    """Open the file at `path` in the home for reading; only `path`'s first step may be a link.
-    Raises `OSError`, `FileNotFoundError` too if something else than a plain file is there."""
+    """Open the file at `path` in the home for reading. Only the first step of `path` may be a link.
+    Raises `OSError`, and `FileNotFoundError` if it is not a plain file."""
     first, _, rest = path.partition("/")
     expected = Path(os.path.realpath(home / first), rest)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if rest else 0)
@@ -225,7 +222,7 @@ def open_plain(home: Path, path: str) -> BinaryIO:
 
 
 def _path_of(descriptor: int) -> Path:
-    """Return where the kernel opened a file."""
+    """Return the path at which the kernel opened a file."""
     try:
         return Path(f"/proc/self/fd/{descriptor}").readlink()
     except FileNotFoundError as error:  # which would mean that the file is gone
@@ -233,30 +230,29 @@ def _path_of(descriptor: int) -> Path:
 
 
 OPERATION = "backup.snapshot"
-_MOST_COPIED = 8 << 20
-"""Bytes of the largest file that is copied while the journal stands still."""
+_MOST_COPIED = 8 << 20  # the largest file, in bytes, that is copied during the pause
 _LIST, _JOURNAL, _MEMORY_LOCK = "snapshot.json", "journal.db", "state/versions.lock"
 
 
 class Snapshot(Struct, frozen=True):
-    """A snapshot in `state/backup`, with what is in it. `live`: a gateway ran."""
+    """A snapshot in `state/backup`, with its items. `live`: a gateway ran."""
 
     live: bool
     made_at: datetime
     items: tuple[BackupItem, ...]
 
     def save(self, home: Path) -> None:
-        """Write it down for the process that packs it. Raises `OSError`."""
+        """Save the list for the process that packs it. Raises `OSError`."""
         (home / SNAPSHOT / _LIST).write_text(json.dumps(to_builtins(self)))
 
     @classmethod
     def load(cls, home: Path) -> Snapshot:
-        """The one that stands in `home`. Raises `OSError` where there is none."""
+        """Load the snapshot in `home`. Raises `OSError` if there is none."""
         return convert(json.loads((home / SNAPSHOT / _LIST).read_text()), cls)
 
 
 class Freezable(Protocol):
-    """A journal that is kept in a file of the home, which is what is backed up here."""
+    """A journal in a file of the home."""
 
     async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
         """Write a copy to the file `copy` and call `meanwhile` while nothing is stored."""
@@ -279,7 +275,7 @@ class BackupOperations:
         return {}
 
     async def take(self) -> Snapshot:
-        """Take one into `state/backup`. Raises `StorageError`."""
+        """Take a snapshot into `state/backup`. Raises `StorageError`."""
         folder = self._home / SNAPSHOT
         # Memory may be being written: wait for the lock in a thread.
         lock = hold_lock(self._home / _MEMORY_LOCK, wait=True)
@@ -303,7 +299,7 @@ class BackupOperations:
 
 
 def freeze_home(home: Path) -> list[BackupItem]:
-    """Keep what is taken together in `state/backup`, next to the journal's copy. Raises
+    """Link or copy the items taken together into `state/backup`, next to the journal's copy. Raises
     `OSError`."""
     folder = home / SNAPSHOT
     status, source = (folder / _JOURNAL).stat(), f"{SNAPSHOT}/{_JOURNAL}"
@@ -326,7 +322,7 @@ def freeze_home(home: Path) -> list[BackupItem]:
 
 
 def _link(path: Path, place: Path) -> None:
-    """Give the file a second name, if the file system has such names and it is the same one."""
+    """Hard-link the file, if the file system supports it."""
     try:
         os.link(path, place)
     except FileNotFoundError:

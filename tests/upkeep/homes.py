@@ -108,4 +108,4 @@ def head(**fields: object) -> tuple[tarfile.TarInfo, bytes]:
     said = BackupHeader("1", 1, MADE, live=False, media=True, files=1, size=1)
     for field, value in fields.items():
         force_setattr(said, field, value)
-    return member("backup.json", said.encoded())
+    return member("backup.json", said.encode())

@@ -22,8 +22,7 @@ _USER = "USER.md"
 _LARGEST = 1 << 20
 _NAME = re.compile(r"(?m)^- Name: (.*\S)$|^\(name, languages, time zone, where they live\)$")
 """The line with the name in USER.md, or the template's text in its place."""
-_SHARE = 4
-"""An answer may be one fourth of a small window at most."""
+_SHARE = 4  # an answer may take 1/4 of a small window at most
 _WRITTEN = ("name", "base_url", "api", "context_window", "max_completion_tokens")
 
 

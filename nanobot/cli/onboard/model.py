@@ -53,10 +53,8 @@ _FACTS_SECONDS = 5.0
 _VARIANT_SECONDS = 60.0
 _READING_SECONDS = 2.0
 _ANSWER_TOKENS = 1_000
-_SMALLEST = (LEAST_PROMPT_TOKENS + 1_000) * 8 // 7
-"""The smallest window that nanobot can work with."""
-_ASSUMED = 4_096
-"""The usual window of local model servers."""
+_SMALLEST = (LEAST_PROMPT_TOKENS + 1_000) * 8 // 7  # the smallest window that nanobot can work with
+_ASSUMED = 4_096  # the usual window of local model servers
 _COMFORTABLE = 16_384
 _OF_A_SERVER = (
     "provider", "model_name", "base_url", "context_window", "api_key_env", "api_key_stdin",

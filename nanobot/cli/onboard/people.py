@@ -19,8 +19,7 @@ from nanobot_cli.text import one_line
 T = TypeVar("T")
 
 _LONGEST = 400
-_LISTED = 20
-"""The most choices that are listed at a time."""
+_LISTED = 20  # the most choices that are listed at a time
 
 
 def matching(choices: Sequence[str], typed: str) -> list[int]:
