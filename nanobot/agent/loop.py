@@ -1,10 +1,10 @@
-"""The agent: what happens to a message between the bus and the outbox.
+"""The agent: the path of a message from the bus's inbox to the end of its turn.
 
-`accept` routes what arrives: commands that may not wait run at once, everything else waits in its
-session's lane, which keeps order. The turn itself is in `nanobot.agent.turn`. A command's effect
-that must not happen twice is noted in the journal right before it: a command that was cut off by a
-crash, or by a disk that refuses its answer, runs again from its start, and if it had come that far
-the person is told that it may be done or not.
+`run` reads the inbox and `accept` routes each message: commands that can't wait run at once, and
+everything else is handled in its session's lane, which keeps the order. The turn itself is in
+`nanobot.agent.turn`. Before a command's effect that must not happen twice, the journal notes it. A
+command that is cut off by a crash or a full disk runs again from its start. If its effect had been
+noted, the answer is that it may or may not be done.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Literal
 
 from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import refusal_notice, turn_ended
-from nanobot.agent.turn import Turns
+from nanobot.agent.turn import Postponed, Turns
 from nanobot.agent.turn_state import AgentParts, RunningTurn
 from nanobot.bus.events import TERMINAL, InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
@@ -41,56 +42,100 @@ _SUSPECT_SECONDS = 10.0
 """How long the next suspect waits at most for the one before it."""
 
 
+Route = Literal["at once", "renew", "wait", "pass"]
+"""The ways of a new message: past the lanes, as the `/new` that sets a damaged conversation aside,
+behind a delayed message of its session, or past that one."""
+
+
+def route(message: InboundMessage, command: Command | None, *, joins: bool, damaged: bool) -> Route:
+    """Return the way of a message. `command` is the command it calls, `joins` is True if it is part
+    of the running turn, and `damaged` if the file of its conversation is."""
+    if message.deletes or (command is not None and command.immediate):
+        return "at once"
+    if command is not None:
+        if command.name == "new" and damaged:
+            return "renew"
+        return "wait" if command.ordered else "pass"
+    begins_turn = message.expects_answer and not (message.edits or message.unanswered or joins)
+    return "wait" if begins_turn else "pass"
+
+
 class AgentLoop:
-    """Takes what the bus delivers."""
+    """Handles the messages in the bus's inbox."""
 
     def __init__(self, parts: AgentParts) -> None:
         self._parts, self._queue, self._background = parts, parts.queue, parts.background
         self.turns = Turns(parts)
         self._commands = parts.commands
         self._begun: set[int] = set()
-        """The commands that have begun what must not be done twice."""
+        """The commands that have begun an effect that must not happen twice."""
         self._suspects: dict[str, asyncio.Event] = {}
-        parts.queue.handle = self._handle
         parts.bus.on_refusal = self._notify_refusal
 
-    def may_not_wait(self, message: InboundMessage) -> bool:
-        """Whether a message is handled at once, whatever else waits."""
-        match = self._commands.find_call(message)
-        return bool(message.deletes) or (match is not None and match[0].immediate)
+    async def run(self) -> None:
+        """Accept the messages of the inbox, forever."""
+        async for entry in self._parts.bus.inbox():
+            try:
+                self.accept(entry)
+            except Exception as error:  # noqa: BLE001 - the boundary: the next message is read
+                logger.opt(exception=error).error("could not accept message {}", entry.id)
 
     def accept(self, entry: InboxEntry) -> None:
-        """A new message: to its session's lane, or at once if it may not wait."""
+        """Put a new message into its session's lane, or handle it at once."""
         message, key = entry.message, entry.message.session_key
         self._parts.hook(message)
-        if self.may_not_wait(message):
+        match = self._commands.find_call(message)
+        command = match[0] if match is not None else None
+        turn = self.turns.running.get(key)
+        way = route(
+            message,
+            command,
+            joins=turn is not None and turn.includes(entry),
+            damaged=isinstance(self._parts.sessions.unreadable.get(key), SessionDamaged),
+        )
+        if way == "at once":
             self._background.start(self._at_once(entry), name=f"at once {entry.id}")
             return
-        match = self._commands.find_call(message)
-        if match is not None:
-            is_damaged = isinstance(self._parts.sessions.unreadable.get(key), SessionDamaged)
-            if match[0].name == "new" and is_damaged:
-                self._queue.put_back((entry,))  # what waits is answered in the new conversation
-                self._queue.resume(key)
-                return
-            waits = match[0].ordered
-        else:
-            waits = self._asks(entry)
-            if waits and self._parts.on_busy == "interrupt":
+        if way == "renew":
+            self._queue.put_back((entry,))  # what waits is answered in the new conversation
+            self._resume(key)
+            return
+        if way == "wait":
+            if command is None and self._parts.on_busy == "interrupt":
                 self._interrupt_for(entry)
-        held = self._queue.delayed(key) if waits else None
-        if held is not None:
-            entry = replace(entry, not_before=held.not_before)  # it has to wait as well
-            self._notify_queued(entry, held)
-        self._queue.enqueue(entry)
+            if (held := self._queue.delayed(key)) is not None:
+                entry = replace(entry, not_before=held.not_before)
+                self._notify_queued(entry, held)
+        self._queue.add(entry)
+        self._submit(key)
 
-    def _asks(self, entry: InboxEntry) -> bool:
-        """Whether a message is to be answered by itself, not as a part of the running turn."""
-        message = entry.message
-        if message.edits or message.unanswered or not message.expects_answer:
-            return False
-        turn = self.turns.running.get(message.session_key)
-        return turn is None or not turn.includes(entry)
+    def _submit(self, key: str) -> None:
+        self._parts.lanes.submit(key, partial(self._handle_next, key))
+
+    def _resume(self, key: str) -> None:
+        """End the pause of a session and handle its messages."""
+        for _ in range(self._queue.unpause(key)):
+            self._submit(key)
+
+    def _resume_later(self, key: str, seconds: float) -> None:
+        async def go_on() -> None:
+            await self._parts.clock.sleep(seconds)
+            self._resume(key)
+
+        self._background.start(go_on(), name=f"wait {key}")
+
+    def _delay(self, entry: InboxEntry, seconds: float) -> None:
+        """Keep a message at the head of its session for so many seconds."""
+        key = entry.message.session_key
+        self._queue.put_back((entry,))
+        self._queue.pause(key)
+        self._resume_later(key, seconds)
+
+    def may_not_wait(self, message: InboundMessage) -> bool:
+        """Return True if a message is handled past its session's lane."""
+        match = self._commands.find_call(message)
+        command = match[0] if match is not None else None
+        return route(message, command, joins=False, damaged=False) == "at once"
 
     def _interrupt_for(self, entry: InboxEntry) -> None:
         """Stop the running turn for a new message of a person of its scope."""
@@ -115,13 +160,14 @@ class AgentLoop:
         for theirs in waiting.values():
             not_before = max(entry.not_before for entry in theirs)
             for entry in theirs:  # behind a delayed message the others wait as well
-                self._queue.enqueue(replace(entry, not_before=not_before), pause=True)
+                self._queue.add(replace(entry, not_before=not_before))
+                self._queue.pause(entry.message.session_key)
         for entry in sorted(at_once, key=lambda entry: bool(entry.message.deletes)):
             await self._at_once(entry)
         suspects = [key for key, theirs in waiting.items() if not self._let_in(key, theirs)]
         for key in suspects:  # its turn may ask the model, end, or take long before the next one
             asked = self._suspects[key] = asyncio.Event()
-            self._queue.resume(key)
+            self._resume(key)
             with suppress(TimeoutError):
                 await with_timeout(self._parts.clock, _SUSPECT_SECONDS, asked.wait())
 
@@ -130,13 +176,13 @@ class AgentLoop:
         not_before = max(entry.not_before for entry in entries)
         pause = min(not_before - self._parts.clock.now().timestamp(), LONGEST_PAUSE)
         if pause > 0:
-            self._queue.resume_later(key, pause)
+            self._resume_later(key, pause)
             self._parts.hook(RunningTurn(entries[0], self._parts).ended("waiting"))
             self._notify_behind(key)
             return True
         if max(entry.attempts for entry in entries) >= SUSPECT_AFTER:
             return False
-        self._queue.resume(key)
+        self._resume(key)
         return True
 
     def is_stop(self, message: InboundMessage) -> bool:
@@ -149,7 +195,7 @@ class AgentLoop:
         """Stop the running turn of a session and set aside what waits behind it, up to inbox entry
         `before`: whether a turn ran, and how many messages waited."""
         running = self.turns.running
-        self._queue.paused.discard(session_key)
+        self._queue.unpause(session_key)
         waiting = self._queue.remove_waiting(
             session_key,
             lambda e: e.id < before and self._commands.find_call(e.message) is None,
@@ -163,10 +209,10 @@ class AgentLoop:
                     ran = await self.turns.stop(other) or ran
             if waiting:
                 set_aside = partial(self._set_aside, waiting)
-                await self._queue.lanes.run(session_key, set_aside)
+                await self._parts.lanes.run(session_key, set_aside)
         finally:  # what could not be set aside waits on, and so does what came after the /stop
             self._queue.put_back(waiting)
-            self._queue.resume(session_key)
+            self._resume(session_key)
         return ran, count
 
     async def _set_aside(self, entries: list[InboxEntry]) -> None:
@@ -177,10 +223,16 @@ class AgentLoop:
                 await self.turns.drop_waiting(entries[0])
             del entries[0]
 
+    async def _handle_next(self, key: str) -> None:
+        """Handle the next message of a session, unless a turn took it or it may not be handled."""
+        entry = self._queue.take_next(key)
+        if entry is not None:
+            await self._handle(entry)
+
     async def _handle(self, entry: InboxEntry) -> None:
-        """A message whose time has come, in its session's lane. One that begins no turn is kept in
-        the conversation without an answer: an edit of what was answered already must not run any
-        tool again."""
+        """Handle a message in its session's lane: run its command, keep it in the conversation
+        without an answer, or begin its turn. The edit of a message that was answered begins none,
+        so that no tool runs again."""
         message = entry.message
         SCOPES.set((entry.scope,))
         try:
@@ -194,7 +246,7 @@ class AgentLoop:
             elif message.edits or message.unanswered:
                 await self.turns.store_unanswered(entry)
             else:
-                await self._turn(entry)
+                await self._run_turn(entry)
         except StorageError as error:
             self._hold(entry, error)
         except OthersConversation as error:
@@ -214,7 +266,7 @@ class AgentLoop:
         was_told = entry.reason == str(error) or self._parts.bus.held is error
         if not was_told:
             self._notify_refusal(entry.message, error)
-        self._queue.delay(replace(entry, reason=str(error)), DISK_PAUSE)
+        self._delay(replace(entry, reason=str(error)), DISK_PAUSE)
 
     def _notify_refusal(self, inbound: InboundMessage, error: StorageError) -> None:
         """Tell a message's person, if it has one, what the disk refused."""
@@ -224,9 +276,9 @@ class AgentLoop:
             show(refusal_notice(inbound, error, is_owners))
         show(turn_ended(inbound, "", (inbound.answered_event,), "held"))
 
-    async def _turn(self, entry: InboxEntry) -> None:
-        """A turn, which ends here or waits for the disk. What is logged in it, and by what it
-        starts, carries its id."""
+    async def _run_turn(self, entry: InboxEntry) -> None:
+        """Run a turn until it ends, or until it has to wait for the model or the disk. All log
+        lines of the turn, and of the work it starts, carry its ID."""
         key = entry.message.session_key
         turn = RunningTurn(entry, self._parts)
         turn.has_asked = self._suspects.pop(key, turn.has_asked)
@@ -234,7 +286,9 @@ class AgentLoop:
         TURN.set(turn.id)
         try:
             turn.session, turn.scope = await self._parts.admission.admit(entry.message)
-            await self.turns.respond(turn)
+            postponed = await self.turns.respond(turn)
+            if postponed is not None:
+                await self._postpone(turn, postponed)
             if is_internal(key):
                 trimming = self._parts.consolidator.trim(turn.session)
                 self._background.start(trimming, name=f"trim {key}")
@@ -249,6 +303,11 @@ class AgentLoop:
             if self.turns.running.get(key) is turn:
                 del self.turns.running[key]
             self._notify_behind(key)
+
+    async def _postpone(self, turn: RunningTurn, postponed: Postponed) -> None:
+        async with turn.ending:
+            if turn.open:  # else a `/stop` ended it
+                self._delay(postponed.entry, postponed.seconds)
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
         message, admission = entry.message, self._parts.admission
@@ -327,7 +386,7 @@ class AgentLoop:
                 await self.turns.drop_waiting(one)
         finally:  # nothing waits for what was dropped
             if dropped:
-                self._queue.resume(key)
+                self._resume(key)
 
 
 async def answer_of(command: Command, call: CommandCall) -> Answer:

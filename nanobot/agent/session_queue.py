@@ -1,10 +1,9 @@
-"""Where messages wait: for their session's lane, for a model that is out, for a disk that refuses.
+"""The messages that wait: for their session's lane, for a model that is out, for a full disk.
 
 `Lanes` orders by structure: a lane per key is a queue and a worker, exists from its first job until
-it is empty, and runs one job at a time, many lanes at once. `SessionQueue` holds the messages that
-wait and hands each to its handler in its lane. A message that cannot be handled now goes back to
-the head of its session, so that only commands overtake it, and is taken up again when its time has
-come.
+it is empty, and runs one job at a time, many lanes at once. `SessionQueue` holds the messages. If
+one can't be handled now, it goes back to the head of its session, so that only commands overtake
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from msgspec.structs import replace
 from nanobot.bus.events import InboundMessage, Notice, Progress, TextDelta, TurnEnded
 from nanobot.bus.journal import InboxEntry
 from nanobot.channel import Channel
-from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
 from nanobot.errors import SessionDamaged, StorageError
 from nanobot.tasks import SCOPES, TURN, Background, is_cancelled
@@ -210,37 +208,34 @@ class Screen:
 
 
 class SessionQueue:
-    """Messages that wait, by session, in the order they came; each is given to `handle` in its
-    session's lane. A paused session keeps its messages until it is let in; most commands get past
-    them, so that a person whose model is out can still ask for help or change the model."""
+    """The messages that wait, by session, in the order they came. A paused session keeps its
+    messages. Most commands get past them, so that a person whose model is out can still ask for
+    help or change the model."""
 
-    handle: Callable[[InboxEntry], Awaitable[None]]
-
-    def __init__(
-        self, commands: CommandRegistry, lanes: Lanes, background: Background, clock: Clock
-    ) -> None:
-        self._commands, self.lanes = commands, lanes
-        self._background, self._clock = background, clock
+    def __init__(self, commands: CommandRegistry) -> None:
+        self._commands = commands
         self._waiting: dict[str, deque[InboxEntry]] = {}
-        self.paused: set[str] = set()
-        """The sessions whose messages wait until they are let in."""
+        self._paused: set[str] = set()
         self.newest = 0
-        """The highest entry id seen: what comes later has a higher one."""
+        """The highest ID of an entry so far. Later entries have higher ones."""
 
-    def enqueue(self, entry: InboxEntry, *, pause: bool = False) -> None:
-        """A new message, behind the others of its session. With `pause`, nothing of its session is
-        handled until `resume`."""
-        key = entry.message.session_key
+    def add(self, entry: InboxEntry) -> None:
+        """Add a new message behind the others of its session."""
         self.newest = max(self.newest, entry.id)
-        self._waiting.setdefault(key, deque()).append(entry)
-        if pause:
-            self.paused.add(key)
-        else:
-            self.lanes.submit(key, partial(self._next, key))
+        self._waiting.setdefault(entry.message.session_key, deque()).append(entry)
+
+    def pause(self, key: str) -> None:
+        """Let only commands that skip the queue pass in a session."""
+        self._paused.add(key)
+
+    def unpause(self, key: str) -> int:
+        """End the pause of a session, and return the number of messages in it."""
+        self._paused.discard(key)
+        return len(self._waiting.get(key, ()))
 
     def delayed(self, key: str) -> InboxEntry | None:
-        """The message of a session that waits for the model or the disk, if any."""
-        waiting = self._waiting.get(key) if key in self.paused else None
+        """Return the message of a session that waits for the model or the disk, if any."""
+        waiting = self._waiting.get(key) if key in self._paused else None
         return waiting[0] if waiting and waiting[0].reason else None
 
     def behind(self, key: str) -> tuple[InboxEntry, ...]:
@@ -248,30 +243,24 @@ class SessionQueue:
         waiting = tuple(self._waiting.get(key, ()))[1:] if self.delayed(key) else ()
         return tuple(one for one in waiting if not self._commands.skips_queue(one.message))
 
-    def resume(self, key: str) -> None:
-        self.paused.discard(key)
-        for _ in self._waiting.get(key, ()):
-            self.lanes.submit(key, partial(self._next, key))
-
-    def resume_later(self, key: str, seconds: float) -> None:
-        async def go_on() -> None:
-            await self._clock.sleep(seconds)
-            self.resume(key)
-
-        self._background.start(go_on(), name=f"wait {key}")
-
-    def delay(self, entry: InboxEntry, seconds: float) -> None:
-        """Keep a message at the head of its session until then."""
-        self.put_back((entry,))
-        self.paused.add(entry.message.session_key)
-        self.resume_later(entry.message.session_key, seconds)
-
     def waiting(self, key: str) -> tuple[InboxEntry, ...]:
-        """What waits in a session, in order; nothing while it is paused."""
-        return () if key in self.paused else tuple(self._waiting.get(key, ()))
+        """Return the messages of a session in order, or none if it is paused."""
+        return () if key in self._paused else tuple(self._waiting.get(key, ()))
+
+    def take_next(self, key: str) -> InboxEntry | None:
+        """Take the first message of a session that may be handled."""
+        queue = self._waiting.get(key, ())
+        is_paused = key in self._paused
+        ready = (e for e in queue if not is_paused or self._commands.skips_queue(e.message))
+        entry = next(ready, None)
+        if entry is not None:
+            self._waiting[key].remove(entry)
+            if not self._waiting[key]:
+                del self._waiting[key]
+        return entry
 
     def remove_waiting(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
-        """Take out what waits in a session and is wanted, wherever it stands in the queue."""
+        """Take the messages of a session that are `wanted`, wherever they are in the queue."""
         waiting = self._waiting.pop(key, deque())
         taken = [entry for entry in waiting if wanted(entry)]
         gone = {entry.id for entry in taken}
@@ -280,27 +269,15 @@ class SessionQueue:
         return taken
 
     def drop_waiting(self) -> list[InboxEntry]:
-        """Take out everything that waits; it is not handled here any more."""
+        """Take all messages. This process does not handle them any more."""
         dropped = [entry for waiting in self._waiting.values() for entry in waiting]
         self._waiting.clear()
         return dropped
 
     def put_back(self, entries: Sequence[InboxEntry]) -> None:
-        """In front of the others, in this order: they were taken and not handled."""
+        """Put messages that were taken and not handled in front of the others, in this order."""
         for entry in reversed(entries):
             self._waiting.setdefault(entry.message.session_key, deque()).appendleft(entry)
-
-    async def _next(self, key: str) -> None:
-        """One job of a lane: the next message, unless a turn took it or it may not be handled."""
-        queue = self._waiting.get(key, ())
-        paused = key in self.paused
-        ready = (e for e in queue if not paused or self._commands.skips_queue(e.message))
-        entry = next(ready, None)
-        if entry is not None:
-            self._waiting[key].remove(entry)
-            if not self._waiting[key]:
-                del self._waiting[key]
-            await self.handle(entry)
 
 
 def turn_ended(

@@ -1,10 +1,10 @@
 """One turn, from its beginning in the journal to its commit, and the other ends of messages.
 
-`Turns._answer` is the turn, top to bottom; `respond` is the one place where a broken turn becomes a
-text that a person can read. Each turn ends exactly once, in one transaction. Answered, failed or
-stopped, it ends in `_end`, which holds the turn's `ending` lock until the end is on disk. A second
-caller sees how the first went: the turn is over or, if the disk refused, still open. The session's
-staged changes belong to the holder of that lock.
+`Turns.respond` is the turn, top to bottom, and the one place where an error becomes a text for
+people. Each turn ends exactly once, in one transaction. Whether answered, failed or stopped, it
+ends in `_complete`, which holds the turn's `ending` lock until the end is on disk. The next holder
+of the lock sees if the turn has ended or, because the disk rejected the end, is still open. The
+holder also owns the session's staged changes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from loguru import logger
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.agent.intake import messages_before
@@ -66,8 +67,53 @@ _MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422, 500})
 _USES: Mapping[str, ModelUse] = {"job": "jobs", "heartbeat": "heartbeat"}
 """The use of a turn by who began it; `chat` for all others."""
 
+_UNUSED = Usage()
+
 _MOST_STALLS = 2
 """A server that is silent twice for the same message needs a longer timeout, not a day of tries."""
+
+
+class Outcome(Struct, frozen=True):
+    """The end of a turn: the reply's `text`, and the model's `result` if there is one."""
+
+    state: Literal["done", "failed", "stopped"]
+    text: str = ""
+    result: Turn | None = None
+    reason: str = ""
+    """The reason of a failure, as the journal stores it."""
+    error: str = ""
+    """The class of the error."""
+
+
+class Postponed(Struct, frozen=True):
+    """A turn that goes on when `entry` is handled again, in so many seconds."""
+
+    entry: InboxEntry
+    seconds: float
+
+
+def completion(
+    turn: RunningTurn,
+    outcome: Outcome,
+    outgoing: tuple[Outgoing, ...],
+    notes: tuple[InboundMessage, ...],
+) -> Completion:
+    """Return the transaction that ends a turn: the session's new lines, the closed inbox rows, the
+    replies, and the notes for other conversations."""
+    session, inbound, result = turn.session, turn.inbound, outcome.result
+    model, usage = (result.model, result.usage) if result else ("", _UNUSED)
+    return Completion(
+        turn.id,
+        session.key,
+        tuple(entry.id for entry in turn.entries),
+        outcome.state,
+        lines="" if inbound.off_record else session.encode_staged(),
+        outgoing=outgoing,
+        republish=notes,
+        report=turn.report_of(model, usage),
+        reason=outcome.reason,
+        given_up=inbound.by_program and outcome.state == "failed",  # the program decides
+    )
 
 
 class Turns:
@@ -78,29 +124,29 @@ class Turns:
         self.running: dict[str, RunningTurn] = {}
         """The turns that run, by session."""
 
-    async def respond(self, turn: RunningTurn) -> None:
-        """A turn that was admitted, and the places where its end is not the model's own words.
-        Raises `TurnStopped`, and `StorageError` where the journal does not take its end."""
-        context = self._parts.context
+    async def respond(self, turn: RunningTurn) -> Postponed | None:
+        """Run an admitted turn to its end, or until it has to wait for the model.
+
+        Raises `TurnStopped`, and `StorageError` if the journal rejects its end.
+        """
         try:
             await self._begin(turn)
-            if turn.entries[0].attempts >= GIVE_UP_AFTER:
-                text = GAVE_UP.format(GIVE_UP_AFTER)
-                await self._end(turn, "failed", text, reason="crashed repeatedly", error="Crashed")
-            else:
-                await self._answer(turn)
+            outcome = await self._answer(turn)
+            await self._complete(turn, outcome)
+            if outcome.state == "done" and self._needs_room(turn, ()):
+                self._parts.awaited_background.start(self._make_room(turn.session, ()))
         except (TurnStopped, StorageError):
             raise
-        except ProviderError as error:
-            await self._model_failed(turn, error)
         except Exception as error:  # noqa: BLE001 - the boundary: a broken turn becomes an apology
-            logger.opt(exception=error).error("turn {} failed", turn.id)
-            await self._fail(turn, error, type(error).__name__)
+            if self._will_pass(error, turn):
+                return await self._postpone(turn, error)
+            await self._complete(turn, self._failure_of(turn, error))
         finally:
             if not turn.open:
-                context.commit_news(turn.session)
+                self._parts.context.commit_news(turn.session)
             if turn.inbound.off_record:
-                context.forget(turn.session)
+                self._parts.context.forget(turn.session)
+        return None
 
     async def _begin(self, turn: RunningTurn) -> None:
         """Enter a turn into the journal, and work out whom it is for. What an earlier, failed run
@@ -129,25 +175,25 @@ class Turns:
             ids = [entry.id for entry in turn.entries]
             self._parts.journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
 
-    async def _answer(self, turn: RunningTurn) -> None:
-        """The turn: make room, build the prompt, run the ReAct loop, commit, make room again.
-        `stop` cancels what happens before the commit."""
+    async def _answer(self, turn: RunningTurn) -> Outcome:
+        """Make room, build the prompt, and run the ReAct loop. `stop` cancels all of it."""
+        if turn.entries[0].attempts >= GIVE_UP_AFTER:
+            text = GAVE_UP.format(GIVE_UP_AFTER)
+            return Outcome("failed", text, reason="crashed repeatedly", error="Crashed")
         inbound, parts = turn.inbound, self._parts
         place = (inbound.channel, inbound.chat_id, turn.id)
         parts.hook(TurnStarted(*place, turn.event_ids, thread_id=inbound.thread_id), turn.caller)
         turn.refuse_if_ended()
         with turn.stoppable():
             first = turn.messages[0]
-            said = first.own_words if first.origin else first.content
-            skills = parts.sources.skills_mentioned(turn.scope, said)
+            words = first.own_words if first.origin else first.content
+            skills = parts.sources.skills_mentioned(turn.scope, words)
             news = parts.context.news(turn.session)
             await turn.load_message("\n".join(filter(None, (news, skills))))
             if self._needs_room(turn, turn.messages):
                 await self._make_room(turn.session, turn.messages)
             result = await self._run(turn)
-        await self._end(turn, "done", self._text_of(turn, result), result)
-        if self._needs_room(turn, ()):
-            parts.awaited_background.start(self._make_room(turn.session, ()))
+        return Outcome("done", self._text_of(turn, result), result)
 
     def _text_of(self, turn: RunningTurn, result: Turn) -> str:
         """The answer as it is sent; empty if the turn has sent the same already."""
@@ -233,16 +279,20 @@ class Turns:
         model = turn.inbound.model or str(known.get("model", ""))
         return CallOptions(model=model, effort=str(known.get("effort", "")), use=use)
 
-    async def _model_failed(self, turn: RunningTurn, error: ProviderError) -> None:
-        """Wait for a model that is out; end the turn on an error that will not pass."""
+    def _will_pass(self, error: Exception, turn: RunningTurn) -> TypeGuard[ProviderError]:
+        """Return True if the model is out for now, and is asked again for this turn."""
+        if not isinstance(error, ProviderBusy | ProviderUnavailable):
+            return False
+        now = self._parts.clock.now().timestamp()
+        # Not since it was sent: nanobot may have been off then.
+        since = turn.entries[0].received_at or now
+        is_late = now - since > WAIT_HOURS * 3600
+        is_heartbeat = turn.inbound.initiator == "heartbeat"  # the next one comes by itself
+        return not (is_late or is_heartbeat) and _stalls(turn, error) < _MOST_STALLS
+
+    async def _postpone(self, turn: RunningTurn, error: ProviderError) -> Postponed:
+        """Store that a turn waits for the model, and notify its person and watchers."""
         parts, first, now = self._parts, turn.entries[0], self._parts.clock.now().timestamp()
-        since = first.received_at or now  # not since it was sent: we may have been off then
-        gone_by = turn.inbound.initiator == "heartbeat"  # another one comes by itself
-        stalls = first.stalls + 1 if isinstance(error, ProviderStalled) else 0
-        is_passing = isinstance(error, ProviderBusy | ProviderUnavailable) and stalls < _MOST_STALLS
-        if not is_passing or now - since > WAIT_HOURS * 3600 or gone_by:
-            await self._fail(turn, error, str(error))
-            return
         # 15 s doubling to 5 min, and never earlier than the provider asked.
         pause = max(error.retry_after, pause_after(first.outages + 1, 15.0, 300.0))
         ids = [entry.id for entry in turn.entries]
@@ -252,26 +302,26 @@ class Turns:
         if not is_owner:
             parts.warn_of_failure(turn.session.key, error)
         await self._notify_waiting(turn, turn.id, waiting_text(error, is_owner=is_owner), error)
-        async with turn.ending:
-            if turn.open:
-                entry = replace(
-                    turn.as_entry(),
-                    reason=str(error),
-                    outages=first.outages + 1,
-                    stalls=stalls,
-                    not_before=now + pause,
-                    received_at=since,
-                )
-                parts.queue.delay(entry, pause)
+        entry = replace(
+            turn.as_entry(),
+            reason=str(error),
+            outages=first.outages + 1,
+            stalls=_stalls(turn, error),
+            not_before=now + pause,
+            received_at=first.received_at or now,
+        )
+        return Postponed(entry, pause)
 
-    async def _fail(self, turn: RunningTurn, error: Exception, reason: str) -> None:
-        """End a turn with what the people in its chat read of an error, which the owner is told
-        about."""
+    def _failure_of(self, turn: RunningTurn, error: Exception) -> Outcome:
+        """Return an error as the end of a turn, and report it to the owner."""
+        name = type(error).__name__
+        reason = str(error) if isinstance(error, ProviderError) else name
+        if reason is name:
+            logger.opt(exception=error).error("turn {} failed", turn.id)
         is_owner = turn.scope == OWNER
         if not is_owner:
             self._parts.warn_of_failure(turn.session.key, error)
-        text = failure_text(error, is_owner=is_owner)
-        await self._end(turn, "failed", text, reason=reason, error=type(error).__name__)
+        return Outcome("failed", failure_text(error, is_owner=is_owner), reason=reason, error=name)
 
     async def stop(self, turn: RunningTurn) -> bool:
         """End a turn because its person said so; False where it had ended already. Committed before
@@ -280,7 +330,7 @@ class Turns:
             session = await self._parts.admission.session_of(turn.inbound)
             turn.session = turn.session if turn.scope else session
         try:
-            await self._end(turn, "stopped", "")
+            await self._complete(turn, Outcome("stopped"))
         except TurnStopped:
             return False
         task, turn.task = turn.task, None
@@ -361,46 +411,24 @@ class Turns:
             outgoing = await self._outgoing(inbound, text, turn.event_ids, "waiting")
             await bus.until_stored(inbound, partial(bus.send_outgoing, name, outgoing))
 
-    async def _end(
-        self,
-        turn: RunningTurn,
-        state: Literal["done", "failed", "stopped"],
-        text: str,
-        result: Turn | None = None,
-        reason: str = "",
-        error: str = "",
-    ) -> None:
-        """The commit point: new messages, closed inbox rows and the reply, durable together. Where
-        a turn failed, the person's message stays in the session; `text`, which the model did not
-        say, does not."""
-        usage = result.usage if result else Usage()
-        session, inbound = turn.session, turn.inbound
+    async def _complete(self, turn: RunningTurn, outcome: Outcome) -> None:
+        """The commit point: new messages, closed inbox rows and the reply, durable together. If the
+        turn failed, the person's message stays in the session, and the reply does not enter it."""
+        session, result = turn.session, outcome.result
         async with turn.ending:
             turn.refuse_if_ended()
             turn.open = False
-            ended = turn.ended(state, error, usage)
+            ended = turn.ended(outcome.state, outcome.error, result.usage if result else _UNUSED)
             try:
-                outgoing, notes = await self._replies(turn, state, text)
+                outgoing, notes = await self._replies(turn, outcome.state, outcome.text)
                 if result:
                     outgoing += self._voice_of(turn, result.text)
                     final = Message("assistant", result.text, self._parts.clock.now())
                     turn.stage([*turn.messages, final])
                 else:
-                    turn.stage(turn.messages_left(state))
-                completion = Completion(
-                    turn.id,
-                    session.key,
-                    tuple(entry.id for entry in turn.entries),
-                    state,
-                    lines="" if inbound.off_record else session.encode_staged(),
-                    outgoing=outgoing,
-                    republish=notes,
-                    report=turn.report_of(result.model if result else "", usage),
-                    reason=reason,
-                    # A program was told, and asks again or not.
-                    given_up=inbound.by_program and state == "failed",
-                )
-                committed = await self._commit(inbound, session, completion)
+                    turn.stage(turn.messages_left(outcome.state))
+                end = completion(turn, outcome, outgoing, notes)
+                committed = await self._commit(turn.inbound, session, end)
             except BaseException:
                 turn.open = True  # nothing was committed: the turn goes on when the disk allows
                 session.rollback()
@@ -492,3 +520,8 @@ class Turns:
             return ()
         answered = [entry.message for entry in turn.entries]
         return voice.follow_up(turn.session, inbound, answered, turn.messages, text)
+
+
+def _stalls(turn: RunningTurn, error: ProviderError) -> int:
+    """Return how often in a row the server stalled on a turn's message."""
+    return turn.entries[0].stalls + 1 if isinstance(error, ProviderStalled) else 0

@@ -29,7 +29,7 @@ from nanobot.agent.runner import (
     whole_groups,
     with_stopped_calls,
 )
-from nanobot.agent.session_queue import Screen, SessionQueue, turn_ended
+from nanobot.agent.session_queue import Lanes, Screen, SessionQueue, turn_ended
 from nanobot.agent.voice_replies import VoiceReplies
 from nanobot.bus.events import Address, InboundMessage, TurnEnded
 from nanobot.bus.journal import InboxEntry, Step
@@ -76,6 +76,7 @@ class AgentParts(Struct, frozen=True):
     screen: Screen
     hook: AgentHook
     commands: CommandRegistry
+    lanes: Lanes
     queue: SessionQueue
     intake: Intake
     split: MessageSplitter

@@ -48,7 +48,7 @@ from nanobot.gateway.lock import Leaving, home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.io import raise_descriptor_limit
 from nanobot.providers.port import Provider
-from nanobot.tasks import SWITCH_SECONDS, Routine, end_at_once
+from nanobot.tasks import SWITCH_SECONDS, Background, Routine, end_at_once
 from nanobot.tooling import Tool
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class Gateway:
             self._team = Team(parts, conversation, schedules if chores else ())
         for part in (pairing, toolbox.skills, typed_keys):
             part.register(base.commands)
+        self._readers = Background()
         self._grace = settings.agent.shutdown_grace_seconds
         self._stop: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
@@ -235,6 +236,8 @@ class Gateway:
             await team.start()
         else:
             await self._take_up()
+        self._readers.start(parts.agent.loop.run(), name="inbox")
+        self._readers.start(parts.platforms.dispatcher.run(), name="outbox")
         supervisor.start(supervisor.exclusive if team else ())
         await self._control.start()
         base.awaited_background.start(parts.agent.consolidator.recover(), name="recover memory")
@@ -271,7 +274,6 @@ class Gateway:
         base, loop = self._parts.base, self._parts.agent.loop
         dispatcher = self._parts.platforms.dispatcher
         journal = base.stores.journal
-        base.bus.connect(loop.accept, dispatcher.submit)
         leftovers = await journal.leftovers()
         for unfiled in leftovers.unfiled:
             await base.stores.sessions.restore(unfiled.session_key, unfiled.lines)
@@ -301,6 +303,7 @@ class Gateway:
         base.bus.end_waits()
         if team is None:
             base.bus.stop_intake()
+            base.bus.unread_entries()
             parts.agent.parts.queue.drop_waiting()
         else:  # it goes on storing what others will handle
             await team.worker.hand_over()
@@ -322,6 +325,7 @@ class Gateway:
             close_later(base.background.drain, 0.5)
             close_later(base.awaited_background.drain, 0.5)
             close_later(platforms.supervisor.stop)
+            close_later(self._readers.drain, 0.0)
             await base.lanes.drain(grace)
             await dispatcher.settle_questions(1.0)
             left = grace_ends - asyncio.get_running_loop().time()

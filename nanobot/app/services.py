@@ -133,7 +133,8 @@ class Agent:
             base.screen,
             hook,
             base.commands,
-            queue=SessionQueue(base.commands, base.lanes, base.background, clock),
+            lanes=base.lanes,
+            queue=SessionQueue(base.commands),
             intake=Intake(media, base.outlets, base.scopes, transcribe),
             split=base.splitter,
             sources=sources,
@@ -158,6 +159,7 @@ class Platforms:
         http = settings.http
         self.web = WebServer(http.host, http.port, public_hosts=http.public_hosts)
         self.dispatcher = Dispatcher(
+            base.bus,
             base.outlets,
             journal,
             base.screen,

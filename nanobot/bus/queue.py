@@ -1,18 +1,19 @@
 """The message bus: durable intake with back-pressure on one side, committed replies on the other.
 
-`publish` returns once the messages are on disk and hands each new one to the agent; `commit` is the
-other end of a message's life. Between the two it counts as open, and while too many are open
-`publish` waits: the poller of a platform is slowed down, nothing is dropped.
+`publish` returns once the messages are on disk. The agent reads them from `inbox`. `commit` ends
+them, and the dispatcher reads the parts of the replies from `outbox`. In between a message counts
+as open. While too many are open, `publish` waits: that slows down a platform's poller and drops
+nothing. In a team, the worker decides what is handled by this process (`Handover`).
 
-A disk that refuses is a state of the bus. The intake is paused. A change that a turn or a command
-needs is repeated until it is stored, while its lane waits (`until_stored`).
+If the disk rejects writes, the intake is paused, and a change that a turn or a command needs is
+repeated until it is stored, while its lane waits (`until_stored`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Committed, Completion, InboxEntry, OutboxPart, Outgoing
@@ -22,13 +23,25 @@ from nanobot.errors import StorageError
 from nanobot.tasks import Background
 
 T = TypeVar("T")
-Receiver = Callable[[InboxEntry], None]
-Sender = Callable[[Sequence[OutboxPart]], None]
-Stored = Callable[[Sequence[InboxEntry]], None]
-Ended = Callable[[Sequence[int]], None]
 
 DISK_PAUSE = 10.0
 """Seconds until a change is tried again that the disk refused."""
+
+
+class Handover(Protocol):
+    """A worker of a team, which decides whether this process handles a message or a part."""
+
+    def note_stored(self, entries: Sequence[InboxEntry]) -> None:
+        """Messages that this process received are stored."""
+        ...
+
+    def note_ended(self, entry_ids: Sequence[int]) -> None:
+        """Messages have ended."""
+        ...
+
+    def send(self, parts: Sequence[OutboxPart]) -> None:
+        """Send those of the parts that are this worker's."""
+        ...
 
 
 class MessageBus:
@@ -48,23 +61,28 @@ class MessageBus:
         self._pauses, self._is_ending = Background(), False
         self.on_refusal: Callable[[InboundMessage, StorageError], None] = lambda *_: None
         """Called once for each message whose answer has to wait for the disk."""
-        self._receive: Receiver = _nobody
-        self._send: Sender = _nobody
-        self._stored: Stored = self._deliver_all
-        self._ended: Ended = _ignore
+        self.worker: Handover | None = None
+        """In a team, this process as a worker."""
+        self._inbox = asyncio.Queue[InboxEntry]()
+        self._outbox = asyncio.Queue[OutboxPart]()
 
-    def connect(
-        self,
-        receiver: Receiver,
-        sender: Sender,
-        stored: Stored | None = None,
-        ended: Ended | None = None,
-    ) -> None:
-        """Say who handles new messages and who sends committed parts. In a team, what was `stored`
-        is not delivered here at once: it may be another worker's to handle; and it is said which
-        messages have `ended`."""
-        self._receive, self._send = receiver, sender
-        self._stored, self._ended = stored or self._deliver_all, ended or _ignore
+    async def inbox(self) -> AsyncIterator[InboxEntry]:
+        """Yield the messages that this process handles, in the order in which they were stored."""
+        while True:
+            yield await self._inbox.get()
+
+    async def outbox(self) -> AsyncIterator[OutboxPart]:
+        """Yield the committed parts that this process sends, in order."""
+        while True:
+            yield await self._outbox.get()
+
+    def unread_entries(self) -> list[InboxEntry]:
+        """Take the messages that nothing has read from the inbox."""
+        return _take_all(self._inbox)
+
+    def unread_parts(self) -> list[OutboxPart]:
+        """Take the parts that nothing has read from the outbox."""
+        return _take_all(self._outbox)
 
     @property
     def open(self) -> int:
@@ -115,21 +133,32 @@ class MessageBus:
         self, channel: str, messages: Sequence[InboundMessage], cursor: str | None
     ) -> tuple[str, ...]:
         stored = self._journal.receive(channel, messages, cursor)
-        entries = await _when_stored(stored, self._stored)
+        entries = await _when_stored(stored, self._deliver_all)
         return tuple(entry.message.event_id for entry in entries)
 
     def take_up(self, entry: InboxEntry) -> None:
         """Have a message handled that waits again."""
-        self._stored((entry,))
+        self._deliver_all((entry,))
 
     def _deliver_all(self, entries: Sequence[InboxEntry]) -> None:
+        if self.worker is not None:
+            self.worker.note_stored(entries)
+            return
         for entry in entries:
             self.deliver(entry)
 
     def deliver(self, entry: InboxEntry) -> None:
-        """Hand a stored message to the agent."""
+        """Put a stored message into the agent's inbox."""
         self._count(1 + len(entry.joined))
-        self._receive(entry)
+        self._inbox.put_nowait(entry)
+
+    def send(self, parts: Sequence[OutboxPart]) -> None:
+        """Put committed parts into the outbox."""
+        if self.worker is not None:
+            self.worker.send(parts)
+            return
+        for part in parts:
+            self._outbox.put_nowait(part)
 
     def count_open(self, entries: Sequence[InboxEntry]) -> None:
         """Count messages as open that the agent gets in another way: an earlier process's."""
@@ -165,18 +194,19 @@ class MessageBus:
         """Make the end of a turn durable; follow it with `forward`."""
         committed = await self._journal.complete(completion)
         self._count(-len(completion.entry_ids))
-        self._ended(completion.entry_ids)
+        if self.worker is not None:
+            self.worker.note_ended(completion.entry_ids)
         return committed
 
     def forward(self, committed: Committed) -> None:
         """Send what a completion committed, and handle what it published again."""
-        self._send(committed.parts)
-        self._stored(committed.republished)
+        self.send(committed.parts)
+        self._deliver_all(committed.republished)
 
     async def send_outgoing(self, turn_id: str, outgoing: Outgoing) -> None:
         """Say something while a turn goes on; the same `call` of a turn is sent once. What is
         stored is sent, also where the caller is cancelled meanwhile."""
-        await _when_stored(self._journal.add_outgoing(turn_id, outgoing), self._send)
+        await _when_stored(self._journal.add_outgoing(turn_id, outgoing), self.send)
 
     def _count(self, change: int) -> None:
         self._open += change
@@ -197,9 +227,5 @@ async def _when_stored(stored: asyncio.Future[T], act: Callable[[T], None]) -> T
     return await asyncio.shield(stored)
 
 
-def _ignore(_: object) -> None:
-    """Nobody has to know."""
-
-
-def _nobody(_: object) -> None:
-    raise RuntimeError("the message bus is not connected")
+def _take_all(queue: asyncio.Queue[T]) -> list[T]:
+    return [queue.get_nowait() for _ in range(queue.qsize())]

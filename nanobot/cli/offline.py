@@ -182,7 +182,6 @@ async def _operate(
     if op not in table:
         hint = "Start it with `nanobot gateway`."
         raise NanobotError("this requires a running gateway", hint=hint)
-    base.bus.connect(lambda _: None, lambda _: None)
     async with AsyncExitStack() as stack:
         await journal.open()
         own: tuple[Closable, ...] = (journal, stores.sessions, memory)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
 from nanobot.bus.journal import MOST_DOUBTS, NOTICE, QUESTION, OutboxPart
+from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
 from nanobot.channel import WRITING, Channel, ClosesChoices, Reachable
 from nanobot.clock import Clock, pause_after, with_timeout
@@ -74,6 +75,7 @@ class Dispatcher:
 
     def __init__(
         self,
+        bus: MessageBus,
         channels: Mapping[str, Channel],
         journal: Journal,
         screen: Screen,
@@ -81,6 +83,7 @@ class Dispatcher:
         rng: Random,
         voiced: Callable[[OutboundPart], Awaitable[OutboundPart | None]] = without_voice,
     ) -> None:
+        self._bus = bus
         self._channels, self._journal, self._screen = channels, journal, screen
         self._clock, self._rng, self._voiced = clock, rng, voiced
         self._lanes, self._closing = Lanes(), Background()
@@ -100,8 +103,11 @@ class Dispatcher:
         """The codes of questions that this process has closed, or is closing."""
         self.watch: Callable[[OutboundPart], None] = lambda _: None
         """Is shown what is about to be said."""
-        self.pass_on: Callable[[Sequence[OutboxPart]], None] = self.submit
-        """Where parts go that a delivery brings: a worker of a team notes what it has in hand."""
+
+    async def run(self) -> None:
+        """Deliver the parts of the outbox, forever."""
+        async for item in self._bus.outbox():
+            self.submit((item,))
 
     @property
     def channels(self) -> Collection[str]:
@@ -158,6 +164,7 @@ class Dispatcher:
 
     async def drain(self, grace: float) -> None:
         """Give deliveries under way that many seconds, then leave the rest for the next start."""
+        self.submit(self._bus.unread_parts())
         await self._lanes.drain(grace)
 
     async def _deliver(self, item: OutboxPart, *, is_new: bool) -> None:
@@ -173,7 +180,7 @@ class Dispatcher:
         finally:
             self.in_hand.discard(item.id)
             self._leftovers.discard(item.id)
-        self.pass_on(brought)
+        self._bus.send(brought)
 
     async def _deliver_at_last(self, item: OutboxPart, *, is_new: bool) -> Sequence[OutboxPart]:
         """Try until it has arrived or never will; what is to be sent because of that."""

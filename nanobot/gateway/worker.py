@@ -98,7 +98,7 @@ class TeamWorker:
     ) -> None:
         self._journal, self._membership = journal, membership
         self._bus, self._clock, self._queue = parts.bus, parts.clock, parts.queue
-        self._sessions, self._lanes = parts.sessions, parts.queue.lanes
+        self._sessions, self._lanes = parts.sessions, parts.lanes
         self._loop, self._dispatcher = loop, dispatcher
         self._helpers, self._conversation = helpers, conversation
         self._refresh, self._singles = refresh, singles
@@ -130,8 +130,7 @@ class TeamWorker:
         """Scopes with work that found no free place since the last full look."""
         self._refused = set[str]()
         """Scopes that this worker wanted and another one had."""
-        self._bus.connect(loop.accept, self._send, self._stored, self._ended)
-        dispatcher.pass_on = self._send
+        self._bus.worker = self
 
     async def start(self) -> None:
         """Start to look for work."""
@@ -145,7 +144,8 @@ class TeamWorker:
     async def hand_over(self) -> None:
         """Begin nothing more and release each scope as soon as it is idle. Pending messages are for
         other workers, at once."""
-        gone = {entry.id for entry in self._queue.drop_waiting()}
+        waiting = self._bus.unread_entries() + self._queue.drop_waiting()
+        gone = {entry.id for entry in waiting}
         self._ending.set()
         for name in self._singles.keys() & self._scopes.keys():
             await self._singles[name].stop()
@@ -219,7 +219,7 @@ class TeamWorker:
             if held.leaving:
                 self._look_soon(scope)
 
-    def _stored(self, entries: Sequence[InboxEntry]) -> None:
+    def note_stored(self, entries: Sequence[InboxEntry]) -> None:
         """Note new messages of this worker's channels in the database."""
         for entry in entries:
             if entry.message.channel in AFFINE:
@@ -230,7 +230,7 @@ class TeamWorker:
             self._news.add(entry.scope)
         self._woken.set()
 
-    def _ended(self, entry_ids: Sequence[int]) -> None:
+    def note_ended(self, entry_ids: Sequence[int]) -> None:
         """Forget ended messages, so that a retry is delivered again."""
         for name, scope in self._scopes.items():
             if scope.entries.intersection(entry_ids):
@@ -238,7 +238,7 @@ class TeamWorker:
                 if scope.leaving:
                     self._look_soon(name)
 
-    def _send(self, parts: Sequence[OutboxPart]) -> None:
+    def send(self, parts: Sequence[OutboxPart]) -> None:
         """Send new parts of this worker's scopes at once. Without parts, note that one has
         ended."""
         new = {item.scope for item in parts} - self._scopes.keys()

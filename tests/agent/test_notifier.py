@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -28,16 +28,15 @@ from tests.doubles.fence import closed_fence
 from tests.session.support import NOON, talked
 
 CLOCK = FakeClock()
+Sent = Callable[[], list[OutboxPart]]
 
 
 @asynccontextmanager
-async def notifier(folder: Path, *keys: str) -> AsyncIterator[tuple[Notifier, list[OutboxPart]]]:
+async def notifier(folder: Path, *keys: str) -> AsyncIterator[tuple[Notifier, Sent]]:
     """One whose owner talked in these conversations, in the last one first, and what it sent."""
     journal = SqliteJournal(folder / "journal.db", CLOCK)
     await journal.open()
-    sent: list[OutboxPart] = []
     bus, sessions = MessageBus(journal), SessionManager(folder / "sessions", CLOCK)
-    bus.connect(lambda _: None, sent.extend)
     for number, key in enumerate(reversed(keys)):
         await talked(sessions, key, at=NOON + timedelta(minutes=number))
     known = KnownChats(
@@ -49,7 +48,7 @@ async def notifier(folder: Path, *keys: str) -> AsyncIterator[tuple[Notifier, li
     )
     splitter = MessageSplitter({}, MediaStore(folder / "media"))
     try:
-        yield Notifier(bus, splitter, known, CLOCK, Background()), sent
+        yield Notifier(bus, splitter, known, CLOCK, Background()), bus.unread_parts
     finally:
         await sessions.close()
         await journal.close()
@@ -62,7 +61,7 @@ async def test_a_warning_goes_to_a_terminal_where_the_owner_was_last(
     async with notifier(tmp_path, "cron:ab12", f"cli:{chat}", "telegram:7") as (one, sent):
         await one.warn("Nearly spent.")
         assert [
-            (part.channel, part.chat_id, part.content) for part in (one.part for one in sent)
+            (part.channel, part.chat_id, part.content) for part in (one.part for one in sent())
         ] == [("cli", chat, "Nearly spent.")]
 
 
@@ -74,7 +73,7 @@ async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
         group = TurnContext("telegram", "-1", "telegram:-1", "t1", scope="groups/telegram_-1")
         assert await one.ask(group, "CODE", "May I?", ()) == Address("telegram", "7", "3")
         assert [
-            (part.channel, part.chat_id, part.thread_id) for part in (one.part for one in sent)
+            (part.channel, part.chat_id, part.thread_id) for part in (one.part for one in sent())
         ] == [("telegram", "7", "3")] * 2
 
 
@@ -82,14 +81,14 @@ async def test_that_a_channel_is_closed_is_said_on_another_one_and_once(tmp_path
     async with notifier(tmp_path, "telegram:7", "cli:direct") as (one, sent):
         await one.warn("It is off.", "off-telegram-1", "telegram")
         await one.warn("It is off.", "off-telegram-1", "telegram")
-        assert [(part.channel, part.content) for part in (one.part for one in sent)] == [
+        assert [(part.channel, part.content) for part in (one.part for one in sent())] == [
             ("cli", "It is off.")
         ]
     alone = tmp_path / "alone"
     alone.mkdir()
     async with notifier(alone, "telegram:7") as (one, sent):
         await one.warn("It is off.", "off-telegram-2", "telegram")
-        assert not sent
+        assert not sent()
 
 
 async def test_a_text_that_becomes_a_file_waits_beside_the_event_loop(tmp_path: Path) -> None:

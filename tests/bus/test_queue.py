@@ -15,13 +15,24 @@ from tests.bus.support import done, no_file_may_grow_beyond, reply, rows, said
 
 
 class Ends:
-    """Both ends of a bus: what the agent got, what is to be sent."""
+    """Both ends of a bus: its inbox and its outbox."""
 
     def __init__(self, journal: SqliteJournal, capacity: int = 10) -> None:
-        self.entries: list[InboxEntry] = []
-        self.parts: list[OutboxPart] = []
+        self._entries: list[InboxEntry] = []
+        self._parts: list[OutboxPart] = []
         self.bus = MessageBus(journal, capacity=capacity)
-        self.bus.connect(self.entries.append, self.parts.extend)
+
+    @property
+    def entries(self) -> list[InboxEntry]:
+        """All entries of the inbox so far."""
+        self._entries += self.bus.unread_entries()
+        return self._entries
+
+    @property
+    def parts(self) -> list[OutboxPart]:
+        """All parts of the outbox so far."""
+        self._parts += self.bus.unread_parts()
+        return self._parts
 
     @property
     def heard(self) -> list[str]:

@@ -64,8 +64,6 @@ class Core:
     def __init__(
         self, journal: Journal, home: Path, *allow: str, per_minute: int = 0, **rules: object
     ) -> None:
-        self.entries: list[InboxEntry] = []
-        self.parts: list[OutboxPart] = []
         self.shown: list[Notice] = []
         self.documents = MemoryState()
         self.state = ChannelState("fake")
@@ -81,5 +79,14 @@ class Core:
         )
         self.bus, self.access, self.web = parts.bus, parts.access, parts.web
         self.background = parts.background
-        self.bus.connect(self.entries.append, self.parts.extend)
         self.host = Host(self.state, parts)
+
+    @property
+    def entries(self) -> list[InboxEntry]:
+        """Take the new entries of the inbox."""
+        return self.bus.unread_entries()
+
+    @property
+    def parts(self) -> list[OutboxPart]:
+        """Take the new parts of the outbox."""
+        return self.bus.unread_parts()

@@ -21,12 +21,14 @@ from nanobot.bus.events import (
     TextDelta,
 )
 from nanobot.bus.journal import MOST_DOUBTS, Outgoing
+from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message
 from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import WRITING, Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.gateway.delivery import LEFTOVERS, MOST_ATTEMPTS, Dispatcher
+from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said
@@ -39,7 +41,8 @@ class Delivery:
         outlets = {channel.name: channel for channel in channels}
         self.journal = journal
         self.screen = Screen(outlets)
-        self.dispatcher = Dispatcher(outlets, journal, self.screen, clock, Random(1))
+        bus = MessageBus(journal)
+        self.dispatcher = Dispatcher(bus, outlets, journal, self.screen, clock, Random(1))
 
     async def send(self, turn_id: str, *texts: str, chat_id: str = "1") -> None:
         self.dispatcher.submit(
@@ -70,8 +73,11 @@ async def process(path: Path, clock: FakeClock, *channels: Channel) -> AsyncIter
     """From start to end; what is not delivered by then is left for the next one."""
     async with opened(path, clock) as journal:
         delivery = Delivery(journal, clock, *channels)
+        reader = Background()
+        reader.start(delivery.dispatcher.run())
         yield delivery
         await delivery.dispatcher.drain(0)
+        await reader.drain(0)
         await delivery.screen.close()
 
 

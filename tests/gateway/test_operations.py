@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.journal import Completion, InboxEntry, OutboxPart
+from nanobot.bus.journal import Completion
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import NanobotError
@@ -24,10 +24,7 @@ class House:
     def __init__(self, journal: SqliteJournal, folder: Path) -> None:
         self.journal = journal
         self.sessions = SessionManager(folder, FakeClock())
-        self.resumed: list[InboxEntry] = []
-        self.resent: list[OutboxPart] = []
-        live = MessageBus(journal)
-        live.connect(self.resumed.append, self.resent.extend)
+        self.live = live = MessageBus(journal)
         self.running, self.idle = (
             Operations("gpt-x", journal, self.sessions, bus) for bus in (live, None)
         )
@@ -104,8 +101,8 @@ async def test_retry_in_a_running_gateway_starts_at_once(house: House) -> None:
     await house.trouble()
     assert await house.running.queue_retry({"id": "in-1"}) == {"text": "in-1 is being retried."}
     await house.running.queue_retry({"id": "out-1"})
-    assert [entry.message.event_id for entry in house.resumed] == ["m1"]
-    assert [item.part.content for item in house.resent] == ["answer"]
+    assert [entry.message.event_id for entry in house.live.unread_entries()] == ["m1"]
+    assert [item.part.content for item in house.live.unread_parts()] == ["answer"]
 
 
 async def test_retry_without_a_gateway_waits_for_one(house: House) -> None:

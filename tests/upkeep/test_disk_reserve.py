@@ -51,7 +51,6 @@ async def watched(home: Path) -> AsyncIterator[Disk]:
     clock = FakeClock()
     async with opened(home / "journal.db", clock) as journal:
         bus = MessageBus(journal)
-        bus.connect(lambda _: None, lambda _: None)
         disk = Disk(home, bus, clock)
         watching = asyncio.create_task(disk.room.run_forever())
         yield disk
