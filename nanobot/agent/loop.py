@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import refusal_notice, turn_ended
-from nanobot.agent.turn import Postponed, Turns
-from nanobot.agent.turn_state import AgentParts, RunningTurn
+from nanobot.agent.turn import Turns
+from nanobot.agent.turn_state import AgentParts, Postponed, RunningTurn
 from nanobot.bus.events import TERMINAL, InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.bus.queue import DISK_PAUSE
@@ -52,12 +52,15 @@ def route(message: InboundMessage, command: Command | None, *, joins: bool, dama
     of the running turn, and `damaged` if the file of its conversation is."""
     if message.deletes or (command is not None and command.immediate):
         return "at once"
-    if command is not None:
-        if command.name == "new" and damaged:
-            return "renew"
-        return "wait" if command.ordered else "pass"
-    begins_turn = message.expects_answer and not (message.edits or message.unanswered or joins)
-    return "wait" if begins_turn else "pass"
+    if command is None:
+        return "wait" if _is_question(message) and not joins else "pass"
+    if command.name == "new" and damaged:
+        return "renew"
+    return "wait" if command.ordered else "pass"
+
+
+def _is_question(message: InboundMessage) -> bool:
+    return message.expects_answer and not (message.edits or message.unanswered)
 
 
 class AgentLoop:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal, TypeGuard
+from typing import TypeGuard
 
 from loguru import logger
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.agent.intake import messages_before
@@ -38,7 +37,14 @@ from nanobot.agent.notifier import (
 from nanobot.agent.prompt import NO_PICTURES
 from nanobot.agent.runner import Resumed, Turn
 from nanobot.agent.session_queue import turn_ended
-from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
+from nanobot.agent.turn_state import (
+    AgentParts,
+    Outcome,
+    Postponed,
+    RunningTurn,
+    completion,
+    turn_name,
+)
 from nanobot.bus.events import PAGE, TERMINAL, Button, InboundMessage, OutboundMessage, TurnStarted
 from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry, Outgoing
 from nanobot.clock import pause_after
@@ -71,49 +77,6 @@ _UNUSED = Usage()
 
 _MOST_STALLS = 2
 """A server that is silent twice for the same message needs a longer timeout, not a day of tries."""
-
-
-class Outcome(Struct, frozen=True):
-    """The end of a turn: the reply's `text`, and the model's `result` if there is one."""
-
-    state: Literal["done", "failed", "stopped"]
-    text: str = ""
-    result: Turn | None = None
-    reason: str = ""
-    """The reason of a failure, as the journal stores it."""
-    error: str = ""
-    """The class of the error."""
-
-
-class Postponed(Struct, frozen=True):
-    """A turn that goes on when `entry` is handled again, in so many seconds."""
-
-    entry: InboxEntry
-    seconds: float
-
-
-def completion(
-    turn: RunningTurn,
-    outcome: Outcome,
-    outgoing: tuple[Outgoing, ...],
-    notes: tuple[InboundMessage, ...],
-) -> Completion:
-    """Return the transaction that ends a turn: the session's new lines, the closed inbox rows, the
-    replies, and the notes for other conversations."""
-    session, inbound, result = turn.session, turn.inbound, outcome.result
-    model, usage = (result.model, result.usage) if result else ("", _UNUSED)
-    return Completion(
-        turn.id,
-        session.key,
-        tuple(entry.id for entry in turn.entries),
-        outcome.state,
-        lines="" if inbound.off_record else session.encode_staged(),
-        outgoing=outgoing,
-        republish=notes,
-        report=turn.report_of(model, usage),
-        reason=outcome.reason,
-        given_up=inbound.by_program and outcome.state == "failed",  # the program decides
-    )
 
 
 class Turns:

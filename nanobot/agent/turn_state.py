@@ -1,7 +1,8 @@
-"""A turn under way: whom it answers, what it has said and done, and its place in the journal.
+"""A turn under way: whom it answers, its messages and calls so far, and its place in the journal.
 
-Its steps are kept here as in the journal, so that a turn which has to wait goes on from them like
-one that a crash interrupted. `AgentParts` is what the parts of the agent share.
+A turn keeps its steps as the journal does. So a turn that had to wait goes on from them, like one
+that a crash interrupted. `Outcome` is the end of a turn, and `completion` the transaction of that
+end. `AgentParts` is shared by the parts of the agent.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from nanobot.agent.runner import (
     AgentHook,
     AgentRunner,
     Resumed,
+    Turn,
     TurnLog,
     open_calls,
     whole_groups,
@@ -32,7 +34,7 @@ from nanobot.agent.runner import (
 from nanobot.agent.session_queue import Lanes, Screen, SessionQueue, turn_ended
 from nanobot.agent.voice_replies import VoiceReplies
 from nanobot.bus.events import Address, InboundMessage, TurnEnded
-from nanobot.bus.journal import InboxEntry, Step
+from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock
@@ -379,6 +381,49 @@ class RunningTurn(TurnLog):
         self._steps.extend(steps)
         add = partial(self._parts.journal.add_steps, self.id, first, steps, joined)
         await self._parts.bus.until_stored(self.inbound, add)
+
+
+class Outcome(Struct, frozen=True):
+    """The end of a turn: the reply's `text`, and the model's `result` if there is one."""
+
+    state: Literal["done", "failed", "stopped"]
+    text: str = ""
+    result: Turn | None = None
+    reason: str = ""
+    """The reason of a failure, as the journal stores it."""
+    error: str = ""
+    """The class of the error."""
+
+
+class Postponed(Struct, frozen=True):
+    """A turn that goes on when `entry` is handled again, in so many seconds."""
+
+    entry: InboxEntry
+    seconds: float
+
+
+def completion(
+    turn: RunningTurn,
+    outcome: Outcome,
+    outgoing: tuple[Outgoing, ...],
+    notes: tuple[InboundMessage, ...],
+) -> Completion:
+    """Return the transaction that ends a turn: the session's new lines, the closed inbox rows, the
+    replies, and the notes for other conversations."""
+    session, inbound, result = turn.session, turn.inbound, outcome.result
+    model, usage = (result.model, result.usage) if result else ("", _NOTHING_USED)
+    return Completion(
+        turn.id,
+        session.key,
+        tuple(entry.id for entry in turn.entries),
+        outcome.state,
+        lines="" if inbound.off_record else session.encode_staged(),
+        outgoing=outgoing,
+        republish=notes,
+        report=turn.report_of(model, usage),
+        reason=outcome.reason,
+        given_up=inbound.by_program and outcome.state == "failed",  # the program decides
+    )
 
 
 def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
