@@ -1,4 +1,3 @@
-"""The one place that builds the object graph. `gateway.Gateway` is the list of what a nanobot is
-made of, and its life; the other modules build a part each: `base` what all else is built on,
-`memory`, `tools`, `services` the agent and what runs around it, `operations` and `commands`
-the ways in."""
+"""The composition root, which builds the object graph. `gateway.Gateway` lists the parts of a
+nanobot and runs them. `base` has the shared parts, `memory`, `tools` and `services` (the agent and
+its surroundings) build a part each, `operations` and `commands` the interfaces."""

@@ -1,5 +1,5 @@
-"""What every part of a nanobot stands on: its home and what is stored there, its models, its
-channels and who may talk on them."""
+"""The parts that all others need: the home and its stores, the models, the channels and their
+access rules."""
 
 from __future__ import annotations
 
@@ -75,23 +75,23 @@ if TYPE_CHECKING:
     from nanobot.team.journal import PostgresJournal
 
 GATHER_SECONDS = 0.02
-"""How long a turn's lines wait for those of others; the journal has them meanwhile."""
+"""Seconds that a turn's lines wait for other turns' lines. The journal already has them."""
 
 
 _SHARED_SECONDS = 2.0
-"""How long what other workers used today may be unknown."""
+"""Seconds for which today's usage by other workers may be unknown."""
 
 
 class Closable(Protocol):
-    """Something with connections to release."""
+    """A part with connections to release."""
 
     async def close(self) -> None: ...
 
 
 class Stores:
-    """Everything that keeps something on disk, memory aside: the folders of the home and what lives
-    in them. In a team, what belongs to people is in the shared folder; `home` has the caches, the
-    log and the socket of one worker. Raises `StorageError`."""
+    """The stores on disk except memory: the folders of the home and their contents. In a team,
+    people's data is in the shared folder, and `home` has a worker's caches, log and socket. Raises
+    `StorageError`."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         home, shared = settings.home, settings.shared
@@ -115,8 +115,8 @@ class Stores:
 
 
 def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJournal | PostgresJournal:
-    """In a file of the home, or in the database of the team. Raises `NanobotError` where it is on
-    its way from one to the other, or database and folder are of different teams."""
+    """Return the journal in a file of the home or in the team's database. Raises `NanobotError` if
+    a move from one to the other is unfinished, or database and folder are of different teams."""
     in_team = bool(settings.team.database.get_secret_value())
     refuse_half_moved(state, in_team=in_team)
     if not in_team:
@@ -139,9 +139,9 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
 
 
 def make_home(home: Path) -> list[Path]:
-    """Make the home and its folders, readable by their owner only, and return the files with keys
-    that others could read until now. Raises `StorageError`, also where a restore was cut short:
-    what is made there would be taken for some of a home."""
+    """Make the home and its folders, readable only by their owner, and return the files with keys
+    that other users could read until now. Raises `StorageError`, also after an interrupted restore,
+    whose contents would otherwise mix with the new folders."""
     refuse_half_restored(home)
     for folder in (home, home / "state", home / "sessions", home / "media", home / "logs"):
         Root(folder, name="home").create()
@@ -152,8 +152,8 @@ def make_home(home: Path) -> list[Path]:
 
 
 def _closed(path: Path) -> bool:
-    """Close a file of ours to other users; whether they could use it. Where that is refused (a
-    read-only disk, a file of root's), what loads it warns at each start."""
+    """Make a file private and return True if other users had access. If that fails (a read-only
+    disk, a file of root's), loading the file warns at each start."""
     with suppress(OSError):
         status = path.stat()
         if status.st_uid == os.geteuid() and status.st_mode & 0o077:
@@ -165,8 +165,8 @@ def _closed(path: Path) -> bool:
 def build_provider(
     settings: Settings, clock: Clock, rng: Random, dialects: Dialects | None = None
 ) -> Provider:
-    """The configured models, with retries: the main one with its fallbacks, and the named ones,
-    which the main one stands in for. `dialects` keeps what their servers want."""
+    """Return the configured models with retries: the main one with its fallbacks, and the named
+    ones, which fall back to those. `dialects` keeps the requirements of their servers."""
     model = settings.model
     main = [_counted(one, dialects) for one in model.chain]
     policy = RetryPolicy(deadline=model.retry_seconds)
@@ -189,11 +189,11 @@ def _counted(model: ModelSettings, dialects: Dialects | None) -> Model:
 
 
 _READING_SHARE = 5
-"""A slow machine reads a long prompt in minutes, in which most servers send nothing."""
+"""A slow machine reads a long prompt for minutes, in which most servers send nothing."""
 
 
 def build_adapter(model: ModelSettings, dialects: Dialects | None = None) -> Provider:
-    """One model on its server, by the API that the server has."""
+    """Return the adapter of one model, for its server's API."""
     if model.provider == "offline":
         from nanobot.providers.offline.model import OfflineModel
 
@@ -224,8 +224,8 @@ def build_adapter(model: ModelSettings, dialects: Dialects | None = None) -> Pro
 
 
 def build_embedder(settings: Settings, clock: Clock, worker: VectorWorker) -> Embedder | None:
-    """The model that search by meaning uses, in `worker` if it is the local one; None while there
-    is none."""
+    """Return the model for search by meaning, in `worker` if it is the local one, or None if none
+    is set."""
     chosen = settings.memory.embeddings
     if chosen.local:
         return LocalEmbedder(worker)
@@ -237,7 +237,7 @@ def build_embedder(settings: Settings, clock: Clock, worker: VectorWorker) -> Em
 
 
 def secret_values(settings: Settings) -> Iterator[str]:
-    """Every secret value in the settings, those of channels included, for redaction."""
+    """Yield every secret value in the settings, including those of channels, for redaction."""
     model = settings.model
     for path, secret in secrets_in(settings):
         value = secret.get_secret_value()
@@ -250,7 +250,7 @@ def secret_values(settings: Settings) -> Iterator[str]:
 
 
 def about(settings: Settings) -> Mapping[str, str]:
-    """What does not change while this nanobot runs."""
+    """Return the constant part of the status."""
     model = settings.model
     return {
         "version": nanobot.__version__,
@@ -262,7 +262,7 @@ def about(settings: Settings) -> Mapping[str, str]:
 
 
 def enabled_channels(settings: Settings) -> Iterator[Channel]:
-    """The configured channels, found by entry point; only those enabled are imported."""
+    """Load the enabled channels by entry point. No others are imported."""
     wanted = {name for name, channel in settings.channels.items() if channel.enabled}
     wanted.discard(WebChannel.name)
     if not wanted:
@@ -275,7 +275,7 @@ def enabled_channels(settings: Settings) -> Iterator[Channel]:
 
 
 def build_web(settings: Settings) -> WebChannel:
-    """The page, which is there in any case and sleeps until it is wanted."""
+    """Return the page's channel, which always exists and sleeps until it is used."""
     chosen = settings.channels.get(WebChannel.name)
     if chosen is None:
         return WebChannel(enabled=False)
@@ -286,7 +286,8 @@ def build_web(settings: Settings) -> WebChannel:
 def build_access(
     settings: Settings, store: StateStore, clock: Clock, everyone: Collection[str] = ()
 ) -> Access:
-    """Who may talk. On the channels in `everyone` every sender may, and is the owner."""
+    """Return the access rules. On the channels in `everyone`, all senders have access as the
+    owner."""
     rules = {
         name: AccessRules(
             frozenset(channel.allow_from),
@@ -301,22 +302,22 @@ def build_access(
 
 
 def build_scopes(settings: Settings, access: Access) -> Scopes:
-    """Who is who. `access` knows who is the owner."""
+    """Return the scopes of people. `access` knows the owner."""
     remembered = settings.memory
     return Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
 
 
 def scope_of(scopes: Scopes, sessions: SessionManager, message: InboundMessage) -> str:
-    """Whose memory a message is answered with. Blocks for a file of the conversation, where it
-    depends on that."""
+    """Return the memory scope for a message. Reads the conversation's file if needed, which
+    blocks."""
     key = message.session_key
     metadata = sessions.metadata_of(key) if message.session_override else {}
     return scopes.of_message(message, key, metadata)
 
 
 def expect_own(scopes: Scopes, sessions: SessionManager, message: InboundMessage) -> None:
-    """Raise `OthersConversation` for a message to a conversation of another scope. Blocks for a
-    file of the conversation."""
+    """Raise `OthersConversation` for a message to a conversation of another scope. Reads the
+    conversation's file, which blocks."""
     if message.content.strip() == "/stop":
         return  # it says nothing, and whose a first turn is is stored at its end only
     key = message.session_key
@@ -324,12 +325,11 @@ def expect_own(scopes: Scopes, sessions: SessionManager, message: InboundMessage
 
 
 class Base:
-    """What all else is built on. `outlets` are the channels by name, the terminal (`cli`) among
-    them; `known` are the chats in which the agent can speak up at any time, `processes` the
-    commands that run; `worker` is the name of this worker, empty without a team.
-    `awaited_background` owns what is finished before a command that hosts the
-    gateway ends: mostly what memory is given. Without `has_channels` those of the settings are not
-    loaded. Raises `NanobotError` where the home or a channel cannot be used."""
+    """The shared parts. `outlets` are the channels by name, including the terminal (`cli`).
+    `worker` is the name of this worker, empty without a team. `awaited_background` has work that is
+    finished before a command that hosts the gateway ends, mostly memory's. Without `has_channels`,
+    the settings' channels are not loaded. Raises `NanobotError` if the home or a channel is
+    unusable."""
 
     def __init__(
         self,
@@ -369,10 +369,10 @@ class Base:
 
 
 class Models:
-    """Who answers, who condenses conversations and dreams (`learner`), and what that takes, within
-    the day's budget; `provider` and `learner` stand in for the configured model. `voice`
-    listens and reads aloud, as far as that is set up. `served` names the models that a conversation
-    can choose; None where there is only the default one."""
+    """The models, within the day's budget: `provider` answers, `learner` consolidates and dreams.
+    The arguments of these names replace the configured model. `voice` transcribes and speaks, if
+    set up. `served` lists the models that a conversation can choose, or is None if there is only
+    the default."""
 
     def __init__(self, base: Base, provider: Provider | None, learner: Provider | None) -> None:
         settings, clock, journal = base.settings, base.clock, base.stores.journal
@@ -409,8 +409,8 @@ class Models:
         return (self.provider, *self.voice.closables)
 
     async def replace_dialects(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """The operation `dialects.replace`: put what a trial has shown in place of learned
-        dialects, by source (`learned`)."""
+        """Operation `dialects.replace`: replace learned dialects with the results of a trial, by
+        source (`learned`)."""
         try:
             learned = convert(arguments.get("learned"), dict[str, Dialect | None])
         except ValidationError as error:

@@ -1,10 +1,8 @@
-"""The slash commands, each from its capability.
+"""Registers the slash commands of all capabilities.
 
-`TypedKeys`: keys that the owner types into a chat are offered to be moved into secrets.env and
-struck. The offer names no key, and nothing is kept between it and the answer: `/secret move` looks
-for keys in what the owner typed in the conversation, so it works after a restart and is safe to
-repeat.
-"""
+`TypedKeys` offers to move keys that the owner types into a chat to secrets.env and to remove them.
+The offer names no key and stores nothing: `/secret move` searches the owner's messages of the
+conversation, so it works after a restart and is safe to repeat."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ from nanobot.tooling import TurnContext
 
 
 def register_commands(parts: Parts, restart: Callable[[], None]) -> ConversationCommands:
-    """Register those that a capability does not register itself."""
+    """Register the commands that no capability registers itself."""
     base, memory, toolbox, agent = parts.base, parts.memory, parts.toolbox, parts.agent
     commands, stores, scopes = base.commands, base.stores, base.scopes
     conversation = ConversationCommands(
@@ -93,11 +91,11 @@ _MOVED_HERE = (
 
 
 _SHORTEST = 16
-"""Characters; no key is shorter."""
+"""Characters. No key is shorter."""
 
 
 class TypedKeys:
-    """Offers, and `/secret`. The environment goes before secrets.env, so its names are taken."""
+    """The offers and `/secret`. The environment overrides secrets.env, so its names are taken."""
 
     def __init__(self, base: Base, service: MemoryService) -> None:
         self._path = base.settings.home / SECRETS_FILE
@@ -116,7 +114,7 @@ class TypedKeys:
         )
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
-        """Where the owner typed a key into a message, make the offer."""
+        """Make the offer if the owner typed a key into a message."""
         if not isinstance(event, InboundMessage) or len(event.content) < _SHORTEST:
             return
         typed = event.initiator == "person" and not (event.forwarded_from or event.by_program)
@@ -150,20 +148,20 @@ class TypedKeys:
         return Answer("\n".join(lines))
 
     async def _erase(self, key: str) -> list[str]:
-        """Erase a key everywhere but in its new place; where it is still."""
+        """Erase a key everywhere except in its new place. Return the places where it is left."""
         still = (await self._service.erase_text(key)).data["left"]
         assert isinstance(still, list)
         return [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]
 
     def _typed(self, session: Session) -> dict[str, str]:
-        """The keys in the owner's own words, those of this conversation's archive included."""
+        """Return the keys in the owner's own words, including the conversation's archive."""
         stored = self._base.stores.sessions.read_messages(session.key)
         mine = (m for m in (*stored, *session.messages) if m.role == "user")
         found = (keys_in(m.content) for m in mine if m.origin in {"", ATTACHED})
         return {key: name for keys in found for key, name in keys.items()}
 
     def _keep(self, keys: Mapping[str, str]) -> list[str]:
-        """Write them into secrets.env; their names there. Raises `NanobotError`."""
+        """Write the keys to secrets.env and return their names there. Raises `NanobotError`."""
         from nanobot.config.changes import ConfigEdit, ExistingFiles, write
 
         home, new = self._base.settings.home, dict[str, str]()

@@ -1,10 +1,8 @@
-"""The composition root, the one place that knows how the parts fit together, and the daemon's life:
-`startup → main_loop → shutdown`.
+"""The composition root and the daemon's life: `startup → main_loop → shutdown`.
 
-Everything below receives plain values and ready-made collaborators; nothing below knows the
-configuration. Any end is survivable: what a kill leaves behind is in the journal, and the next
-start takes it up. So shutdown only has to be polite, never thorough.
-"""
+All other parts receive plain values and ready-made collaborators, and never the configuration. A
+kill loses nothing: the journal has all unfinished work, and the next start resumes it. So a
+shutdown need not be thorough."""
 
 from __future__ import annotations
 
@@ -56,21 +54,20 @@ if TYPE_CHECKING:
 
 _SECOND_SIGNAL_SECONDS = 0.8
 _SEND_SECONDS = 1.0
-"""The least that a send under way gets, with no grace at all: cut off, it would be repeated."""
+"""Least seconds for a running send, even without grace, because an interrupted one would be
+repeated."""
 _CLOSING_SECONDS = 6.0
-"""How long parts may take to close after the grace, before the journal is closed."""
+"""Seconds for parts to close after the grace, before the journal is closed."""
 
 
 class Gateway:
-    """Owns a home and everything that runs in it. The constructor is the composition root: it reads
-    from top to bottom as the list of what a nanobot is made of.
+    """Owns a home and everything that runs in it. The constructor is the composition root, and
+    reads from top to bottom as the list of a nanobot's parts.
 
-    The keyword arguments add to it or replace parts, for embedding and for tests: `learner` is the
-    model that condenses conversations and dreams (by default the one that answers), and without
-    `chores` nothing happens by itself (jobs, Dream, looking after conversations that rest, and
-    `routines`, which run beside everything else). Raises `NanobotError` where the home or the
-    configuration cannot be used.
-    """
+    The keyword arguments add or replace parts, for embedding and for tests. `learner` is the model
+    that consolidates and dreams (default: the one that answers). Without `chores`, nothing starts
+    by itself (jobs, Dream, care of idle conversations, and the additional `routines`). Raises
+    `NanobotError` if the home or the configuration is unusable."""
 
     def __init__(
         self,
@@ -136,8 +133,9 @@ class Gateway:
         on_stop: Callable[[], None] | None = None,
         signals: bool = True,
     ) -> int:
-        """Run until stopped; the exit code. `on_stop` is called when the stop begins, or a signal
-        asks for it during the start. Raises `HomeLocked` or `StorageError` if it cannot start."""
+        """Run until stopped and return the exit code. `on_stop` is called when the stop begins, or
+        when a signal requests it during the start. Raises `HomeLocked` or `StorageError` if it
+        can't start."""
         self._on_stop = on_stop
         stop = self._stop = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
@@ -167,20 +165,19 @@ class Gateway:
 
     @property
     def stop_seconds(self) -> float:
-        """The longest that a stop may take. What its threads do then ends with the process."""
+        """The longest duration of a stop. Threads still running then end with the process."""
         return self._grace + STOP_MARGIN
 
     def request_stop(self) -> None:
-        """Ask for an orderly end; may be called from any thread, before or while it runs."""
+        """Request an orderly stop. May be called from any thread, before or during the run."""
         self.stop_requested = True
         if self._event_loop is not None and self._stop is not None:
             self._event_loop.call_soon_threadsafe(self._stop.set)
 
     def finish(self) -> Future[None] | None:
-        """Serve on until the turns under way have ended and memory has taken in what they gave it;
-        begin nothing more by itself meanwhile. May be called from any thread; None where nothing
-        runs. For who goes away after a few turns: a call of the model that is cut short is paid
-        for and thrown away."""
+        """Finish the running turns and their memory work, and start nothing new. May be called from
+        any thread. Returns None if nothing runs. For commands that run a few turns: an interrupted
+        call of the model is paid for and lost."""
         if self._event_loop is None:
             return None
         return asyncio.run_coroutine_threadsafe(self._finish(), self._event_loop)
@@ -192,12 +189,13 @@ class Gateway:
         await self._parts.base.awaited_background.wait(math.inf)
 
     def request_restart(self) -> None:
-        """Ask for an orderly end after which the program that runs this gateway starts it again."""
+        """Request an orderly stop, after which the program that runs this gateway starts it
+        again."""
         self.restart_requested = True
         self.request_stop()
 
     async def _restart(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """The operation `restart`. Raises `NanobotError`, which tells what is under way, unless
+        """Operation `restart`. Raises `NanobotError` with the number of running turns, unless
         `sure` is true."""
         running = len(self._parts.agent.loop.turns.running)
         if arguments.get("sure") is not True:
@@ -210,7 +208,7 @@ class Gateway:
         return {"restarting": True, "turns_running": running}
 
     def _announce(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:
-        """A question to the owner came, or is closed."""
+        """Announce a new or a closed question to the owner."""
         self._feed.publish(session_key, event)
         if isinstance(event, ApprovalClosed):
             if self._team is not None:
@@ -252,15 +250,16 @@ class Gateway:
         toolbox.mcp.start()
 
     async def _report_damage(self, journal: SqliteJournal) -> None:
-        """Tell the owner what the start lost, once, and look at the rest of a large journal."""
+        """Report the losses found at the start to the owner, once, and check the rest of a large
+        journal."""
         for name, text, hint in journal.damages():
             await self._parts.base.notifier.warn(f"⚠️ {text} {hint}", name)
         await journal.check()
 
     def _on_journal_failure(self, error: StorageError) -> None:
-        """Nothing can be stored any more; called in the thread that noticed it. A damaged journal
-        is rebuilt by the next start. In place of a home that was moved, even the end would create
-        folders: so this process ends at once, and leaves the rest to the next start."""
+        """Handle a journal that can't store any more. Called in the thread that noticed it. The
+        next start rebuilds a damaged journal. If the home was moved, even a shutdown would create
+        folders in its place, so this process ends at once."""
         if isinstance(error, HomeMoved):
             self._parts.monitoring.systemd.send(f"STATUS=failing: {error}")
             sys.stderr.write(f"error: {error.for_people()}\n")
@@ -270,7 +269,7 @@ class Gateway:
         self.request_restart()
 
     async def _take_up(self) -> None:
-        """Go on where the process before this one stopped."""
+        """Resume the work of the previous process."""
         base, loop = self._parts.base, self._parts.agent.loop
         dispatcher = self._parts.platforms.dispatcher
         journal = base.stores.journal
@@ -287,8 +286,8 @@ class Gateway:
         base.background.start(loop.resume(leftovers.entries), name="resume")
 
     async def _shutdown(self) -> None:
-        """Intake stops at once, and no turn or send is begun that waits; those under way get their
-        grace; what is left resumes at the next start."""
+        """Stop the intake at once and begin no pending turn or send. Running ones get their grace,
+        and the next start resumes the rest."""
         logger.info("stopping")
         parts, base, team, grace = self._parts, self._parts.base, self._team, self._grace
         platforms, monitoring, journal = parts.platforms, parts.monitoring, base.stores.journal
@@ -351,7 +350,7 @@ class Gateway:
 async def _close(
     close: Callable[..., Awaitable[None]], seconds: tuple[float, ...], until: float
 ) -> None:
-    """Close a part, without waiting longer than `until`: what it does in a thread goes on."""
+    """Close a part, waiting no longer than `until`. Its threads continue."""
     try:
         async with asyncio.timeout_at(until):
             await close(*seconds)

@@ -1,5 +1,4 @@
-"""Everything that remembers: whose memory, its files and versions, search, Dream, and the
-operations on all of it."""
+"""Builds memory: its scopes, files and versions, search, Dream, and the operations on all of it."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from nanobot.providers.port import Provider
 
 
 class MemoryParts:
-    """What remembers. `provider` condenses and dreams; with `notifies`, people are told what waits
-    for them and what Dream did. `schedule` is None where Dream runs only when it is asked to."""
+    """The parts of memory. `provider` consolidates and dreams. With `notifies`, people are notified
+    of pending facts and of Dream's changes. `schedule` is None if Dream runs only on request."""
 
     def __init__(self, base: Base, provider: Provider, *, notifies: bool = False) -> None:
         settings, stores, clock, scopes = base.settings, base.stores, base.clock, base.scopes
@@ -95,10 +94,9 @@ class MemoryParts:
         )
 
     async def recover(self) -> None:
-        """Finish what a crash cut short; for the start, before anything else is done.
+        """Finish interrupted changes, before the start does anything else.
 
-        What is broken is only logged: a nanobot whose memory is broken still answers.
-        """
+        Damage is only logged: a nanobot with broken memory still answers."""
         try:
             await asyncio.to_thread(self.memories.recover)
         except NanobotError as error:  # writing reports it; a chat need not

@@ -1,14 +1,11 @@
-"""The operations of a gateway, each from the capability that owns it, for the page, programs and
-the command line; and what happens in all conversations (`Feed`), for channels that show it.
+"""The operations of a gateway, by capability, for the page, programs and the command line, and the
+events of all conversations (`Feed`) for channels that show them.
 
-- No turn needs the operations of `Looking`, and most nanobots are seldom looked at. So the
-  capability is loaded and built when one of its operations is called for the first time: a gateway
-  that nobody looks at does not hold it in memory, and is ready sooner.
-- What the owner's operations changed is kept in the audit log, with who asked for it. An operation
-  is called with `by`: the page and programs say whose wish it is (`web:owner`); without it the
-  command line asks. Invariant: no text of a person's is kept with it, so that what is forgotten or
-  erased does not stay in the log; what was changed is named by numbers and ids.
-"""
+- No turn needs the operations of `Looking`, and few nanobots are watched. So their capabilities are
+  loaded at the first call, which saves memory and makes the start faster.
+- Changes by the owner's operations are in the audit log, with their author. The page and programs
+  pass `by` (`web:owner`), and the command line doesn't. Invariant: the log names changes by numbers
+  and ids and holds no text of a person, so forgotten and erased text does not stay there."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ LOOKED_AT: Mapping[str, Sequence[str]] = {
     "backups": ("backup.list", "backup.make"),
     "sign-ins": ("channels.sign_in", "channels.signing_in"),
 }  # fmt: skip
-"""The operations that are built at their first call, by their capability (see `Looking._build`)."""
+"""Operations built at their first call, by capability (see `Looking._build`)."""
 
 RECORDED: Mapping[str, Sequence[str]] = {
     "memory.edit": ("version", "path"),
@@ -87,7 +84,7 @@ RECORDED: Mapping[str, Sequence[str]] = {
     "web.link": ("account",),
     "web.revoke": ("id",),
 }
-"""Operations that change something, and what of their results and arguments is kept."""
+"""Operations that change something, and the fields of their results and arguments to log."""
 
 _LONGEST = 100
 _MOST = 10
@@ -112,7 +109,7 @@ def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
 
 
 class Looking:
-    """The operations of those who look at a nanobot from outside."""
+    """The operations for the page and other observers."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._base = parts, parts.base
@@ -183,9 +180,9 @@ class Looking:
         return table
 
     async def _doctor(self, _: Mapping[str, object]) -> dict[str, object]:
-        """What the checks of `nanobot doctor` find, in order. They take seconds, block, and load
-        what a gateway does not need, so they run in a process of their own, one at a time. Raises
-        `NanobotError` where they do not end."""
+        """Return the findings of `nanobot doctor`, in order. The checks take seconds, block, and
+        load much that a gateway does not need, so they run in a process, one at a time. Raises
+        `NanobotError` if they fail."""
         home = str(self._base.settings.home.absolute())
         launch = programs.own_command("--home", home, "doctor", "--json")
         async with self._examining:
@@ -212,8 +209,8 @@ class Looking:
 
 
 class Feed:
-    """Implements `nanobot.channel.Overview`, as a hook of the turns. Nothing is kept and nothing
-    computed while nobody watches."""
+    """Implements `nanobot.channel.Overview`, as a hook of the turns. Does nothing without
+    watchers."""
 
     def __init__(self) -> None:
         self.operations: Mapping[str, Operation] = {}
@@ -238,13 +235,13 @@ class Feed:
             self.publish(Address(event.channel, event.chat_id, event.thread_id).key, event)
 
     def publish(self, key: str, event: TurnEvent | ApprovalAsked | ApprovalClosed) -> None:
-        """Pass on what happens in the conversation `key`."""
+        """Pass on an event of the conversation `key`."""
         for watcher in tuple(self._watchers):
             watcher(Happening(key, event))
 
 
 def recorded(operations: Table, audit: AuditLog) -> dict[str, Operation]:
-    """The operations, those of `RECORDED` with a line in the log for each call."""
+    """Return the operations, and log each call of those in `RECORDED`."""
 
     def recording(name: str, operation: Operation) -> Operation:
         async def call(arguments: Mapping[str, object]) -> object:

@@ -1,5 +1,5 @@
-"""The agent between the bus and the outbox, and what runs around it: platforms, routines, upkeep,
-backups, and the watch over it all."""
+"""Builds the agent between the bus and the outbox, and its surroundings: platforms, routines,
+upkeep, backups, monitoring."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from nanobot.upkeep.snapshot import BackupOperations
 
 MAX_MESSAGE_SHARE = 4
-"""A single message may take at most one part in so many of the prompt's room."""
+"""A single message may fill at most one in so many parts of the prompt."""
 
 
 class Agent:
-    """What happens to a message between the bus and the outbox."""
+    """Handles messages between the bus and the outbox."""
 
     def __init__(
         self, base: Base, models: Models, memory: MemoryParts, toolbox: Toolbox, hook: AgentHook
@@ -84,7 +84,7 @@ class Agent:
         )
 
         async def on_consolidated(session_key: str, text: str) -> None:
-            """There is something new for Dream, and perhaps for the person to know."""
+            """Wake Dream, and notify the person if wanted."""
             if memory.schedule is not None:
                 memory.schedule.wake()
             if wanted.notices:
@@ -152,7 +152,7 @@ class Agent:
 
 
 class Platforms:
-    """The channels, what supervises them, and what sends to them."""
+    """The channels, their supervisor and their dispatcher."""
 
     def __init__(self, base: Base, toolbox: Toolbox) -> None:
         settings, journal, clock = base.settings, base.stores.journal, base.clock
@@ -194,11 +194,11 @@ class Platforms:
 
 HEARTBEAT = "HEARTBEAT.md"
 _SETTLED_SECONDS = 2.0
-"""After this time at the start, what waited to be answered is under way."""
+"""Seconds after the start, when the pending messages are being answered."""
 
 
 def build_routines(base: Base, memory: MemoryParts, agent: Agent) -> Iterator[Routine]:
-    """What looks after conversations and the index; each worker of a team does."""
+    """Yield the routines for conversations and the index, which each worker of a team runs."""
     yield Repeated(base.clock, 60.0, agent.consolidator.consolidate_idle, first=60.0)
     yield Repeated(base.clock, 60.0, memory.index.refresh, first=_SETTLED_SECONDS)
     if base.settings.memory.embeddings.is_on:
@@ -206,8 +206,7 @@ def build_routines(base: Base, memory: MemoryParts, agent: Agent) -> Iterator[Ro
 
 
 def build_schedules(base: Base, memory: MemoryParts, toolbox: Toolbox) -> Iterator[Routine]:
-    """What begins by itself, as far as the owner wants it to; in a team one worker does it for
-    all."""
+    """Yield the owner's schedules, which only one worker of a team runs."""
     settings = base.settings
     if memory.schedule is not None:
         yield memory.schedule
@@ -218,7 +217,7 @@ def build_schedules(base: Base, memory: MemoryParts, toolbox: Toolbox) -> Iterat
 
 
 def build_heartbeat(base: Base, memory: MemoryParts) -> Heartbeat:
-    """The heartbeat; also the one that is off, which can only be shown."""
+    """Return the heartbeat. If it is off, it can only be shown."""
     document, wanted = memory.memories.of(OWNER).store, base.settings.heartbeat
     return Heartbeat(
         partial(document.read, HEARTBEAT),
@@ -233,8 +232,7 @@ def build_heartbeat(base: Base, memory: MemoryParts) -> Heartbeat:
 
 
 class Upkeep:
-    """What keeps a home for years: room on the disk, retention, backups; on their own where a
-    schedule is set."""
+    """Long-term care of a home: disk reserve, retention, and backups if scheduled."""
 
     def __init__(self, base: Base) -> None:
         settings, clock, home = base.settings, base.clock, base.settings.home
@@ -257,7 +255,7 @@ class Upkeep:
 
     @cached_property
     def snapshots(self) -> BackupOperations:
-        """What takes a snapshot of the home while it is in use; one for all who want one."""
+        """Shared snapshots of the home while it is in use."""
         from nanobot.upkeep.snapshot import BackupOperations
 
         base = self._base
@@ -282,7 +280,8 @@ class Upkeep:
 
 
 def clear_backup(home: Path) -> None:
-    """Clear what a backup left that was killed: second names of what may be erased."""
+    """Remove the leftovers of a killed backup: they are further links to files that may be
+    erased."""
     if not (home / SNAPSHOT).exists():
         return
     from nanobot.upkeep.backups import BackupUnderWay, exclusive_backup
@@ -307,8 +306,7 @@ def order_of(settings: Settings) -> BackupOrder:
 
 
 class Monitoring:
-    """What watches over it all. `status` answers queries; `routines` run beside everything
-    else."""
+    """Monitors everything. `status` answers queries. `routines` run in the background."""
 
     def __init__(
         self,
@@ -349,7 +347,7 @@ class Monitoring:
 
 
 class Parts(Struct, frozen=True):
-    """What a nanobot is made of."""
+    """The parts of a nanobot."""
 
     base: Base
     models: Models

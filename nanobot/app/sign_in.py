@@ -1,8 +1,7 @@
-"""Signing in at a platform that wants a person for it: at a terminal, or on the page.
+"""Sign-in at a platform that requires a person, in a terminal or on the page.
 
-For the page the gateway itself signs in, while the channel is lent to it. What there is to scan is
-kept in memory only, until it was scanned.
-"""
+For the page, the gateway itself signs in while the supervisor lends it the channel. The code to
+scan is only in memory, until it is scanned."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from nanobot.tasks import Background
 
 
 def login_of(name: str) -> Login:
-    """What signs in to a channel. Raises `NanobotError` where nothing does."""
+    """Return the sign-in of a channel. Raises `NanobotError` if it has none."""
     found = logins()
     if name not in found:
         can = ", ".join(sorted(found)) or "none"
@@ -43,7 +42,7 @@ def login_request(
     number: str = "",
     show_code: Callable[[str], None] | None = None,
 ) -> LoginRequest:
-    """What signing in to a channel needs. Raises `NanobotError` where it is not set up."""
+    """Return the request for signing in to a channel. Raises `NanobotError` if it is not set up."""
     enabled = name in settings.channels and settings.channels[name].enabled
     return LoginRequest(
         options_of(settings.channels, name),
@@ -57,7 +56,7 @@ def login_request(
 
 
 class _SignIn(Struct):
-    """One that a page shows: what was said last, and what there is to scan now, if anything."""
+    """A sign-in on the page, with its last text and the code to scan, if any."""
 
     state: Literal["waiting", "done", "failed"] = "waiting"
     text: str = ""
@@ -71,7 +70,7 @@ class _SignIn(Struct):
 
 
 class SignIns:
-    """Those of this gateway, for its page."""
+    """The sign-ins of this gateway, for its page."""
 
     def __init__(
         self, settings: Settings, supervisor: Supervisor, clock: Clock, background: Background
@@ -84,13 +83,14 @@ class SignIns:
         return {"channels.sign_in": self._begin, "channels.signing_in": self._show}
 
     async def _show(self, _: Mapping[str, object]) -> dict[str, object]:
-        """The enabled channels that one signs in to, each with how that goes; None: nobody does."""
+        """Return the enabled channels that have a sign-in, each with its progress, or None if not
+        started."""
         names = [name for name in logins() if name in self._supervisor.states]
         known = ((name, self._known.get(name)) for name in names)
         return {"channels": {name: one and asdict(one) for name, one in known}}
 
     async def _begin(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Sign in to the channel `name`; nothing where that is under way here."""
+        """Sign in to the channel `name`, unless that is already running."""
         name = text_argument(arguments, "name")
         sign_in = login_of(name)
         known = self._known.get(name)

@@ -1,5 +1,5 @@
-"""A gateway that is one of several workers: what it does more when it begins and ends. Imported
-where the settings name a database."""
+"""The additional start and end of a gateway that is a worker of a team. Only imported if the
+settings name a database."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from nanobot.team.notifications import Answer, SharedQuestions
 
 
 class Team:
-    """This process as a worker; one worker runs the `schedules` for all. Invariant: from `join` on,
-    nothing that others could see is changed without the fence (see `nanobot.team.membership`)."""
+    """This process as a worker. One worker runs the `schedules` for all. Invariant: after `join`,
+    the fence precedes every change that others could see (see `nanobot.team.membership`)."""
 
     def __init__(
         self, parts: Parts, conversation: ConversationCommands, schedules: Sequence[Routine]
@@ -74,7 +74,7 @@ class Team:
         platforms.rate.count_shared = journal.count_message
 
     async def _settle(self, code: str, given: Answer) -> str:
-        """Take the answer to a question of this worker that was given at another one."""
+        """Take another worker's answer to a question of this worker."""
         return await self._approvals.answer_here(code, given.address, given.answer, given.by)
 
     async def _answer(
@@ -85,7 +85,8 @@ class Team:
         return await self._questions.answer(code, Answer(answer, by, *place))
 
     def note_closed(self, event: ApprovalClosed) -> None:
-        """A question of this worker is closed; its buttons may be another's to take."""
+        """Note that a question of this worker is closed. Another worker may have to remove its
+        buttons."""
         self._questions.remove(event.code)
         self.worker.notifications.tell("closed", msgspec.json.encode(event).decode())
 
@@ -93,7 +94,7 @@ class Team:
         self._dispatcher.close_question(msgspec.json.decode(event, type=ApprovalClosed))
 
     def _erase(self, text: str) -> None:
-        """What is erased at one worker leaves what the others have for themselves."""
+        """Erase text that another worker erased from this worker's private files."""
         erasing = self._eraser.erase_own(text)
         self._base.background.start(erasing, name="erase what another worker did")
 
@@ -107,12 +108,12 @@ class Team:
             routine.stop()
 
     def _refresh(self) -> None:
-        """Read again what others change and is asked for on the event loop. Blocks."""
+        """Reread documents that other workers change and the event loop reads. Blocks."""
         for read in self._reread:
             read()
 
     async def join(self) -> None:
-        """Become a worker, before anything is changed. Raises `StorageError`."""
+        """Become a worker, before any change. Raises `StorageError`."""
         settings, membership = self._base.settings, self.membership
         number = await asyncio.to_thread(self._join)
         address = self._journal.database.address
@@ -126,9 +127,9 @@ class Team:
         logger.info("this is worker {} ({})", number, membership.name)
 
     def _join(self) -> int:
-        """The number of this process. Whoever holds the lock of this home knows that the process
-        before it has ended, so nobody has to wait until that is taken to be dead. The home may be
-        the copy of one on another machine, whose worker lives."""
+        """Return the number of this process as a worker. The lock of the home proves that the
+        previous process has ended, so it can be fenced at once. The home may be a copy from another
+        machine whose worker is alive."""
         note, here = self._base.stores.state / "worker", f" {socket.gethostname()}"
         with storage_errors(note):
             before = note.read_text() if note.exists() else ""
@@ -143,6 +144,6 @@ class Team:
         await self.worker.start()
 
     async def close(self) -> None:
-        """Give back everything and leave, before the journal is closed."""
+        """Release everything and leave, before the journal is closed."""
         await self._questions.close()
         await self.worker.close()

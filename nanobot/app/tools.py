@@ -1,5 +1,5 @@
-"""The tools behind the one gate: what each works with, whose files it reaches, how the owner is
-asked; and what tools reach: network, MCP servers, helpers, skills, scheduled jobs."""
+"""Builds the tools with their gate: their folders, the approval by the owner, and their targets,
+such as the network, MCP servers, subagents, skills and scheduled jobs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from nanobot.tools.web.fetch import WebFetch
 from nanobot.tools.web.search import SearchSettings, WebSearch
 
 HELPER_ITERATIONS = 20
-"""Steps that a helper may take: it has one task, and no conversation that goes on."""
+"""Steps of a subagent, which has one task and no continuing conversation."""
 
 HELPER_TOOLS = (
     "read_file",
@@ -76,20 +76,20 @@ HELPER_TOOLS = (
     "web_search",
     "read_skill",
 )
-"""What a helper may use: nothing that speaks, remembers or schedules."""
+"""Tools of a subagent: none that sends, remembers or schedules."""
 
 _PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
-"""Where commands in the sandbox find programs: a person's own folders are not there."""
+"""PATH of commands in the sandbox, without a person's own folders."""
 
 _TRIAL_GRACE = 2.0
-"""Seconds that a server which was only tried has to end."""
+"""Seconds for a server to end after a trial."""
 
 _PDF = PdfLimits(pages=500, characters=2_000_000, seconds=30.0)
-"""What a turn waits for when it reads a PDF."""
+"""Limits of a turn that reads a PDF."""
 
 
 class Toolbox:
-    """All tools behind the one gate, and what others need to reach in them."""
+    """All tools behind the gate, and their parts that others need."""
 
     def __init__(
         self,
@@ -181,12 +181,12 @@ class Toolbox:
     async def _ask_owner(
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
     ) -> Address | None:
-        """See `Notifier.ask`. That its process ends while it waits is not the turn's doing."""
+        """Do `Notifier.ask`. If the process ends meanwhile, the turn is not to blame."""
         await self._base.stores.journal.mark_owner_asked(caller.turn_id)
         return await self._base.notifier.ask(caller, code, text, buttons)
 
     def roots_of(self, caller: TurnContext) -> Roots:
-        """The folders of the scope that a call serves."""
+        """Return the folders of the caller's scope."""
         if caller.scope == OWNER:
             spill = Root(self._base.stores.shared / "spill", writable=False, name="spill folder")
             return Roots((self._base.stores.workspace, spill))
@@ -195,7 +195,8 @@ class Toolbox:
         return Roots((root,))
 
     def received(self, path: str, caller: TurnContext) -> Place | None:
-        """A file that came with a message: the owner's any, otherwise one of this conversation."""
+        """Return a file that came with a message: any for the owner, otherwise one of this
+        conversation."""
         kept = self._base.stores.media.place(path)
         if kept is None or caller.scope == OWNER:
             return kept
@@ -203,11 +204,12 @@ class Toolbox:
         return kept if kept.names[-1] in names else None
 
     def is_others(self, path: str, caller: TurnContext) -> bool:
-        """Whether a file lies with another person or a group, whose folders are in the owner's."""
+        """Return True if a file belongs to another person or a group, whose folders are in the
+        owner's."""
         return caller.scope == OWNER and path.startswith(("people/", "groups/"))
 
     async def note_changes(self, caller: TurnContext) -> None:
-        """What a command without a sandbox changed in memory was the agent's doing, no person's."""
+        """Record memory changes by a command without a sandbox as the agent's, not a person's."""
         for one in self._memory.memories.held():
             try:
                 await one.store.record_hand_edits("agent")
@@ -215,8 +217,8 @@ class Toolbox:
                 logger.warning("{}: changes after a command are not recorded: {}", one.scope, error)
 
     def confined(self, caller: TurnContext) -> Confined:
-        """What a caller's command may touch: their scope's folder, of which what decides future
-        behaviour cannot be changed."""
+        """Return the sandbox rules for a caller's command: the scope's folder, with read-only files
+        that control future behaviour."""
         wanted, ledger = self._base.settings.tools.exec, self._base.processes.ledger
         kept = (*sorted(RULES), "memory/", "skills/")
         mine = caller.scope == OWNER  # folders and keys of the owner's are nobody else's
@@ -270,7 +272,7 @@ class Toolbox:
 
 
 def _pdf_text(content: bytes) -> str:
-    """The text of a PDF, page by page. Raises `ToolError`."""
+    """Return the text of a PDF, page by page. Raises `ToolError`."""
     try:
         pages = read_pages(content, _PDF)
     except ToolError as error:
@@ -279,7 +281,7 @@ def _pdf_text(content: bytes) -> str:
 
 
 def _build_helpers(base: Base, models: Models, tools: ToolRegistry, memory: MemoryParts) -> Helpers:
-    """Helper agents, with some of `tools`."""
+    """Return the subagents, with some of `tools`."""
     settings = base.settings
     runner = AgentRunner(
         models.provider,
@@ -306,14 +308,15 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry, memory: Memo
 
 
 def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
-    """The servers that are enabled; none of them is started."""
+    """Return the enabled servers, without starting them."""
 
     def server_of(settings: Settings, name: str) -> McpServer | None:
         entry = settings.mcp.servers.get(name)
         return _server(name, entry) if entry and entry.enabled else None
 
     def added(name: str) -> McpServer | None:
-        """One that config.yaml has now. Raises `NanobotError` where that cannot be used."""
+        """Return a server from the current config.yaml. Raises `NanobotError` if that is
+        invalid."""
         settings = load_settings(base.settings.home)
         if found := server_of(settings, name):
             base.redactor.add(secret_values(settings))
@@ -338,8 +341,8 @@ def _mcp_connections(settings: Settings) -> Connections:
 
 
 async def try_server(settings: Settings, name: str, clock: Clock) -> Sequence[str]:
-    """Start an MCP server of `settings`, which need not be written yet, and end it again. Return
-    the names of its tools. Raises `NanobotError`."""
+    """Start an MCP server of `settings`, which may be unsaved, end it again, and return its tools'
+    names. Raises `NanobotError`."""
     found: list[ToolDescription] = []
     server = _server(name, settings.mcp.servers[name])
     runner = ServerRunner(server, _mcp_connections(settings), clock, found.extend)
@@ -374,7 +377,7 @@ def _server(name: str, entry: McpServerSettings) -> McpServer:
 def build_egress(
     settings: Settings, allow_hosts: Iterable[str] = (), domains: Iterable[str] = ()
 ) -> Egress:
-    """A way into the network, with exceptions of the owner's from what is public; where there are
-    `domains`, to these alone."""
+    """Return an access to the public network, with the owner's exceptions, and only to `domains` if
+    given."""
     proxy = settings.tools.web.proxy.get_secret_value()
     return Egress(allow_hosts=allow_hosts, domains=domains, proxy=proxy)

@@ -1,15 +1,14 @@
-"""A home into a team, and a team back into a home: `nanobot team init` and `nanobot team leave`.
+"""Moves a home into a team and back: `nanobot team init` and `nanobot team leave`.
 
-Each is a list of steps. A process may be killed in any of them, also within one: given again, the
-command goes on where it was, and nothing is lost or there twice. It rests on this:
+Each is a list of steps. A process may be killed in any step: the next run of the command continues,
+and nothing is lost or duplicated. The rules:
 
-- Who has begun made a folder `state/to-team-WORD` or `state/from-team-WORD` in the home; while it
-  is there neither that home nor its worker starts (`nanobot.gateway.lock`).
-- The same word stands in the shared folder before anything is moved there; in the database it says,
-  in the transaction that moves the rows, that they are there. On the way back it says in the
-  database, before anything is moved, that no worker may start.
-- A folder is never at two places under its own name: a copy gets it when the original has lost it.
-"""
+- The first step makes a folder `state/to-team-WORD` or `state/from-team-WORD` in the home. While it
+  exists, neither that home nor its worker starts (`nanobot.gateway.lock`).
+- The shared folder gets the same word before anything is moved there, and the database in the
+  transaction that moves the rows. On the way back, the word in the database keeps workers from
+  starting before anything is moved.
+- A folder never has its name in two places: a copy gets the name when the original has lost it."""
 
 from __future__ import annotations
 
@@ -47,21 +46,21 @@ FOLDERS = (
     "workspace", "sessions", "media", "spill",
     "state/undo", "state/memory.git", "state/versions", "state/questions",
 )  # fmt: skip
-"""What a team shares, beside the folders of channels that one worker runs for all."""
+"""Shared folders of a team, without those of channels that one worker runs for all."""
 
 Step = tuple[str, Callable[[], object]]
 
 
 class Plan(Struct, frozen=True):
-    """What is to be done, as sentences and as steps."""
+    """A plan, as sentences and as steps."""
 
     about: tuple[str, ...]
     steps: tuple[Step, ...] = ()
 
 
 def plan_init(settings: Settings) -> Plan:
-    """How the home, which is locked, gets into the team of its settings. Raises `NanobotError`
-    where it cannot."""
+    """Return the plan to move the locked home into the team of its settings. Raises `NanobotError`
+    if that is impossible."""
     home, shared, address = settings.home, settings.shared, address_of(settings)
     folder.check_folder(home, shared)
     half, is_begun = _half(home, TO_TEAM)
@@ -92,8 +91,8 @@ def plan_init(settings: Settings) -> Plan:
 
 
 def plan_leave(settings: Settings) -> Plan:
-    """How everything of the team gets into this home, which is locked. Raises `NanobotError` where
-    it cannot."""
+    """Return the plan to move everything of the team into this locked home. Raises `NanobotError`
+    if that is impossible."""
     home, shared, address = settings.home, settings.shared, address_of(settings)
     half, is_begun = _half(home, FROM_TEAM)
     finish = "open this home", partial(_open, half, home, shared)
@@ -128,13 +127,13 @@ def plan_leave(settings: Settings) -> Plan:
 
 
 def _half(home: Path, kind: str) -> tuple[Path, bool]:
-    """The folder that says who has begun, and whether it is there already."""
+    """Return the folder of the unfinished move, and True if it exists."""
     begun = next((home / "state").glob(f"{kind}-*"), None)
     return begun or home / "state" / f"{kind}-{secrets.token_hex(8)}", begun is not None
 
 
 def address_of(settings: Settings) -> DatabaseAddress:
-    """The team's database. Raises `NanobotError` where none is configured."""
+    """Return the team's database. Raises `NanobotError` if none is configured."""
     if dsn := settings.team.database.get_secret_value():
         return DatabaseAddress(dsn)
     raise NanobotError(
@@ -144,7 +143,7 @@ def address_of(settings: Settings) -> DatabaseAddress:
 
 
 def _expect_room(home: Path, shared: Path, names: Sequence[str]) -> None:
-    """Raise `NanobotError` if a folder that is to be moved has files in the shared one."""
+    """Raise `NanobotError` if a folder to move has files in the shared one."""
     if taken := _filled(shared, (name for name in names if os.path.lexists(home / name))):
         raise NanobotError(
             f"{shared} is not empty: {', '.join(taken)}",
@@ -160,7 +159,7 @@ def _expect_empty(db: psycopg.Connection[Row], address: DatabaseAddress) -> None
 
 
 def _join(settings: Settings, own: Sequence[str]) -> Plan:
-    """The home becomes a further worker's."""
+    """Return the plan that makes the home another worker's."""
     home, shared = settings.home, settings.shared
     if own := [*own, *(["messages"] if _has_rows(home) else [])]:
         raise NanobotError(
@@ -175,8 +174,8 @@ def _join(settings: Settings, own: Sequence[str]) -> Plan:
 
 
 def _begin(half: Path, home: Path, shared: Path, address: DatabaseAddress) -> None:
-    """From here on the home does not start. Raises `NanobotError` where another one began in the
-    same folder since it was looked at."""
+    """Keep the home from starting. Raises `NanobotError` if another home has begun in the same
+    folder since the check."""
     there = folder.word_of_folder(shared)
     if there not in ("", folder.LEFT, _word(half)):
         raise folder.mismatch(address, shared)
@@ -196,7 +195,7 @@ def _fill(shared: Path) -> None:
 
 
 def _rows_to_database(settings: Settings, address: DatabaseAddress, half: Path) -> None:
-    """All rows, in one transaction, and that they are there."""
+    """Move all rows and the word into the database, in one transaction."""
     whose = _whose(settings, SqliteState(half))
     file = open_file(half / JOURNAL, SCHEMA)
     with closing(file), _connected(address) as db, db.transaction():
@@ -243,7 +242,7 @@ def _put_aside(journal: Path, state: Path) -> None:
 
 
 def _close_team(address: DatabaseAddress, half: Path) -> None:
-    """From here on no worker starts."""
+    """Keep workers from starting."""
     schema.prepare(address)
     make_folder(half)
     with _connected(address) as db, db.transaction():
@@ -252,7 +251,7 @@ def _close_team(address: DatabaseAddress, half: Path) -> None:
 
 
 def _rows_to_file(address: DatabaseAddress, half: Path) -> None:
-    """All rows into a new file, which is on the disk before they leave the database."""
+    """Move all rows into a new file, which is synced before they leave the database."""
     for rest in half.iterdir():
         rest.unlink()
     with _connected(address) as db, db.transaction():
@@ -264,7 +263,7 @@ def _rows_to_file(address: DatabaseAddress, half: Path) -> None:
 
 
 def _open(half: Path, home: Path, shared: Path) -> None:
-    """The home is its own again; what it had put aside at `init` is older, and goes."""
+    """Let the home start again. Its older journal from before `init` is removed."""
     replace_file(folder.word_file(shared), folder.LEFT.encode())
     state = home / "state"
     if (half / JOURNAL).exists():
@@ -275,7 +274,7 @@ def _open(half: Path, home: Path, shared: Path) -> None:
 
 
 def _expect_nothing(home: Path, names: Sequence[str]) -> None:
-    """Raise `NanobotError` where something of a home's own is in the way."""
+    """Raise `NanobotError` if the home has its own data."""
     found = _filled(home, names)
     if (home / "state" / JOURNAL).exists():
         found.append(f"state/{JOURNAL}")
@@ -290,8 +289,7 @@ def _expect_nothing(home: Path, names: Sequence[str]) -> None:
 
 
 def _names(settings: Settings, place: Path) -> list[str]:
-    """The folders that are moved, seen from `place`. What a channel keeps that runs on each worker
-    stays where it is."""
+    """Return the folders in `place` to move. Channels that run on each worker keep theirs."""
     each = {TERMINAL, WebChannel.name, *(one.name for one in enabled_channels(settings))}
     each -= {API, *exclusive_among(enabled_channels(settings))}
     channels = place / "state" / "channels"
@@ -305,8 +303,8 @@ def _filled(place: Path, names: Iterable[str]) -> list[str]:
 
 
 def _has_files(place: Path) -> bool:
-    """Whether a file or a link is in the folder, or was when moving it began; what every new
-    workspace has does not count."""
+    """Return True if a folder holds a file or a link, or did when its move began. Files of every
+    new workspace don't count."""
     if _aside(place).exists() or (place.is_symlink() and not place.is_dir()):
         return True
     template = template_folder()
@@ -330,7 +328,7 @@ def _has_rows(home: Path) -> bool:
 
 
 def _settle(journal: Path) -> None:
-    """Have everything in the one file; it is made where there is none."""
+    """Put everything into the one journal file, which is made if needed."""
     with closing(open_file(journal, SCHEMA)) as file:
         file.execute("PRAGMA journal_mode=DELETE").fetchall()
 
@@ -341,15 +339,15 @@ def _word(half: Path) -> str:
 
 @contextmanager
 def _connected(address: DatabaseAddress) -> Iterator[psycopg.Connection[Row]]:
-    """A connection that may think for a while within a transaction."""
+    """Yield a connection without a timeout in transactions."""
     with address.errors(), address.connect_blocking() as db:
         db.execute("SET idle_in_transaction_session_timeout = 0")
         yield db
 
 
 def move(source: Path, target: Path) -> None:
-    """Give the folder `source` the place `target`, on another file system perhaps. Raises
-    `StorageError`, also where something is at `target`."""
+    """Move the folder `source` to `target`, even on another file system. Raises `StorageError`,
+    also if `target` exists."""
     copy, aside = target.with_name(f".{target.name}.copy"), _aside(source)
     with storage_errors(source):
         if os.path.lexists(source):
@@ -385,7 +383,7 @@ def _renamed(source: Path, target: Path) -> bool:
 
 
 def _rename(source: Path, target: Path) -> None:
-    """Rename, and have that on the disk."""
+    """Rename and sync."""
     source.rename(target)
     sync_folder(target.parent)
     if source.parent != target.parent:
@@ -393,7 +391,7 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _copy_file(source: str, target: str) -> None:
-    """Copy a file, and have that on the disk; sockets and the like cannot be copied."""
+    """Copy a file and sync it. Skip sockets and the like."""
     if Path(source).is_file():
         shutil.copy2(source, target)
         with Path(target).open("rb") as file:
@@ -405,7 +403,7 @@ def _aside(source: Path) -> Path:
 
 
 def _clear(target: Path) -> None:
-    """Remove folders in which nothing is. Raises `StorageError` where something is."""
+    """Remove a tree of empty folders. Raises `StorageError` if it is not empty."""
     for top, _, _ in os.walk(target, topdown=False):
         with suppress(FileNotFoundError):
             Path(top).rmdir()

@@ -1,4 +1,4 @@
-"""Who listens and who speaks, as the settings say: loaded only where they say so."""
+"""Speech recognition and synthesis from the settings, loaded only if configured."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from nanobot.voice.programs import Program
 
 FOLDER = "voice"
-"""In the state folder of a home: where programs work."""
+"""Working folder of programs, in a home's state folder."""
 
 
 def endpoint_of(wanted: SideModel, section: str) -> Endpoint:
-    """The model on a server that a `section` of the settings names."""
+    """Return the model server that a `section` of the settings names."""
     from nanobot.providers.endpoint import Endpoint
 
     key = wanted.api_key.get_secret_value().strip()
@@ -29,15 +29,15 @@ def endpoint_of(wanted: SideModel, section: str) -> Endpoint:
 
 
 class Voice:
-    """Both, as far as they are set up. `speech` uses the speaker. Programs work in a folder of the
-    home, unless another one is given."""
+    """The configured listener and speaker. `speech` uses the speaker. Programs work in a folder of
+    the home, unless another one is given."""
 
     def __init__(self, settings: Settings, clock: Clock, folder: Path | None = None) -> None:
         listening, speaking = settings.model.transcription, settings.model.speech
         self.listener: ProgramTranscriber | SpeechModel | None = None
         self.speech: Speech | None = None
         self.closables: tuple[SpeechModel, ...] = ()
-        """Programs have nothing to release: one that runs ends with who waits for it."""
+        """Programs have nothing to release: a running one ends with its caller."""
         speaker: ProgramSpeaker | SpeechModel
         if speaking.is_on or listening.command:
             from nanobot.voice.programs import Programs
@@ -69,8 +69,8 @@ class Voice:
 
 
 def sandbox_of_programs(settings: Settings) -> SandboxFinder:
-    """The sandbox of programs that are other people's, or read what others sent. That the owner
-    lets the shell run without one says nothing of these: each entry says so for itself."""
+    """Return the sandbox for programs that others wrote, or that read untrusted files. It also
+    applies if the owner runs the shell without one: each program's entry has its own setting."""
     from nanobot.security.sandbox import SandboxFinder
 
     wanted = settings.tools.exec.sandbox
