@@ -62,7 +62,7 @@ class Background:
         """Run `work` as a task. A failure is logged, never raised."""
         task = asyncio.create_task(work, name=name or None)
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._note_end)
         return task
 
     async def wait(self, grace: float) -> None:
@@ -95,7 +95,7 @@ class Background:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def _finished(self, task: asyncio.Task[Any]) -> None:
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.opt(exception=error).error("background task {} failed", task.get_name())

@@ -257,7 +257,7 @@ class _Reader:
         self.faults.append(Fault(path, message, hint, given=given))
         return _WRONG
 
-    def _annotated(self, kind: Any, given: object, path: KeyPath) -> Any:
+    def _check(self, kind: Any, given: object, path: KeyPath) -> Any:
         value = self.value(kind.__origin__, given, path)
         for extra in kind.__metadata__ if value is not _WRONG and value is not None else ():
             if isinstance(extra, Check):
@@ -314,7 +314,7 @@ class _Reader:
 
 
 _BY_ORIGIN: Mapping[Any, Callable[[_Reader, Any, object, KeyPath], Any]] = {
-    Annotated: _Reader._annotated,
+    Annotated: _Reader._check,
     Literal: _Reader._choice,
     Union: _Reader._optional,
     UnionType: _Reader._optional,

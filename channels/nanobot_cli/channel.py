@@ -86,7 +86,7 @@ class Connection(Protocol):
     """One client. `send` must not wait: a client that does not read is the connection's problem."""
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether nothing more can reach the client."""
 
     def send(self, event: Mapping[str, object]) -> None:
@@ -303,7 +303,7 @@ class _Listener:
     @property
     def gone(self) -> bool:
         """Whether nobody listens any more."""
-        return self.connection.closed
+        return self.connection.is_closed
 
     @property
     def is_over(self) -> bool:
@@ -349,7 +349,7 @@ class _Listener:
 class _NoConnection:
     """The connection of a client that is gone."""
 
-    closed = True
+    is_closed = True
 
     def send(self, event: Mapping[str, object]) -> None:
         """See `Connection`."""

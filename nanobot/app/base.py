@@ -148,10 +148,10 @@ def make_home(home: Path) -> list[Path]:
     with storage_errors(home):
         if home.stat().st_mode & 0o777 != 0o700:  # it may have been made by hand
             home.chmod(0o700)
-    return [path for name in (SECRETS_FILE, CONFIG_FILE) if _closed(path := home / name)]
+    return [path for name in (SECRETS_FILE, CONFIG_FILE) if _make_private(path := home / name)]
 
 
-def _closed(path: Path) -> bool:
+def _make_private(path: Path) -> bool:
     """Make a file private and return True if other users had access. If that fails (a read-only
     disk, a file of root's), loading the file warns at each start."""
     with suppress(OSError):
@@ -168,21 +168,21 @@ def build_provider(
     """Return the configured models with retries: the main one with its fallbacks, and the named
     ones, which fall back to those. `dialects` keeps the requirements of their servers."""
     model = settings.model
-    main = [_counted(one, dialects) for one in model.chain]
+    main = [_build_model(one, dialects) for one in model.chain]
     policy = RetryPolicy(deadline=model.retry_seconds)
     provider: Provider = RetryingProvider(main, policy, clock, rng)
     if not settings.models:
         return provider
     named = {
         name: RetryingProvider(
-            [_counted(one.fill_from(model), dialects), *main], policy, clock, rng
+            [_build_model(one.fill_from(model), dialects), *main], policy, clock, rng
         )
         for name, one in settings.models.items()
     }
     return RoutingProvider(provider, named, settings.uses)
 
 
-def _counted(model: ModelSettings, dialects: Dialects | None) -> Model:
+def _build_model(model: ModelSettings, dialects: Dialects | None) -> Model:
     prices = model.prices
     costs = Prices(prices.input, prices.cached_input, prices.output, prices.cache_write)
     return Model(model.name or model.provider, build_adapter(model, dialects), costs)
@@ -261,7 +261,7 @@ def about(settings: Settings) -> Mapping[str, str]:
     }
 
 
-def enabled_channels(settings: Settings) -> Iterator[Channel]:
+def load_channels(settings: Settings) -> Iterator[Channel]:
     """Load the enabled channels by entry point. No others are imported."""
     wanted = {name for name, channel in settings.channels.items() if channel.enabled}
     wanted.discard(WebChannel.name)
@@ -347,7 +347,7 @@ class Base:
         self.stores = stores = Stores(settings, clock)
         self.background, self.awaited_background = Background(), Background()
         self.cli = cli = CliChannel()
-        enabled = enabled_channels(settings) if has_channels else ()
+        enabled = load_channels(settings) if has_channels else ()
         self.outlets = {c.name: c for c in (cli, build_web(settings), *channels, *enabled)}
         everyone = tuple(self.outlets) if admit_everyone else (cli.name,)
         self.access = build_access(settings, stores.journal.state, clock, everyone)

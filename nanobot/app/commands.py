@@ -135,7 +135,7 @@ class TypedKeys:
             return Answer("It was not moved.")
         if call.arguments != "move":
             return Answer("Usage: /secret move, or /secret keep")
-        keys = await asyncio.to_thread(self._typed, call.session)
+        keys = await asyncio.to_thread(self._find_keys, call.session)
         if not keys:
             return Answer("Your messages in this conversation contain no key.")
         names = await asyncio.to_thread(self._keep, keys)
@@ -153,7 +153,7 @@ class TypedKeys:
         assert isinstance(still, list)
         return [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]
 
-    def _typed(self, session: Session) -> dict[str, str]:
+    def _find_keys(self, session: Session) -> dict[str, str]:
         """Return the keys in the owner's own words, including the conversation's archive."""
         stored = self._base.stores.sessions.read_messages(session.key)
         mine = (m for m in (*stored, *session.messages) if m.role == "user")

@@ -22,7 +22,7 @@ from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
 from nanobot.app.base import Base, Closable, Models
 from nanobot.app.commands import TypedKeys, register_commands
 from nanobot.app.memory import MemoryParts
-from nanobot.app.operations import Feed, build_operations, recorded
+from nanobot.app.operations import Feed, build_operations, record_calls
 from nanobot.app.services import (
     Agent,
     Monitoring,
@@ -103,7 +103,7 @@ class Gateway:
         for channel in base.outlets.values():
             if isinstance(channel, Overseeing):
                 operations |= channel.oversee(feed)
-        feed.operations = operations = recorded(operations, toolbox.audit)
+        feed.operations = operations = record_calls(operations, toolbox.audit)
         self._control = ControlServer(base.stores.state, operations, base.cli.chat)
         watching = (*monitoring.routines, upkeep.room, *build_routines(base, memory, agent))
         schedules = (*upkeep.schedules, *build_schedules(base, memory, toolbox), *routines)

@@ -240,10 +240,10 @@ class Feed:
             watcher(Happening(key, event))
 
 
-def recorded(operations: Table, audit: AuditLog) -> dict[str, Operation]:
+def record_calls(operations: Table, audit: AuditLog) -> dict[str, Operation]:
     """Return the operations, and log each call of those in `RECORDED`."""
 
-    def recording(name: str, operation: Operation) -> Operation:
+    def wrap(name: str, operation: Operation) -> Operation:
         async def call(arguments: Mapping[str, object]) -> object:
             try:
                 result = await operation(arguments)
@@ -256,7 +256,7 @@ def recorded(operations: Table, audit: AuditLog) -> dict[str, Operation]:
 
         return call if name in RECORDED else operation
 
-    return {name: recording(name, operation) for name, operation in operations.items()}
+    return {name: wrap(name, operation) for name, operation in operations.items()}
 
 
 def _record(

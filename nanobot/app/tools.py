@@ -156,7 +156,7 @@ class Toolbox:
                 base.bus,
                 base.known_chats,
                 clock,
-                self.received,
+                self.find_received,
             )
         )
         self.voice_replies: VoiceReplies | None = None
@@ -194,7 +194,7 @@ class Toolbox:
         root.create()
         return Roots((root,))
 
-    def received(self, path: str, caller: TurnContext) -> Place | None:
+    def find_received(self, path: str, caller: TurnContext) -> Place | None:
         """Return a file that came with a message: any for the owner, otherwise one of this
         conversation."""
         kept = self._base.stores.media.place(path)
@@ -216,7 +216,7 @@ class Toolbox:
             except NanobotError as error:
                 logger.warning("{}: changes after a command are not recorded: {}", one.scope, error)
 
-    def confined(self, caller: TurnContext) -> Confined:
+    def confine(self, caller: TurnContext) -> Confined:
         """Return the sandbox rules for a caller's command: the scope's folder, with read-only files
         that control future behaviour."""
         wanted, ledger = self._base.settings.tools.exec, self._base.processes.ledger
@@ -238,7 +238,7 @@ class Toolbox:
     def _file_tools(self) -> tuple[Tool, ...]:
         base, memory, roots = self._base, self._memory, self.roots_of
         window = base.settings.model.context_window
-        memories, undo, received = memory.memories, base.stores.undo, self.received
+        memories, undo, received = memory.memories, base.stores.undo, self.find_received
         writer = WorkspaceWriter(roots, undo, Documents(memories), base.processes, self.is_others)
         return (
             ReadFile(roots, own=RULES | {LONG_TERM}, received=received, pdf_text=_pdf_text),
@@ -261,7 +261,7 @@ class Toolbox:
         base, wanted = self._base, self._base.settings.tools.exec
         run = Exec(
             SandboxFinder(wanted.sandbox, *base.settings.folders),
-            self.confined,
+            self.confine,
             base.processes,
             base.clock,
             egress,
@@ -314,7 +314,7 @@ def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
         entry = settings.mcp.servers.get(name)
         return _server(name, entry) if entry and entry.enabled else None
 
-    def added(name: str) -> McpServer | None:
+    def load_added(name: str) -> McpServer | None:
         """Return a server from the current config.yaml. Raises `NanobotError` if that is
         invalid."""
         settings = load_settings(base.settings.home)
@@ -330,7 +330,7 @@ def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
         base.stores.journal.state,
         base.clock,
         base.notifier.warn,
-        added,
+        load_added,
         (base.stores.workspace.path,),
     )
 

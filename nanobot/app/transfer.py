@@ -25,7 +25,7 @@ import psycopg
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.app.base import build_access, build_scopes, enabled_channels, make_home, scope_of
+from nanobot.app.base import build_access, build_scopes, load_channels, make_home, scope_of
 from nanobot.bus.events import API, TERMINAL
 from nanobot.bus.journal_file import COPY, SCHEMA, SqliteState
 from nanobot.bus.sqlite import open_file
@@ -65,8 +65,8 @@ def plan_init(settings: Settings) -> Plan:
     folder.check_folder(home, shared)
     half, is_begun = _half(home, TO_TEAM)
     finish = f"keep the old journal as state/{MOVED}", partial(_finish, half, home)
-    own = _filled(home, _names(settings, home))
-    with _connected(address) as db:
+    own = _find_filled(home, _names(settings, home))
+    with _connect(address) as db:
         here, there = folder.word_of_database(db), folder.word_of_folder(shared)
         if here == _word(half):
             return Plan(("finish the interrupted move",), (finish,))
@@ -97,7 +97,7 @@ def plan_leave(settings: Settings) -> Plan:
     half, is_begun = _half(home, FROM_TEAM)
     finish = "open this home", partial(_open, half, home, shared)
     names = _names(settings, shared)
-    with _connected(address) as db:
+    with _connect(address) as db:
         here, there = folder.word_of_database(db), folder.word_of_folder(shared)
         if not is_begun:
             _expect_nothing(home, names)
@@ -144,7 +144,7 @@ def address_of(settings: Settings) -> DatabaseAddress:
 
 def _expect_room(home: Path, shared: Path, names: Sequence[str]) -> None:
     """Raise `NanobotError` if a folder to move has files in the shared one."""
-    if taken := _filled(shared, (name for name in names if os.path.lexists(home / name))):
+    if taken := _find_filled(shared, (name for name in names if os.path.lexists(home / name))):
         raise NanobotError(
             f"{shared} is not empty: {', '.join(taken)}",
             hint="Set team.shared to an empty folder, or move these files away.",
@@ -198,7 +198,7 @@ def _rows_to_database(settings: Settings, address: DatabaseAddress, half: Path) 
     """Move all rows and the word into the database, in one transaction."""
     whose = _whose(settings, SqliteState(half))
     file = open_file(half / JOURNAL, SCHEMA)
-    with closing(file), _connected(address) as db, db.transaction():
+    with closing(file), _connect(address) as db, db.transaction():
         row_copy.expect_nobody(db)
         if folder.word_of_database(db) or folder.word_of_folder(settings.shared) != _word(half):
             raise folder.mismatch(address, settings.shared)
@@ -223,7 +223,7 @@ def _whose(settings: Settings, state: SqliteState) -> row_copy.Whose:
     return row_copy.Whose(
         partial(scope_of, scopes, sessions),
         of_conversation,
-        exclusive_among(enabled_channels(settings)),
+        exclusive_among(load_channels(settings)),
     )
 
 
@@ -245,7 +245,7 @@ def _close_team(address: DatabaseAddress, half: Path) -> None:
     """Keep workers from starting."""
     schema.prepare(address)
     make_folder(half)
-    with _connected(address) as db, db.transaction():
+    with _connect(address) as db, db.transaction():
         row_copy.expect_nobody(db)
         folder.put_word(db, _word(half))
 
@@ -254,7 +254,7 @@ def _rows_to_file(address: DatabaseAddress, half: Path) -> None:
     """Move all rows into a new file, which is synced before they leave the database."""
     for rest in half.iterdir():
         rest.unlink()
-    with _connected(address) as db, db.transaction():
+    with _connect(address) as db, db.transaction():
         with closing(open_file(half / JOURNAL, SCHEMA)) as file:
             row_copy.to_file(db, file)
         _settle(half / JOURNAL)
@@ -275,7 +275,7 @@ def _open(half: Path, home: Path, shared: Path) -> None:
 
 def _expect_nothing(home: Path, names: Sequence[str]) -> None:
     """Raise `NanobotError` if the home has its own data."""
-    found = _filled(home, names)
+    found = _find_filled(home, names)
     if (home / "state" / JOURNAL).exists():
         found.append(f"state/{JOURNAL}")
     if found:
@@ -290,15 +290,15 @@ def _expect_nothing(home: Path, names: Sequence[str]) -> None:
 
 def _names(settings: Settings, place: Path) -> list[str]:
     """Return the folders in `place` to move. Channels that run on each worker keep theirs."""
-    each = {TERMINAL, WebChannel.name, *(one.name for one in enabled_channels(settings))}
-    each -= {API, *exclusive_among(enabled_channels(settings))}
+    each = {TERMINAL, WebChannel.name, *(one.name for one in load_channels(settings))}
+    each -= {API, *exclusive_among(load_channels(settings))}
     channels = place / "state" / "channels"
     found = sorted(path.name for path in channels.iterdir()) if channels.is_dir() else []
     found = [name.removeprefix(".").removesuffix(".moved") for name in found]
     return [*FOLDERS, *(f"state/channels/{n}" for n in dict.fromkeys(found) if n not in each)]
 
 
-def _filled(place: Path, names: Iterable[str]) -> list[str]:
+def _find_filled(place: Path, names: Iterable[str]) -> list[str]:
     return [name for name in names if _has_files(place / name)]
 
 
@@ -338,7 +338,7 @@ def _word(half: Path) -> str:
 
 
 @contextmanager
-def _connected(address: DatabaseAddress) -> Iterator[psycopg.Connection[Row]]:
+def _connect(address: DatabaseAddress) -> Iterator[psycopg.Connection[Row]]:
     """Yield a connection without a timeout in transactions."""
     with address.errors(), address.connect_blocking() as db:
         db.execute("SET idle_in_transaction_session_timeout = 0")
@@ -353,7 +353,7 @@ def move(source: Path, target: Path) -> None:
         if os.path.lexists(source):
             make_folder(target.parent)
             _clear(target)
-            if not _renamed(source, target):
+            if not _try_rename(source, target):
                 shutil.rmtree(copy, ignore_errors=True)  # of one that was cut short
                 shutil.copytree(source.resolve(), copy, symlinks=True, copy_function=_copy_file)
                 for top, _, _ in os.walk(copy):
@@ -370,7 +370,7 @@ def move(source: Path, target: Path) -> None:
         sync_folder(source.parent)
 
 
-def _renamed(source: Path, target: Path) -> bool:
+def _try_rename(source: Path, target: Path) -> bool:
     if source.is_symlink():  # it leads to a disk of this machine
         return False
     try:

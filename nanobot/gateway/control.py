@@ -46,13 +46,13 @@ class ControlConnection:
         self._writer = writer
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """True if nothing more can reach the client."""
         return self._writer.is_closing()
 
     def send(self, event: Mapping[str, object]) -> None:
         """Send one line, or nothing if the connection is closed."""
-        if self.closed:
+        if self.is_closed:
             return
         if self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
             self._writer.transport.abort()
@@ -164,7 +164,7 @@ class ControlServer:
 
     async def _read(self, reader: asyncio.StreamReader, connection: ControlConnection) -> None:
         room = asyncio.Semaphore(_MAX_RUNNING)
-        while not connection.closed:
+        while not connection.is_closed:
             try:
                 line = await reader.readuntil(b"\n")
             except asyncio.LimitOverrunError:

@@ -42,14 +42,14 @@ class Conversations:
             "conversations.owner": self.owner,
             **in_threads(
                 {
-                    "conversations.list": self.listed,
+                    "conversations.list": self.list_conversations,
                     "conversations.find": self.find,
                     "conversations.scopes": self.scopes,
                 }
             ),
         }
 
-    def listed(self, arguments: Mapping[str, object]) -> dict[str, object]:
+    def list_conversations(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """List conversations, the last used first: `limit` from `offset`, optionally of one `scope`
         and with `query` in their title, key or last words. `total` counts all of them."""
         scope = optional_text(arguments, "scope")
@@ -58,7 +58,7 @@ class Conversations:
         limit = min(number_argument(arguments, "limit", 50), _MOST)
         infos, of = self._sessions.list_sessions(within=_AGE_SECONDS), self._scopes.of_session
         if scope or query:
-            asked = (one for one in infos if query in _searched(one))
+            asked = (one for one in infos if query in _join_search_text(one))
             owned = ((one, of(one.key, one.metadata)) for one in asked)
             found = [one for one in owned if scope in ("", one[1])]
             shown, total = found[offset : offset + limit], len(found)
@@ -66,7 +66,7 @@ class Conversations:
             some = islice(infos, offset, offset + limit)
             shown = [(one, of(one.key, one.metadata)) for one in some]
             total = offset + len(shown) if 0 < len(shown) < limit else self._sessions.count()
-        return {"total": total, "conversations": [_listed(*one) for one in shown]}
+        return {"total": total, "conversations": [_render_conversation(*one) for one in shown]}
 
     async def show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the newest `limit` messages of the conversation `key`, optionally `before` a seq,
@@ -93,7 +93,7 @@ class Conversations:
             "model": session.metadata.get("model") or "",
             "last": last,
             "more": more,
-            "messages": list(map(_shown, messages)),
+            "messages": list(map(_render_message, messages)),
         }
 
     def find(self, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -101,7 +101,7 @@ class Conversations:
         key, query = text_argument(arguments, "key"), text_argument(arguments, "query").casefold()
         found = self._sessions.read_window(key)
         spoken = [m for m in found if m.role != "tool" and query in m.content.casefold()]
-        return {"key": key, "messages": list(map(_shown, spoken[: -_MOST - 1 : -1]))}
+        return {"key": key, "messages": list(map(_render_message, spoken[: -_MOST - 1 : -1]))}
 
     async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Remove the messages of a `turn` from the conversation `key`, its prompts and the search.
@@ -139,7 +139,7 @@ class Conversations:
         offset = number_argument(arguments, "offset")
         limit = min(number_argument(arguments, "limit", 50), _MOST)
         found, total = self._by_scope(first, offset, offset + limit)
-        return {"scopes": [self._owned(*one) for one in found.items()], "total": total}
+        return {"scopes": [self._render_scope(*one) for one in found.items()], "total": total}
 
     def _by_scope(
         self, first: Sequence[str], start: int, end: int
@@ -155,7 +155,7 @@ class Conversations:
                 found.setdefault(scope, []).append(info)
         return found, len(places)
 
-    def _owned(self, scope: str, infos: Sequence[SessionInfo]) -> dict[str, object]:
+    def _render_scope(self, scope: str, infos: Sequence[SessionInfo]) -> dict[str, object]:
         names = (_text(info.metadata, "name") for info in infos)
         return {
             "scope": scope,
@@ -186,11 +186,11 @@ def _text(metadata: Mapping[str, object], key: Literal["title", "name"]) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _searched(info: SessionInfo) -> str:
+def _join_search_text(info: SessionInfo) -> str:
     return f"{_text(info.metadata, 'title')}\n{info.key}\n{info.preview}".casefold()
 
 
-def _listed(info: SessionInfo, scope: str) -> dict[str, object]:
+def _render_conversation(info: SessionInfo, scope: str) -> dict[str, object]:
     return {
         "key": info.key,
         "channel": Address.of(info.key).channel,
@@ -203,7 +203,7 @@ def _listed(info: SessionInfo, scope: str) -> dict[str, object]:
     }
 
 
-def _shown(message: Message) -> dict[str, object]:
+def _render_message(message: Message) -> dict[str, object]:
     """Convert a message for programs. Empty fields are left out."""
     fields: dict[str, object] = {
         "seq": message.seq,

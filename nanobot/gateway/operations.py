@@ -148,7 +148,7 @@ class Operations:
             stored = await asyncio.to_thread(list, messages)
         own = [message for message in stored if message.turn_id == turn_id]
         before = [m for m in stored if own and m.seq < own[0].seq][-_MOST_SHOWN:]
-        about = self._listed(report.row(turn))
+        about = self._render_turn(report.row(turn))
         times = report.tool_milliseconds
         return {
             "state": about.pop("outcome"),
@@ -157,8 +157,8 @@ class Operations:
             "steps": list(map(asdict, waterfall(own, turn.started_at, times))),
             "memory": [{"path": path, "characters": size} for path, size in report.memory],
             "system_prompt": turn.system_prompt,
-            "messages": list(map(_shown, before)),
-            "new_messages": list(map(_shown, own)),
+            "messages": list(map(_render_message, before)),
+            "new_messages": list(map(_render_message, own)),
         }
 
     async def turns_list(self, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -172,9 +172,12 @@ class Operations:
         turns = await self._journal.turns(
             session=session, state=outcome, before=before, limit=limit + 1
         )
-        return {"turns": [self._listed(turn) for turn in turns[:limit]], "more": len(turns) > limit}
+        return {
+            "turns": [self._render_turn(turn) for turn in turns[:limit]],
+            "more": len(turns) > limit,
+        }
 
-    def _listed(self, turn: TurnRow) -> dict[str, object]:
+    def _render_turn(self, turn: TurnRow) -> dict[str, object]:
         used = {"prompt": turn.prompt, "cached": turn.cached, "completion": turn.completion}
         return {
             "id": turn.id,
@@ -229,7 +232,7 @@ def _row(row: QueueRow) -> dict[str, object]:
     return {name: getattr(row, name) for name in names}
 
 
-def _shown(message: Message) -> dict[str, object]:
+def _render_message(message: Message) -> dict[str, object]:
     shown: dict[str, object] = {
         "role": message.role,
         "content": message.content,
@@ -321,11 +324,11 @@ async def figures(
         "days": days,
         "by": "day" if days <= _MOST_BARS else "week",
         "periods": _periods(used, since, today, days),
-        "chats": [{"session": key, **_priced(sums)} for key, sums in chats[:_MOST_CHATS]],
-        "others": _priced(_total(chats[_MOST_CHATS:])),
+        "chats": [{"session": key, **_render_usage(sums)} for key, sums in chats[:_MOST_CHATS]],
+        "others": _render_usage(_total(chats[_MOST_CHATS:])),
         "more_chats": max(0, len(chats) - _MOST_CHATS),
-        "total": _priced(_total(chats)),
-        "memory": _priced(learned) | {"turns": 0},
+        "total": _render_usage(_total(chats)),
+        "memory": _render_usage(learned) | {"turns": 0},
         "times": [asdict(one) for one in times],
         "queue": asdict(await journal.counts()),
     }
@@ -343,10 +346,10 @@ def _periods(
     sums = _sums(used, lambda one: begins(one.day))
     span = ((since + timedelta(days=at)).isoformat() for at in range((today - since).days + 1))
     starts = dict.fromkeys(map(begins, span))
-    return [{"day": day, **_priced(sums[day])} for day in starts]
+    return [{"day": day, **_render_usage(sums[day])} for day in starts]
 
 
-def _priced(sums: Counter[str]) -> dict[str, object]:
+def _render_usage(sums: Counter[str]) -> dict[str, object]:
     tokens = {kind: sums[kind] for kind in _KINDS[1:]}
     cost = in_currency(sums["cost"]) if sums["priced"] else None
     return {"turns": sums["turns"], **tokens, "cost": cost}

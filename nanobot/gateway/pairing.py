@@ -20,7 +20,7 @@ from nanobot.security.pairing import Grant, PairingRequest, address, label, shel
 _NAMES = "People choose these names themselves. Approve only a code that someone gave you."
 
 
-def _approved_text(approved: Approved, *, has_owner: bool) -> str:
+def _render_approval(approved: Approved, *, has_owner: bool) -> str:
     """Return the text of an approval. Without an owner on that channel, it explains how to become
     one."""
     grant, owner = approved.grant, ", as the owner" if approved.grant.owner else ""
@@ -33,14 +33,14 @@ def _approved_text(approved: Approved, *, has_owner: bool) -> str:
     return text
 
 
-def _revoked_text(revoked: Revoked) -> str:
+def _render_revocation(revoked: Revoked) -> str:
     group = "The group " if revoked.grant.kind == "group" else ""
     text = f"{group}{label(revoked.grant)} no longer has access by pairing."
     still = " But config.yaml still gives them access. Change it there."
     return f"{text}{still}" if revoked.still_in else text
 
 
-def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: str) -> str:
+def _render_list(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: str) -> str:
     """Return the requests and approvals as Markdown for a chat."""
     lines = []
     for one in requests:
@@ -127,7 +127,7 @@ class Pairing:
         return {
             **_grant_fields(revoked.grant),
             "still_in": revoked.still_in,
-            "text": _revoked_text(revoked),
+            "text": _render_revocation(revoked),
         }
 
     async def _run(self, call: CommandCall) -> Answer:
@@ -140,11 +140,11 @@ class Pairing:
             )
         if not words or words == ["list"]:
             access = self._access
-            return Answer(_listing(access.requests(), access.approved(), access.load()))
+            return Answer(_render_list(access.requests(), access.approved(), access.load()))
         match [words[0].lower(), *words[1:]]:
             case ["revoke", id]:
                 address = id if ":" in id else f"{call.message.channel}:{id}"
-                return Answer(_revoked_text(await self._revoke(address, owners_too=False)))
+                return Answer(_render_revocation(await self._revoke(address, owners_too=False)))
             case ["approve", *code]:
                 return Answer((await self._approve(" ".join(code)))[1])
         return Answer((await self._approve(call.arguments))[1])
@@ -167,7 +167,7 @@ class Pairing:
             except NanobotError as error:  # they are in all the same
                 logger.warning("could not send a welcome: {}", error)
         has_owner = bool(self._access.owners(grant.channel))
-        return approved, _approved_text(approved, has_owner=has_owner)
+        return approved, _render_approval(approved, has_owner=has_owner)
 
     async def _revoke(self, address: str, *, owners_too: bool) -> Revoked:
         """Revoke the access of `channel:id`."""

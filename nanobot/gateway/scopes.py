@@ -83,7 +83,7 @@ class ScopeState(Struct):
         return bool(self.entries or self.parts or self.used)
 
 
-async def ended(calls: Iterable[Future[Any]]) -> None:
+async def wait_for_calls(calls: Iterable[Future[Any]]) -> None:
     """Wait for the calls, up to `CLOSE_SECONDS`. Uses no thread, as all may be busy."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):

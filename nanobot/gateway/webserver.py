@@ -110,7 +110,7 @@ class WebServer:
                 return _response(body)
             if self._handlers[at] is not answer:  # the channel went meanwhile
                 return _response(_BUSY)
-            return _response(await self._passed_on(http, at, body, handler))
+            return _response(await self._pass_on(http, at, body, handler))
 
         async with self.serve_http(path, answer) as address:
             yield address
@@ -171,7 +171,7 @@ class WebServer:
 
         if not self._is_ours(http.headers.get("Host", "")):
             return _response(WebhookReply(421))
-        path = _served_at(http.path, self._handlers)
+        path = _find_path(http.path, self._handlers)
         if path is None:
             return _response(WebhookReply(404))
         handler, status = self._handlers[path], 500
@@ -233,7 +233,7 @@ class WebServer:
         finally:
             self._reading.pop(time, None)
 
-    async def _passed_on(
+    async def _pass_on(
         self, http: web.Request, path: str, body: bytes, handler: WebhookHandler
     ) -> WebhookReply:
         # What stands there twice is joined, as HTTP has it: no second signature goes unseen.
@@ -285,7 +285,7 @@ def _address(runner: web.AppRunner) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _served_at(path: str, served: Container[str]) -> str | None:
+def _find_path(path: str, served: Container[str]) -> str | None:
     """Return the longest of the `served` paths that equals or contains `path`, or None."""
     path = path.rstrip("/")
     while path not in served:

@@ -51,9 +51,9 @@ from nanobot.gateway.scopes import (
     ScopeState,
     Single,
     Takeover,
-    ended,
     is_fresh,
     order,
+    wait_for_calls,
 )
 from nanobot.memory.scopes import Memories
 from nanobot.tasks import SCOPES, Background
@@ -103,7 +103,7 @@ class TeamWorker:
         self._helpers, self._conversation = helpers, conversation
         self._refresh, self._singles = refresh, singles
         self._leases = Leases(journal.database)
-        self.notifications = Notifications(journal.database.address, self._heard)
+        self.notifications = Notifications(journal.database.address, self._handle_notification)
         self.listeners: dict[str, Callable[[str], None]] = {}
         """Further receivers of other workers' notifications, by kind."""
         self._background = Background()
@@ -161,7 +161,7 @@ class TeamWorker:
             return
         await self._background.drain(0)
         calls = list(self._threads.calls)
-        await ended(calls)
+        await wait_for_calls(calls)
         used = {name for name, one in self._scopes.items() if one.used}
         busy = self._threads.scopes | used
         names = self._scopes.keys() - busy
@@ -184,7 +184,7 @@ class TeamWorker:
                 wait(calls)
                 self._membership.leave()
 
-            await ended([ThreadPoolExecutor(1).submit(leave)])
+            await wait_for_calls([ThreadPoolExecutor(1).submit(leave)])
 
     def has(self, scope: str) -> bool:
         return scope in self._scopes
@@ -254,7 +254,7 @@ class TeamWorker:
             if item.part.channel in self._dispatcher.channels:
                 self._scopes[item.scope].parts.add(item.id)
 
-    def _heard(self, kind: str, name: str) -> None:
+    def _handle_notification(self, kind: str, name: str) -> None:
         """Handle a notification of another worker."""
         if listener := self.listeners.get(kind):
             listener(name)

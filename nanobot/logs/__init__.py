@@ -274,7 +274,7 @@ def log_to(
 
     if outputs:
         # As a filter: it comes before loguru writes out a traceback, which takes milliseconds.
-        logger.add(sink, level=level.upper(), format=unformatted, filter=is_wanted)
+        logger.add(sink, level=level.upper(), format=omit_format, filter=is_wanted)
 
 
 def log_to_console(level: str, redactor: Redactor, zone: str = "") -> None:
@@ -282,7 +282,7 @@ def log_to_console(level: str, redactor: Redactor, zone: str = "") -> None:
     log_to((Console(sys.stderr, "text"),), level, redactor, zone)
 
 
-def unformatted(_: Record) -> str:
+def omit_format(_: Record) -> str:
     """Format nothing, for loguru sinks that only use the record."""
     return ""
 
@@ -324,7 +324,7 @@ class LogCounter:
         if self._sink is None:
             # As a filter, so that loguru writes out no traceback for it.
             self._sink = logger.add(
-                lambda _: None, level="WARNING", format=unformatted, filter=self._count
+                lambda _: None, level="WARNING", format=omit_format, filter=self._count
             )
 
     async def close(self) -> None:

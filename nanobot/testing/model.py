@@ -82,7 +82,7 @@ class ScriptedModel:
         self._script += script
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Number of lines not played yet."""
         return len(self._script)
 
@@ -134,7 +134,7 @@ class ScriptedPerson:
         self.said: list[str] = []
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Answers not used yet."""
         return len(self._answers)
 

@@ -63,7 +63,7 @@ async def test_nobody_is_asked_for_an_approval_on_an_ordinary_day(disk_path: Pat
             await channel.received(len(day) + 3)
     buttons = [button.label for part in channel.sent for button in part.buttons]
     assert buttons == ["Remove"]  # of the reminder, which is shown and asks for nothing
-    assert model.left == 0
+    assert model.remaining == 0
     results = [m.text for p in model.prompts for m in p.messages if m.role == "tool"]
     failed = {text for text in results if text.startswith("Error")}
     assert failed == set()

@@ -101,7 +101,7 @@ async def test_another_chat_gets_the_message_and_its_conversation_knows(tmp_path
         await channel.ask("/history", "2")
     texts = [message.content for message in stored(tmp_path, "fake:2")]
     assert texts == ["hello", "hi", "[nanobot: sent here at the owner's wish: we are late]"]
-    assert model.left == 0
+    assert model.remaining == 0
 
 
 async def test_after_foreign_text_another_chat_hears_what_the_owner_approves(

@@ -96,7 +96,7 @@ async def test_a_job_with_nothing_to_say_says_nothing(tmp_path: Path) -> None:
     person.model.then(schedule(), says("I will."), says(SILENT))
     async with person.living:
         await person.ask()
-        await person.until(lambda: not person.model.left)
+        await person.until(lambda: not person.model.remaining)
         person.model.then(says("bye"))
         await person.ask("bye")
     assert person.received == ["I will.", "bye"]
@@ -108,7 +108,7 @@ async def test_each_run_begins_with_an_empty_conversation(tmp_path: Path) -> Non
     person.model.then(schedule(when="every 1h"), says("I will."), says("one"), says("two"))
     async with person.living:
         await person.ask()
-        await person.until(lambda: not person.model.left)
+        await person.until(lambda: not person.model.remaining)
     assert [len(prompt.messages) for prompt in person.model.prompts[2:]] == [2, 2]
     assert not (tmp_path / "workspace" / "memory" / "history.jsonl").exists()
 

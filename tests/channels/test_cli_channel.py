@@ -132,10 +132,10 @@ class Client:
 
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = []
-        self.closed = False
+        self.is_closed = False
 
     def send(self, event: Mapping[str, object]) -> None:
-        if not self.closed:
+        if not self.is_closed:
             self.events.append(dict(event))
 
     @property
@@ -268,7 +268,7 @@ async def test_who_watches_a_chat_hears_what_nobody_there_waits_for(tmp_path: Pa
         await answer(channel, "helper:7", "the helper is done")
         await channel.send(part("by the way"))
         await channel.send(replace(part("elsewhere"), chat_id="work"))
-        watcher.closed = True
+        watcher.is_closed = True
         await channel.send(part("too late"))
     assert [event.get("text") for event in watcher.events] == [
         None,
@@ -399,7 +399,7 @@ async def test_a_reply_that_nobody_waits_for_is_accepted_and_never_given_to_a_la
     core, gone, later = Core(), Client(), Client()
     async with running(core) as channel:
         await channel.chat(request("1"), gone)
-        gone.closed = True
+        gone.is_closed = True
         await channel.chat(request("2"), later)
         await answer(channel, "cli:1", "for the one who left")
         await answer(channel, "cli:from-before-a-restart", "old")

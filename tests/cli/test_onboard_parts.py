@@ -208,7 +208,7 @@ async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first()
             *("Another server", other.base_url, "sk-wrong", "sk-right", "many", "32,768")
         )
         part = await step(person, found=(ollama,)).run()
-        assert person.left == 0
+        assert person.remaining == 0
         assert "Ollama on this machine: tiny, large, huge and 1 more" in "\n".join(person.said)
         assert part.secrets == {"MODEL_API_KEY": "sk-right"}
         assert written(part) == {
@@ -232,7 +232,7 @@ async def test_address_and_key_need_not_be_typed_again_after_a_failure() -> None
         for _ in range(2):
             with pytest.raises(ProviderError):
                 await asking.run()
-        assert person.left == 0
+        assert person.remaining == 0
         *_, last = (one for one in server.requests if "chat" in one.path)
     assert last.body["model"] == "large"
 
@@ -247,7 +247,7 @@ async def test_a_key_that_was_typed_is_not_offered_to_another_server() -> None:
         asking = step(person, "--no-test")
         await asking.run()
         part = await asking.run()
-        assert person.left == 0
+        assert person.remaining == 0
         assert part.secrets == {}
         assert not any("sk-first" in str(one.headers) for one in server.requests)
 
@@ -276,7 +276,7 @@ async def test_a_step_that_fails_is_taken_again_from_what_was_answered_and_the_o
             "y",
         )
         part = await interviewed(tmp_path, monkeypatch, person)
-        assert person.left == 0
+        assert person.remaining == 0
         assert part
         assert dict(part.summary) == {
             "model": f"large at {server.base_url}, not checked",
@@ -291,7 +291,7 @@ async def test_what_is_no_key_is_asked_for_again_and_goes_nowhere() -> None:
         wrong = ("sk-\u200bcopied-from-a-page", "sk- right")
         person = ScriptedPerson("Another server", server.base_url, *wrong, "sk-right", "8000")
         part = await step(person).run()
-        assert person.left == 0
+        assert person.remaining == 0
         assert part.secrets == {"MODEL_API_KEY": "sk-right"}
         assert {one.headers.get("authorization") for one in server.requests} == {"Bearer sk-right"}
     said = "\n".join(person.said)
@@ -317,7 +317,7 @@ async def test_another_server_is_no_known_one_unless_it_is_typed() -> None:
 
     person = Reader("Another server", "", "nowhere", "http://127.0.0.1:9/v1", "", "tiny", "8000")
     await step(person, "--no-test").run()
-    assert person.left == 0
+    assert person.remaining == 0
     assert "api.openai.com" not in "".join(offered)
     assert "api.openai.com" not in "\n".join(said for said in person.said if "address" in said)
 

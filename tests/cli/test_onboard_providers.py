@@ -161,7 +161,7 @@ async def test_a_key_that_is_refused_is_asked_for_again_and_not_kept(status: int
         person = ScriptedPerson("Groq", "sk-wrong", "sk-wrong-too", KEY)
         with pytest.raises(ProviderError, match="405"):  # it lists models and has none
             await step(person, providers=providers).run()
-        assert person.left == 0
+        assert person.remaining == 0
         assert sum(f"({status})" in said for said in person.said) == 2
         leaving = ScriptedPerson("Groq", "sk-wrong", "")
         with pytest.raises(NanobotError, match=f"{status}"):
@@ -175,7 +175,7 @@ async def test_a_server_of_ones_own_wants_a_key_only_where_it_says_so() -> None:
         with pytest.raises(ProviderError, match="405"):  # it lists models and has none
             await asking.run()
         assert "The server requires a key." in person.said
-        assert person.left == 0
+        assert person.remaining == 0
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ async def test_one_can_go_back_at_any_question_and_earlier_answers_are_the_defau
     )
     part = await interviewed(tmp_path / "new", monkeypatch, person, "--no-test")
     assert part
-    assert person.left == 0
+    assert person.remaining == 0
     assert dict(part.summary) == {
         "model": "second-model at DeepSeek", "you": "Hedy", "time zone": "Europe/Berlin"
     }  # fmt: skip
@@ -233,7 +233,7 @@ async def test_before_the_first_question_there_is_none(
     person = ScriptedPerson("<", "None yet", "n", "n", "Ada", "UTC", "y")
     part = await interviewed(tmp_path / "new", monkeypatch, person, "--no-test")
     assert part
-    assert person.left == 0
+    assert person.remaining == 0
     assert "This is the first question." in person.said
     assert written(part)["provider"] == "offline"
 

@@ -170,7 +170,7 @@ async def test_a_client_that_does_not_read_is_dropped_and_others_go_on(tmp_path:
     dropped = asyncio.Event()
 
     async def flood(_: Mapping[str, object], connection: ControlConnection) -> None:
-        while not connection.closed:
+        while not connection.is_closed:
             connection.send({"event": "delta", "text": "x" * 1_000_000})
         dropped.set()
 
@@ -192,7 +192,7 @@ async def test_a_client_that_hangs_up_is_seen_as_closed(tmp_path: Path) -> None:
             connection = await seen.get()
         async with wire_to(tmp_path) as other:  # by now the server has read the end of the first
             await other.ask({"op": "echo"})
-        assert connection.closed
+        assert connection.is_closed
         connection.send({"event": "reply"})
 
 

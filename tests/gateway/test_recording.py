@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.app.operations import recorded
+from nanobot.app.operations import record_calls
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError
 from nanobot.security.audit import AuditLog
@@ -30,7 +30,7 @@ async def _show(_: Mapping[str, object]) -> object:
 
 def _table(folder: Path) -> dict[str, Operation]:
     audit = AuditLog(folder / "audit.jsonl", Redactor(), FakeClock())
-    return recorded({"memory.forget": _forget, "memory.show": _show}, audit)
+    return record_calls({"memory.forget": _forget, "memory.show": _show}, audit)
 
 
 def _lines(folder: Path) -> list[dict[str, object]]:

@@ -22,7 +22,7 @@ from nanobot.logs import (
     RepeatLimit,
     log_to,
     older_files,
-    unformatted,
+    omit_format,
 )
 from nanobot.security.redaction import REDACTED, Redactor
 from nanobot.tasks import TURN
@@ -98,7 +98,7 @@ def test_one_place_that_warns_thousands_of_times_fills_no_disk(log: Log) -> None
 
 def test_after_a_minute_it_says_how_many_were_left_out() -> None:
     limit, places = RepeatLimit(), list["Record"]()
-    sink = logger.add(lambda line: places.append(line.record), format=unformatted)
+    sink = logger.add(lambda line: places.append(line.record), format=omit_format)
     logger.error("no descriptors left")
     logger.remove(sink)
     (record,) = places

@@ -171,7 +171,7 @@ async def test_nothing_of_the_attackers_stands_in_a_long_term_file(
 ) -> None:
     one = await play(tmp_path, scene)
     assert poisoned(tmp_path) == []
-    assert one.model.left == 0
+    assert one.model.remaining == 0
     scope = "groups/fake_g/" if scene is another_person else ""
     pending = (tmp_path / "workspace" / scope / "memory" / "pending.md").read_text()
     assert all(f"-> {file}: " in pending for file in ("MEMORY.md", "USER.md", "SOUL.md"))

@@ -23,7 +23,7 @@ async def test_lines_are_played_in_order_and_prompts_recorded() -> None:
     assert (await model.complete(prompt("b"), CallOptions(model="m"))).text == "B"
     assert [one.messages[0].text for one in model.prompts] == ["a", "b"]
     assert model.options == [CallOptions(), CallOptions(model="m")]
-    assert model.left == 0
+    assert model.remaining == 0
 
 
 async def test_calls_have_ids_that_differ_and_do_not_vary() -> None:

@@ -113,7 +113,7 @@ async def test_an_id_can_be_typed_and_a_name_cannot(
     result = await setup(asked(telegram, person, clock, token=telegram.token))
     assert result is not None
     assert result.owners == ["77"]
-    assert person.left == 0
+    assert person.remaining == 0
 
 
 @pytest.mark.parametrize(

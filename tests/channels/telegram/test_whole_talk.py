@@ -121,7 +121,7 @@ async def test_an_album_is_one_turn_and_what_comes_late_joins_it(
         await telegram.wait_for(lambda: telegram.pending == 0)
         probe.gate.opened.set()
         assert await telegram.received(1) == ["3 pictures"]
-    assert model.left == 0
+    assert model.remaining == 0
 
 
 async def test_what_is_spoken_is_heard_and_where_that_fails_the_file_is_there(

@@ -12,7 +12,7 @@ from tests.doubles.graph.server import FakeGraphAPI
 
 async def outcome(person: ScriptedPerson, present: WhatsAppSettings | None) -> SetupResult:
     result = await setup(SetupRequest(person, present, (), {}, SystemClock()))
-    assert person.left == 0
+    assert person.remaining == 0
     assert "may ban the number" in "\n".join(person.said)
     return result
 

@@ -70,7 +70,7 @@ async def test_over_budget_the_oldest_turns_go_down_to_half_of_the_room(
     assert entry.type == "consolidation"
     assert entry.summary == "[2026-03-02 09:05] They spoke of the garden."
     assert home.nowhere(session) == []
-    assert model.left == 1
+    assert model.remaining == 1
 
 
 async def test_somebody_who_has_no_memory_yet_gets_one(home: Home, model: ScriptedModel) -> None:
@@ -501,7 +501,7 @@ async def test_a_resting_session_is_tried_again_after_the_model_failed(tmp_path:
     await home.talk("I like tea")
     home.clock.jump(31 * 60)
     await home.consolidator.consolidate_idle()
-    assert (home.entries, model.left) == ([], 1)
+    assert (home.entries, model.remaining) == ([], 1)
     home.clock.jump(60)
     await home.consolidator.consolidate_idle()
     assert [entry.type for entry in home.entries] == ["consolidation"]

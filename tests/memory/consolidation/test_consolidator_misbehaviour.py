@@ -88,7 +88,7 @@ async def test_what_can_be_understood_is_taken(home: Home, script: Script) -> No
     assert entry.summary == "[2026-03-02 09:01] They spoke of tea."
     assert home.long_term.splitlines()[-1] == "- likes tea"
     assert all(fact in home.long_term for fact in FACTS)
-    assert model.left == 0
+    assert model.remaining == 0
     assert home.nowhere(session) == []
     await home.close()
 
@@ -140,7 +140,7 @@ async def test_the_range_is_archived_raw_after_two_tries(home: Home, script: Scr
     assert (entry.first, entry.last) == (1, 4)
     assert home.long_term == MEMORY
     assert home.nowhere(session) == []
-    assert model.left == 0
+    assert model.remaining == 0
     await home.close()
 
 

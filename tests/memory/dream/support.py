@@ -136,7 +136,7 @@ class World:
             report = await dream.run(scope)
         finally:
             self.state.is_far = False
-        assert model.left == 0
+        assert model.remaining == 0
         return report
 
     def restarted(self) -> World:

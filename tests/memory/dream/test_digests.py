@@ -93,7 +93,7 @@ async def test_what_recurs_becomes_a_fact_and_what_happened_once_does_not(noted:
         edits({"new": "- Runs 5 or 6 km on some days"}),
     )
     await dream.run("owner")
-    assert model.left == 0
+    assert model.remaining == 0
     shown = model.prompts[2].messages[1].text
     assert "[2026-09] digest of the month's notes, what recurs:\n  - Ran on three days" in shown
     assert "boat" not in shown
@@ -142,7 +142,7 @@ async def test_nor_is_one_that_was_deleted_before_it_was_read(noted: World) -> N
     august.unlink()
     dream, model = noted.restarted().dream(condensed(SOLD))
     await dream.run("owner")
-    assert (model.left, len(model.prompts)) == (0, 1)
+    assert (model.remaining, len(model.prompts)) == (0, 1)
     assert "boat" in noted.read(SEPTEMBER)
     assert not august.exists()
     assert dream.next_run("owner", lambda since: since, 100) is None

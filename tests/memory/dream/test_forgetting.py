@@ -78,7 +78,7 @@ async def test_what_is_forgotten_while_the_model_thinks_is_thought_anew(world: W
         world.conversations["telegram:1"] = world.conversations["telegram:1"][:0]
         world.talk("[erased]")
     report = await running
-    assert model.left == 0
+    assert model.remaining == 0
     assert (report.entries, report.learned) == (1, ())
     assert world.read(LONG_TERM) == ""
     assert "Porto" not in world.state.text("dream")
@@ -92,7 +92,7 @@ async def test_a_plan_is_dropped_from_the_disk_and_its_entries_are_read_again(wo
     async with dream.forgetting():
         assert "Porto" not in world.state.text("dream")
     report = await dream.run("owner")
-    assert (report.learned, model.left) == ((), 0)
+    assert (report.learned, model.remaining) == ((), 0)
     assert "Porto" not in world.state.text("dream")
 
 

@@ -79,7 +79,7 @@ async def test_after_a_success_failures_are_counted_anew(world: World) -> None:
     assert due(dream) is None
     world.remembers("More.")
     assert due(dream) == world.clock.now()
-    assert model.left == 0
+    assert model.remaining == 0
 
 
 REFUSALS = [
@@ -121,7 +121,7 @@ async def test_a_request_that_may_not_be_made_is_not_put_down_to_an_entry(world:
         world.remembers(text)
     dream, model = world.dream(fails(ProviderRejected("the key is wrong", status=401)))
     assert "the key is wrong" in (await dream.run("owner")).problem
-    assert model.left == 0
+    assert model.remaining == 0
 
 
 async def test_an_answer_that_is_no_json_is_asked_for_once_more(world: World) -> None:
