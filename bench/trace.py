@@ -69,11 +69,11 @@ async def trace(home: Path) -> dict[str, list[str]]:
     tracing = Trace()
     async with FakeTelegram() as telegram, talking(home, telegram, Instant()):
         telegram.say("good morning")
-        await telegram.received(1)
+        await telegram.receive(1)
         await asyncio.sleep(_SETTLED_SECONDS)
         tracing.start()
         telegram.say("hello there")
-        await telegram.received(2)
+        await telegram.receive(2)
         return tracing.stop()
 
 

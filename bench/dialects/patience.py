@@ -90,7 +90,7 @@ async def resetting(stage: Stage) -> None:
     """A server that resets each connection is not asked again and again at once."""
     async with stage.nanobot([Reset()] * 500) as server:
         await stage.say("hello")
-        text = (await stage.channel.received(1))[0]
+        text = (await stage.channel.receive(1))[0]
         expect_words(text, "cannot be reached")
         expect(len(server.requests) <= 15, True, "at most 15 requests")
         waited = sum(stage.clock.slept[:10])

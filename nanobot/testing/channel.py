@@ -127,7 +127,7 @@ class FakeChannel:
             await self._arrivals.wait_for(lambda: bool(answer) and answer[-1].last)
         return "".join(part.content for part in answer)
 
-    async def received(self, count: int, chat_id: str = "1") -> list[str]:
+    async def receive(self, count: int, chat_id: str = "1") -> list[str]:
         """Return the texts of the first `count` parts of a chat, once they have arrived."""
         async with self._arrivals:
             await self._arrivals.wait_for(lambda: len(self._by_chat[chat_id]) >= count)

@@ -184,7 +184,7 @@ async def test_a_deletion_is_applied_before_anything_runs_after_a_restart(tmp_pa
     async with running(tmp_path, ScriptedModel(out), channel, clock=clock):
         question = await channel.say("with my PIN")
         await clock.until_sleeping()
-        await channel.received(1)
+        await channel.receive(1)
     home = tmp_path / "state" / "journal.db"
     journal = SqliteJournal(home, clock)
     await journal.open()

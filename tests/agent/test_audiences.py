@@ -142,9 +142,9 @@ async def test_a_turn_that_fails_says_why_to_the_owner_alone(
     town.model = refusing(error)
     async with town.running():
         await town.channel.say("please", chat, sender_id=sender, **how)
-        first = (await town.channel.received(1, chat))[0]
+        first = (await town.channel.receive(1, chat))[0]
         assert first
-        told = (await town.channel.received(2, "1"))[1]
+        told = (await town.channel.receive(2, "1"))[1]
         assert f"fake:{chat}" in told
     assert details(tmp_path, *town.heard(chat)) == []
 

@@ -77,7 +77,7 @@ async def test_a_helper_is_a_use_of_its_own(tmp_path: Path) -> None:
     )
     async with running(tmp_path, model, channel):
         await channel.ask("count for me")
-        await channel.received(2)
+        await channel.receive(2)
     assert {options.use for options in model.options} == {"chat", "helpers"}
 
 

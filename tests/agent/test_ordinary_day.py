@@ -60,7 +60,7 @@ async def test_nobody_is_asked_for_an_approval_on_an_ordinary_day(disk_path: Pat
                 if "spawn" in str(script):
                     model.then(says("Two files."), says("The helper counted two files."))
                 await channel.ask(said)
-            await channel.received(len(day) + 3)
+            await channel.receive(len(day) + 3)
     buttons = [button.label for part in channel.sent for button in part.buttons]
     assert buttons == ["Remove"]  # of the reminder, which is shown and asks for nothing
     assert model.remaining == 0

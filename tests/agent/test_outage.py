@@ -38,12 +38,12 @@ async def test_a_message_waits_for_the_model_with_one_notice(tmp_path: Path) -> 
     model = ScriptedModel(fails(OUT), fails(OUT), fails(OUT), says("here I am"))
     async with running(tmp_path, model, channel, clock=clock):
         await channel.say("hello")
-        assert await channel.received(1) == [NOTICE]
+        assert await channel.receive(1) == [NOTICE]
         for pause in (15, 30, 60):
             await clock.until_sleeping()
             assert clock.slept[-1] == pause
             await clock.advance(pause)
-        assert await channel.received(2) == [NOTICE, "here I am"]
+        assert await channel.receive(2) == [NOTICE, "here I am"]
     assert await window(tmp_path) == [("user", "hello"), ("assistant", "here I am")]
 
 
@@ -56,7 +56,7 @@ async def test_the_wait_is_as_long_as_the_server_asks(tmp_path: Path) -> None:
         await clock.until_sleeping()
         assert clock.slept == [900]
         await clock.advance(900)
-        assert (await channel.received(2))[1] == "hi"
+        assert (await channel.receive(2))[1] == "hi"
 
 
 async def test_each_outage_is_told_once(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_each_outage_is_told_once(tmp_path: Path) -> None:
             await channel.say("hello")
             await clock.until_sleeping()
             await clock.advance(15)
-        texts = await channel.received(4)
+        texts = await channel.receive(4)
     assert texts == [NOTICE, "one", NOTICE, "two"]
 
 
@@ -81,7 +81,7 @@ async def test_what_a_turn_did_before_the_outage_is_not_done_again(tmp_path: Pat
         await channel.say("do it")
         await clock.until_sleeping()
         await clock.advance(15)
-        await channel.received(2)
+        await channel.receive(2)
     assert tool.called == ["once"]
     assert [m.role for m in stored(tmp_path)] == ["user", "assistant", "tool", "assistant"]
 
@@ -92,13 +92,13 @@ async def test_an_outage_outlives_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
         await channel.say("hello")
         await clock.until_sleeping()
-        await channel.received(1)
+        await channel.receive(1)
     clock = FakeClock(clock.now())
     async with running(tmp_path, ScriptedModel(says("back")), channel, clock=clock):
         await clock.until_sleeping()
         assert clock.slept == [15]
         await clock.advance(15)
-        assert await channel.received(2) == [NOTICE, "back"]
+        assert await channel.receive(2) == [NOTICE, "back"]
 
 
 async def test_a_clock_that_was_set_back_meanwhile_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -108,13 +108,13 @@ async def test_a_clock_that_was_set_back_meanwhile_keeps_nobody_waiting(tmp_path
     async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
         await channel.say("hello")
         await clock.until_sleeping()
-        await channel.received(1)
+        await channel.receive(1)
     clock = FakeClock()
     async with running(tmp_path, ScriptedModel(says("back")), channel, clock=clock):
         await clock.until_sleeping()
         assert clock.slept == [LONGEST_PAUSE]
         await clock.advance(LONGEST_PAUSE)
-        assert await channel.received(2) == [NOTICE, "back"]
+        assert await channel.receive(2) == [NOTICE, "back"]
 
 
 async def test_a_message_that_came_late_waits_for_the_model_as_well(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_message_that_came_late_waits_for_the_model_as_well(tmp_path: Pa
         await channel.say("hello")
         await clock.until_sleeping()
         await clock.advance(15)
-        assert await channel.received(2) == [NOTICE, "here I am"]
+        assert await channel.receive(2) == [NOTICE, "here I am"]
 
 
 async def test_a_message_behind_one_that_waits_is_told_so_and_answered_after_it(
@@ -138,9 +138,9 @@ async def test_a_message_behind_one_that_waits_is_told_so_and_answered_after_it(
         await channel.say("first")
         await clock.until_sleeping()
         await channel.say("second")
-        assert await channel.received(2) == [NOTICE, BEHIND_ANOTHER]
+        assert await channel.receive(2) == [NOTICE, BEHIND_ANOTHER]
         await clock.advance(15)
-        assert (await channel.received(4))[2:] == ["one", "two"]
+        assert (await channel.receive(4))[2:] == ["one", "two"]
 
 
 async def test_that_another_one_waits_is_told_once_until_it_is_answered(tmp_path: Path) -> None:
@@ -151,16 +151,16 @@ async def test_that_another_one_waits_is_told_once_until_it_is_answered(tmp_path
         await clock.until_sleeping()
         await channel.say("second")
         await channel.say("third")
-        assert await channel.received(2) == [NOTICE, BEHIND_ANOTHER]
+        assert await channel.receive(2) == [NOTICE, BEHIND_ANOTHER]
     clock = FakeClock(clock.now())
     model = ScriptedModel(says("one"), says("two"), says("three"), fails(OUT))
     async with running(tmp_path, model, channel, clock=clock, NANOBOT_AGENT__ON_BUSY="queue"):
         await clock.until_sleeping()
         await channel.say("fourth")
         await clock.advance(15)
-        assert (await channel.received(6))[2:] == ["one", "two", "three", NOTICE]
+        assert (await channel.receive(6))[2:] == ["one", "two", "three", NOTICE]
         await channel.say("fifth")
-        assert (await channel.received(7))[6] == BEHIND_ANOTHER
+        assert (await channel.receive(7))[6] == BEHIND_ANOTHER
 
 
 async def test_a_start_that_takes_up_messages_tells_nobody_that_they_wait(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_a_start_that_takes_up_messages_tells_nobody_that_they_wait(tmp_pa
         await channel.say("second")
         await gate.reached.wait()
         gate.opened.set()
-        assert await channel.received(2) == ["one", "two"]
+        assert await channel.receive(2) == ["one", "two"]
 
 
 async def test_what_nanobot_itself_says_waits_without_a_word(tmp_path: Path) -> None:
@@ -187,10 +187,10 @@ async def test_what_nanobot_itself_says_waits_without_a_word(tmp_path: Path) -> 
         await clock.until_sleeping()
         await channel.say("[nanobot: the helper has finished]", sender_id=NANOBOT)
         await clock.advance(15)
-        assert await channel.received(2) == [NOTICE, "one"]
+        assert await channel.receive(2) == [NOTICE, "one"]
         await clock.until_sleeping()
         await clock.advance(15)
-        assert await channel.received(3) == [NOTICE, "one", "two"]
+        assert await channel.receive(3) == [NOTICE, "one", "two"]
 
 
 async def test_commands_get_past_a_message_that_waits(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ async def test_commands_get_past_a_message_that_waits(tmp_path: Path) -> None:
         await clock.until_sleeping()
         assert "now uses other" in await channel.ask("/model other")
         await clock.advance(15)
-        assert (await channel.received(3))[2] == "from another model"
+        assert (await channel.receive(3))[2] == "from another model"
     assert model.options[-1].model == "other"
 
 
@@ -214,7 +214,7 @@ async def test_new_does_not_overtake_a_message_that_waits(tmp_path: Path) -> Non
         await channel.say("what is she called?")
         await clock.until_sleeping()
         await channel.say("/new")
-        told = (await channel.received(3))[2]
+        told = (await channel.receive(3))[2]
         assert told == BEHIND_ANOTHER
     clock = FakeClock(clock.now())
     model = ScriptedModel(says("Tom"), says("fresh"))
@@ -222,7 +222,7 @@ async def test_new_does_not_overtake_a_message_that_waits(tmp_path: Path) -> Non
         await clock.until_sleeping()
         await channel.say("hello")
         await clock.advance(15)
-        texts = (await channel.received(6))[3:]
+        texts = (await channel.receive(6))[3:]
     assert texts == ["Tom", "New session started.", "fresh"]
     assert "my cat" in model.prompts[0].messages[1].text
     assert len(model.prompts[1].messages) == 2
@@ -236,9 +236,9 @@ async def test_stop_drops_what_waits_and_the_command_behind_it_runs(tmp_path: Pa
         await channel.say("hello")
         await clock.until_sleeping()
         await channel.say("/new")
-        await channel.received(2)
+        await channel.receive(2)
         assert await channel.ask("/stop") == "Stopped. 1 pending message dropped."
-        assert "New session started." in await channel.received(4)
+        assert "New session started." in await channel.receive(4)
     assert await window(tmp_path) == []
 
 
@@ -250,9 +250,9 @@ async def test_a_forwarded_text_that_looks_like_a_command_waits_as_well(tmp_path
         await channel.say("first")
         await clock.until_sleeping()
         await channel.say("/help is a nice command", forwarded_from="Bob")
-        assert await channel.received(2) == [NOTICE, BEHIND_ANOTHER]
+        assert await channel.receive(2) == [NOTICE, BEHIND_ANOTHER]
         await clock.advance(15)
-        assert (await channel.received(4))[2:] == ["one", "two"]
+        assert (await channel.receive(4))[2:] == ["one", "two"]
     assert "nice command" not in model.prompts[1].messages[-1].text
 
 
@@ -265,10 +265,10 @@ async def test_stop_drops_a_message_that_waits(tmp_path: Path) -> None:
         await clock.until_sleeping()
         assert await channel.ask("/stop") == "Stopped. 1 pending message dropped."
         await channel.say("again")
-        assert (await channel.received(3))[2] == NOTICE, "a new outage for a new message"
+        assert (await channel.receive(3))[2] == NOTICE, "a new outage for a new message"
         await clock.until_sleeping(2)
         await clock.advance(15)
-        assert (await channel.received(4))[3] == "hi"
+        assert (await channel.receive(4))[3] == "hi"
     assert [text for _, text in await window(tmp_path)] == ["hello", "again", "hi"]
 
 
@@ -278,7 +278,7 @@ async def test_a_message_that_waited_too_long_ends_with_a_clear_text(tmp_path: P
     model = ScriptedModel(author=lambda _: fails(OUT))
     async with running(tmp_path, model, channel, clock=clock):
         await channel.say("hello")
-        texts = await channel.received(2)
+        texts = await channel.receive(2)
     assert texts[1] == (
         "The model gave no answer: the model server cannot be reached. To try again, send /retry."
     )
@@ -293,7 +293,7 @@ async def test_a_restart_gives_nobody_more_patience(tmp_path: Path) -> None:
         await clock.until_sleeping()
     clock = FakeClock(clock.now() + timedelta(hours=25))
     async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
-        assert "gave no answer" in (await channel.received(2))[1]
+        assert "gave no answer" in (await channel.receive(2))[1]
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ async def test_queue_retry_runs_a_failed_message_again_with_one_copy_of_it(tmp_p
         await asyncio.to_thread(operate, load_settings(tmp_path, {}), "queue.retry", {"id": "in-1"})
         before = len(channel.sent)
         async with running(tmp_path, again, channel):
-            await channel.received(before + 1)
+            await channel.receive(before + 1)
         said = [m.text.splitlines()[-1] for m in again.prompts[0].messages[1:]]
         assert said == ["meanwhile", "something else", "hello"]
     assert channel.sent[-1].content == "at last"

@@ -61,7 +61,7 @@ async def test_it_goes_on_with_the_conversation_where_the_person_can_watch(tmp_p
     async with running(tmp_path, talk.model, talk.channel):
         await talk.begin()
         talk.reporting.opened.set()
-        assert await talk.channel.received(2) == ["I will count.", "There are 42."]
+        assert await talk.channel.receive(2) == ["I will count.", "There are 42."]
     texts = [message.text for message in talk.model.prompts[-1].messages]
     assert any(text.endswith("how many stars are there?") for text in texts)
     hints = [event.hint for event in talk.channel.shown if isinstance(event, ToolStarted)]
@@ -73,7 +73,7 @@ async def test_it_gets_no_helpers_of_its_own(tmp_path: Path) -> None:
     async with running(tmp_path, talk.model, talk.channel):
         await talk.begin()
         talk.reporting.opened.set()
-        await talk.channel.received(2)
+        await talk.channel.receive(2)
     results = [m.text for m in talk.model.prompts[-1].messages if m.role == "tool"]
     assert "only a conversation with a person" in results[-1]
 
@@ -84,7 +84,7 @@ async def test_retry_has_the_same_report_read_again(tmp_path: Path, acts: Line) 
     async with running(tmp_path, talk.model, talk.channel), asyncio.timeout(10):
         await talk.begin()
         talk.reporting.opened.set()
-        await talk.channel.received(2)
+        await talk.channel.receive(2)
         report = talk.model.prompts[-1].messages[-1].text
         talk.acts = calls("spawn", task=TASK)
         assert await talk.channel.ask("/retry") == "There are 42."
@@ -102,7 +102,7 @@ async def test_it_waits_without_a_word_for_a_model_that_is_out(tmp_path: Path) -
         await clock.until_sleeping()
         talk.acts = says("There are 42.")
         await clock.advance(15)
-        assert await talk.channel.received(2) == ["I will count.", "There are 42."]
+        assert await talk.channel.receive(2) == ["I will count.", "There are 42."]
 
 
 async def test_what_a_person_says_meanwhile_gets_a_turn_of_theirs(tmp_path: Path) -> None:
@@ -111,4 +111,4 @@ async def test_what_a_person_says_meanwhile_gets_a_turn_of_theirs(tmp_path: Path
         await talk.begin()
         await talk.channel.say("hello")
         talk.reporting.opened.set()
-        assert await talk.channel.received(3) == ["I will count.", "There are 42.", "Hello."]
+        assert await talk.channel.receive(3) == ["I will count.", "There are 42.", "Hello."]

@@ -97,7 +97,7 @@ async def test_another_chat_gets_the_message_and_its_conversation_knows(tmp_path
     model = ScriptedModel(calls("message", text="we are late", chat="fake:2"), says("told them"))
     async with running(tmp_path, model, channel):
         assert await channel.ask("tell the other chat that we are late") == "told them"
-        assert await channel.received(2, "2") == ["hi", "we are late"]
+        assert await channel.receive(2, "2") == ["hi", "we are late"]
         await channel.ask("/history", "2")
     texts = [message.content for message in stored(tmp_path, "fake:2")]
     assert texts == ["hello", "hi", "[nanobot: sent here at the owner's wish: we are late]"]
@@ -194,7 +194,7 @@ async def test_what_the_owner_sends_by_a_command_goes_as_typed_and_no_model_is_a
         assert (
             await channel.ask("/send fake:2 See you at eight.\nBring *wine*") == "Sent to fake:2."
         )
-        assert (await channel.received(2, "2"))[-1] == "See you at eight.\nBring *wine*"
+        assert (await channel.receive(2, "2"))[-1] == "See you at eight.\nBring *wine*"
         assert "no such chat" in await channel.ask("/send fake:3 hello")
         assert "Usage: /send" in await channel.ask("/send fake:2")
         assert await channel.ask("what did you say?", "2") == "hm"

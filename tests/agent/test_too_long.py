@@ -155,7 +155,7 @@ async def test_two_stalls_at_one_message_end_it_with_the_setting(tmp_path: Path)
         await channel.say("hello")
         await clock.until_sleeping()
         await clock.advance(15)
-        assert (await channel.received(2))[1] == (
+        assert (await channel.receive(2))[1] == (
             "The model gave no answer: the model server at http://127.0.0.1:9/v1 sent nothing for"
             " 120 seconds. If it needs longer, raise model.timeout_seconds. To try again, send"
             " /retry."
@@ -173,4 +173,4 @@ async def test_an_outage_between_two_stalls_begins_the_count_again(tmp_path: Pat
         for pause in (15, 30, 60):
             await clock.until_sleeping()
             await clock.advance(pause)
-        assert (await channel.received(2))[1] == "here I am"
+        assert (await channel.receive(2))[1] == "here I am"

@@ -208,7 +208,7 @@ async def test_in_interrupt_mode_what_nanobot_itself_says_waits_for_its_own_turn
         await gate.reached.wait()
         await channel.say("[nanobot: the helper has finished]", sender_id=NANOBOT)
         gate.opened.set()
-        assert await channel.received(2) == ["one done", "report read"]
+        assert await channel.receive(2) == ["one done", "report read"]
     assert tool.killed == []
 
 

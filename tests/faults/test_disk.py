@@ -99,7 +99,7 @@ async def test_nobody_is_told_of_the_disk_who_said_nothing(tmp_path: Path) -> No
             gate.opened.set()
             await clock.until_sleeping()
         await clock.advance(10)
-        assert await channel.received(1) == ["42, it says"]
+        assert await channel.receive(1) == ["42, it says"]
     assert notices(channel) == []
 
 

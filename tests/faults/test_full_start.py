@@ -50,11 +50,11 @@ async def test_started_on_a_full_disk_it_says_so_and_goes_on_when_there_is_room(
             for reserve in (0, 1):
                 async with gateway(disk, telegram, reserve=reserve):
                     telegram.say(f"are you there {reserve}?")
-                    assert "disk" in (await telegram.received(1 + reserve))[-1]
+                    assert "disk" in (await telegram.receive(1 + reserve))[-1]
             async with gateway(disk, telegram, reserve=0):
                 disk.empty()
                 telegram.say("my name is Ada, remember it")
-                assert "Ada" in (await telegram.received(5))[-1], "the others are answered first"
+                assert "Ada" in (await telegram.receive(5))[-1], "the others are answered first"
                 assert "ok" in disk.nanobot("status", "--check").stdout
                 assert "Ada" in disk.nanobot("memory", "show").stdout
             assert disk.nanobot("state", "show").returncode == 0

@@ -69,9 +69,9 @@ async def test_on_a_platform_it_is_a_reply_to_the_message(tmp_path: Path) -> Non
         asked = []
         for number, text in enumerate((OVEN, "and the light?"), 1):
             asked.append(await channel.say(text))
-            await channel.received(number)  # which is told to wait
+            await channel.receive(number)  # which is told to wait
         await clock.advance(16)
-        await channel.received(4)
+        await channel.receive(4)
         await channel.ask("thanks")
     answers = [
         (part.content, part.reply_to) for part in channel.sent if "/stop" not in part.content

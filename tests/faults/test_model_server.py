@@ -117,7 +117,7 @@ async def test_an_outage_is_told_once_and_the_message_is_answered_after_it(
         await channel.say("hello")
         await clock.until_sleeping()
         await clock.advance(pause)
-        notice, answer = await channel.received(2)
+        notice, answer = await channel.receive(2)
         assert await channel.ask("and now?") == "fine"
     assert notice == (
         f"The model cannot be reached right now (the model server at {server.base_url} {reason})."
@@ -147,10 +147,10 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> N
     ):
         await channel.say("hello")
         await clock.until_sleeping()
-        assert (await channel.received(1))[0].startswith("The model cannot be reached right now")
+        assert (await channel.receive(1))[0].startswith("The model cannot be reached right now")
         async with FakeOpenAI(["here I am", "fine"], port=port):
             await clock.advance(15)
-            assert (await channel.received(2))[1] == "here I am"
+            assert (await channel.receive(2))[1] == "here I am"
             assert await channel.ask("and now?") == "fine"
 
 

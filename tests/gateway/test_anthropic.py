@@ -62,7 +62,7 @@ async def test_a_turn_that_was_killed_goes_on_with_its_signed_thinking(tmp_path:
         before = len(server.requests)
         channel = FakeChannel()
         async with running(tmp_path, None, channel, **environ):
-            assert await channel.received(1) == ["Nothing much."]
+            assert await channel.receive(1) == ["Nothing much."]
         sent: Any = server.requests[-1].body
         assert len(server.requests) > before
     assert sent["thinking"] == {"type": "enabled", "budget_tokens": 2_048}
@@ -109,7 +109,7 @@ async def test_a_turn_that_was_killed_while_its_tool_ran_goes_on_with_its_signed
         await process.wait()
         channel = FakeChannel()
         async with running(tmp_path, None, channel, tools=[Probe(effects=True)], **environ):
-            assert await channel.received(1) == ["Nothing much."]
+            assert await channel.receive(1) == ["Nothing much."]
         sent: Any = server.requests[-1].body
     assert sent["messages"][1]["content"][0]["thinking"] == "Let me look."
     assert "interrupted" in json.dumps(sent["messages"][2]["content"])

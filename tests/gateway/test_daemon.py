@@ -147,7 +147,7 @@ async def test_messages_that_arrived_while_it_was_down_are_answered_in_order(
     assert channel.sent == []
     async with running(home, ScriptedModel(author=echo), channel, **queue):
         for chat in range(4):
-            answers = await channel.received(50, str(chat))
+            answers = await channel.receive(50, str(chat))
             assert answers == [f"re: message {number}" for number in range(chat, 200, 4)]
     counted = rows(home / "state" / "journal.db", "SELECT state, count(*) FROM inbox GROUP BY 1")
     assert counted == [("done", 200)]
@@ -203,7 +203,7 @@ async def test_a_damaged_journal_is_rebuilt_and_its_owner_is_told(
     (home / "state" / "journal.db").write_bytes(b"garbage" * 1000)
     channel = FakeChannel()
     async with running(home, ScriptedModel(author=echo), channel):
-        (notice,) = await channel.received(1)
+        (notice,) = await channel.receive(1)
         assert notice.startswith("⚠️ The journal was damaged (its first page is damaged)")
         assert "Lost: messages (all)" in notice
         health = (await status_of(home))["health"]
@@ -234,7 +234,7 @@ async def test_a_journal_that_is_damaged_while_it_runs_is_rebuilt_by_a_restart(
     async with running(home, ScriptedModel(author=echo), channel):
         event = await channel.say("again", event_id="new")
         assert await channel.answer_to(event) == "re: again"
-        assert "The journal was damaged" in "".join(await channel.received(2))
+        assert "The journal was damaged" in "".join(await channel.receive(2))
 
 
 async def test_a_message_seen_before_the_restart_is_not_answered_again(

@@ -101,7 +101,7 @@ async def test_a_chat_gets_its_parts_in_order(delivery: Delivery, channel: FakeC
     for number in range(20):
         await delivery.send(f"t{number}", f"{number}a", f"{number}b")
     expected = [f"{number}{part}" for number in range(20) for part in "ab"]
-    assert await channel.received(40) == expected
+    assert await channel.receive(40) == expected
 
 
 async def test_what_the_platform_accepted_is_marked_with_its_id(
@@ -123,9 +123,9 @@ async def test_a_slow_chat_does_not_delay_another(delivery: Delivery, channel: F
     channel.hold = hold
     await delivery.send("t1", "slow", chat_id="slow")
     await delivery.send("t2", "quick", chat_id="quick")
-    assert await channel.received(1, "quick") == ["quick"]
+    assert await channel.receive(1, "quick") == ["quick"]
     gate.set()
-    assert await channel.received(1, "slow") == ["slow"]
+    assert await channel.receive(1, "slow") == ["slow"]
 
 
 async def test_many_waiting_chats_do_not_delay_another(
@@ -141,7 +141,7 @@ async def test_many_waiting_chats_do_not_delay_another(
     )
     delivery.dispatcher.submit([part for parts in sent for part in parts])
     await delivery.send("quick", "quick", chat_id="quick")
-    assert await asyncio.wait_for(channel.received(1, "quick"), 10) == ["quick"]
+    assert await asyncio.wait_for(channel.receive(1, "quick"), 10) == ["quick"]
 
 
 async def test_a_rate_limit_is_waited_out_exactly_and_order_is_kept(
@@ -152,12 +152,12 @@ async def test_a_rate_limit_is_waited_out_exactly_and_order_is_kept(
     await clock.until_sleeping()
     assert clock.slept == [37.5]
     await delivery.send("t2", "elsewhere", chat_id="2")
-    assert await channel.received(1, "2") == ["elsewhere"]
-    assert await channel.received(0) == []
+    assert await channel.receive(1, "2") == ["elsewhere"]
+    assert await channel.receive(0) == []
     await clock.advance(37.4)
-    assert await channel.received(0) == []
+    assert await channel.receive(0) == []
     await clock.advance(0.1)
-    assert await channel.received(2) == ["first", "second"]
+    assert await channel.receive(2) == ["first", "second"]
 
 
 async def test_a_rate_limit_that_does_not_end_is_met_less_and_less_often_and_then_told(
@@ -168,7 +168,7 @@ async def test_a_rate_limit_that_does_not_end_is_met_less_and_less_often_and_the
     channel.refuse = fails(*refusals)
     async with process(path, clock, channel) as delivery:
         await delivery.send("t1", "patience")
-        (told,) = await channel.received(1)
+        (told,) = await channel.receive(1)
     assert "“patience” could not be delivered here: flood" in told
     assert clock.slept[:3] == [10.0] * 3
     assert 150 <= min(clock.slept[10:]) <= max(clock.slept) <= 300
@@ -182,7 +182,7 @@ async def test_a_rate_limit_without_a_time_is_no_reason_to_hurry(
     channel.refuse = fails(SendLater("flood", retry_after=0.0))
     async with process(path, clock, channel) as delivery:
         await delivery.send("t1", "hello")
-        await channel.received(1)
+        await channel.receive(1)
     assert clock.slept[0] >= 1.0
 
 
@@ -206,7 +206,7 @@ async def test_a_send_that_may_have_arrived_is_tried_once_more_then_told(
     channel.refuse = refuse
     async with process(path, FakeClock(auto=True), channel) as delivery:
         await delivery.send("t1", "lost", "next")
-        told, told_of_loss = await channel.received(2)
+        told, told_of_loss = await channel.receive(2)
         await delivery.dispatcher.drain(5)
     assert told == "next"
     assert f"“lost” may not have arrived here: {reason}. To resend it" in told_of_loss
@@ -233,7 +233,7 @@ async def test_the_one_repetition_waits_until_the_platform_is_there(path: Path) 
     channel.refuse = fails(SendUnknown("connection reset"))
     async with process(path, clock, channel) as delivery:
         await delivery.send("t1", "hello", "more")
-        assert await channel.received(2) == ["hello", "more"]
+        assert await channel.receive(2) == ["hello", "more"]
     assert channel.asked == 6
     assert clock.slept[0] == 60
 
@@ -245,7 +245,7 @@ async def test_without_a_way_to_ask_the_one_repetition_is_not_rushed(
     channel.refuse = fails(SendUnknown("connection reset"))
     async with process(path, clock, channel) as delivery:
         await delivery.send("t1", "hello")
-        assert await channel.received(1) == ["hello"]
+        assert await channel.receive(1) == ["hello"]
     assert clock.slept == [60]
 
 
@@ -257,7 +257,7 @@ async def test_a_doubt_outlives_the_process(path: Path, clock: FakeClock) -> Non
         await clock.until_sleeping()
     async with process(path, FakeClock(auto=True), channel) as delivery:
         await delivery.resume()
-        assert "may not have arrived" in (await channel.received(1))[0]
+        assert "may not have arrived" in (await channel.receive(1))[0]
     assert states(path) == [("dead", 2), ("sent", 1)]
 
 
@@ -279,7 +279,7 @@ async def test_what_was_being_sent_when_the_process_died_is_in_doubt(
     channel.hold = None
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
-        assert await channel.received(1) == ["hello"]
+        assert await channel.receive(1) == ["hello"]
     assert channel.asked == 1
 
 
@@ -304,7 +304,7 @@ async def test_what_two_processes_died_over_is_not_sent_a_third_time(
         await sending.wait()
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
-        more, told = await channel.received(2)
+        more, told = await channel.receive(2)
         await delivery.dispatcher.drain(5)
     assert (more, "“hello” may not have arrived here" in told) == ("more", True)
     assert states(path) == [("dead", 2), ("sent", 1), ("sent", 1)]
@@ -324,7 +324,7 @@ async def test_a_notice_is_sent_twice_at_most_the_second_time_when_something_els
         await delivery.send("t1", "lost")
         for number in range(1, 6):
             await delivery.send(f"more-{number}", "more")
-            await channel.received(number)
+            await channel.receive(number)
         await delivery.dispatcher.drain(5)
     assert (tried["t1/reply/0"], tried["undelivered-t1/reply/0"]) == (2, 2)
 
@@ -361,7 +361,7 @@ async def test_a_channel_that_shows_a_part_once_gets_it_as_often_as_it_takes(
         await die_in_a_send(path, clock, channel)
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
-        assert await channel.received(1) == ["hello"]
+        assert await channel.receive(1) == ["hello"]
 
 
 @pytest.mark.parametrize("is_writing", [False, True])
@@ -398,7 +398,7 @@ async def test_a_stop_does_not_wait_for_a_part_that_waits_for_a_connection(
     connected.set()
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
-        assert await channel.received(3) == ["hello", "more", "later"]
+        assert await channel.receive(3) == ["hello", "more", "later"]
 
 
 async def test_a_part_that_is_being_written_when_a_stop_begins_is_waited_for(
@@ -434,7 +434,7 @@ async def test_a_voice_message_in_whose_send_processes_died_is_told_by_its_first
             journal.mark_sending(replace(part, doubts=doubts))
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
-        (told,) = await channel.received(1)
+        (told,) = await channel.receive(1)
     assert told.startswith("⚠️ A voice message that begins “word word ")
     assert len(told) < 300
 
@@ -456,13 +456,13 @@ async def test_a_start_sends_few_leftovers_at_once_and_holds_up_no_other_chat(
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
         await delivery.send("new", "hello", chat_id="new")
-        assert await channel.received(1, "new") == ["hello"]
+        assert await channel.receive(1, "new") == ["hello"]
         assert len(sending) == LEFTOVERS
         await clock.advance(6)  # the slow ones hold up nobody
         assert len(sending) == 2 * LEFTOVERS
         gate.set()
         for number in range(30):
-            assert await channel.received(2, str(number)) == ["a", "b"]
+            assert await channel.receive(2, str(number)) == ["a", "b"]
 
 
 async def test_where_a_repetition_does_not_show_no_doubt_gives_a_part_up(path: Path) -> None:
@@ -472,7 +472,7 @@ async def test_where_a_repetition_does_not_show_no_doubt_gives_a_part_up(path: P
     )
     async with process(path, FakeClock(auto=True), channel) as delivery:
         await delivery.send("t1", "hello")
-        assert await channel.received(1) == ["hello"]
+        assert await channel.receive(1) == ["hello"]
 
 
 async def test_a_refused_file_is_told_where_its_turn_was_asked_for(
@@ -487,7 +487,7 @@ async def test_a_refused_file_is_told_where_its_turn_was_asked_for(
         to_bob = OutboundMessage("fake", "bob", "", media=(report,))
         parts = await delivery.journal.add_outgoing("t1", Outgoing("call-1", (to_bob,)))
         delivery.dispatcher.submit(parts)
-        (told,) = await channel.received(1, "7")
+        (told,) = await channel.receive(1, "7")
     assert told.startswith("⚠️ The file report.pdf could not be delivered to fake:bob: too large.")
     assert channel.sent[0].thread_id == "3"
 
@@ -511,7 +511,7 @@ async def test_a_loss_is_told_once_for_each_message_and_never_of_what_tells_it(
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
         await delivery.send("t2", "back again")
-        first, told = await channel.received(2)
+        first, told = await channel.receive(2)
     assert first == "back again"
     assert "“a” could not be delivered here: the chat is gone" in told
     assert states(path) == [("dead", 1)] * 3 + [("sent", 2), ("sent", 1)]
@@ -524,7 +524,7 @@ async def test_earlier_failures_do_not_take_the_second_try_away(
     channel.refuse = fails(flood, SendLater("offline"), flood, SendUnknown("timed out"))
     async with process(path, FakeClock(auto=True), channel) as delivery:
         await delivery.send("t1", "hello")
-        assert await channel.received(1) == ["hello"]
+        assert await channel.receive(1) == ["hello"]
 
 
 async def test_a_refused_part_is_dead_at_once_and_the_next_still_goes(
@@ -533,7 +533,7 @@ async def test_a_refused_part_is_dead_at_once_and_the_next_still_goes(
     channel.refuse = fails(SendRefused("blocked"))
     async with process(path, clock, channel) as delivery:
         await delivery.send("t1", "refused", "next")
-        assert await channel.received(1) == ["next"]
+        assert await channel.receive(1) == ["next"]
         await delivery.dispatcher.drain(5)
     assert rows(path, "SELECT state, reason FROM outbox WHERE turn_id = 't1' ORDER BY id") == [
         ("dead", "blocked"),
@@ -560,7 +560,7 @@ async def test_a_channel_that_cancels_itself_is_tried_again(
     channel.hold = hold
     async with process(path, FakeClock(auto=True), channel) as delivery:
         await delivery.send("t1", "a", "b")
-        assert await channel.received(2) == ["a", "b"]
+        assert await channel.receive(2) == ["a", "b"]
 
 
 async def test_pauses_grow_to_five_minutes_and_after_a_day_a_person_decides(
@@ -588,11 +588,11 @@ async def test_the_next_process_goes_on_at_the_first_part_that_was_not_confirmed
     channel.hold = hold
     async with process(path, clock, channel) as delivery:
         await delivery.send("t1", "a", "b", "c")
-        await channel.received(1)
+        await channel.receive(1)
     channel.hold = None
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
-        assert await channel.received(3) == ["a", "b", "c"]
+        assert await channel.receive(3) == ["a", "b", "c"]
 
 
 async def test_a_rate_limit_outlives_a_restart(
@@ -607,7 +607,7 @@ async def test_a_rate_limit_outlives_a_restart(
         await clock.until_sleeping()
         assert clock.slept == [100.0, 100.0]
         await clock.advance(100)
-        assert await channel.received(1) == ["hello"]
+        assert await channel.receive(1) == ["hello"]
 
 
 async def test_a_clock_that_was_set_back_delays_a_part_by_an_hour_at_most(
@@ -633,7 +633,7 @@ async def test_a_channel_that_is_off_keeps_its_parts(
     assert states(path) == [("pending", 0)]
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
-        assert await channel.received(1) == ["hello"]
+        assert await channel.receive(1) == ["hello"]
 
 
 async def test_while_the_disk_refuses_the_mark_nothing_more_goes_to_the_chat(
@@ -644,12 +644,12 @@ async def test_while_the_disk_refuses_the_mark_nothing_more_goes_to_the_chat(
         await delivery.journal.add_outgoing("filler", reply("x" * 500_000, channel="off"))
         with no_file_may_grow_beyond(200_000):
             delivery.dispatcher.submit(parts)
-            await channel.received(1)
+            await channel.receive(1)
             with pytest.raises(StorageError):
                 await delivery.journal.receive("fake", (), "7")
-            assert await channel.received(1) == ["a"]
+            assert await channel.receive(1) == ["a"]
         await delivery.journal.receive("fake", (), "7")
-        assert await channel.received(2) == ["a", "b"]
+        assert await channel.receive(2) == ["a", "b"]
 
 
 async def test_progress_of_a_chat_is_shown_before_its_reply(
@@ -664,7 +664,7 @@ async def test_progress_of_a_chat_is_shown_before_its_reply(
     for _ in range(5):
         delivery.screen.show_progress(TextDelta("fake", "1", "t1", "x"))
     await delivery.send("t1", "xxxxx")
-    await channel.received(1)
+    await channel.receive(1)
     assert "".join(event.text for event in seen) == "xxxxx"
 
 
@@ -683,7 +683,7 @@ async def test_whether_a_worker_may_send_is_asked_after_its_progress_was_shown(
     delivery = Delivery(journal, clock, channel)
     delivery.screen.show_progress(TextDelta("fake", "1", "t1", "x"))
     await delivery.send("t1", "x")
-    assert await channel.received(1) == ["x"]
+    assert await channel.receive(1) == ["x"]
     assert shown_before == [1]
     await journal.close()
 
@@ -696,7 +696,7 @@ async def test_the_parts_of_a_long_text_arrive_with_only_the_last_marked(
     delivery.dispatcher.submit(
         await delivery.journal.add_outgoing("t1", type(outgoing)("reply", parts, ("m1",)))
     )
-    await channel.received(3)
+    await channel.receive(3)
     assert [part.last for part in channel.sent] == [False, False, True]
     assert {part.event_ids for part in channel.sent} == {("m1",)}
     assert len({part.key for part in channel.sent}) == 3
@@ -720,7 +720,7 @@ async def test_a_stop_waits_for_sends_under_way_and_begins_none_that_waits(
         draining = asyncio.create_task(delivery.dispatcher.drain(20))
         await delivery.send("t2", "new, in a chat with one that waits")
         await delivery.send("t3", "new", chat_id="2")
-        assert await channel.received(1, "2") == ["new"]
+        assert await channel.receive(1, "2") == ["new"]
         gate.set()
         await draining
     assert [part.content for part in channel.sent] == ["new", "under way"]
@@ -728,7 +728,7 @@ async def test_a_stop_waits_for_sends_under_way_and_begins_none_that_waits(
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
         waited = ["behind it", "new, in a chat with one that waits"]
-        assert (await channel.received(3))[1:] == waited
+        assert (await channel.receive(3))[1:] == waited
 
 
 async def test_a_stop_begins_no_new_part_that_has_no_time_to_arrive(

@@ -61,11 +61,11 @@ async def test_a_new_user_becomes_the_owner_without_a_restart(
     async with living(home, ScriptedModel(says("Nice to meet you.")), channel):
         assert await channel.writes("my password is hunter2") is None
         assert await channel.writes("hello?") is None
-        (told,) = await channel.received(1, "7")
+        (told,) = await channel.receive(1, "7")
         code = told.split("`")[1]
         assert f"nanobot pair approve {code}" in told
         assert "as the owner" in await types("approve", code, "--owner")
-        assert "as the owner" in (await channel.received(2, "7"))[1]
+        assert "as the owner" in (await channel.receive(2, "7"))[1]
         event = await channel.writes("I am Anna")
         assert event is not None
         assert await channel.answer_to(event, "7") == "Nice to meet you."
@@ -84,7 +84,7 @@ async def test_a_code_given_before_a_restart_is_good_after_it(
     home, channel = tmp_path / "home", AskingChannel()
     async with living(home, ScriptedModel(), channel):
         await channel.writes("hello")
-        (told,) = await channel.received(1, "7")
+        (told,) = await channel.receive(1, "7")
     code = told.split("`")[1]
     command = ["--home", str(home), "pair", "approve", code, "--json"]
     assert await asyncio.to_thread(main, command) == 0  # on the files

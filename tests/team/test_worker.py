@@ -146,7 +146,7 @@ async def test_a_scope_stays_until_the_thread_of_a_turn_that_was_stopped_has_end
         await asyncio.to_thread(bench.tool.begun.wait)
         assert await bench.channel.ask("/stop") == "Stopped."
         await bench.channel.say("hello", "g", is_group=True)
-        await bench.channel.received(1, "g")
+        await bench.channel.receive(1, "g")
         other.tell("want", OWNER)
         assert OWNER in await bench.until_given_back(GROUP)
         bench.tool.may_end.set()
@@ -158,7 +158,7 @@ async def test_at_the_end_what_a_thread_still_writes_is_not_given_to_others(benc
         await bench.channel.say("write")
         await asyncio.to_thread(bench.tool.begun.wait)
         await bench.channel.say("hello", "g", is_group=True)
-        await bench.channel.received(1, "g")
+        await bench.channel.receive(1, "g")
     assert await bench.leases() == {OWNER}
     bench.tool.may_end.set()
     await bench.until_given_back(OWNER)
@@ -172,7 +172,7 @@ async def test_a_helper_keeps_its_scope_until_it_has_ended_or_was_stopped_anywhe
         assert await bench.channel.ask("dig") == "it digs"
         await model.reached.wait()
         await bench.channel.say("hello", "g", is_group=True)
-        await bench.channel.received(1, "g")
+        await bench.channel.receive(1, "g")
         other.tell("want", OWNER)
         assert OWNER in await bench.until_given_back(GROUP)
         other.tell("stop", f"1000 {OWNER} fake:1")
@@ -205,9 +205,9 @@ async def test_where_all_places_are_taken_who_waits_longest_is_next(bench: Bench
         sending.opened.set()
         await bench.until_given_back(OWNER)
         thinking.opened.set()
-        assert await bench.channel.received(2) == ["one", "four"]
-        assert await bench.channel.received(1, "g") == ["two"]
-        assert await bench.channel.received(1, "h") == ["three"]
+        assert await bench.channel.receive(2) == ["one", "four"]
+        assert await bench.channel.receive(1, "g") == ["two"]
+        assert await bench.channel.receive(1, "h") == ["three"]
 
 
 async def test_what_only_one_worker_could_send_is_sent_by_any_once_that_has_changed(
@@ -216,7 +216,7 @@ async def test_what_only_one_worker_could_send_is_sent_by_any_once_that_has_chan
     part = OutboundPart("t/reply/0", "fake", "g", "from before")
     await asyncio.to_thread(sql, bench.dsn, _PART, "channel:fake", part.channel, encode_event(part))
     async with bench.running(ScriptedModel()):
-        assert await bench.channel.received(1, "g") == ["from before"]
+        assert await bench.channel.receive(1, "g") == ["from before"]
 
 
 async def test_parts_for_a_channel_that_is_off_wait_and_keep_no_scope(bench: Bench) -> None:
@@ -226,7 +226,7 @@ async def test_parts_for_a_channel_that_is_off_wait_and_keep_no_scope(bench: Ben
         assert await bench.channel.ask("hello") == "hello"
         assert GROUP not in await bench.leases()
         await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.received(1, "g") == ["hello all"]
+        assert await bench.channel.receive(1, "g") == ["hello all"]
         await bench.until_given_back(GROUP)
     assert await asyncio.to_thread(sql, bench.dsn, "SELECT 1 FROM outbox WHERE state = 'pending'")
 
@@ -255,7 +255,7 @@ async def test_where_all_places_are_taken_a_chat_keeps_its_order(bench: Bench) -
             pass
         sending.opened.set()
         gate.opened.set()
-        await bench.channel.received(4)
+        await bench.channel.receive(4)
     said = [text for role, text in await window(bench.folder / "shared") if role == "user"]
     assert [text.splitlines()[-1] for text in said] == ["first", "third", "fourth"]
 
@@ -265,7 +265,7 @@ async def test_a_conversation_that_cannot_be_written_holds_up_its_own_memory_alo
 ) -> None:
     async with bench.running(ScriptedModel(says("hello all"))):
         await bench.channel.say("hello", "g", is_group=True)
-        await bench.channel.received(1, "g")
+        await bench.channel.receive(1, "g")
     file = next((bench.folder / "shared" / "sessions").glob("fake*g.jsonl"))
     file.rename(file.with_suffix(".aside"))
     file.mkdir()
@@ -296,7 +296,7 @@ async def test_a_recovery_that_failed_is_tried_again_while_its_chat_goes_on(benc
     history = await asyncio.to_thread(left_half_done, bench)
     async with bench.running(ScriptedModel(says("hello all"))):
         await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.received(1, "g") == ["hello all"]
+        assert await bench.channel.receive(1, "g") == ["hello all"]
         history.rmdir()
         history.write_text('{"cursor": 1')
         while not await asyncio.to_thread(is_mended, history):
@@ -307,14 +307,14 @@ async def test_a_recovery_that_failed_is_left_to_the_next_worker(bench: Bench) -
     history = await asyncio.to_thread(left_half_done, bench)
     async with bench.running(ScriptedModel(says("hello all"))):
         await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.received(1, "g") == ["hello all"]
+        assert await bench.channel.receive(1, "g") == ["hello all"]
         await bench.until_given_back(GROUP)
         history.rmdir()
         history.write_text('{"cursor": 1')
     assert not is_mended(history)
     async with bench.running(ScriptedModel(says("hello again"))):
         await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.received(2, "g") == ["hello all", "hello again"]
+        assert await bench.channel.receive(2, "g") == ["hello all", "hello again"]
         while not await asyncio.to_thread(is_mended, history):
             pass
 
@@ -326,7 +326,7 @@ async def test_what_belongs_to_no_memory_is_taken_over_without_a_complaint(bench
     complaints: list[str] = []
     sink = logger.add(complaints.append, level="ERROR", format="{message}")
     async with bench.running(ScriptedModel()):
-        assert await bench.channel.received(1, "g") == ["from before"]
+        assert await bench.channel.receive(1, "g") == ["from before"]
     logger.remove(sink)
     assert complaints == []
 
@@ -355,7 +355,7 @@ async def test_a_notice_that_was_refused_is_sent_once_its_chat_takes_something(
         while not await asyncio.to_thread(sql, bench.dsn, waiting):
             pass
         held.opened.set()
-        assert (await bench.channel.received(2))[0] == "two"
+        assert (await bench.channel.receive(2))[0] == "two"
 
 
 async def test_what_was_refused_is_sent_again_when_its_notice_is_answered(bench: Bench) -> None:
@@ -363,12 +363,12 @@ async def test_what_was_refused_is_sent_again_when_its_notice_is_answered(bench:
     bench.channel.refuse = lambda _: refusals.pop() if refusals else None
     async with bench.running(ScriptedModel(says("one"))):
         await bench.channel.say("first")
-        (notice,) = await bench.channel.received(1)
+        (notice,) = await bench.channel.receive(1)
         (button,) = bench.channel.sent[0].buttons
         assert button.value in notice
         for _ in range(2):
             await bench.channel.say(button.value)
-        assert sorted((await bench.channel.received(4))[1:]) == [
+        assert sorted((await bench.channel.receive(4))[1:]) == [
             "I'm sending it again.",
             "It was already sent again or dropped.",
             "one",
@@ -396,7 +396,7 @@ async def test_no_file_from_before_a_death_is_taken_for_one_that_this_worker_mad
         assert await bench.channel.ask("hello") == "hello"
         assert earlier in FENCE.made
         await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.received(1, "g") == ["hello all"]
+        assert await bench.channel.receive(1, "g") == ["hello all"]
         assert earlier not in FENCE.made
 
 
@@ -412,7 +412,7 @@ async def test_a_lease_given_back_elsewhere_makes_no_worker_look_that_was_not_re
         kept = await bench.until_given_back(OWNER)  # by then all of that was heard
         assert GROUP not in kept
         await clock.advance(0.5)
-        assert await bench.channel.received(1, "g") == ["one"]
+        assert await bench.channel.receive(1, "g") == ["one"]
 
 
 async def test_who_was_refused_a_lease_has_it_as_soon_as_it_is_given_back(bench: Bench) -> None:
@@ -432,7 +432,7 @@ async def test_who_was_refused_a_lease_has_it_as_soon_as_it_is_given_back(bench:
             pass
         await asyncio.to_thread(sql, bench.dsn, "DELETE FROM lease WHERE worker = %s", holder)
         other.tell("free", GROUP)
-        assert await bench.channel.received(1, "g") == ["hello all"]
+        assert await bench.channel.receive(1, "g") == ["hello all"]
 
 
 async def test_a_message_that_another_worker_took_reaches_who_has_the_lease_at_once(
@@ -443,7 +443,7 @@ async def test_a_message_that_another_worker_took_reaches_who_has_the_lease_at_o
         assert await bench.channel.ask("hello") == "hello"
         await bench.store("m1", OWNER)
         other.tell("work", OWNER)
-        assert await bench.channel.received(2) == ["hello", "one"]
+        assert await bench.channel.receive(2) == ["hello", "one"]
 
 
 _PART = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, payload, created_at)
@@ -473,7 +473,7 @@ async def test_the_question_of_a_worker_that_is_gone_is_withdrawn_by_who_gets_it
     await asyncio.to_thread(sql, bench.dsn, _QUESTION, encode_event(part))
     async with bench.running(ScriptedModel(says("hello all"), says("hello"))):
         await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.received(1, "g") == ["hello all"]
+        assert await bench.channel.receive(1, "g") == ["hello all"]
         assert bench.channel.closed == {}
         assert await bench.channel.ask("hello") == "hello"
         await asyncio.wait_for(channel.has_closed.wait(), 30)

@@ -131,11 +131,11 @@ async def test_in_a_backup_made_at_any_moment_each_message_is_answered_once(
     async with running(home, ScriptedModel(author=echo), channel, NANOBOT_AGENT__ON_BUSY="queue"):
         talking = asyncio.ensure_future(talk())
         for number in range(2):
-            await channel.received(1 + 2 * number, "1")
+            await channel.receive(1 + 2 * number, "1")
             assert await nanobot(home, "backup", tmp_path / f"{number}.tar.gz") == 0
         await talking
         for _, chat in said[-4:]:
-            await channel.received(6, chat)
+            await channel.receive(6, chat)
     for number in range(2):
         new = tmp_path / str(number)
         file = tmp_path / f"{number}.tar.gz"

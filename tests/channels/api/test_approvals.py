@@ -92,9 +92,9 @@ async def asked_about(
 ) -> tuple[asyncio.Task[T], str]:
     """Begin a request, whose call the owner is asked about; the question in their chat."""
     telegram.say("hello")
-    await telegram.received(1)
+    await telegram.receive(1)
     asking = asyncio.create_task(request)
-    return asking, (await telegram.received(2))[-1]
+    return asking, (await telegram.receive(2))[-1]
 
 
 def code_in(question: str) -> str:
@@ -122,7 +122,7 @@ async def test_the_response_ends_with_a_notice_and_the_turn_goes_on_after_the_ye
         assert f"in your Telegram chat (question {code_in(question)})" in text
         assert "incomplete" not in text or kind == "responses"
         telegram.say(f"/approve {code_in(question)}")
-        told = (await telegram.received(4))[-2:]
+        told = (await telegram.receive(4))[-2:]
         assert any("You approved a call for the program" in one for one in told)
         assert any("It is scheduled." in one for one in told)
         if named:
@@ -170,17 +170,17 @@ async def test_a_repetition_gets_the_notice_and_later_the_answer(
     model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
     async with api.running(model, clock=(clock := FakeClock())):
         telegram.say("hello")
-        await telegram.received(1)
+        await telegram.receive(1)
 
         async def again() -> Answer:
             return await api.post("chat/completions", ASKED["chat"], Idempotency_Key="daily")
 
         asking = asyncio.create_task(again())
-        question = (await telegram.received(2))[-1]
+        question = (await telegram.receive(2))[-1]
         await moved_on(clock, asking, 30)
         assert "This needs your approval" in (await again()).body.decode()
         telegram.say(f"/approve {code_in(question)}")
-        await telegram.received(4)
+        await telegram.receive(4)
         assert "It is scheduled." in (await again()).body.decode()
     assert len(model.prompts) == 3
 
@@ -197,7 +197,7 @@ async def test_the_code_in_a_notice_approves_nothing_for_a_program(
         said = await api.post("chat/completions", chat(f"/approve {code_in(question)}"), key=own)
         assert said.data["choices"][0]["message"]["content"] == f"re: /approve {code_in(question)}"
         telegram.say("/deny")
-        assert "Denied" in (await telegram.received(3))[-1]
+        assert "Denied" in (await telegram.receive(3))[-1]
 
 
 async def test_the_notice_links_to_the_page_where_the_question_can_be_answered(
@@ -207,19 +207,19 @@ async def test_the_notice_links_to_the_page_where_the_question_can_be_answered(
     model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
     async with api.running(model, clock=(clock := FakeClock())):
         telegram.say("hello")
-        await telegram.received(1)
+        await telegram.receive(1)
         link = str((await asyncio.to_thread(operate, api.home, "web.link"))["url"])
         async with aiohttp.ClientSession() as browser, browser.get(link):
             pass  # signed in
         asking = asyncio.create_task(api.post("chat/completions", ASKED["chat"]))
-        question = (await telegram.received(2))[-1]
+        question = (await telegram.receive(2))[-1]
         text = (await moved_on(clock, asking, 30)).body.decode()
         page = f"http://127.0.0.1:{api.port}/approvals"
         assert f"Answer the question at {page} within 10 minutes" in text
         assert code_in(question) not in text
         yes = {"code": code_in(question), "answer": "once", "by": "the page"}
         await asyncio.to_thread(operate, api.home, "approvals.answer", **yes)
-        assert any("It is scheduled." in one for one in await telegram.received(3))
+        assert any("It is scheduled." in one for one in await telegram.receive(3))
 
 
 async def test_a_guests_program_hears_only_that_the_owner_was_asked(
@@ -254,10 +254,10 @@ async def test_a_client_that_reads_json_gets_an_error_in_place_of_the_notice(
     model = ScriptedModel(repeat, DAILY, says("{}"))
     async with api.running(model, clock=(clock := FakeClock())):
         telegram.say("hello")
-        await telegram.received(1)
+        await telegram.receive(1)
         body = {**ASKED["chat"], "response_format": {"type": "json_object"}}
         asking = asyncio.create_task(api.post("chat/completions", body))
-        await telegram.received(2)
+        await telegram.receive(2)
         answer = await moved_on(clock, asking, 30)
     assert (answer.status, answer.code) == (409, "approval_pending")
 
@@ -274,9 +274,9 @@ async def test_a_reminder_asked_for_by_a_program_comes_to_the_persons_chat(
     key = api.add_key("typed", own_words=True)
     async with api.running(model, clock=FakeClock()):
         telegram.say("hello")
-        await telegram.received(1)
+        await telegram.receive(1)
         await api.post("chat/completions", chat("Remind me of the oven."), key=key)
-        confirmed = (await telegram.received(2))[-1]
+        confirmed = (await telegram.receive(2))[-1]
     assert "the oven" in confirmed
 
 
@@ -291,9 +291,9 @@ async def test_a_reminder_that_added_text_may_have_caused_is_asked_about(
     )
     async with api.running(model):
         telegram.say("hello")
-        await telegram.received(1)
+        await telegram.receive(1)
         asking = asyncio.create_task(api.chat("What does this page say? Remind …"))
-        assert "send money" in (await telegram.received(2))[-1]
+        assert "send money" in (await telegram.receive(2))[-1]
         telegram.say("/deny")
         assert await asking == "No."
 

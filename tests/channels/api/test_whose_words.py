@@ -240,12 +240,12 @@ async def test_the_mark_survives_continue_in_another_chat(api: Api) -> None:
         async with continued(api, "", says("Noted."), PROBE, says("no")) as away:
             await api.chat(ADDED, conversation="c")
             telegram.say("/continue api:laptop:c")
-            assert "2 messages" in (await telegram.received(1))[-1]
+            assert "2 messages" in (await telegram.receive(1))[-1]
             telegram.say("go on")
-            question = (await telegram.received(2))[-1]
+            question = (await telegram.receive(2))[-1]
             assert "from the program laptop" in question
             telegram.say("/deny")
-            await telegram.received(4)
+            await telegram.receive(4)
     assert not away.called
 
 

@@ -239,7 +239,7 @@ async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: 
     assert (len(rig.telegram.called("sendMessageDraft")), rig.telegram.texts()) == (1, [])
     await rig.clock.advance(1)
     await drafted(rig, "three")
-    assert await rig.telegram.received(1) == ["waits as well"]
+    assert await rig.telegram.receive(1) == ["waits as well"]
 
 
 async def test_a_flood_told_to_a_send_quiets_the_previews_too(rig: Rig) -> None:
@@ -344,12 +344,12 @@ async def test_turns_one_after_the_other_have_drafts_of_their_own(rig: Rig) -> N
 
 async def test_a_notice_is_said_once_a_minute(rig: Rig) -> None:
     await show(rig, notice("The *disk* is full."), notice("The *disk* is full."), notice("Really."))
-    assert await rig.telegram.received(2) == ["The disk is full.", "Really."]
+    assert await rig.telegram.receive(2) == ["The disk is full.", "Really."]
     await rig.clock.advance(59)
     await show(rig, notice("Really."))
     await rig.clock.advance(1)
     await show(rig, notice("Really."))
-    assert (await rig.telegram.received(3))[2:] == ["Really."]
+    assert (await rig.telegram.receive(3))[2:] == ["Really."]
 
 
 async def test_a_chat_that_refuses_us_is_shown_nothing(rig: Rig) -> None:

@@ -67,13 +67,13 @@ async def test_what_is_answered_elsewhere_is_gone_in_the_chat(
         tmp_path, telegram, model, clock=clock, tools=(tool,), NANOBOT_TOOLS__APPROVAL__SEND="ask"
     ):
         telegram.say("go on", chat=OWNER)
-        await telegram.received(1, OWNER)
+        await telegram.receive(1, OWNER)
         (question,) = telegram.messages()
         code = question.text.partition("/approve ")[2].split()[0]
         assert len(question.buttons) == 2
         given = {"code": code, "answer": "once", "by": "the owner's page"}
         await asyncio.to_thread(operate, tmp_path, "approvals.answer", **given)
-        await telegram.received(2, OWNER)
+        await telegram.receive(2, OWNER)
         async with asyncio.timeout(10):
             while telegram.messages()[0].buttons:  # noqa: ASYNC110  # the edit tells nobody
                 await asyncio.sleep(0.01)

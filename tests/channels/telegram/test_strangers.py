@@ -93,7 +93,7 @@ async def test_strangers_cost_no_model_call_hold_up_nobody_and_leave_no_trace(
         telegram.say(SAID, user=first)
         question = telegram.say("and now?")
         assert (await telegram.answer_to(question)).text == "Still here."
-        again = await telegram.received(2, first)
+        again = await telegram.receive(2, first)
     assert len(model.prompts) == 2
     assert not telegram.called("getFile", "file", "getChat")
     assert not telegram.messages(GROUP)

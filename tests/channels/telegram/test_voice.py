@@ -103,7 +103,7 @@ async def test_a_voice_message_that_an_end_interrupted_is_made_again_and_sent_on
     model = ScriptedModel(author=answer)
     async with gateway(home, telegram, model, clock, command=["sleep", "1000"]):
         telegram.voice(b"buy milk")
-        assert await telegram.received(1) == ["re: buy milk"]
+        assert await telegram.receive(1) == ["re: buy milk"]
     for _ in range(2):
         async with gateway(home, telegram, model, clock):
             await telegram.wait_for(lambda: aloud(telegram))
@@ -124,11 +124,11 @@ async def test_a_voice_that_fails_costs_no_text_and_holds_up_nothing(
 ) -> None:
     async with gateway(home, telegram, ScriptedModel(author=answer), clock, **broken):
         telegram.voice(b"buy milk")
-        await telegram.received(1)
+        await telegram.receive(1)
         telegram.say("and bread")
-        assert await telegram.received(2) == ["re: buy milk", "re: and bread"]
+        assert await telegram.receive(2) == ["re: buy milk", "re: and bread"]
         telegram.say("/voice")
-        *_, told = await telegram.received(3)
+        *_, told = await telegram.receive(3)
     assert aloud(telegram) == []
     assert "The last voice message failed: " in told
 
@@ -138,7 +138,7 @@ async def test_a_recording_that_a_program_cannot_read_is_a_file_and_a_note(
 ) -> None:
     async with gateway(home, telegram, ScriptedModel(author=repeat), clock):
         telegram.voice(b"\xff\xfe\0garbage")
-        (heard,) = await telegram.received(1)
+        (heard,) = await telegram.receive(1)
     assert "it could not be transcribed: what it printed is no text" in heard
     assert "garbage" not in heard
 
@@ -154,7 +154,7 @@ async def test_a_conversation_can_be_aloud_always_or_never(
         telegram.say("/voice auto")
         telegram.voice(b"three")
         telegram.say("/voice loud")
-        texts = await telegram.received(10)
+        texts = await telegram.receive(10)
     assert aloud(telegram) == ["re: one", "re: three"]
     said = [text for text in texts if text and not text.startswith("re: ")]
     assert said == [
@@ -173,11 +173,11 @@ async def test_only_the_owner_reads_what_a_program_complained_of(
     model, broken = ScriptedModel(author=answer), ["sh", "-c", "echo /home/ada >&2; exit 1"]
     async with gateway(home, telegram, model, clock, guests=[str(guest)], command=broken):
         telegram.voice(b"one", user=guest, chat=guest)
-        await telegram.received(1, guest)
+        await telegram.receive(1, guest)
         telegram.say("/voice", user=guest, chat=guest)
-        _, told = await telegram.received(2, guest)
+        _, told = await telegram.receive(2, guest)
         telegram.say("/voice")
-        (known,) = await telegram.received(1)
+        (known,) = await telegram.receive(1)
     assert told == "Voice messages get a voice reply in addition to the text."
     assert "/home/ada" in known
 
@@ -222,7 +222,7 @@ async def test_there_is_neither_tool_nor_command_without_a_voice(
     async with gateway(home, telegram, model, clock, command=[]):
         telegram.say("hello")
         telegram.say("/voice on")
-        _, told = await telegram.received(2)
+        _, told = await telegram.receive(2)
     assert "/voice" in told
     assert "no command" in told.lower() or "unknown" in told.lower()
     assert "voice" not in [tool.name for prompt in model.prompts for tool in prompt.tools.specs]

@@ -62,13 +62,13 @@ async def test_fifty_chats_at_once_are_each_answered_in_order(
         gate.opened.set()
         for person in OTHERS:
             expected = [f"re: {person} says {round_}" for round_ in range(2)]
-            assert await telegram.received(2, person) == expected
-        assert await telegram.received(2, GROUP) == [
+            assert await telegram.receive(2, person) == expected
+        assert await telegram.receive(2, GROUP) == [
             f"re: [from Robin]\ngroup {round_}" for round_ in range(2)
         ]
-        assert await telegram.received(1, PHOTO) == ["re: a picture"]
-        assert await telegram.received(2, FILE) == ["look", "re: send me my notes"]
-        (help_text,) = await telegram.received(1, COMMAND)
+        assert await telegram.receive(1, PHOTO) == ["re: a picture"]
+        assert await telegram.receive(2, FILE) == ["look", "re: send me my notes"]
+        (help_text,) = await telegram.receive(1, COMMAND)
     file = telegram.messages(FILE)[0].file
     assert file is not None
     assert (file.name, file.content) == ("notes.txt", b"rain")
@@ -93,7 +93,7 @@ async def test_what_came_while_it_was_down_is_answered_in_order(
         await telegram.wait_for(lambda: len(telegram.called("sendMessage")) >= BACKLOG)
         for offset, chat in enumerate(chats):
             expected = [f"re: message {number}" for number in range(offset, BACKLOG, 20)]
-            assert await telegram.received(len(expected), chat) == expected
+            assert await telegram.receive(len(expected), chat) == expected
         await telegram.wait_for(lambda: telegram.pending == 0)
     assert len(telegram.called("sendMessage")) == BACKLOG
     assert telegram.violations == []

@@ -44,7 +44,7 @@ async def test_a_stall_is_repaired_within_90_seconds_and_what_was_said_is_answer
         await clock.advance(STALL_SECONDS - 1)
         assert telegram.texts() == []
         await clock.advance(1)
-        assert await telegram.received(1) == ["re: hello"]
+        assert await telegram.receive(1) == ["re: hello"]
 
 
 async def test_a_revoked_token_turns_telegram_off_alone_and_a_good_one_loses_nothing(
@@ -52,7 +52,7 @@ async def test_a_revoked_token_turns_telegram_off_alone_and_a_good_one_loses_not
 ) -> None:
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
         telegram.say("one")
-        await telegram.received(1)
+        await telegram.receive(1)
         telegram.revoke_token()
         await end_poll(telegram, clock)
         while (await channel_state(tmp_path))[0] != "off":
@@ -61,7 +61,7 @@ async def test_a_revoked_token_turns_telegram_off_alone_and_a_good_one_loses_not
         telegram.say("two")
         assert await nanobot(tmp_path, "agent", "-m", "hello") == "re: hello\n"
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
-        assert await telegram.received(2) == ["re: one", "re: two"]
+        assert await telegram.receive(2) == ["re: one", "re: two"]
 
 
 async def test_an_answer_that_was_ready_when_the_token_was_revoked_goes_out_with_a_good_one(
@@ -78,7 +78,7 @@ async def test_an_answer_that_was_ready_when_the_token_was_revoked_goes_out_with
     async with talking(tmp_path, telegram, ScriptedModel(), clock=clock):
         await clock.until_asked_between(1e-9, 2.0 - 1e-9)
         await clock.advance(2.0)
-        assert await telegram.received(1) == ["re: one"]
+        assert await telegram.receive(1) == ["re: one"]
 
 
 async def test_what_the_disk_does_not_take_stays_at_telegram_and_is_answered_later(
@@ -86,7 +86,7 @@ async def test_what_the_disk_does_not_take_stays_at_telegram_and_is_answered_lat
 ) -> None:
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
         telegram.say("one")
-        await telegram.received(1)
+        await telegram.receive(1)
         await telegram.wait_for(lambda: telegram.pending == 0)
         await status_of(tmp_path)  # what the journal has to write is written
         with no_file_grows_beyond(journal_size(tmp_path)):
@@ -95,9 +95,9 @@ async def test_what_the_disk_does_not_take_stays_at_telegram_and_is_answered_lat
             await clock.until_asked(1.0, times=pauses + 1)
         assert telegram.pending == 1
         assert "messages wait at Telegram" in (await channel_state(tmp_path))[1]
-        assert "Your message is pending" in (await telegram.received(2))[1]
+        assert "Your message is pending" in (await telegram.receive(2))[1]
         await clock.advance(1.0)
-        assert (await telegram.received(3))[::2] == ["re: one", "re: two"]
+        assert (await telegram.receive(3))[::2] == ["re: one", "re: two"]
         await telegram.wait_for(lambda: telegram.pending == 0)
         assert await channel_state(tmp_path) == ("running", "")
 
@@ -108,14 +108,14 @@ async def test_an_update_that_comes_twice_is_answered_once(
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, telegram, model, clock=clock):
         telegram.say("one")
-        await telegram.received(1)
+        await telegram.receive(1)
         telegram.duplicate(telegram.last_update)
         telegram.say("two")
-        assert await telegram.received(2) == ["re: one", "re: two"]
+        assert await telegram.receive(2) == ["re: one", "re: two"]
     async with talking(tmp_path, telegram, model, clock=clock):
         telegram.duplicate(telegram.last_update)
         telegram.say("three")
-        assert await telegram.received(3) == ["re: one", "re: two", "re: three"]
+        assert await telegram.receive(3) == ["re: one", "re: two", "re: three"]
 
 
 async def test_malformed_updates_harm_none_before_or_behind_them(
@@ -127,7 +127,7 @@ async def test_malformed_updates_harm_none_before_or_behind_them(
     telegram.say("two")
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, telegram, model, clock=clock, NANOBOT_AGENT__ON_BUSY="queue"):
-        assert await telegram.received(2) == ["re: one", "re: two"]
+        assert await telegram.receive(2) == ["re: one", "re: two"]
     assert (tmp_path / "state" / "channels" / "telegram" / "quarantine.jsonl").exists()
 
 
@@ -139,8 +139,8 @@ async def test_the_place_in_one_bots_updates_means_nothing_to_another_bot(
         telegram.push_raw({"poll_answer": {}})
     async with talking(tmp_path, telegram, model, clock=clock):
         telegram.say("one")
-        await telegram.received(1)
+        await telegram.receive(1)
     other = FakeTelegram(f"987654321:{'B' * 35}", username="other_bot")
     async with other, talking(tmp_path, other, model, clock=clock):
         other.say("to you", user=7, message_id=900)
-        assert await other.received(1) == ["re: to you"]
+        assert await other.receive(1) == ["re: to you"]

@@ -45,12 +45,12 @@ async def test_a_flooded_chat_gets_its_answers_in_order_and_delays_no_other(
             telegram.say(text)
         await clock.until_asked(40.0)
         telegram.say("hello", user=OTHER)
-        assert await telegram.received(1, OTHER) == ["re: hello"]
+        assert await telegram.receive(1, OTHER) == ["re: hello"]
         await clock.advance(40.0)
         await clock.until_asked(40.0, times=2)
         assert telegram.texts() == []
         await clock.advance(40.0)
-        assert await telegram.received(2) == ["re: one", "re: two"]
+        assert await telegram.receive(2) == ["re: one", "re: two"]
     assert telegram.violations == []
 
 
@@ -63,9 +63,9 @@ async def test_a_chat_whose_sends_hang_delays_no_other(
         telegram.say("one")
         await telegram.wait_for(lambda: telegram.called("sendMessage"))
         telegram.say("hello", user=OTHER)
-        assert await telegram.received(1, OTHER) == ["re: hello"]
+        assert await telegram.receive(1, OTHER) == ["re: hello"]
         gate.set()
-        assert await telegram.received(1) == ["re: one"]
+        assert await telegram.receive(1) == ["re: one"]
 
 
 Pause = Callable[[WatchedClock], Awaitable[None]]
@@ -88,7 +88,7 @@ async def test_what_passes_costs_a_pause_and_no_answer(
         fault(telegram)
         telegram.say("one")
         await passed(clock)
-        assert await telegram.received(1) == ["re: one"]
+        assert await telegram.receive(1) == ["re: one"]
 
 
 async def test_a_telegram_that_is_gone_for_a_while_gets_the_answer_when_it_is_back(
@@ -105,11 +105,11 @@ async def test_a_telegram_that_is_gone_for_a_while_gets_the_answer_when_it_is_ba
         await clock.until_asked_between(1.0 + TINY, 2.0 - TINY)
         await telegram.start()
         await clock.advance(2.0)
-        assert await telegram.received(1) == ["re: one"]
+        assert await telegram.receive(1) == ["re: one"]
         while not telegram.polls:
             await clock.advance(1.0)
         telegram.say("two")
-        assert await telegram.received(2) == ["re: one", "re: two"]
+        assert await telegram.receive(2) == ["re: one", "re: two"]
 
 
 async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_person(
@@ -120,7 +120,7 @@ async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_pe
         telegram.say("one")
         await repeated(clock)
         telegram.say("two")
-        *answers, told = sorted(await telegram.received(4))
+        *answers, told = sorted(await telegram.receive(4))
         assert answers == ["re: one", "re: one", "re: two"]
         assert told.startswith("⚠️ A message that begins “re: one” may not have arrived here")
         assert (await status_of(tmp_path))["queue"]["dead"] == 1
@@ -159,13 +159,13 @@ async def test_what_telegram_took_without_saying_so_comes_twice_at_most(
         await clock.until_asked(60.0, times=len(UNCLEAR))
         await clock.advance(60.0)  # the answers
         for person in people:
-            await telegram.received(3, person)
+            await telegram.receive(3, person)
         for _ in range(20):
             await clock.advance(400.0)
         telegram.heal()
         for person in people:
             telegram.say("two", user=person)
-        texts = [[text[:7] for text in await telegram.received(5, person)] for person in people]
+        texts = [[text[:7] for text in await telegram.receive(5, person)] for person in people]
     assert texts == [["re: one"] * 2 + ["⚠️ A me", "re: two", "⚠️ A me"]] * len(UNCLEAR)
 
 
@@ -176,16 +176,16 @@ async def test_the_button_sends_it_again_once_however_often_it_is_pressed(
         telegram.fail("sendMessage", 504, times=2, after="effect")
         telegram.say("one")
         await repeated(clock)
-        await telegram.received(3)
+        await telegram.receive(3)
         pressed_again(telegram, times=2)
-        assert sorted((await telegram.received(6))[3:]) == [
+        assert sorted((await telegram.receive(6))[3:]) == [
             "I'm sending it again.",
             "It was already sent again or dropped.",
             "re: one",
         ]
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
         telegram.say("/resend out-1")
-        assert (await telegram.received(7))[-1] == "It was already sent again or dropped."
+        assert (await telegram.receive(7))[-1] == "It was already sent again or dropped."
         assert (await status_of(tmp_path))["queue"]["dead"] == 0
 
 
@@ -235,7 +235,7 @@ async def test_a_network_that_resets_every_connection_for_a_while_costs_no_answe
         telegram.heal()
         while not telegram.texts():
             await clock.advance(1.0)
-        assert await telegram.received(1) == ["re: one"]
+        assert await telegram.receive(1) == ["re: one"]
         assert (await status_of(tmp_path))["queue"]["dead"] == 0
     assert len(telegram.called("sendMessage")) == 2
 
@@ -250,7 +250,7 @@ async def test_who_blocked_the_bot_is_answered_again_once_they_are_back(
         while (await status_of(tmp_path))["queue"]["dead"] == 0:
             pass
         telegram.say("two")
-        answer, told = await telegram.received(2)
+        answer, told = await telegram.receive(2)
         assert (answer, "“re: one” could not be delivered" in told) == ("re: two", True)
 
 
@@ -267,7 +267,7 @@ async def test_an_answer_to_a_topic_that_is_gone_goes_to_the_group(
         await gate.reached.wait()
         telegram.delete_topic(group, topic)
         gate.opened.set()
-        assert await telegram.received(1, group) == ["re: [from Robin]\none"]
+        assert await telegram.receive(1, group) == ["re: [from Robin]\none"]
     assert telegram.messages(group)[0].thread is None
 
 
@@ -285,7 +285,7 @@ async def test_a_long_answer_goes_on_after_a_restart_at_the_first_part_not_confi
     async with talking(tmp_path, telegram, ScriptedModel(), clock=clock):
         await clock.until_asked(60.0, times=2)
         await clock.advance(60.0)
-        texts = await telegram.received(3)
+        texts = await telegram.receive(3)
     assert [text[0] for text in texts] == ["a", "b", "c"]
     assert len(telegram.called("sendMessage")) == 4
     assert telegram.violations == []
@@ -306,7 +306,7 @@ async def test_an_answer_that_is_being_sent_when_it_stops_is_not_sent_twice(
         gate.set()
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat)):
         telegram.say("two")
-        assert await telegram.received(2) == ["re: one", "re: two"]
+        assert await telegram.receive(2) == ["re: one", "re: two"]
 
 
 async def test_what_the_message_tool_said_already_is_not_said_again(
@@ -315,9 +315,9 @@ async def test_what_the_message_tool_said_already_is_not_said_again(
     model = ScriptedModel(calls("message", text="*done*"), says("*done*"), says("hi"))
     async with talking(tmp_path, telegram, model, clock=clock, NANOBOT_AGENT__ON_BUSY=QUEUE):
         telegram.say("do it")
-        await telegram.received(1)
+        await telegram.receive(1)
         telegram.say("hello")
-        assert await telegram.received(2) == ["done", "hi"]
+        assert await telegram.receive(2) == ["done", "hi"]
 
 
 async def test_no_draft_is_shown_after_the_answer(
@@ -335,10 +335,10 @@ async def test_no_draft_is_shown_after_the_answer(
         gate.opened.set()
         await clock.until_asked(1.0)  # what hangs is given a moment
         await clock.advance(1.0)
-        assert await telegram.received(1) == ["re: one"]
+        assert await telegram.receive(1) == ["re: one"]
         held.set()
         await clock.advance(60.0)
         telegram.say("two")
-        await telegram.received(2)
+        await telegram.receive(2)
     shown = [call.method for call in telegram.called("sendMessageDraft", "sendMessage")]
     assert shown[:3] == ["sendMessageDraft", "sendMessageDraft", "sendMessage"]

@@ -32,13 +32,13 @@ async def test_a_group_that_became_a_supergroup_goes_on_as_the_same_conversation
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, telegram, model, clock=clock, settings=GROUPS):
         telegram.say(f"{me} one", chat=GROUP)
-        await telegram.received(1, GROUP)
+        await telegram.receive(1, GROUP)
         telegram.migrate(GROUP, SUPERGROUP)
         telegram.say(f"{me} two", chat=SUPERGROUP)
-        assert await telegram.received(1, SUPERGROUP) == ["re: [from Robin]\ntwo"]
+        assert await telegram.receive(1, SUPERGROUP) == ["re: [from Robin]\ntwo"]
     async with talking(tmp_path, telegram, model, clock=clock, settings=GROUPS):
         telegram.say(f"{me} three", chat=SUPERGROUP)
-        await telegram.received(2, SUPERGROUP)
+        await telegram.receive(2, SUPERGROUP)
     said = [message.content for message in stored(tmp_path, f"telegram:{GROUP}")]
     assert said[::2] == [f"[from Robin]\n{word}" for word in ("one", "two", "three")]
 
@@ -54,9 +54,9 @@ async def test_an_answer_finds_a_group_that_moved_before_anybody_said_so(
         await gate.reached.wait()
         telegram.migrate(GROUP, SUPERGROUP, announce=False)
         gate.opened.set()
-        assert await telegram.received(1, SUPERGROUP) == ["re: [from Robin]\none"]
+        assert await telegram.receive(1, SUPERGROUP) == ["re: [from Robin]\none"]
         telegram.say(f"{me} two", chat=SUPERGROUP)
-        await telegram.received(2, SUPERGROUP)
+        await telegram.receive(2, SUPERGROUP)
     said = [message.content for message in stored(tmp_path, f"telegram:{GROUP}")]
     assert said[::2] == ["[from Robin]\none", "[from Robin]\ntwo"]
 
@@ -73,7 +73,7 @@ async def test_a_correction_during_the_turn_is_heard_and_repeats_nothing(
         telegram.edit(question, "buy two")
         await telegram.wait_for(lambda: telegram.pending == 0)
         probe.gate.opened.set()
-        (answer,) = await telegram.received(1)
+        (answer,) = await telegram.receive(1)
     assert answer.endswith("buy two")
     assert probe.called == ["once"]
 
@@ -85,11 +85,11 @@ async def test_a_correction_of_what_was_answered_is_known_and_runs_nothing(
     model = ScriptedModel(calls("probe", text="once"), says("bought"), says("I saw"))
     async with talking(tmp_path, telegram, model, clock=clock, tools=(probe,)):
         question = telegram.say("buy one")
-        await telegram.received(1)
+        await telegram.receive(1)
         telegram.edit(question, "buy two")
         telegram.edit(question, "buy three")
         telegram.say("well?")
-        assert await telegram.received(2) == ["bought", "I saw"]
+        assert await telegram.receive(2) == ["bought", "I saw"]
     assert probe.called == ["once"]
     texts = [message.text for message in model.prompts[-1].messages]
     assert [word for word in ("one", "two", "three") if f"buy {word}" in str(texts)] == [
@@ -120,7 +120,7 @@ async def test_an_album_is_one_turn_and_what_comes_late_joins_it(
         telegram.photo(PNG + b"3", media_group_id=album)
         await telegram.wait_for(lambda: telegram.pending == 0)
         probe.gate.opened.set()
-        assert await telegram.received(1) == ["3 pictures"]
+        assert await telegram.receive(1) == ["3 pictures"]
     assert model.remaining == 0
 
 
@@ -167,11 +167,11 @@ async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
     await journal.close()
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, telegram, model, clock=clock):
-        await telegram.received(1)
+        await telegram.receive(1)
     (asked,) = telegram.messages()
     async with talking(tmp_path, telegram, model, clock=clock):
         telegram.press(asked.message_id, "Yes")
-        assert await telegram.received(2) == ["Shall I?", "re: yes, do it"]
+        assert await telegram.receive(2) == ["Shall I?", "re: yes, do it"]
         await telegram.wait_for(lambda: telegram.toasts)
     assert "yes" not in asked.buttons[0][0].data
     assert heard(model.prompts[-1]) == "yes, do it"
@@ -187,7 +187,7 @@ async def test_in_a_group_a_reaction_of_the_owner_marks_a_message_to_keep(
         tmp_path, telegram, ScriptedModel(author=repeat), clock=clock, settings=GROUPS
     ):
         question = telegram.say(f"{me} one", chat=GROUP)
-        await telegram.received(1, GROUP)
+        await telegram.receive(1, GROUP)
         change = {
             "chat": {"id": GROUP, "type": "group", "title": "Group"},
             "message_id": question,
@@ -198,7 +198,7 @@ async def test_in_a_group_a_reaction_of_the_owner_marks_a_message_to_keep(
         }
         telegram.push({"message_reaction": change})
         telegram.say(f"{me} two", chat=GROUP)
-        await telegram.received(2, GROUP)
+        await telegram.receive(2, GROUP)
     manager = SessionManager(tmp_path / "sessions", clock)
     session = await manager.get_or_create(f"telegram:{GROUP}")
     await manager.close()

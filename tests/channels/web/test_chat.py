@@ -240,7 +240,7 @@ async def test_a_turn_in_telegram_is_seen_live_and_its_question_is_answered_on_t
             looking(browser, web) as second,
         ):
             telegram.say("/help", chat=OWNER)
-            await telegram.received(1, OWNER)
+            await telegram.receive(1, OWNER)
             for page in (first, second):
                 await page.goto(f"{web.base}/chat?c=telegram:{OWNER}")
             telegram.say("go on", chat=OWNER)
@@ -248,13 +248,13 @@ async def test_a_turn_in_telegram_is_seen_live_and_its_question_is_answered_on_t
                 for number in (1, 2, 3):
                     await expect(page.locator("#now")).to_contain_text(f"▸ probe {number}")
                 await expect(page.locator(".approval")).to_contain_text("now, exactly")
-            await telegram.received(2, OWNER)
+            await telegram.receive(2, OWNER)
             assert telegram.messages()[1].buttons
             await second.get_by_role("button", name="Approve").click()
             for page in (first, second):
                 await expect(page.locator(".approval")).to_have_count(0)
                 await expect(page.locator(".item.assistant").last).to_contain_text("All done.")
-            await telegram.received(3, OWNER)
+            await telegram.receive(3, OWNER)
             async with asyncio.timeout(PATIENCE):
                 while telegram.messages()[1].buttons:  # noqa: ASYNC110  # the edit tells nobody
                     await asyncio.sleep(0.01)

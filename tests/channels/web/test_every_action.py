@@ -345,7 +345,7 @@ async def _people(stage: Stage) -> None:
     for number, name in enumerate(("Eve", "Max"), 100):
         telegram.person(number, first_name=name)
         telegram.say("hello", user=number)
-        await telegram.received(1, number)
+        await telegram.receive(1, number)
     codes = {one["name"]: one["code"] for one in (await stage.web.ask("pair.list"))["requests"]}
     await hand.follow("People")
     await expect(page.get_by_role("row").filter(has_text="telegram").first).to_contain_text(

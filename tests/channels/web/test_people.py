@@ -35,7 +35,7 @@ async def _with_strangers(home: Path, *names: str) -> AsyncIterator[Web]:
             for id, name in enumerate(names, 100):
                 telegram.person(id, first_name=name)
                 telegram.say("hello", user=id)
-                await telegram.received(1, id)
+                await telegram.receive(1, id)
             yield web
 
 

@@ -4,7 +4,7 @@
         # `channels.whatsapp` gets what graph.settings() says
         assert await graph.subscribe("http://127.0.0.1:8087/whatsapp") == 200
         graph.say("Hello")
-        assert await graph.received(1) == ["Hello yourself."]
+        assert await graph.receive(1) == ["Hello yourself."]
         assert not graph.violations
 
 It plays Meta's part: it signs what people do and posts it to the webhook until that says 200, keeps

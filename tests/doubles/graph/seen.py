@@ -52,7 +52,7 @@ class Seen:
         """
         return await self._world.changes.within(patience, condition, self._told)
 
-    async def received(self, count: int, person: str = PERSON) -> list[str]:
+    async def receive(self, count: int, person: str = PERSON) -> list[str]:
         """The texts for a person once there are at least `count` of them."""
         await self.wait_for(lambda: len(self.messages(person)) >= count)
         return self.texts(person)

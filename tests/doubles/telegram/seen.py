@@ -91,7 +91,7 @@ class Seen:
         """
         return await self._world.changes.within(patience, condition, self._told)
 
-    async def received(self, count: int, chat: int = PERSON) -> list[str]:
+    async def receive(self, count: int, chat: int = PERSON) -> list[str]:
         """The texts in a chat once there are at least `count` messages of the bot."""
         await self.wait_for(lambda: len(self.messages(chat)) >= count)
         return self.texts(chat)

@@ -69,7 +69,7 @@ async def test_a_late_yes_is_answered_by_the_command_and_a_yes_to_a_message_is_t
         assert len(model.prompts) == 1
         await ask(f"/forget {SECRET}", "again")
         await ask("/send fake:1 Did you eat?", "elsewhere", chat_id="2")
-        assert (await channel.received(3))[-1] == "Did you eat?"
+        assert (await channel.receive(3))[-1] == "Did you eat?"
         clock.jump(11 * 60)
         await ask("y", "ate")
         assert len(model.prompts) == 2

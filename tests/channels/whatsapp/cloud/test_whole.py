@@ -44,7 +44,7 @@ async def test_only_who_knows_the_secrets_is_heard(
     async with talking(tmp_path, graph, model, clock):
         url = graph.webhook.url
         question = graph.say("hello")
-        assert await graph.received(1) == ["re: hello"]
+        assert await graph.receive(1) == ["re: hello"]
         await graph.wait_for(lambda: graph.reads)
         assert await graph.webhook.challenge(url, graph.verify_token) == 200
         assert await graph.webhook.challenge(url, "a-guess") == 403
@@ -75,7 +75,7 @@ async def test_a_bad_item_harms_none_that_came_with_it(
     graph.say("three")
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, graph, model, clock, NANOBOT_AGENT__ON_BUSY=QUEUE):
-        texts = await graph.received(5)
+        texts = await graph.receive(5)
         await graph.wait_for(lambda: not graph.webhook.pending)
     assert [text for text in texts if "poll" not in text] == [
         "re: one",
@@ -97,7 +97,7 @@ async def test_many_calls_at_once_are_all_taken_once(
     gate.opened.set()
     model = ScriptedModel(author=lambda _: says("ok"), hold=gate)
     async with talking(tmp_path, graph, model, clock, settings={"allow_from": ["*"]}):
-        await graph.received(1)
+        await graph.receive(1)
         gate.opened.clear()  # what matters is that they are taken
         bodies = [
             as_meta_writes(
@@ -124,16 +124,16 @@ async def test_what_comes_twice_is_answered_once(
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, graph, model, clock):
         graph.say("one")
-        await graph.received(1)
+        await graph.receive(1)
         await graph.wait_for(lambda: not graph.webhook.pending)
         graph.webhook.again()
         graph.say("two")
-        assert await graph.received(2) == ["re: one", "re: two"]
+        assert await graph.receive(2) == ["re: one", "re: two"]
         await graph.wait_for(lambda: not graph.webhook.pending)
     graph.webhook.again()
     async with talking(tmp_path, graph, model, clock):
         graph.say("three")
-        assert await graph.received(3) == ["re: one", "re: two", "re: three"]
+        assert await graph.receive(3) == ["re: one", "re: two", "re: three"]
 
 
 async def test_what_was_deleted_is_not_answered_and_a_reaction_is_known_to_the_next_answer(
@@ -151,7 +151,7 @@ async def test_what_was_deleted_is_not_answered_and_a_reaction_is_known_to_the_n
         graph.say("three")
         await graph.wait_for(lambda: not graph.webhook.pending)
         gate.opened.set()
-        assert await graph.received(2) == ["first", "third"]
+        assert await graph.receive(2) == ["first", "third"]
     said = str(model.prompts[1].messages)
     assert "PIN" not in said
     assert "reaction to an earlier message: 👍" in said
@@ -163,13 +163,13 @@ async def test_a_reaction_marks_a_message_to_keep_and_starts_nothing(
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, graph, model, clock):
         mine = graph.say("the key is under the mat")
-        await graph.received(1)
+        await graph.receive(1)
         other = graph.say("I bought bread")
-        await graph.received(2)
+        await graph.receive(2)
         for id, emoji in ((mine, "⭐"), (other, "📌"), (other, "")):
             graph.react(id, emoji)
         graph.say("bye")
-        assert len(await graph.received(3)) == 3
+        assert len(await graph.receive(3)) == 3
     (file,) = (tmp_path / "sessions").glob("whatsapp_*.jsonl")
     marks = [one for one in map(decode, file.read_bytes().splitlines()) if isinstance(one, Mark)]
     assert [(mark.seq, mark.kept) for mark in marks] == [(1, True), (3, True), (3, False)]
@@ -182,13 +182,13 @@ async def test_what_the_disk_does_not_take_stays_at_meta_and_is_answered_later(
 ) -> None:
     async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
         graph.say("one")
-        await graph.received(1)
+        await graph.receive(1)
         await graph.wait_for(lambda: not graph.webhook.pending)
         await status_of(tmp_path)  # what the journal has to write is written
         with no_file_grows_beyond(journal_size(tmp_path)):
             graph.say("two")
             await graph.wait_for(lambda: graph.webhook.answers[-1] == 500)
-        assert await graph.received(2) == ["re: one", "re: two"]
+        assert await graph.receive(2) == ["re: one", "re: two"]
         await graph.wait_for(lambda: not graph.webhook.pending)
         assert await channel_state(tmp_path) == ("running", "")
 
@@ -208,7 +208,7 @@ async def test_files_go_both_ways(tmp_path: Path, graph: FakeGraphAPI, clock: Wa
         graph.image(PNG, caption="what is this?")
         await clock.until_asked(2.0)
         await clock.advance(2.0)
-        assert await graph.received(2) == ["yours", "re: a picture"]
+        assert await graph.receive(2) == ["yours", "re: a picture"]
     file = graph.messages()[0].file
     assert file is not None
     assert (file.name, file.mime, file.content) == ("notes.txt", "text/plain", b"rain")
@@ -223,12 +223,12 @@ async def test_who_hides_their_number_or_changes_it_goes_on_as_the_same_person(
     people = {"allow_from": [hidden, old]}
     async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock, settings=people):
         graph.say("one", person=hidden)
-        assert await graph.received(1, hidden) == ["re: one"]
+        assert await graph.receive(1, hidden) == ["re: one"]
         graph.say("two", person=old)
-        await graph.received(1, old)
+        await graph.receive(1, old)
         graph.change_number(old, new)
         graph.say("three", person=new)
-        assert await graph.received(1, new) == ["re: three"]
+        assert await graph.receive(1, new) == ["re: three"]
     said = [message.content for message in stored(tmp_path, f"whatsapp:{old}")]
     assert said[::2] == ["two", "three"]
     assert graph.violations == []
@@ -240,7 +240,7 @@ async def test_what_comes_in_is_taken_while_meta_does_not_say_which_number_this_
     asked = graph.hang("number")
     graph.say("one")
     async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
-        assert await graph.received(1) == ["re: one"]
+        assert await graph.receive(1) == ["re: one"]
         asked.set()
 
 
@@ -276,4 +276,4 @@ async def test_a_token_that_is_refused_turns_whatsapp_off_alone_and_what_waited_
     assert graph.webhook.pending == 1
     await clock.advance(3 * 3600.0)
     async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
-        assert await graph.received(1) == ["re: [late: sent 3 h before this answer]\none"]
+        assert await graph.receive(1) == ["re: [late: sent 3 h before this answer]\none"]

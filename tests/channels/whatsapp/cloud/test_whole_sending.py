@@ -49,13 +49,13 @@ async def test_a_pair_that_wrote_too_much_gets_its_answers_in_order_and_delays_n
             graph.say(text)
         await graph.wait_for(lambda: graph.called("messages"))
         graph.say("hello", person=OTHER)
-        assert await graph.received(1, OTHER) == ["re: hello"]
+        assert await graph.receive(1, OTHER) == ["re: hello"]
         await clock.until_asked(PAIR_SECONDS)
         await clock.advance(PAIR_SECONDS)
         await clock.until_asked(PAIR_SECONDS, times=2)
         assert graph.texts() == []
         await clock.advance(PAIR_SECONDS)
-        assert await graph.received(2) == ["re: one", "re: two"]
+        assert await graph.receive(2) == ["re: one", "re: two"]
     assert graph.violations == []
 
 
@@ -65,7 +65,7 @@ async def test_what_became_of_an_answer_is_no_matter(
     async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
         graph.close_window()
         graph.say("one")
-        assert await graph.received(1) == ["re: one"]
+        assert await graph.receive(1) == ["re: one"]
         (sent,) = graph.messages()
         for status in ("read", "sent", "delivered", "read", "played", "unheard of"):
             graph.status(sent.id, status)
@@ -85,7 +85,7 @@ async def test_an_answer_that_is_refused_is_kept_for_a_person_and_holds_up_none(
             while (await status_of(tmp_path))["queue"]["dead"] == 0:
                 pass
         graph.say("two")
-        answer, told = await graph.received(2)
+        answer, told = await graph.receive(2)
         assert (answer, "“re: one” could not be delivered" in told) == ("re: two", True)
 
 
@@ -95,7 +95,7 @@ async def test_an_answer_that_meta_drops_afterwards_is_in_the_queue_and_can_be_s
 ) -> None:
     async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
         graph.say("one")
-        assert await graph.received(1) == ["re: one"]
+        assert await graph.receive(1) == ["re: one"]
         (sent,) = graph.messages()
         for _ in range(2):  # Meta may repeat it
             graph.status(sent.id, "failed", code)
@@ -107,7 +107,7 @@ async def test_an_answer_that_meta_drops_afterwards_is_in_the_queue_and_can_be_s
         assert row.fields("state", "text", "chat_id") == ["dead", "re: one", OWNER]
         assert str(code) in row.field("reason", 500)
         await asyncio.to_thread(operate, tmp_path, "queue.retry", id=row.field("id"))
-        assert await graph.received(2) == ["re: one", "re: one"]
+        assert await graph.receive(2) == ["re: one", "re: one"]
         assert (await status_of(tmp_path))["queue"]["dead"] == 0
 
 
@@ -117,12 +117,12 @@ async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_pe
     async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
         graph.cut("messages", after="effect", times=2)
         graph.say("one")
-        await graph.received(1)
+        await graph.receive(1)
         await clock.until_asked(60.0)
         await clock.advance(60.0)
-        await graph.received(2)
+        await graph.receive(2)
         graph.say("two")
-        *answers, told = sorted(await graph.received(4))
+        *answers, told = sorted(await graph.receive(4))
         assert answers == ["re: one", "re: one", "re: two"]
         assert told.startswith("⚠️ A message that begins “re: one” may not have arrived here")
         assert (await status_of(tmp_path))["queue"]["dead"] == 1
@@ -144,7 +144,7 @@ async def test_a_network_that_resets_every_connection_for_a_while_costs_no_answe
         graph.heal()
         while not graph.texts():
             await clock.advance(1.0)
-        assert await graph.received(1) == ["re: one"]
+        assert await graph.receive(1) == ["re: one"]
         assert (await status_of(tmp_path))["queue"]["dead"] == 0
 
 
@@ -160,7 +160,7 @@ async def test_an_answer_waits_for_a_token_that_is_good(
         await until(tmp_path, "running", "access token")
     await clock.advance(TOKEN_SECONDS)
     async with talking(tmp_path, graph, ScriptedModel(), clock):
-        assert await graph.received(1) == ["re: one"]
+        assert await graph.receive(1) == ["re: one"]
 
 
 async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
@@ -177,7 +177,7 @@ async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
     await journal.close()
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, graph, model, clock):
-        await graph.received(2)
+        await graph.receive(2)
     asked = next(one for one in graph.messages() if one.labels)
     assert asked.labels == ("Yes", "No")
     async with talking(tmp_path, graph, model, clock, settings=PEOPLE):

@@ -118,7 +118,7 @@ class FakeWhatsApp:
         wanted = {"event": event, **where}
         return [one for one in self.happened if wanted.items() <= one.items()]
 
-    async def received(self, reader: str, number: int, to: str = "") -> Sequence[Happening]:
+    async def receive(self, reader: str, number: int, to: str = "") -> Sequence[Happening]:
         """What the person could read, once it is so many messages: `to` is the chat; by default
         all of them. A phone shows a message once, and so does this."""
         async with asyncio.timeout(PATIENCE):
@@ -132,7 +132,7 @@ class FakeWhatsApp:
 
     async def texts(self, reader: str, number: int, to: str = "") -> Sequence[str]:
         """What these say."""
-        return [str(one["text"]) for one in await self.received(reader, number, to)]
+        return [str(one["text"]) for one in await self.receive(reader, number, to)]
 
     @property
     def violations(self) -> Sequence[str]:

@@ -141,7 +141,7 @@ async def test_a_conversation(place: Place) -> None:
         await fake.say("bob", "nobody means you", group=GROUP)
         await fake.say("bob", f"@{NUMBER} one", group=GROUP, mentions=[ME])
         await fake.say("bob", f"@{LID} two", group=GROUP, mentions=[ME_LID])
-        first, _ = await fake.received("ann", 2, GROUP)
+        first, _ = await fake.receive("ann", 2, GROUP)
         quote = {"id": first["id"], "sender": ME_LID, "text": first["text"]}
         await fake.say("bob", "three", group=GROUP, quote=quote)
         *mentions, answer = await fake.texts("bob", 3, GROUP)
@@ -208,7 +208,7 @@ async def test_files_go_both_ways(place: Place) -> None:
         ),
     ):
         await fake.say("ann", "what is this?", file=as_file("image", "image/png", PNG))
-        sent = await fake.received("ann", 3)
+        sent = await fake.receive("ann", 3)
         spoken = as_file("voice", "audio/ogg; codecs=opus", b"buy milk")
         await fake.say("ann", "", file=spoken)
         *_, heard_of = await fake.texts("ann", 4)
@@ -255,14 +255,14 @@ async def test_an_account_that_is_unlinked_ends_whatsapp_alone_and_the_owner_hea
     (place.folder / "auth" / "keys.jsonl").write_bytes(b"\0\0\0\n" * 3)
     async with place.talking(model, telegram=telegram):
         telegram.say("hello")
-        await telegram.received(1)
+        await telegram.receive(1)
         await fake.say("ann", "two")
         assert await fake.texts("ann", 2) == ["re: one", "re: two"]
         await fake.do("stream_error", code=401)
-        _, told = await telegram.received(2)
+        _, told = await telegram.receive(2)
         assert "channel whatsapp is off" in told
         assert "nanobot channels login whatsapp" in told
         assert (await place.state())[0] == "off"
         telegram.say("three")
-        assert (await telegram.received(3))[2] == "re: three"
+        assert (await telegram.receive(3))[2] == "re: three"
     assert fake.violations == []
