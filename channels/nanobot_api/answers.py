@@ -1,9 +1,8 @@
-"""Answers to requests: each message is published once, and its answer given to the client.
+"""Answers to requests: each message is published once, and its answer sent to the client.
 
-A request ends with its turn, or before: if its client has gone, if it waits too long, or if a call
-of its turn waits for an approval, which the client is told. Then the turn goes on, as far as
-something can come back for its answer.
-"""
+A request ends with its turn, or earlier: if its client has gone, if it waits too long, or if a call
+of its turn needs an approval, which the client is notified of. Then the turn continues, if its
+answer can still be delivered."""
 
 from __future__ import annotations
 
@@ -33,29 +32,26 @@ from nanobot_api.exchanges import (
     Wrote,
 )
 from nanobot_api.memory import Ask
-from nanobot_api.problems import Problem, not_yet, notice, problem_of, stopped_late, too_late
+from nanobot_api.problems import Problem, not_yet, notice, problem_of, too_late, too_late_to_deliver
 from nanobot_api.records import ONCE, REPEATABLE, Answer, Record, Records, record_id
 from nanobot_api.shapes import ChatShape, Shape
 from nanobot_api.stream import Stream
 
 WAIT_SECONDS = 600.0
-"""How long a request waits for its answer, as clients of OpenAI's API do; the answer is worked on
-however long it takes."""
+"""Timeout of a request, as in clients of OpenAI's API. Its turn continues without a limit."""
 KEEP_ALIVE_SECONDS = 15.0
-"""Without anything else, a stream says after so long that it goes on; until then an error still has
-a status of its own."""
+"""Seconds after which a silent stream sends a keep-alive. Until then an error has its own
+status."""
 
 _LOOK_SECONDS = 1.0
-"""How often a repetition looks into its record where another worker of a team may answer it."""
-_LEFT_SECONDS = 0.25
-"""How often a request that ends with its client looks whether the client is still there."""
-_NOTICE_SECONDS = 25.0
-"""So long after the owner was asked, a request ends with a notice, and its turn goes on."""
+"""Poll interval of a repetition for its record, if another worker of a team may answer it."""
+_LEFT_SECONDS = 0.25  # poll interval for a disconnected client
+_NOTICE_SECONDS = 25.0  # seconds after a question to the owner until the request ends with a notice
 
 
 class Order(Struct, frozen=True):
-    """One request that is to be answered: its message, its record (only kept where it can be
-    repeated or followed), the form of the answer, and the fields without effect."""
+    """A request to answer: its message, its record (stored only if it can be repeated or followed),
+    the form of the answer, and the fields without effect."""
 
     message: InboundMessage
     record: Record
@@ -65,43 +61,43 @@ class Order(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """What the request is called."""
+        """The id of the request."""
         return record_id(self.message.chat_id, self.message.event_id)
 
     @property
     def headers(self) -> dict[str, str]:
-        """More headers of the answer."""
+        """Extra headers of the answer."""
         return {"X-Nanobot-Ignored": ", ".join(self.ignored)} if self.ignored else {}
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the client gave it a key, by which it can ask again."""
+        """True if the client gave a key to ask again with."""
         return self.message.event_id.startswith(REPEATABLE)
 
-    def ended(self, event: Answered) -> Event:
-        """Return the end of the turn as the client gets it."""
+    def convert_end(self, event: Answered) -> Event:
+        """Return the end of the turn in the client's form."""
         answer = event.answer
         if answer.error:
             return Refused(problem_of(answer.error, answer.whole))
         return replace(event, answer=replace(answer, before="")) if self.record.formatted else event
 
-    def noticed(self, text: str) -> Event:
-        """Return what ends the request while its turn goes on. A client that reads JSON gets an
-        error."""
+    def make_notice(self, text: str) -> Event:
+        """Return the notice that ends the request while its turn continues. A client that reads
+        JSON gets an error."""
         return Refused(not_yet(text)) if self.record.formatted else Answered(Answer(text), text)
 
     @property
     def ends_with_client(self) -> bool:
-        """Whether the request ends if its client disconnects. Then the client cannot repeat it, and
-        it is in no conversation and not stored; or it streams a chat, where Stop is all that a chat
-        client has to say."""
+        """True if the request ends when its client disconnects. Such a request cannot be repeated.
+        Either it is in no conversation and not stored, or it streams a chat, whose client can only
+        stop it by disconnecting."""
         is_chat = self.stream and isinstance(self.shape, ChatShape)
         return self.message.event_id.startswith(ONCE) and (self.record.alone or is_chat)
 
 
 class Answering:
-    """Gives the answers. `ask` does operations of the gateway; `expect_key` raises `Problem` for a
-    request whose key may not be used any more."""
+    """Answers requests. `ask` runs operations of the gateway. `expect_key` raises `Problem` if the
+    key of a request is no longer valid."""
 
     def __init__(
         self,
@@ -116,7 +112,7 @@ class Answering:
         self._ask, self._clock = ask, host.clock
 
     async def serve(self, http: web.Request, order: Order) -> web.StreamResponse:
-        """Publish the message of a request, once, and give its answer."""
+        """Publish the message of a request, once, and send its answer."""
         if order.record.answer is not None:
             return await self._replay(http, order, order.record.answer)
         message = order.message
@@ -126,15 +122,15 @@ class Answering:
             except StorageError:
                 await self._give_up(order)
                 raise
-            if not new and (answer := await self._known_answer(order)) is not None:
+            if not new and (answer := await self._find_known_answer(order)) is not None:
                 return await self._replay(http, order, answer)
             return await self._converse_watched(http, order, exchange, is_new=bool(new))
 
     async def _converse_watched(
         self, http: web.Request, order: Order, exchange: Exchange, *, is_new: bool
     ) -> web.StreamResponse:
-        """Give the answer. Poll for changes that have no event: an answer of another worker, a
-        client that disconnects from a request that ends with it."""
+        """Send the answer. Poll for changes without an event: an answer of another worker, a client
+        that disconnects from a request that ends with it."""
         try:
             async with asyncio.TaskGroup() as group:
                 watchers = []
@@ -152,19 +148,19 @@ class Answering:
             raise error from None
         return answered
 
-    async def _known_answer(self, order: Order) -> Answer | None:
-        """The answer to a message that the core did not take, because it has it; None while that
-        is being answered. Raises `Problem` where it has it not."""
+    async def _find_known_answer(self, order: Order) -> Answer | None:
+        """Return the answer to a message that the core already has, or None if it is in progress.
+        Raises `Problem` if the core rejected the message."""
         if not await self._host.has_received(order.message.chat_id, order.message.event_id):
             await self._give_up(order)
             raise Problem(
                 429, "Too many requests within a minute.", "rate_limit_exceeded", retry_after=60
             )
-        return await self._recorded(order)
+        return await self._read_answer(order)
 
     async def _give_up(self, order: Order) -> None:
-        """Keep nothing of a request whose message was not taken, so that whoever sends too much
-        fills no disk. A repetition leaves what the first one has."""
+        """Keep nothing of a request whose message was rejected, so that floods do not fill the
+        disk. A repetition keeps the data of the first request."""
         chat, event_id = order.message.chat_id, order.message.event_id
         alone = self._exchanges.waits_alone(chat, event_id)
         if alone and not await self._host.has_received(chat, event_id):
@@ -178,7 +174,7 @@ class Answering:
     async def _converse(
         self, http: web.Request, order: Order, exchange: Exchange
     ) -> web.StreamResponse:
-        """Give the answer when it is there, as a stream or as a whole."""
+        """Send the answer, as a stream or as a whole."""
         deadline = self._clock.monotonic() + WAIT_SECONDS
         stream = Stream(http, order.shape, order.headers) if order.stream else None
         while True:
@@ -200,7 +196,7 @@ class Answering:
                 return stream.response
 
     async def _event(self, order: Order, exchange: Exchange, deadline: float) -> Event | None:
-        """Return the next event for the client; None: it is time for a sign of life."""
+        """Return the next event for the client, or None if a keep-alive is due."""
         heard = self._clock.monotonic()
         while True:
             now = self._clock.monotonic()
@@ -210,12 +206,12 @@ class Answering:
             if isinstance(event, Wrote) and order.record.formatted:
                 event = None  # it may be put into its form yet
             if isinstance(event, Answered):
-                return order.ended(event)
+                return order.convert_end(event)
             if event is not None:
                 return event
             now = self._clock.monotonic()
             if exchange.asked and now >= asked + _NOTICE_SECONDS:
-                return order.noticed(await self._notice(order, exchange.asked))
+                return order.make_notice(await self._notice(order, exchange.asked))
             if now >= deadline:
                 return self._too_late(order)
             if now >= heard + KEEP_ALIVE_SECONDS:
@@ -233,13 +229,13 @@ class Answering:
         return notice(first.what, where, stateless=order.record.alone)
 
     def _too_late(self, order: Order) -> Refused:
-        """The client is waited for no longer."""
+        """Return the timeout of the request."""
         if order.ends_with_client:
-            return Refused(stopped_late(), waits=True)
+            return Refused(too_late_to_deliver(), waits=True)
         return Refused(too_late(order.is_repeatable))
 
     async def _next(self, exchange: Exchange, seconds: float) -> Event | None:
-        """Return the next event, None if none comes or there is something else to look at. Raises
+        """Return the next event, or None if none comes in time or the questions changed. Raises
         `ConnectionError` if the client has left."""
         event: Event | Left | None = None
         if not exchange.events.empty():
@@ -252,27 +248,27 @@ class Answering:
         return event
 
     async def _look(self, order: Order, exchange: Exchange) -> None:
-        """Wait for the answer to a message that another worker took, and may answer."""
-        while (answer := await self._recorded(order)) is None:
+        """Wait for the answer to a message that another worker received and may answer."""
+        while (answer := await self._read_answer(order)) is None:
             await self._clock.sleep(_LOOK_SECONDS)
         await self._clock.sleep(_LOOK_SECONDS)  # what is answered here is heard of in a moment
         exchange.events.put_nowait(Answered(answer, answer.text))
 
-    async def _recorded(self, order: Order) -> Answer | None:
-        """The answer in the record of a request, where it has one."""
+    async def _read_answer(self, order: Order) -> Answer | None:
+        """Return the answer in the record of a request, or None."""
         record = await asyncio.to_thread(self._records.read, order.id)
         return record.answer if record else None
 
     async def _watch_client(self, http: web.Request, exchange: Exchange) -> None:
-        """Report that the client has closed its connection. aiohttp only tells who reads or writes,
-        and while the model works there is nothing to read or write."""
+        """Report that the client has closed its connection. aiohttp reports this only during reads
+        and writes, and there are none while the model works."""
         while http.transport is not None and not http.transport.is_closing():
             await self._clock.sleep(_LEFT_SECONDS)
         exchange.events.put_nowait(Left())
 
     async def _take_back(self, order: Order) -> None:
-        """Stop a request that can't deliver its answer: its client is gone, or is told to try
-        again without a key that names this request, so it must not be answered twice."""
+        """Stop a request that cannot deliver its answer, so that it is not answered twice: its
+        client is gone, or has to retry without a key for this request."""
         message = order.message
         taken = replace(
             message,
@@ -291,7 +287,7 @@ class Answering:
 
 
 def _place(asked: Asked) -> str:
-    """Where a question was asked, for the owner."""
+    """Describe the chat with the question, for the owner."""
     channel = asked.place.channel
     named = {"cli": "in the terminal", "web": "on the page", "whatsapp": "in your WhatsApp chat"}
     place = named.get(channel, f"in your {channel.capitalize()} chat")

@@ -1,4 +1,4 @@
-"""The API as a channel of nanobot: puts the parts together, and takes what the core delivers."""
+"""The API as a channel of nanobot: connects its parts to the core."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ApiChannel:
         """Serve until cancelled."""
         keys, memory = ApiKeys(host.state_folder), McpEndpoint(self._ask, host.clock)
         server = Server(host, keys, self._exchanges, self._ask)
-        watcher = partial(self._happened, host.clock)
+        watcher = partial(self._pass_question, host.clock)
         self._slot.fill(server)
         try:
             with self._overview.watch(watcher) if self._overview else nullcontext():
@@ -78,8 +78,8 @@ class ApiChannel:
                 await asyncio.to_thread(server.records.sweep, now)
                 await host.clock.sleep(_SWEEP_SECONDS)
 
-    def _happened(self, clock: Clock, happening: Happening) -> None:
-        """Pass on which conversations of programs wait for the owner."""
+    def _pass_question(self, clock: Clock, happening: Happening) -> None:
+        """Pass on the questions to the owner in conversations of programs."""
         event, (channel, _, chat) = happening.event, happening.session_key.partition(":")
         if channel != API:
             return
@@ -90,7 +90,7 @@ class ApiChannel:
             self._exchanges.close_question(chat, event.code)
 
     async def _ask(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Do an operation of the gateway. Raises `NanobotError`."""
+        """Run an operation of the gateway. Raises `NanobotError`."""
         if self._overview is None:
             raise NanobotError("this gateway has no operations")
         data = await self._overview.operations[name](arguments)
@@ -98,7 +98,7 @@ class ApiChannel:
         return data
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver one part; see `nanobot.channel`."""
+        """Deliver one part. See `nanobot.channel`."""
         async with self._slot.use() as server:
             if turn := await self._exchanges.deliver(part, server.records):
                 taken = {"key": f"{API}:{part.chat_id}", "turn": turn, "by": API}
@@ -106,10 +106,10 @@ class ApiChannel:
         return Receipt()
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        """The content of a file that came with a request; see `nanobot.channel`."""
+        """Return the content of a file that came with a request. See `nanobot.channel`."""
         server = await self._slot.wait()
         return await asyncio.to_thread(server.records.file, media, limit)
 
     async def show_progress(self, event: Progress) -> None:
-        """Pass progress on to streams."""
+        """Pass progress to the streams."""
         self._exchanges.show(event)

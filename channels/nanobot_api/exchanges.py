@@ -1,10 +1,9 @@
-"""Requests that wait, and what becomes of each: text, progress, an answer or the reason for none.
+"""Pending requests, and their events: text, progress, and an answer or an error.
 
-A request listens before its message is published, so that nothing comes too early. Several may wait
-for the same event (a repetition while the first still waits): all hear the same. An answer is in
-its record, where the request has one, before anybody hears of it and before the core takes it for
-delivered.
-"""
+A request listens before its message is published, so that it misses nothing. Several may wait for
+the same event (a repetition while the first is pending): all get the same. If the request has a
+record, the answer is stored in it before any client gets it and before the core marks it as
+delivered."""
 
 from __future__ import annotations
 
@@ -30,44 +29,45 @@ from nanobot_api.problems import Problem, waits
 from nanobot_api.records import Answer, Records, is_kept, record_id
 
 _REMEMBERED = 10_000
-"""Turns whose beginning or end is known; one that leads to no answer is forgotten in time."""
+"""The number of turns to remember. Those that lead to no answer are dropped in time."""
 
 
 _UNKNOWN = "others"
-"""The mark of an answer whose turn ended in an earlier process: it may repeat anything."""
+"""The origin of an answer whose turn ended in an earlier process: it may repeat any content."""
 
 
 class Wrote(Struct, frozen=True):
-    """More text. `fresh`: what was written before is not the beginning of it."""
+    """More text. `fresh`: it does not continue the text so far."""
 
     text: str
     fresh: bool = False
 
 
 class Noted(Struct, frozen=True):
-    """Progress for people: `tool` (one runs), `output` (of it, or what it waits for), `notice`."""
+    """Progress for people: `tool` (a call starts), `output` (of a tool, or its reason to wait),
+    `notice`."""
 
     kind: str
     text: str
 
 
 class Answered(Struct, frozen=True):
-    """The end. `reply` is the last text of it: what a stream has not brought yet ends with it."""
+    """The end. `reply` is its last text: the missing rest of a stream ends with it."""
 
     answer: Answer
     reply: str
 
 
 class Refused(Struct, frozen=True):
-    """The end, without an answer; `waits`: the message still waits for one."""
+    """The end, without an answer. `waits`: the message is still pending."""
 
     problem: Problem
     waits: bool = False
 
 
 class Asked(Struct, frozen=True):
-    """The owner is asked about a call of this conversation, which waits: for `what`, in the chat
-    `place`, by the question `code`. `at` is when, on the monotonic clock."""
+    """A pending question to the owner about a call of this conversation: about `what`, in the chat
+    `place`, with the code `code`. `at` is its time on the monotonic clock."""
 
     code: str
     what: str
@@ -83,8 +83,8 @@ Event = Wrote | Noted | Answered | Refused
 
 
 class Exchange:
-    """One request that waits. `asked` are the questions that its conversation waits for, by code;
-    it is woken by `None` when they change."""
+    """A pending request. `asked` are the open questions of its conversation, by code. An event
+    `None` wakes it when they change."""
 
     def __init__(self, asked: Mapping[str, Asked] | None = None) -> None:
         self.events: asyncio.Queue[Event | Left | None] = asyncio.Queue()
@@ -92,7 +92,7 @@ class Exchange:
 
 
 class _Turn(Struct):
-    """A turn of which somebody may wait for the answer."""
+    """A turn that may have pending requests."""
 
     chat: str
     event_ids: tuple[str, ...] = ()
@@ -103,17 +103,17 @@ class _Turn(Struct):
 
 
 class Exchanges:
-    """All that wait."""
+    """All pending requests."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], list[Exchange]] = {}
         self._asked: dict[str, dict[str, Asked]] = {}
-        """The questions that wait, by chat and code."""
+        """The open questions, by chat and code."""
         self._turns: OrderedDict[str, _Turn] = OrderedDict()
 
     @contextmanager
     def waiting(self, chat: str, event_id: str) -> Iterator[Exchange]:
-        """Listen to what becomes of an event, while inside."""
+        """Yield an exchange with the events of a message while inside."""
         exchange, key = Exchange(self._asked.get(chat)), (chat, event_id)
         self._waiting.setdefault(key, []).append(exchange)
         try:
@@ -124,18 +124,18 @@ class Exchanges:
                 del self._waiting[key]
 
     def waits_alone(self, chat: str, event_id: str) -> bool:
-        """Whether one request at most waits for this event."""
+        """Return True if at most one request waits for this event."""
         return len(self._waiting.get((chat, event_id), ())) <= 1
 
     def ask(self, chat: str, asked: Asked) -> None:
-        """Note that a turn of a chat waits for the owner: so does each request behind it."""
+        """Record that the turn of a chat, with each request behind it, waits for the owner."""
         self._asked.setdefault(chat, {})[asked.code] = asked
         for exchange in self._in(chat):
             exchange.asked[asked.code] = asked
             exchange.events.put_nowait(None)
 
     def close_question(self, chat: str, code: str) -> None:
-        """Note that it waits no more."""
+        """Remove a question."""
         codes = self._asked.get(chat, {})
         codes.pop(code, None)
         if not codes:
@@ -145,12 +145,12 @@ class Exchanges:
             exchange.events.put_nowait(None)
 
     def _in(self, chat: str) -> list[Exchange]:
-        """Those that wait for anything in a chat."""
+        """Return all exchanges of a chat."""
         found = (waiting for key, waiting in self._waiting.items() if key[0] == chat)
         return [exchange for waiting in found for exchange in waiting]
 
     def show(self, event: Progress) -> None:
-        """Pass progress on to those whose request it is about."""
+        """Pass progress to the requests behind it."""
         if isinstance(event, Notice):
             chat = [key for key in self._waiting if key[0] == event.chat_id]
             self._tell(event.chat_id, [id for _, id in chat], Noted("notice", event.text))
@@ -173,8 +173,8 @@ class Exchanges:
                 self._end(event, turn)
 
     async def deliver(self, part: OutboundPart, records: Records) -> str:
-        """Take a part of a message. Return the turn of an answer whose request was deleted, else
-        nothing. Raises `StorageError` if an answer can't be kept."""
+        """Receive a part of a message. Return the turn of an answer whose request was deleted, else
+        an empty text. Raises `StorageError` if an answer cannot be stored."""
         name, call, _ = part.key.rsplit("/", 2)
         if not name[:1].isdigit():  # no turn says it
             busy = name.startswith("rate-")
@@ -203,7 +203,8 @@ class Exchanges:
         return name if is_deleted else ""
 
     async def _answer(self, part: OutboundPart, turn: _Turn, records: Records, name: str) -> bool:
-        """Keep the answer of the turn `name` and pass it on. Return whether it was deleted."""
+        """Store the answer of the turn `name` and pass it on. Return True if its request was
+        deleted."""
         end, reply = turn.ended, "".join(turn.parts)
         answer = Answer(reply, before="\n\n".join(turn.said), origin=_UNKNOWN, turn=name)
         if end is not None:

@@ -1,10 +1,8 @@
-"""A memory for other agents: an MCP server with the official SDK, over stdio and over HTTP.
+"""Memory for other agents: an MCP server with the official SDK, over stdio and HTTP.
 
-A server shows one scope and no other. It reads; only a writable one has `remember`, and what is
-remembered that way waits among the pending facts until its person accepts it. Whatever it is asked
-becomes an operation of the gateway (`ask`), so it keeps nothing itself. The SDK is loaded when
-somebody asks for the first time.
-"""
+A server offers exactly one scope. It reads, and only a writable one has `remember`, whose facts are
+pending until the person accepts them. Every call is an operation of the gateway (`ask`), so the
+server has no state. The SDK is loaded with the first request."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 Ask = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
-"""Does an operation of the gateway, by its name. Raises `NanobotError`."""
+"""Runs an operation of the gateway, by name. Raises `NanobotError`."""
 
 NAME = "nanobot-memory"
 _MOST_HITS, _MOST_ENTRIES, _LONGEST = 50, 100, 2_000
@@ -36,8 +34,8 @@ _BODY_SECONDS = 60.0
 
 
 class MemoryAccess(Struct, frozen=True):
-    """What a server shows: the memory of a `scope`; `writable`: and takes proposals, which say that
-    they are `origin`'s."""
+    """The permissions of a client: the memory of a `scope`. If `writable`, also proposals, which
+    are marked with `origin`."""
 
     scope: str
     writable: bool
@@ -45,7 +43,7 @@ class MemoryAccess(Struct, frozen=True):
 
 
 class _Tool(Struct, frozen=True):
-    """One tool: the operation behind it, and what its arguments are called there."""
+    """A tool, with its operation, whose arguments have the same names."""
 
     operation: str
     description: str
@@ -55,7 +53,7 @@ class _Tool(Struct, frozen=True):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of its arguments."""
+        """The JSON schema of the arguments."""
         properties = dict(self.properties)
         schema: dict[str, Any] = {"type": "object", "properties": properties}
         return {**schema, "required": list(self.required), "additionalProperties": False}
@@ -98,7 +96,8 @@ _TOOLS: Mapping[str, _Tool] = {
 
 
 def build_server(access_of: Callable[[Any], MemoryAccess], ask: Ask) -> Server[Any]:
-    """A server; `access_of` tells from a request's context what it shows. Raises `ExtraMissing`."""
+    """Return a server. `access_of` returns the permissions for a request's context. Raises
+    `ExtraMissing`."""
     try:
         from mcp import types
         from mcp.server.lowlevel import Server
@@ -121,7 +120,10 @@ def build_server(access_of: Callable[[Any], MemoryAccess], ask: Ask) -> Server[A
 
     async def call_tool(context: Any, call: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            text, failed = await _called(access_of(context), call.name, call.arguments, ask), False
+            text, failed = (
+                await _call_tool(access_of(context), call.name, call.arguments, ask),
+                False,
+            )
         except NanobotError as error:
             is_owner = access_of(context).scope == OWNER_ACCOUNT
             text, failed = error.redact_for(is_owner=is_owner).for_people(), True
@@ -131,10 +133,10 @@ def build_server(access_of: Callable[[Any], MemoryAccess], ask: Ask) -> Server[A
     return Server(NAME, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-async def _called(
+async def _call_tool(
     access: MemoryAccess, name: str, given: Mapping[str, object] | None, ask: Ask
 ) -> str:
-    """What a tool says. Raises `NanobotError`."""
+    """Run a tool and return its text. Raises `NanobotError`."""
     tool, arguments = _TOOLS.get(name), dict(given or {})
     if tool is None:
         raise NanobotError(f"there is no tool {name[:100]!r}")
@@ -152,8 +154,8 @@ async def _called(
 
 
 class McpEndpoint:
-    """Serves it over HTTP, without sessions: each request says by its key whose memory it is about.
-    `run` for as long as it serves."""
+    """The server over HTTP, without sessions: the key of each request selects the memory. `run`
+    must run while it serves."""
 
     def __init__(self, ask: Ask, clock: Clock) -> None:
         self._ask, self._clock = ask, clock
@@ -163,7 +165,7 @@ class McpEndpoint:
         self._error: ExtraMissing | None = None
 
     async def run(self) -> None:
-        """Until cancelled; loads the SDK at the first request."""
+        """Load the SDK at the first request, and run until cancelled."""
         await self._wanted.wait()
         try:
             # In a thread: it loads the SDK, which takes half a second.
@@ -186,8 +188,8 @@ class McpEndpoint:
     async def handle(
         self, http: web.Request, person: str, writable: bool, origin: str
     ) -> web.StreamResponse:
-        """Answer one request for a person's memory. Raises `ExtraMissing`, and
-        `TimeoutError` for a body that does not arrive."""
+        """Answer one request for a person's memory. Raises `ExtraMissing`, and `TimeoutError` if
+        the body does not arrive."""
         self._wanted.set()
         await self._ready.wait()
         if self._error is not None or self._manager is None:
@@ -210,7 +212,7 @@ async def _read(http: web.Request) -> bytes:
 
 
 class _Answer:
-    """One request and its answer as ASGI has them."""
+    """One request and its answer, as ASGI."""
 
     def __init__(self, http: web.Request, body: bytes) -> None:
         self._http, self._body = http, body
@@ -218,14 +220,14 @@ class _Answer:
         self._asked = False
 
     async def receive(self) -> dict[str, object]:
-        """The body, and that the client is gone once the answer is complete."""
+        """Return the body. The next call blocks for ever."""
         if self._asked:
             await asyncio.Event().wait()
         self._asked = True
         return {"type": "http.request", "body": self._body, "more_body": False}
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """The head of the answer, or a piece of it."""
+        """Send the head of the answer, or a piece of its body."""
         if message["type"] == "http.response.start":
             self.response.set_status(message["status"])
             for name, value in message.get("headers", ()):
@@ -243,7 +245,7 @@ _ACCESS = "nanobot.access"
 
 
 def _scope_of(http: web.Request, access: MemoryAccess) -> dict[str, Any]:
-    """The ASGI scope of a request."""
+    """Return the ASGI scope of a request."""
     headers = [(name.lower(), value) for name, value in http.raw_headers]
     return {
         "type": "http",

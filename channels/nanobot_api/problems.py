@@ -1,8 +1,7 @@
-"""What goes wrong, in OpenAI's shape: a status, and an object `error` that all clients read.
+"""Errors in OpenAI's shape: a status, and an object `error` that all clients read.
 
-The SDKs repeat a request on 408, 409, 429 and from 500 on, unless a header forbids it; so that is
-sent where a repetition would only do the same again, or do it twice.
-"""
+The SDKs retry on 408, 409, 429 and from 500 on, unless a header forbids it. It is sent if a retry
+would only fail again, or do something twice."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ INVALID, SERVER = "invalid_request_error", "server_error"
 
 
 class Problem(Exception):
-    """Why a request gets no answer. `retry_after` is in seconds, 0: not said. `again` is whether a
-    client should try again by itself."""
+    """The reason why a request gets no answer. `retry_after` is in seconds, or 0 for none. `again`:
+    a client should retry by itself."""
 
     def __init__(
         self,
@@ -31,7 +30,7 @@ class Problem(Exception):
 
     @property
     def error(self) -> dict[str, object]:
-        """The object that says so."""
+        """The object `error`."""
         kind = SERVER if self.status >= 500 else INVALID
         if self.status == 429:
             kind = "rate_limit_error"
@@ -44,7 +43,7 @@ class Problem(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the answer's headers say about trying again."""
+        """The headers about retrying."""
         headers = {"Retry-After": str(self.retry_after)} if self.retry_after else {}
         if not self.again:
             headers["x-should-retry"] = "false"
@@ -52,7 +51,7 @@ class Problem(Exception):
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> Problem:
-    """A request that cannot be taken as it is."""
+    """Return the error for an invalid request."""
     return Problem(400, message, code, param=param)
 
 
@@ -61,8 +60,8 @@ _MODEL_FAILED = ("Provider", "RequestBlamed", "ToolUseFailed")
 
 
 def problem_of(error: str, text: str) -> Problem:
-    """What a turn that failed with this class of error comes to; `text` is what a person would have
-    read."""
+    """Return the error for a turn that failed with this error class. `text` is its message for a
+    person."""
     if error == "ContextTooLong":
         return invalid(
             "This conversation is longer than the model takes. " + text,
@@ -79,35 +78,36 @@ def problem_of(error: str, text: str) -> Problem:
 
 
 def waits(error: str) -> Problem:
-    """The turn has to wait: for a model that is out, behind another message that does, or (`held`)
-    for the disk."""
+    """Return the error for a pending turn: the model is down, a message before it is pending, or
+    (`held`) the disk is full."""
     if error == "held":
         return not_stored()
     return Problem(503, "The model cannot be reached.", "model_unavailable", retry_after=15)
 
 
 def not_stored() -> Problem:
-    """The disk or the database refuses. Programs of others read this too, so it says no more."""
+    """Return the error if the disk or the database fails, without details, because programs of
+    others read it."""
     text = "nanobot can't store anything now. The reason is in its log."
     return Problem(503, text, "storage_unavailable", retry_after=10)
 
 
-def stopped_late() -> Problem:
-    """The answer takes longer than a request waits for it, and only that request could get it."""
+def too_late_to_deliver() -> Problem:
+    """Return the timeout of a request whose answer would have no other receiver."""
     text = "The answer took too long, and was stopped."
     return Problem(504, text, "timeout", again=False)
 
 
 def too_late(repeatable: bool) -> Problem:
-    """The answer takes longer than a request waits for it."""
+    """Return the timeout of a request whose turn continues."""
     hint = " Ask again with the same Idempotency-Key." if repeatable else ""
     text = f"The answer is not ready yet, and nanobot is still working on it.{hint}"
     return Problem(504, text, "timeout", again=repeatable)
 
 
 def notice(what: str, where: str, *, stateless: bool) -> str:
-    """Return the text that ends a request whose call waits for an approval. `where` the owner finds
-    the question is for the owner only."""
+    """Return the text that ends a request if one of its calls needs an approval. `where` is the
+    place of the question, for the owner only."""
     after = "the answer goes to the chat of the approval"
     if not where:
         asked = f"This needs the owner's approval, and they have been asked: {what}."
@@ -123,5 +123,5 @@ def notice(what: str, where: str, *, stateless: bool) -> str:
 
 
 def not_yet(text: str) -> Problem:
-    """A client that reads JSON can't be given the notice as its answer."""
+    """Return the notice as an error, for a client that reads JSON."""
     return Problem(409, text, "approval_pending", again=False)

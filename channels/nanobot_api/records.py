@@ -1,11 +1,10 @@
-"""What is kept of requests that may be asked for again: repetitions, and responses to follow.
+"""Stored requests: for repetitions, and responses that others follow.
 
-A file each, in the adapter's folder, named after the request: written before its message is
-published, and again with the answer before the core hears that it was delivered. So an answer that
-was made is found again, whatever happened in between. Files that came with a message wait beside
-them until it is answered. Everything goes after a month, as long as the core knows the events.
-Blocks; raises `StorageError`.
-"""
+Each has a file in the adapter's folder, named after the request. It is written before its message
+is published, and again with the answer before the core learns of the delivery. So no answer is
+lost, whatever happens in between. Files of a message are stored next to it until it is answered.
+Everything is deleted after a month, as long as the core knows the events. Blocks. Raises
+`StorageError`."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ from nanobot.io import replace_file, storage_errors
 from nanobot_api.requests import Attachment
 
 REPEATABLE, FOLLOWED, ONCE = "key-", "resp-", "once-"
-"""How the ids of events begin: with a key of the client's, to be followed by another request, or
-neither, of which nothing is kept."""
+"""Prefixes of event ids: with a client's key, to be followed by another request, or neither, in
+which case nothing is stored."""
 
 KEEP_SECONDS = 30 * 86_400.0
 _FILE_SECONDS = 3 * 86_400.0
@@ -36,9 +35,9 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Answer(Struct, frozen=True):
-    """An answer: its `text`, and what the turn said `before` it. `error` is the class of the error
-    where it failed; tokens are those of all calls of the model. `origin` is its mark: where the
-    untrusted content came from that it may repeat. `turn` is the id of its turn."""
+    """An answer: its `text`, and the turn's texts `before` it. `error` is the class of the error,
+    if it failed. The tokens are those of all model calls. `origin` marks the untrusted content that
+    it may repeat. `turn` is the id of its turn."""
 
     text: str
     error: str = ""
@@ -50,17 +49,16 @@ class Answer(Struct, frozen=True):
 
     @property
     def whole(self) -> str:
-        """All that the turn said."""
+        """The complete text of the turn."""
         return "\n\n".join(filter(None, (self.before, self.text)))
 
 
 class Record(Struct, frozen=True):
-    """A request, and its answer once there is one. `key` is the name of the key, `chat` where its
-    message went, `digest` that of what was asked. `said` is all that was said in a request without
-    a conversation (`alone`) that another one may follow. `created` is in seconds since the epoch.
-    `conversation` and `previous` are what the client named. `formatted`: the answer is JSON. What
-    is not `stored` is there for a repetition only; of what is `deleted` nothing is left but that it
-    was asked."""
+    """A request, and its answer when there is one. `key` is the name of the key, `chat` the chat of
+    its message, `digest` that of the question. `said` has all messages of a request without a
+    conversation (`alone`) that another one may follow. `created` is in seconds since the epoch.
+    `conversation` and `previous` are the client's names. `formatted`: the answer is JSON. An
+    unstored request is only kept for a repetition. Of a deleted one, only its existence is kept."""
 
     version: Literal[1] = 1
     key: str = ""
@@ -77,31 +75,32 @@ class Record(Struct, frozen=True):
 
 
 def record_id(chat: str, event_id: str) -> str:
-    """What a request is called: 32 hexadecimal digits."""
+    """Return the id of a request, 32 hexadecimal digits."""
     return sha256(f"{chat}\n{event_id}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def is_kept(event_id: str) -> bool:
-    """Whether a request of this event has a record."""
+    """Return True if a request of this event has a record."""
     return event_id.startswith((REPEATABLE, FOLLOWED))
 
 
 class Records:
-    """Those in `folder`."""
+    """The records in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._records, self._files = folder / "records", folder / "files"
         self._changing = threading.Lock()
 
     def read(self, id: str) -> Record | None:
-        """The record of a request, None where there is none of that id."""
+        """Return the record of a request, or None."""
         if not _ID.fullmatch(id):
             return None
         record = self._file(id).read()
         return record if record.created else None
 
     def begin(self, id: str, record: Record) -> Record:
-        """Keep a request, durably, unless it is a repetition; the record that stands."""
+        """Store a request, durably, and return its record. A repetition gets the record of the
+        first one."""
         with self._changing:
             before = self.read(id)
             if before is not None:
@@ -112,8 +111,8 @@ class Records:
             return record
 
     def answer(self, id: str, answer: Answer) -> bool:
-        """Keep its answer, durably; the first one stays. A request without a record has none.
-        Return whether the request was deleted."""
+        """Store the first answer of a request with a record, durably. Return True if the request
+        was deleted."""
         with self._changing:
             record = self.read(id)
             if record is not None and record.state == "deleted":
@@ -124,14 +123,14 @@ class Records:
             return False
 
     def delete(self, id: str) -> None:
-        """Keep nothing of a request but that it was made: repeated, it must not be done again."""
+        """Delete a request, but keep its id, because a repetition must not run it again."""
         with self._changing:
             if (record := self.read(id)) is not None:
                 bare = Record(1, record.key, "", record.digest, record.created, state="deleted")
                 self._file(id).write(bare)
 
     def keep_files(self, id: str, files: tuple[Attachment, ...]) -> tuple[Media, ...]:
-        """Keep the files of a message until it is answered, durably."""
+        """Store the files of a message, durably, until it is answered."""
         kept = []
         for number, file in enumerate(files):
             with storage_errors(self._files):
@@ -141,7 +140,7 @@ class Records:
         return tuple(kept)
 
     def file(self, media: Media, limit: int) -> bytes:
-        """The content of a file that came with a message. Raises `SendRefused`."""
+        """Return the content of a file of a message. Raises `SendRefused`."""
         id, _, number = media.ref.partition("-")
         if not _ID.fullmatch(id) or not number.isdecimal():
             raise SendRefused("there is no such file")
@@ -154,13 +153,13 @@ class Records:
         return data
 
     def drop_files(self, id: str) -> None:
-        """The message is answered. Best effort."""
+        """Delete the files of an answered message. Best effort."""
         with suppress(OSError):
             for path in self._files.glob(f"{id}-*"):
                 path.unlink(missing_ok=True)
 
     def give_up(self, id: str) -> None:
-        """The message was not taken: forget the request, unless it has an answer. Best effort."""
+        """Delete a request whose message was rejected, unless it has an answer. Best effort."""
         with self._changing, suppress(OSError, StorageError):
             record = self.read(id)
             if record is None or record.answer is None:
@@ -168,7 +167,7 @@ class Records:
                 (self._records / f"{id}.json").unlink(missing_ok=True)
 
     def sweep(self, now: float) -> None:
-        """Forget what is too old; `now` is in seconds since the epoch. Best effort."""
+        """Delete old records and files. `now` is in seconds since the epoch. Best effort."""
         for folder, seconds in ((self._records, KEEP_SECONDS), (self._files, _FILE_SECONDS)):
             with suppress(OSError):
                 for path in _in(folder):

@@ -1,10 +1,9 @@
-"""Reads requests of OpenAI's Chat Completions and Responses. Pure.
+"""Parses requests of OpenAI's Chat Completions and Responses. Pure.
 
 nanobot has its own model and tools: fields that steer a model (temperature, the client's tools) are
-ignored, and a request that depends on them is refused. The last message must be the user's. The
-messages before it are the context of a request without a conversation. Files come as `data:`
-addresses: whoever can make nanobot fetch an address learns something from it.
-"""
+ignored, and a request that depends on them is rejected. The last message must be the user's. The
+messages before it are the context of a request without a conversation. Files must be `data:`
+addresses, because a download would give information to the server of the address."""
 
 from __future__ import annotations
 
@@ -24,16 +23,16 @@ from nanobot.text import valid_unicode
 from nanobot_api.problems import Problem, invalid
 
 MODEL = "nanobot"
-"""The name of the one model."""
+"""The name of the only model."""
 
 MOST_FILES = 20
 MOST_MESSAGES = 2_048
-"""As Azure OpenAI has it.
-Source: https://learn.microsoft.com/azure/ai-services/openai/quotas-limits"""
+"""The limit of Azure OpenAI. Source:
+https://learn.microsoft.com/azure/ai-services/openai/quotas-limits"""
 MOST_PARTS = 4_096
-"""Of all messages together."""
+"""In all messages together."""
 LONGEST_NAME = 512
-"""Characters of what a client calls a conversation or a repetition."""
+"""Characters of a client's name for a conversation or a repetition."""
 LONGEST_SCHEMA = 50_000
 """Characters of the schema of an answer."""
 
@@ -47,7 +46,7 @@ Json = Mapping[str, Any]
 
 
 class Attachment(Struct, frozen=True):
-    """A file that came with the message."""
+    """A file in the message."""
 
     data: bytes
     kind: MediaKind
@@ -56,7 +55,7 @@ class Attachment(Struct, frozen=True):
 
 
 class Headers(Struct, frozen=True):
-    """Header fields: `session` names a conversation. `is_task`: the program asks for itself (a
+    """Header fields. `session` names a conversation. `is_task`: the program asks for itself (a
     title for a chat), not for its person."""
 
     session: str = ""
@@ -64,11 +63,11 @@ class Headers(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """A request. `conversation` is the client's name for it, `previous` the response that this
+    """A request. `conversation` is the client's name for it, `previous` the response that it
     follows. A request with neither is answered by itself, after `context`. `instructions` are the
     system messages. `is_task`: see `Headers`. `schema` is the JSON Schema of the answer as text.
-    `ignored` are fields without effect here. `store`: it may be followed. `with_usage`: a stream
-    ends with its usage. `digest` is that of the question."""
+    `ignored` are fields without effect. `store`: it may be followed. `with_usage`: a stream ends
+    with its usage. `digest` is that of the question."""
 
     text: str
     files: tuple[Attachment, ...] = ()
@@ -86,7 +85,7 @@ class Ask(Struct, frozen=True):
 
 
 def chat_request(body: bytes, headers: Headers) -> Ask:
-    """Read a request for `/chat/completions`. Raises `Problem`."""
+    """Parse a request for `/chat/completions`. Raises `Problem`."""
     data = _object_of(body)
     if data.get("n") not in (None, 1):
         raise invalid("only one choice (n = 1) is given", "n")
@@ -105,7 +104,7 @@ def chat_request(body: bytes, headers: Headers) -> Ask:
 
 
 def response_request(body: bytes, headers: Headers) -> Ask:
-    """Read a request for `/responses`. Raises `Problem`."""
+    """Parse a request for `/responses`. Raises `Problem`."""
     data = _object_of(body)
     if data.get("background") is True:
         raise invalid(
@@ -137,7 +136,7 @@ def response_request(body: bytes, headers: Headers) -> Ask:
 
 
 def refuse_items(body: bytes) -> None:
-    """Refuse to fill a new conversation. Raises `Problem`."""
+    """Raise `Problem` if a new conversation would have items."""
     if body.strip() and _object_of(body).get("items"):
         raise invalid(
             "a new conversation is empty here, so send its first message instead", "items"
@@ -145,8 +144,8 @@ def refuse_items(body: bytes) -> None:
 
 
 def clean_name(conversation: str) -> str:
-    """What a conversation is called here: as the client does where that is plain, else a hash. No
-    two names share one, and none is made of digits alone, which would be a thread."""
+    """Return the name of a conversation here: the client's if it is plain, else a hash. No two
+    share one, and none consists only of digits, which would be a thread."""
     if _CLEAN.fullmatch(conversation) and not conversation.startswith(_RESERVED):
         return conversation
     digest = sha256(conversation.encode("utf-8", "surrogatepass")).hexdigest()
@@ -172,7 +171,7 @@ def _ask(
             "model_not_found",
             param="model",
         )
-    ignored = _ignored_tools(data)
+    ignored = _list_ignored_tools(data)
     last = _last_of_user(messages, param)
     text, files = _content(messages[last].get("content"), param)
     if not text.strip() and not files:
@@ -186,8 +185,8 @@ def _ask(
     return Ask(
         text,
         files,
-        tuple(_said_before(others, param)),
-        "\n\n".join(said.text for said in _said_before(system, param)),
+        tuple(_context_of(others, param)),
+        "\n\n".join(said.text for said in _context_of(system, param)),
         named,
         previous,
         is_task,
@@ -201,8 +200,8 @@ def _ask(
 
 
 def _message_of(item: Json) -> Json | None:
-    """Return an input item of Responses as a message: a call, or the result of one, without
-    content; None for what is neither."""
+    """Return an input item of Responses as a message, or None for any other type. A call and its
+    result have no content."""
     kind = str(item.get("type", "message"))
     if kind == "message":
         return item
@@ -212,8 +211,8 @@ def _message_of(item: Json) -> Json | None:
 
 
 def _last_of_user(messages: Sequence[Json], param: str) -> int:
-    """Return the index of the message to answer. Raises `Problem` if the last one isn't the
-    user's: an earlier one was answered before, and answering it again could do things twice."""
+    """Return the index of the message to answer. Raises `Problem` if the last one isn't the user's:
+    an earlier one was answered before, and a second answer could repeat actions."""
     spoken = [
         (n, one.get("role"))
         for n, one in enumerate(messages)
@@ -240,14 +239,14 @@ def _last_of_user(messages: Sequence[Json], param: str) -> int:
 
 
 def _is_placeholder(message: Json) -> bool:
-    """Whether it is an empty message of the assistant, as some clients put one at the end."""
+    """Return True for an empty message of the assistant, which some clients put at the end."""
     has_calls = message.get("tool_calls") or message.get("function_call")
     return message.get("role") == "assistant" and not message.get("content") and not has_calls
 
 
-def _ignored_tools(data: Json) -> tuple[str, ...]:
-    """Return which fields with tools of the client are ignored. Raises `Problem` if it depends on
-    a call of one."""
+def _list_ignored_tools(data: Json) -> tuple[str, ...]:
+    """Return the ignored fields with tools of the client. Raises `Problem` if the request depends
+    on a call of one."""
     choice = data.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         inner = choice.get("allowed_tools")  # Chat Completions has the mode in there
@@ -264,8 +263,7 @@ def _ignored_tools(data: Json) -> tuple[str, ...]:
 
 
 def _schema_of(form: object, param: str) -> str:
-    """Return the JSON Schema of the wanted answer as text, empty for plain text. Raises
-    `Problem`."""
+    """Return the JSON Schema of the answer as text, empty for plain text. Raises `Problem`."""
     if form is None:
         return ""
     form = _mapping(form, param)
@@ -293,7 +291,7 @@ def _schema_of(form: object, param: str) -> str:
 
 
 def _digest(data: Json) -> str:
-    """The same for the same question, however its answer is to come."""
+    """Return a digest of the question, the same for streamed and whole answers."""
     asked = {key: value for key, value in data.items() if not key.startswith("stream")}
     text = json.dumps(asked, sort_keys=True)
     return sha256(text.encode()).hexdigest()
@@ -307,9 +305,9 @@ def _session_of(data: Json) -> str:
 
 
 def _is_titling(messages: Sequence[Json], text: str) -> bool:
-    """Whether a request is Open WebUI's for a title or tags, which it sends under the name of the
-    chat. This only keeps it out of the conversation, and makes it untrusted; no trust rests on
-    it."""
+    """Return True if Open WebUI asks for a title or tags, which it sends under the name of the
+    chat. This only keeps the request out of the conversation and marks it as untrusted. No trust
+    depends on it."""
     return len(messages) == 1 and text.startswith("### Task:") and "<chat_history>" in text
 
 
@@ -328,7 +326,7 @@ def _too_much(what: str, param: str | None = None) -> Problem:
 
 
 def _objects(values: list[Any], param: str) -> list[Json]:
-    """The messages of a request. Raises `Problem` for too many of them, or of their parts."""
+    """Return the messages of a request. Raises `Problem` for too many messages or parts."""
     if len(values) > MOST_MESSAGES:
         raise _too_much(f"more than {MOST_MESSAGES:,} messages", param)
     messages = [_mapping(value, param) for value in values]
@@ -345,7 +343,7 @@ def _mapping(value: object, param: str | None) -> Json:
 
 
 def _name(value: object, param: str) -> str:
-    """A name that a client gave, as a text or in an object with an `id`."""
+    """Return a name that a client gave, as a text or in an object with an `id`."""
     if isinstance(value, dict):
         value = value.get("id")
     if value is None:
@@ -355,9 +353,9 @@ def _name(value: object, param: str) -> str:
     return value.strip()
 
 
-def _said_before(messages: Sequence[Json], param: str) -> list[Said]:
-    """The messages before, as a conversation of user and assistant; instructions of the program
-    are told as such."""
+def _context_of(messages: Sequence[Json], param: str) -> list[Said]:
+    """Return the earlier messages as a conversation of user and assistant. Instructions of the
+    program are marked."""
     said = []
     for message in messages:
         role = message.get("role")
@@ -374,7 +372,7 @@ def _said_before(messages: Sequence[Json], param: str) -> list[Said]:
 
 
 def _content(content: object, param: str) -> tuple[str, tuple[Attachment, ...]]:
-    """The text of a message, and its files."""
+    """Return the text of a message, and its files."""
     if content is None or isinstance(content, str):
         return valid_unicode(content or ""), ()
     if not isinstance(content, list):
@@ -411,7 +409,7 @@ def _part(part: Json, param: str) -> str | Attachment:
     if kind == "input_audio":
         audio = _mapping(part.get("input_audio"), param)
         format = str(audio.get("format") or "wav")[:LONGEST_NAME]
-        return Attachment(_decoded(audio.get("data"), param), "audio", f"audio/{format}")
+        return Attachment(_decode_base64(audio.get("data"), param), "audio", f"audio/{format}")
     raise invalid(f"parts of the type {str(kind)[:50]!r} are not supported", param)
 
 
@@ -425,10 +423,10 @@ def _data(url: object, param: str) -> tuple[bytes, str]:
             "invalid_image_url",
         )
     assert isinstance(url, str)
-    return _decoded(url[found.end() :], param), found[1].strip().lower()
+    return _decode_base64(url[found.end() :], param), found[1].strip().lower()
 
 
-def _decoded(text: object, param: str) -> bytes:
+def _decode_base64(text: object, param: str) -> bytes:
     try:
         data = base64.b64decode(text if isinstance(text, str) else "?", validate=True)
     except (binascii.Error, ValueError):

@@ -1,11 +1,10 @@
-"""Requests: who sends them, and what they ask for.
+"""Requests: their authentication, and the orders that they become.
 
-Every request has a key, except those that get nothing but a refusal; the body of a request without
-one is not read. A web page of another origin gets nothing, with a key or not. What a key's request
-becomes is a message of the key's person, in a conversation under the key's name; nothing that a
-client sends can name another's. All of it is untrusted content, except the last message of the
-user if the key was made for a program that sends only the person's own words.
-"""
+Every request has a key, except rejected ones: the body of a request without a key is not read. A
+web page of another origin gets nothing, even with a key. A request becomes a message of the key's
+person, in a conversation under the key's name. A client cannot name a conversation of another key.
+All of it is untrusted content, except the last message of the user if the key was made for a
+program that sends only the person's own words."""
 
 from __future__ import annotations
 
@@ -54,12 +53,11 @@ from nanobot_api.shapes import ChatShape, Facts, ResponseShape, Shape
 _BODY_SECONDS = 120.0
 _LATE = "The request did not arrive in time."
 MOST_MEGABYTES = 30
-"""Of the largest request, with its files: ten pictures as phones take them."""
+"""The largest request, with its files: ten photos of a phone."""
 _LONGEST_KEY = 255
 _SESSIONS = ("X-Nanobot-Session", "X-OpenWebUI-Chat-Id")
 _TASK = "X-Nanobot-Task"
-_FOLLOWING = "resp-"
-"""Begins the name of a conversation that follows a response."""
+_FOLLOWING = "resp-"  # prefix of a conversation that follows a response
 
 
 class Server:
@@ -80,7 +78,7 @@ class Server:
 
     async def handle(self, http: web.Request) -> web.StreamResponse:
         """Answer one request."""
-        return await self._guarded(http, self._answer)
+        return await self._guard(http, self._answer)
 
     async def handle_memory(self, endpoint: McpEndpoint, http: web.Request) -> web.StreamResponse:
         """Answer one request of another agent for a memory."""
@@ -96,14 +94,14 @@ class Server:
             except TimeoutError:
                 raise Problem(408, _LATE, "timeout") from None
 
-        return await self._guarded(http, answer)
+        return await self._guard(http, answer)
 
-    async def _guarded(
+    async def _guard(
         self,
         http: web.Request,
         handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
-        """What a handler answers, or its refusal in the one shape of errors."""
+        """Return the answer of a handler, or its error in the one shape of errors."""
         headers = {"x-request-id": f"req_{secrets.token_hex(16)}"}
         try:
             answer = await handler(http)
@@ -129,8 +127,8 @@ class Server:
             ("GET", "models"): _just(shapes.models()),
             ("GET", f"models/{MODEL}"): _just(shapes.model()),
             ("POST", "conversations"): lambda: self._new_conversation(http),
-            ("POST", "chat/completions"): lambda: self._chat(http, key),
-            ("POST", "responses"): lambda: self._respond(http, key),
+            ("POST", "chat/completions"): lambda: self._serve(http, key, chat_request, ChatShape),
+            ("POST", "responses"): lambda: self._serve(http, key, response_request, ResponseShape),
         }
         route = routes.get((http.method, place))
         if route is not None:
@@ -138,19 +136,19 @@ class Server:
         kind, _, name = place.partition("/")
         is_response = kind == "responses" and bool(name)
         if is_response and http.method in ("GET", "DELETE"):
-            return await self._stored(http.method, key, name)
+            return await self._serve_stored(http.method, key, name)
         if is_response or any(path == place for _, path in routes):
             raise Problem(405, f"{http.method} is not possible here.", "method_not_allowed")
         raise Problem(404, f"There is nothing at {http.method} {http.path[:100]}.", "not_found")
 
     async def authenticate(self, http: web.Request) -> ApiKey:
-        """Whose request it is. Raises `Problem`."""
+        """Return the key of a request. Raises `Problem`."""
         key = self._welcome(http, await asyncio.to_thread(self._find_key, http))
         await asyncio.to_thread(self._keys.note_use, key.name, self._clock.now())
         return key
 
     def _expect_key(self, http: web.Request) -> None:
-        """Raise `Problem` if the key of a request may not be used any more."""
+        """Raise `Problem` if the key of a request is no longer valid."""
         self._welcome(http, self._find_key(http))
 
     def _find_key(self, http: web.Request) -> ApiKey | None:
@@ -158,7 +156,7 @@ class Server:
         return self._keys.find(secret) if secret and len(secret) <= _LONGEST_KEY else None
 
     def _welcome(self, http: web.Request, key: ApiKey | None) -> ApiKey:
-        """Return a key that may be used now. Raises `Problem`."""
+        """Return the key if it may be used now. Raises `Problem`."""
         if key is None:
             text = "An API key is needed, in the header `Authorization: Bearer KEY` or `api-key`."
             if _secret_in(http):
@@ -176,17 +174,9 @@ class Server:
         id = f"conv_{secrets.token_hex(16)}"
         return web.json_response(shapes.new_conversation(id, self._now()))
 
-    async def _chat(self, http: web.Request, key: ApiKey) -> web.StreamResponse:
-        order = await self._order(http, key, chat_request, ChatShape)
-        return await self._answering.serve(http, order)
-
-    async def _respond(self, http: web.Request, key: ApiKey) -> web.StreamResponse:
-        order = await self._order(http, key, response_request, ResponseShape)
-        return await self._answering.serve(http, order)
-
     @asynccontextmanager
     async def _body(self, http: web.Request) -> AsyncIterator[bytes]:
-        """The body of a request, which takes up room while inside."""
+        """Yield the body of a request, which counts against the limit while inside."""
         most = MOST_MEGABYTES * 1_000_000
         if http.headers.get("Content-Encoding", "identity") != "identity":
             raise Problem(415, "The body must not be compressed.", "unsupported_encoding")
@@ -213,26 +203,28 @@ class Server:
         finally:
             self._held -= size
 
-    async def _order(
+    async def _serve(
         self,
         http: web.Request,
         key: ApiKey,
         parse: Callable[[bytes, Headers], Ask],
         shape: Callable[[Facts], Shape],
-    ) -> Order:
-        """What a request comes to; what has to be kept of it is, when this returns. Raises
+    ) -> web.StreamResponse:
+        """Parse a request, store all that must be stored of it, and answer it. Raises
         `Problem`."""
         session = next((name for h in _SESSIONS if (name := http.headers.get(h, ""))), "")
         headers = Headers(session, bool(http.headers.get(_TASK, "").strip()))
         token = http.headers.get("Idempotency-Key", "")
         async with self._body(http) as body:
             ask = await asyncio.to_thread(parse, body, headers)
-            return await self._understood(token, key, ask, shape)
+            order = await self._make_order(token, key, ask, shape)
+        return await self._answering.serve(http, order)
 
-    async def _understood(
+    async def _make_order(
         self, token: str, key: ApiKey, ask: Ask, shape: Callable[[Facts], Shape]
     ) -> Order:
-        """What a request comes to, with its record and files on disk; `token` names repetitions."""
+        """Return the order of a request, with its record and files on disk. `token` identifies
+        repetitions."""
         if token:
             event_id = f"{REPEATABLE}{sha256(token.encode('utf-8', 'replace')).hexdigest()[:32]}"
         else:
@@ -277,16 +269,16 @@ class Server:
     async def _place(
         self, key: ApiKey, ask: Ask, event_id: str, origin: str
     ) -> tuple[str, tuple[Said, ...]]:
-        """The name of the conversation that a request belongs to, and the context that it brings.
-        Raises `Problem`."""
+        """Return the name of a request's conversation, and the context in the request. Raises
+        `Problem`."""
         if ask.conversation:
             return clean_name(ask.conversation), ()
         if ask.previous:
-            return await self._followed(key, ask.previous)
+            return await self._follow(key, ask.previous)
         return f"once-{event_id.rpartition('-')[2]}", _as_sent(ask.context, origin)
 
-    async def _followed(self, key: ApiKey, previous: str) -> tuple[str, tuple[Said, ...]]:
-        """The conversation of an earlier response, and what was said before it began."""
+    async def _follow(self, key: ApiKey, previous: str) -> tuple[str, tuple[Said, ...]]:
+        """Return the conversation of an earlier response, and the messages before it began."""
         id = previous.removeprefix("resp_")
         record = await self._record_of(key, id)
         if record is None:
@@ -303,13 +295,13 @@ class Server:
         return f"{_FOLLOWING}{id}", said
 
     async def _record_of(self, key: ApiKey, id: str) -> Record | None:
-        """That of a response that is stored for a key."""
+        """Return the record of a key's stored response, or None."""
         record = await asyncio.to_thread(self.records.read, id)
         is_there = record is not None and record.key == key.name and record.state == "stored"
         return record if is_there else None
 
-    async def _stored(self, method: str, key: ApiKey, name: str) -> web.StreamResponse:
-        """Give a response once more, or delete it."""
+    async def _serve_stored(self, method: str, key: ApiKey, name: str) -> web.StreamResponse:
+        """Return a response again, or delete it."""
         id = name.removeprefix("resp_")
         record = await self._record_of(key, id)
         if record is None or id == name:
@@ -319,10 +311,10 @@ class Server:
             await asyncio.to_thread(self.records.delete, id)
             return web.json_response({"id": name, "object": "response", "deleted": True})
         facts = Facts(id, record.created, record.conversation, record.previous, store=True)
-        return web.json_response(ResponseShape(facts).kept(record.answer))
+        return web.json_response(ResponseShape(facts).repeat(record.answer))
 
     async def _take_out(self, record: Record, id: str) -> None:
-        """Take a response out of its conversation; one that isn't answered yet goes once it is."""
+        """Take a response out of its conversation. A pending one is removed when it is answered."""
         if record.answer is None and not record.alone:
             return
         chat, turn = record.chat, record.answer.turn if record.answer else ""
@@ -336,7 +328,7 @@ class Server:
 
 
 def _expect_same(record: Record, ask: Ask) -> None:
-    """Raise `Problem` unless a repetition asks the same, and its response is still there."""
+    """Raise `Problem` unless a repetition has the same content, and its response still exists."""
     if record.digest != ask.digest:
         raise Problem(
             422,
@@ -349,7 +341,7 @@ def _expect_same(record: Record, ask: Ask) -> None:
 
 
 def _secret_in(http: web.Request) -> str:
-    """Return the key that a request gives; empty if it gives none."""
+    """Return the key in a request, empty if there is none."""
     kind, _, secret = http.headers.get("Authorization", "").partition(" ")
     if secret.strip() and kind.lower() == "bearer":
         return secret.strip()
@@ -357,8 +349,8 @@ def _secret_in(http: web.Request) -> str:
 
 
 def _as_sent(context: Sequence[Said], origin: str) -> tuple[Said, ...]:
-    """Mark the earlier messages that a client sends as the program's. What it gives as nanobot's
-    answers carries the program's name."""
+    """Mark the earlier messages in a request as the program's. Answers that it attributes to
+    nanobot get the program's name."""
     name = f"the program {origin.partition(':')[2]}"
     return tuple(
         replace(one, origin=origin, name=name if one.role == "assistant" else "") for one in context
@@ -375,21 +367,19 @@ def _refusal(problem: Problem) -> web.Response:
 
 
 def _refuse_pages(http: web.Request) -> None:
-    """No web page of another origin may ask, whatever it knows."""
-    origin = http.headers.get("Origin")
-    if origin is not None and _host_of(origin) != http.headers.get("Host"):
+    """Raise `Problem` for a web page of another origin, even with a valid key."""
+    if (origin := http.headers.get("Origin")) is None:
+        return
+    try:
+        host: str | None = urlsplit(origin).netloc
+    except ValueError:
+        host = None
+    if host != http.headers.get("Host"):
         raise Problem(403, "Web pages may not use this API.", "origin_refused")
 
 
-def _host_of(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return None
-
-
 async def _read(http: web.Request, most: int) -> bytes | None:
-    """The body; None where it is larger than `most` bytes."""
+    """Return the body, or None if it is larger than `most` bytes."""
     pieces, size = list[bytes](), 0
     async for piece in http.content.iter_any():
         size += len(piece)

@@ -1,4 +1,4 @@
-"""What can be set about the API. Where it listens, the section `http` says."""
+"""The settings of the API. Its address is in the section `http`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the API for `nanobot doctor`: whether a program could use it."""
+"""The check of the API for `nanobot doctor`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nanobot.text import pluralize
 
 
 async def check(request: CheckRequest) -> Sequence[CheckFinding]:
-    """Whether there are keys. Raises `StorageError`."""
+    """Check that there are keys. Raises `StorageError`."""
     keys = await asyncio.to_thread(ApiKeys(request.state_folder).all)
     if not keys:
         hint = "`nanobot api keys add NAME` makes one for a program."

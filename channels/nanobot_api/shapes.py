@@ -1,10 +1,9 @@
 """The JSON that clients of OpenAI's API read: answers, and the events of a stream. Pure.
 
-A turn says more than its answer: text between calls of tools, which tools run, that the owner is
-asked. In a stream of Chat Completions, text in between is part of the text, and the rest is in
-`delta.nanobot`, which clients pass over. In one of Responses, text in between is an output message
-of its own (`commentary`), and the rest are events `response.nanobot.progress`.
-"""
+A turn has more than its answer: text between tool calls, running tools, questions to the owner. In
+a stream of Chat Completions, text in between is part of the text, and the rest is in
+`delta.nanobot`, which clients ignore. In one of Responses, text in between is a separate output
+message (`commentary`), and the rest are events `response.nanobot.progress`."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ Json = dict[str, object]
 
 OWNED_BY = "nanobot"
 CREATED = 1_700_000_000
-"""Models have a time of creation, and this one has none."""
+"""A made-up time, because models have a time of creation."""
 
 
 class Facts(Struct, frozen=True):
-    """What every part of an answer repeats: the request's id, its time in seconds since the epoch,
-    what the client calls the conversation and what it followed, whether a stream ends with its
-    usage, and the JSON Schema of the answer."""
+    """The common fields of an answer's parts: the request's id, its time in seconds since the
+    epoch, the client's names for the conversation and the previous response, whether a stream ends
+    with its usage, and the JSON Schema of the answer."""
 
     id: str
     created: int
@@ -39,24 +38,24 @@ class Facts(Struct, frozen=True):
 
     @property
     def format(self) -> Json:
-        """The form of the answer, as Responses has it."""
+        """The form of the answer, for Responses."""
         if not self.schema:
             return {"type": "text"}
         return {"type": "json_schema", "name": "answer", "schema": json.loads(self.schema)}
 
 
 def model() -> Json:
-    """The one model."""
+    """Return the only model."""
     return {"id": MODEL, "object": "model", "created": CREATED, "owned_by": OWNED_BY}
 
 
 def models() -> Json:
-    """The list of models."""
+    """Return the list of models."""
     return {"object": "list", "data": [model()]}
 
 
 def new_conversation(id: str, created: int) -> Json:
-    """A conversation that nothing was said in."""
+    """Return an empty conversation."""
     return {"id": id, "object": "conversation", "created_at": created, "metadata": {}}
 
 
@@ -69,35 +68,35 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class ChatShape:
-    """Chat Completions."""
+    """The shape of Chat Completions."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts, self._id = facts, f"chatcmpl-{facts.id}"
 
     def whole(self, answer: Answer) -> Json:
-        """All of the answer at once."""
+        """Return the complete answer."""
         message = {"role": "assistant", "content": answer.whole, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         return {**self._common("chat.completion"), "choices": [choice], "usage": _usage(answer)}
 
     def begin(self) -> Iterator[bytes]:
-        """A stream begins."""
+        """Begin a stream."""
         yield self._chunk({"role": "assistant", "content": ""})
 
     def text(self, delta: str) -> Iterator[bytes]:
-        """More of the text."""
+        """Add text."""
         yield self._chunk({"content": delta})
 
     def next_block(self) -> Iterator[bytes]:
-        """The next text does not continue the text so far."""
+        """Begin text that does not continue the text so far."""
         yield self._chunk({"content": "\n\n"})
 
     def progress(self, kind: str, text: str) -> Iterator[bytes]:
-        """Progress that a person may want to see."""
+        """Show progress to a person."""
         yield self._chunk({"nanobot": {"type": kind, "text": text}})
 
     def end(self, answer: Answer) -> Iterator[bytes]:
-        """All of the text was sent."""
+        """End the stream after all text."""
         yield self._chunk({}, "stop")
         if self._facts.with_usage:
             chunk = self._common("chat.completion.chunk")
@@ -105,7 +104,7 @@ class ChatShape:
         yield b"data: [DONE]\n\n"
 
     def fail(self, problem: Problem) -> Iterator[bytes]:
-        """There will be no answer."""
+        """End the stream without an answer."""
         yield _event({"error": problem.error})
 
     def _common(self, kind: str) -> Json:
@@ -127,36 +126,36 @@ def _usage(answer: Answer) -> Json:
 
 
 class ResponseShape:
-    """Responses."""
+    """The shape of Responses."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts, self._id = facts, f"resp_{facts.id}"
         self._number = 0
-        """Of the next event."""
+        """The number of the next event."""
         self._output: list[Json] = []
-        """The messages that are complete."""
+        """The complete messages."""
         self._open: list[str] | None = None
-        """The text of the message that is being written."""
+        """The text of the incomplete message."""
 
     def whole(self, answer: Answer) -> Json:
-        """All of the answer at once."""
+        """Return the complete answer."""
         return self._response("completed", [self._message(0, answer.whole)], answer)
 
-    def kept(self, answer: Answer | None) -> Json:
-        """The same of a response that is asked for later; it may be worked on, or have failed."""
+    def repeat(self, answer: Answer | None) -> Json:
+        """Return a stored response, which may be in progress or have failed."""
         if answer is None:
             return self._response("in_progress", [])
         if answer.error:
-            return self._failed(problem_of(answer.error, answer.whole))
+            return self._failure(problem_of(answer.error, answer.whole))
         return self.whole(answer)
 
     def begin(self) -> Iterator[bytes]:
-        """A stream begins."""
+        """Begin a stream."""
         yield self._next("response.created", response=self._response("in_progress", []))
         yield self._next("response.in_progress", response=self._response("in_progress", []))
 
     def text(self, delta: str) -> Iterator[bytes]:
-        """More of the text."""
+        """Add text."""
         index = len(self._output)
         if self._open is None:
             self._open = []
@@ -170,15 +169,15 @@ class ResponseShape:
         )
 
     def next_block(self) -> Iterator[bytes]:
-        """The next text does not continue the text so far."""
+        """Begin text that does not continue the text so far."""
         yield from self._close("commentary")
 
     def progress(self, kind: str, text: str) -> Iterator[bytes]:
-        """Progress that a person may want to see."""
+        """Show progress to a person."""
         yield self._next("response.nanobot.progress", progress=kind, text=text)
 
     def end(self, answer: Answer) -> Iterator[bytes]:
-        """All of the text was sent."""
+        """End the stream after all text."""
         if self._open is None and not self._output:
             yield from self.text("")
         yield from self._close("final_answer")
@@ -186,10 +185,10 @@ class ResponseShape:
         yield self._next("response.completed", response=done)
 
     def fail(self, problem: Problem) -> Iterator[bytes]:
-        """There will be no answer."""
-        yield self._next("response.failed", response=self._failed(problem))
+        """End the stream without an answer."""
+        yield self._next("response.failed", response=self._failure(problem))
 
-    def _failed(self, problem: Problem) -> Json:
+    def _failure(self, problem: Problem) -> Json:
         code = "rate_limit_exceeded" if problem.status == 429 else "server_error"
         error = {"code": code, "message": problem.message}
         return {**self._response("failed", self._output), "error": error}

@@ -1,4 +1,4 @@
-"""An answer as server-sent events, as it comes."""
+"""An answer as server-sent events."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nanobot_api.shapes import KEEP_ALIVE, Shape
 
 
 class Stream:
-    """Server-sent events. Nothing is sent before the first of them, or the first sign of life."""
+    """A stream of server-sent events. It starts with the first event or keep-alive."""
 
     def __init__(self, http: web.Request, shape: Shape, headers: Mapping[str, str]) -> None:
         self._http, self._shape = http, shape
         self._block = ""
-        """The text since the last beginning."""
+        """The text of the current block."""
         self.has_begun = False
         self.response = web.StreamResponse(
             headers={
@@ -28,7 +28,7 @@ class Stream:
         )
 
     async def show(self, event: Event | None) -> bool:
-        """Send an event, or without one a sign of life; whether it was the last."""
+        """Send an event, or a keep-alive for None. Return True after the last event."""
         if not self.has_begun:
             await self.response.prepare(self._http)
             self.has_begun = True
@@ -54,7 +54,7 @@ class Stream:
         await self._send(self._shape.text(text))
 
     async def _finish(self, event: Answered) -> None:
-        """Send what of the reply was not sent yet, and the end."""
+        """Send the missing rest of the reply, and the end."""
         reply = event.reply
         if reply.startswith(self._block):
             rest, fresh = reply[len(self._block) :], False
