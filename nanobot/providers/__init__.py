@@ -1,1 +1,1 @@
-"""The language models: a small port and its adapters."""
+"""Language models: a small port and its adapters."""

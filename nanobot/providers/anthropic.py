@@ -1,17 +1,16 @@
-"""Anthropic's Messages API: Claude with its prompt cache and its thinking.
+"""Adapter for Anthropic's Messages API: Claude with its prompt cache and its thinking.
 
-Anthropic's layer for OpenAI's clients has neither. `anthropic_request` makes the messages of a
+Anthropic's layer for OpenAI's clients has neither. `anthropic_request` builds the messages of a
 request. Connection and errors are the same as for other model servers. Events and blocks of unknown
-kinds are skipped: the API may add some within a version.
+kinds are skipped, because the API may add some within a version.
 
-Models differ in how they take thinking. The newest form is tried first. If a model refuses a field,
-the refusal is remembered while the process runs, and the field is not sent again.
+Models differ in the form of thinking that they accept. The newest form is tried first. If a model
+refuses a field, the refusal is remembered while the process runs, and the field is not sent again.
 
 Sources: https://platform.claude.com/docs/en/api/messages/create,
 https://platform.claude.com/docs/en/build-with-claude/thinking,
 https://platform.claude.com/docs/en/build-with-claude/effort,
-https://platform.claude.com/docs/en/build-with-claude/streaming
-"""
+https://platform.claude.com/docs/en/build-with-claude/streaming"""
 
 from __future__ import annotations
 
@@ -43,18 +42,18 @@ from nanobot.text import valid_unicode
 
 API_VERSION = "2026-10-21"
 _SAMPLING_VERSION = "2023-06-01"
-"""The last version that takes a temperature, on models that do."""
+"""The last version that accepts a temperature, on models that do."""
 
 _DEFAULT_LIMIT = 16_384
-"""Tokens of an answer, thinking included, if the owner set no limit: the API requires one."""
+"""Tokens of an answer, including thinking, if the owner set no limit. The API requires one."""
 _BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384}
 _SMALLEST_BUDGET = 1_024
 _MOST_STALE = 10_000
 
 
 class _Support(Struct, frozen=True):
-    """The fields that one model takes: `adaptive` thinking (else a budget of tokens), an `effort`,
-    a `forced` tool, a `temperature`. `off` is its word for no thinking, if it has one."""
+    """Fields that a model accepts: `adaptive` thinking (else a token budget), an `effort`, a
+    `forced` tool, a `temperature`. `off` is its word for no thinking, empty if it always thinks."""
 
     adaptive: bool = True
     effort: bool = True
@@ -69,12 +68,11 @@ _NO_SETTINGS = RequestSettings()
 
 
 class AnthropicProvider:
-    """One model on a server that speaks the Messages API; implements `Provider`.
+    """One model on a server with the Messages API. Implements `Provider`.
 
     `base_url` may end in `/v1` or not. `max_tokens` bounds each reply (0: 16,384). `stall_seconds`
-    without a byte is an outage; before the first byte it is `first_token_seconds`, if that is more.
-    So are `patience_seconds` without anything but pings or bytes that trickle.
-    """
+    without a byte is an outage. Before the first byte the limit is `first_token_seconds`, if that
+    is longer. `patience_seconds` with only pings or trickling bytes is an outage too."""
 
     def __init__(
         self,
@@ -106,8 +104,8 @@ class AnthropicProvider:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Answer `prompt`. Raises `ProviderError`s. Nothing is tried twice, except that a model
-        which refuses a field that is not essential is asked again without it."""
+        """Answer `prompt`. Raise `ProviderError`s. A request is only repeated if the model refuses
+        an optional field, without that field."""
         model = options.model or self._endpoint.model
         while True:
             support = self._supports.get(model, _Support())
@@ -137,8 +135,8 @@ class AnthropicProvider:
         return self._join_body(prompt, model, fields)
 
     def _forgets_thinking(self, prompt: Prompt, model: str, refusal: str) -> bool:
-        """Return whether a refusal is about earlier thinking, and mark that as stale. Newer models
-        take thinking back only if nothing before it has changed."""
+        """Return True if a refusal is about earlier thinking, and mark that thinking as stale.
+        Newer models accept thinking only if nothing before it has changed."""
         given = set(signatures(prompt.messages, self._endpoint.source(model))) - self._stale
         if not given or not ("thinking" in refusal or "signature" in refusal):
             return False
@@ -163,13 +161,14 @@ class AnthropicProvider:
         return fields
 
     def _may_begin_to_think(self, prompt: Prompt, options: CallOptions) -> bool:
-        """Whether a model that thinks with a budget of tokens may do so: it refuses to begin in the
-        middle of a turn."""
+        """Return True unless this is the middle of a turn. There a model with a token budget for
+        thinking refuses to begin."""
         source = self._endpoint.source(options.model or self._endpoint.model)
         return conversation_of(prompt.messages, source, self._stale).begins_with_thinking
 
     def _join_body(self, prompt: Prompt, model: str, fields: Mapping[str, Any]) -> bytes:
-        """Return the body: first the parts that the cache matches. The owner's fields win."""
+        """Return the body, beginning with the parts that the cache matches. The owner's fields
+        win."""
         source = "" if fields.get("thinking") == _OFF else self._endpoint.source(model)
         conversation = conversation_of(prompt.messages, source, self._stale)
         more = {**fields, "stream": True, **self._settings.extra_body}
@@ -185,7 +184,7 @@ class AnthropicProvider:
 
 
 def _tool_choice(prompt: Prompt, options: CallOptions, support: _Support) -> dict[str, Any]:
-    """Return the field `tool_choice`, if any. Without a toolset nothing can be called."""
+    """Return the field `tool_choice`, if any. Without a toolset no tool can be called."""
     choice = options.tool_choice
     if not prompt.tools.specs:
         choice = "none" if any(one.tool_calls for one in prompt.messages) else ""
@@ -199,7 +198,7 @@ def _forces(fields: Mapping[str, Any]) -> bool:
 
 
 def _thinking(support: _Support, effort: str, limit: int) -> dict[str, Any]:
-    """Return the fields that ask for an effort, in the form that the model takes."""
+    """Return the fields that request an effort, in the form that the model accepts."""
     if effort == "none" and support.off:
         return {"thinking": {"type": support.off}}
     if effort == "none":  # it always thinks
@@ -214,7 +213,8 @@ def _thinking(support: _Support, effort: str, limit: int) -> dict[str, Any]:
 
 
 def _drop_refused_field(support: _Support, fields: Mapping[str, Any], refusal: str) -> _Support:
-    """Return the support without the field that was refused, or unchanged if it is another one."""
+    """Return `support` without the refused field, or unchanged if the refusal is about another
+    one."""
     kind = fields.get("thinking", {}).get("type", "")
     other = kind == "disabled" and "between_tools" in refusal  # Claude Sonnet 5.5 has that
     changes: Sequence[tuple[bool, str, dict[str, Any]]] = (
@@ -244,7 +244,7 @@ _WINDOW_EXCEEDED = "model_context_window_exceeded"
 
 
 class _Block(Struct):
-    """A content block: its fields at the start, and the text of each kind of delta."""
+    """A content block: its initial fields, and the text of each kind of delta."""
 
     kind: str
     fields: dict[str, object]
@@ -260,19 +260,19 @@ class _Block(Struct):
 
     @property
     def input(self) -> str:
-        """The input of a tool as the model wrote it."""
+        """The input of a tool, as the model wrote it."""
         text = "".join(self.pieces.get("partial_json", ()))
         given = self.fields.get("input")
         return text.strip() or (json.dumps(given) if given else "{}")
 
     def whole(self) -> dict[str, object]:
-        """The block as it has to come back, unchanged."""
+        """Return the block as it must be sent back, unchanged."""
         added = {name: self.join(name) for name in self.pieces}
         return self.fields | added
 
 
 class IncomingMessage(IncomingAnswer):
-    """The answer to `prompt` on its way in, from `source`."""
+    """Incoming answer to `prompt` from `source`."""
 
     kind = "message"
 
@@ -314,7 +314,7 @@ class IncomingMessage(IncomingAnswer):
         return kind != "ping"
 
     def _start_message(self, message: Mapping[str, object]) -> None:
-        """Take the beginning of a message, or all of it."""
+        """Process the beginning of a message, or a whole message."""
         self.events += 1
         self.has_begun = True
         self._model = string(message.get("model"))
@@ -345,7 +345,7 @@ class IncomingMessage(IncomingAnswer):
             self._on_text(text, False)
 
     def _count(self, usage: object) -> None:
-        """Counts are cumulative, and later events may leave some out."""
+        """Update the counts, which are cumulative. Later events may leave some out."""
         for name, value in mapping(usage).items():
             self._usage[name] = max(self._usage.get(name, 0), count(value))
 
@@ -370,13 +370,13 @@ class IncomingMessage(IncomingAnswer):
         return make_calls(given, self._prompt, cut=self._stop == "max_tokens")
 
     def _provider_data(self, blocks: Sequence[_Block]) -> ProviderData:
-        """Thinking and text in their order, as the server wants them back."""
+        """Return thinking and text in order, as the server needs them back."""
         kinds = ("text", *THINKING_TYPES)
         content = [block.whole() for block in blocks if block.kind in kinds]
         return ProviderData(self._source, fields={"content": content})
 
     def _total_usage(self) -> Usage:
-        """`input_tokens` leaves out cache reads and writes."""
+        """Return the counts. The API's `input_tokens` excludes cache reads and writes."""
         of = self._usage.get
         cached, writes = of("cache_read_input_tokens", 0), of("cache_creation_input_tokens", 0)
         prompt = of("input_tokens", 0) + cached + writes

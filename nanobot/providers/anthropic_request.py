@@ -1,8 +1,8 @@
-"""From a prompt to the body of a Messages request, as pure functions.
+"""Pure functions that turn a prompt into the body of a Messages request.
 
-The API is strict about the form of a conversation, so this is where any prompt gets it:
+The API is strict about the form of a conversation, so any prompt is brought into that form:
 
-- user and assistant speak in turn, the user first and last: neighbours become one message;
+- user and assistant take turns, the user first and last: neighbours become one message;
 - each `tool_use` has exactly one `tool_result`, at the beginning of the next message and in the
   order of the calls; a result without its call is left out, a missing one is an error;
 - no text is blank, the assistant's ends without white space, the input of a tool is an object, ids
@@ -14,8 +14,7 @@ server's ids are lost in a restart, which would change the bytes of the history.
 
 Sources: https://platform.claude.com/docs/en/api/messages/create,
 https://platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls,
-https://platform.claude.com/docs/en/build-with-claude/thinking (thinking with tools)
-"""
+https://platform.claude.com/docs/en/build-with-claude/thinking (thinking with tools)"""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ from nanobot.text import valid_unicode
 BEGINNING = "(the conversation goes on)"
 CONTINUE = "(go on)"
 WORDLESS = "(no text)"
-"""Short texts for places where the API wants a user's message and the conversation has none."""
+"""Short texts where the API requires a user message and the conversation has none."""
 
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -51,7 +50,7 @@ THINKING_TYPES = ("thinking", "redacted_thinking")
 
 
 def encode_json(value: object) -> bytes:
-    """JSON as it is sent, which is always valid UTF-8."""
+    """Return JSON as it is sent, always valid UTF-8."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -59,7 +58,7 @@ def encode_json(value: object) -> bytes:
 
 
 class WireTurn(Struct):
-    """One message of a request: its blocks as JSON, how many of them are tool results, whether it
+    """A message of a request: `blocks` as JSON, the number of `results` among them, whether it
     begins with thinking, and whether its last block gets a cache breakpoint."""
 
     role: Literal["user", "assistant"]
@@ -80,15 +79,15 @@ class WireTurn(Struct):
 
 
 class Conversation(Struct):
-    """The system prompt and the messages of a request."""
+    """System prompt and messages of a request."""
 
     system: list[bytes]
     turns: list[WireTurn]
 
     @property
     def begins_with_thinking(self) -> bool:
-        """Whether the assistant's turn that is to go on, if any, began with thinking. With a fixed
-        budget for thinking, the API takes a running turn only so."""
+        """True if the assistant's running turn began with thinking, or there is none. With a fixed
+        budget for thinking, the API requires this."""
         turns = self.turns
         if not turns[-1].results:
             return True
@@ -98,7 +97,8 @@ class Conversation(Struct):
         return turns[start].thinks
 
     def wire_system(self) -> bytes:
-        """The `system` array as JSON, with its breakpoint; empty if there is no system prompt."""
+        """Return the `system` array as JSON with its breakpoint, or nothing without a system
+        prompt."""
         if not self.system:
             return b""
         return b"[" + b",".join([*self.system[:-1], self.system[-1][:-1] + _MARK]) + b"]"
@@ -108,7 +108,7 @@ class Conversation(Struct):
 
 
 def signatures(messages: Sequence[PromptMessage], source: str) -> Iterator[str]:
-    """The signatures of all thinking that came from `source`."""
+    """Yield the signatures of all thinking from `source`."""
     for message in messages:
         for block in _content(message, source):
             if block.get("type") in THINKING_TYPES:
@@ -116,8 +116,8 @@ def signatures(messages: Sequence[PromptMessage], source: str) -> Iterator[str]:
 
 
 def tools_of(prompt: Prompt) -> bytes:
-    """The `tools` array as JSON, or nothing. The API wants tools defined if any were called, so
-    without a toolset the names in the conversation are."""
+    """Return the `tools` array as JSON, or nothing. The API requires tools if any were called, so
+    without a toolset the called names are defined."""
     if prompt.tools.specs:
         return wire_tools(prompt.tools)
     called = dict.fromkeys(call.name for one in prompt.messages for call in one.tool_calls)
@@ -141,15 +141,15 @@ def wire_tools(tools: Toolset) -> bytes:
 def conversation_of(
     messages: Sequence[PromptMessage], source: str = "", stale: Collection[str] = ()
 ) -> Conversation:
-    """Bring `messages` into the API's form. Thinking goes back to the `source` that it came from,
-    unless it has one of the `stale` signatures."""
+    """Bring `messages` into the API's form. Thinking is only returned to the `source` that produced
+    it, and not with one of the `stale` signatures."""
     prompts = [one.text for one in messages if one.role == "system"]
     system = list(map(_text, filter(str.strip, prompts)))
     said = list(with_results(messages))
     marked, ids = set(anthropic_cache_breakpoints(said)), WireIds("any")
     turns = [WireTurn("user", [])]
     called: list[str] = []
-    """The ids of the calls that have no result yet, in reverse."""
+    """Ids of the calls without a result so far, in reverse."""
     for position, message in enumerate(said):
         last = turns[-1]
         if message.role == "assistant":
@@ -174,7 +174,7 @@ def conversation_of(
 def _answer(
     message: PromptMessage, ids: Sequence[str], source: str, stale: Collection[str]
 ) -> WireTurn:
-    """Return the model's message, with these ids of its calls. No text ends with white space."""
+    """Return the model's message with these ids for its calls. No text ends with white space."""
     content = _assistant_content(message, source, stale)
     blocks: list[bytes] = []
     for block in content:
@@ -188,7 +188,7 @@ def _answer(
 
 
 def _user_blocks(message: PromptMessage, called: list[str]) -> list[bytes]:
-    """Return a user's message or a result as blocks. A result takes its id from `called`."""
+    """Return a user message or a result as blocks. A result takes its id from `called`."""
     if message.role == "tool":
         return [_result(called.pop(), message.text)]
     blocks = [_image(image.mime, image.data) for image in message.images]
@@ -200,8 +200,8 @@ def _user_blocks(message: PromptMessage, called: list[str]) -> list[bytes]:
 def _assistant_content(
     message: PromptMessage, source: str, stale: Collection[str]
 ) -> Sequence[Mapping[str, object]]:
-    """Return the model's thinking and text in their order, or only the text. If the text was
-    shortened later, it is the shortened one."""
+    """Return the model's thinking and text in order, or only the text. A text that was shortened
+    later replaces the original."""
     content = _content(message, source, stale)
     text = "".join(string(one.get("text")) for one in content if one.get("type") == "text")
     if not content or text != message.text:
@@ -216,7 +216,7 @@ def _assistant_content(
 def _content(
     message: PromptMessage, source: str, stale: Collection[str] = ()
 ) -> list[Mapping[str, object]]:
-    """The thinking and text that came from `source` with a message, unless any of it is stale."""
+    """Return a message's thinking and text from `source`, or nothing if any of it is stale."""
     data = message.provider_data
     if data is None or data.source != source:
         return []

@@ -1,14 +1,12 @@
-"""The names and arguments of calls, as models write them. Pure.
+"""Names and arguments of calls, as models write them. Pure.
 
-Valid arguments are kept byte for byte. Models also write JSON almost as JSON has it: with Python's
-quotes and words, a comma too many, comments, a code fence, or an object encoded twice. That is
-repaired if it can only mean one thing. The repair reads tokens and writes each of them as JSON has
-it, so no letter of a value is lost or invented, and a strict parser checks the result. It takes
-time in proportion to the text.
+Valid arguments are kept byte for byte. Models also write nearly valid JSON: with Python's quotes
+and words, an extra comma, comments, a code fence, or an object encoded twice. That is repaired if
+it has only one possible meaning. The repair reads tokens and writes each of them as JSON, so no
+letter of a value is lost or invented, and a strict parser checks the result. It takes linear time.
 
-The libraries for this guess further: they complete text that was cut off, and half a command must
-never run. json-repair 0.64 also loses words (`'it''s'`) and takes quadratic time.
-"""
+Libraries for this guess more: they complete truncated text, but half a command must never run.
+json-repair 0.64 also loses words (`'it''s'`) and takes quadratic time."""
 
 from __future__ import annotations
 
@@ -21,11 +19,11 @@ from nanobot.text import valid_unicode
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _ENCODED = 3
-"""How often an object may be encoded as a string."""
+"""Levels of an object encoded as a string that are decoded."""
 _MOST_REPAIRED = 2_000_000
-"""Characters. No tool takes more, and repair takes a second for it at worst."""
+"""Characters. No tool takes more. Repairing this many takes a second at worst."""
 _DEEPEST = 200
-"""Levels of nesting in a text that needs repair. Valid text may be as deep as Python allows."""
+"""Levels of nesting in text that needs repair. Valid text may be as deep as Python allows."""
 
 # Repairs are rare, so their patterns are compiled at the first use, which `re` remembers.
 _PIECE = r"""(?xs)
@@ -35,7 +33,7 @@ _PIECE = r"""(?xs)
         | [A-Za-z_][A-Za-z0-9_]*+))
     """
 _BEFORE = r"\s*+(?:`++[\w-]*+\s*+)?(?:\{\s*+\}\s*+)*+(?=[{\[])"
-"""A code fence and empty objects in front of the one that is meant."""
+"""A code fence and empty objects before the intended object."""
 _LEFT_OVER = r"(?s)(?:[\s\"`}\],;]++|//[^\n]*+|\#[^\n]*+|/\*.*?\*/)*+"
 _WORDS = {
     **dict.fromkeys(("true", "True"), "true"),
@@ -49,30 +47,30 @@ _HALVES = (
     r"(?s)(?P<other>\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|\\u[dD](?P<byte>[cC][89a-fA-F][0-9a-fA-F])?(?:(?(byte)|[89a-fA-F][0-9a-fA-F]{2}))"
 )
-"""Escapes of surrogates: pairs and other escapes are `other`, lone ones are left. U+DC80 to U+DCFF
-are the bytes of names that are not UTF-8, as nanobot shows such names (see `nanobot.text`)."""
+"""Escapes of surrogates: pairs and other escapes are `other`, the rest is lone ones. U+DC80 to
+U+DCFF are the bytes of names that are not UTF-8, as nanobot shows such names (see
+`nanobot.text`)."""
 
 
 def fitting_name(name: str) -> str:
-    """Return a tool's name in the characters that every server takes."""
+    """Return a tool's name in the characters that every server accepts."""
     return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
 
 
 def read_arguments(text: str, *, repair: bool = True) -> str | None:
-    """Return the text of the JSON object that `text` is or can only mean, or None. Without `repair`
-    it must be one already, or nothing at all.
+    """Return the text of the only JSON object that `text` can mean, or None. Without `repair` it
+    must be a valid object or empty.
 
-    A valid object comes back byte for byte. An empty text and null are `{}`. Numbers, texts, lists
-    of other things and what was cut off are None. An escape of half a character is replaced, unless
-    it is a byte of a file name.
-    """
+    A valid object is returned byte for byte. Empty text and null become `{}`. Numbers, texts, lists
+    of other things and truncated text give None. Lone surrogate escapes are replaced, unless they
+    are bytes of a file name."""
     text = valid_unicode(text)
     read = _read(text, _ENCODED)
     return read if repair or read in (text, "{}") else None
 
 
 def sendable_arguments(arguments: str) -> str:
-    """Return arguments that strict parsers take too: an escape of a lone surrogate, which some
+    """Return arguments that strict parsers accept too: an escape of a lone surrogate, which some
     refuse, becomes the text of that escape."""
     if not _may_hold_halves(arguments):
         return arguments
@@ -80,8 +78,8 @@ def sendable_arguments(arguments: str) -> str:
 
 
 def first_object(text: str, start: int) -> tuple[str, int] | None:
-    """Return the object or list that begins at `start` as valid JSON, and the position behind it.
-    None if there is none, it was cut off, or it has no single meaning."""
+    """Return the object or list that begins at `start` as valid JSON, and the position after it.
+    None if there is none, it is truncated, or its meaning is ambiguous."""
     out: list[str] = []
     depth, before, at, tokens = 0, "open", start, re.compile(_PIECE)
     while found := tokens.match(text, at):
@@ -117,14 +115,14 @@ def _read(text: str, encoded: int) -> str | None:
 
 
 def _only_item(listed: str) -> str | None:
-    """Return the text of the object that a list holds, if it holds nothing else."""
+    """Return the text of the object in a list, if the list holds nothing else."""
     inner = msgspec.json.decode(listed, type=list[msgspec.Raw])
     one = bytes(inner[0]).decode() if len(inner) == 1 else ""
     return one if one[:1] == "{" else None
 
 
 def _repair(text: str) -> str | None:
-    """Return the text of the JSON object or list that `text` can only mean, or None."""
+    """Return the only JSON object or list that `text` can mean, or None."""
     if len(text) > _MOST_REPAIRED:
         return None
     if (whole := _without_halves(text)) is not None:
@@ -142,7 +140,8 @@ def _may_hold_halves(text: str) -> bool:
 
 
 def _without_halves(text: str) -> str | None:
-    """Return `text` with escapes of half a character replaced, if that is all that is wrong."""
+    """Return `text` with lone surrogate escapes replaced, or None if that does not make it
+    valid."""
     if not _may_hold_halves(text):
         return None
     halves = re.compile(_HALVES)
@@ -163,8 +162,8 @@ def _validate(written: str) -> str | None:
 
 
 def _as_json(text: str, token: str, end: int) -> str:
-    """Return a string, number or word of `text` as JSON has it. What means nothing stays, for the
-    parser."""
+    """Return a string, number or word of `text` as JSON. Unknown words stay for the parser to
+    reject."""
     if token[0] in "\"'":
         return f'"{re.sub(_IN_STRING, _in_string, token[1:-1])}"'
     if token[0].isdigit() or token[0] == "-":

@@ -1,9 +1,8 @@
-"""The tool calls of a reply, put together from a stream, a whole message or the reply's text.
+"""Tool calls of a reply, assembled from a stream, a whole message or the reply's text.
 
-They come whole or in pieces, with or without index or id. The result can always be sent back: ids
+They arrive whole or in pieces, with or without index or id. The result can always be sent back: ids
 are ours and unique in the prompt, names use the API's characters, and arguments are the text of a
-JSON object, as the model wrote it if that is possible.
-"""
+JSON object, as the model wrote it if possible."""
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ _AROUND_NAME = re.compile(
     r"\s*(?:(?:functions|default_api)[.:])?([\w-]+)(?:\(\)|:[0-9]+|<\|.*)?\s*", re.ASCII | re.DOTALL
 )
 _ID_LENGTH = 9
-"""Every server takes ids of nine letters and digits; some take nothing else."""
+"""Every server accepts ids of nine letters and digits. Some accept nothing else."""
 _MALFORMED = 1_000
 _CUT = " [cut off at the token limit for one answer: write less at once]"
 _CALL_FIELDS = ("extra_content", "provider_specific_fields", "thought_signature")
-"""Fields that servers want back with a call: Gemini's signatures, also through LiteLLM."""
+"""Fields that servers need back with a call: Gemini's signatures, also through LiteLLM."""
 
 
 class _Draft(Struct):
@@ -44,7 +43,7 @@ class _Draft(Struct):
 
 
 class CallAssembler:
-    """The tool calls of one reply. `size` is how many characters they hold."""
+    """Tool calls of one reply. `size` is their length in characters."""
 
     def __init__(self) -> None:
         self._drafts: list[_Draft] = []
@@ -55,7 +54,8 @@ class CallAssembler:
         return len(self._drafts)
 
     def add(self, pieces: object, *, whole: bool) -> None:
-        """Take a `tool_calls` array: of a whole message, where each item is a call, or a delta."""
+        """Add a `tool_calls` array: of a delta, or of a `whole` message, in which each item is a
+        call."""
         for piece in items(pieces):
             fields = mapping(piece)
             function = mapping(fields.get("function"))
@@ -76,7 +76,7 @@ class CallAssembler:
 
     @property
     def extras(self) -> tuple[Mapping[str, object], ...]:
-        """The fields of each call that the server wants back."""
+        """The fields of each call that the server needs back."""
         return tuple(draft.extra for draft in self._drafts)
 
     def finish(self, prompt: Prompt, *, cut: bool) -> tuple[ToolCall, ...]:
@@ -89,7 +89,7 @@ class CallAssembler:
         return self._drafts[-1]
 
     def _draft(self, piece: Mapping[str, object], call_id: str, name: str) -> _Draft:
-        """The call that a piece of a stream belongs to."""
+        """Return the call that a piece of a stream belongs to."""
         index, current = piece.get("index"), self._drafts[-1] if self._drafts else None
         if isinstance(index, int):
             current = self._by_index.get(index)
@@ -104,8 +104,8 @@ class CallAssembler:
 
 
 def calls_from_text(written: Sequence[TextCall], prompt: Prompt) -> tuple[ToolCall, ...]:
-    """Return tool calls for those that a model wrote as text. One that can't be read, or doesn't
-    fit its tool, is malformed: the model gets it back."""
+    """Return tool calls for the calls that a model wrote as text. A call that is unreadable or does
+    not fit its tool is malformed, and the model gets it back."""
     calls = make_calls([(one.name, one.arguments) for one in written], prompt)
     return tuple(
         replace(call, arguments="{}", malformed=f"{one.problem}: {_excerpt(one.markup)}")
@@ -118,9 +118,8 @@ def calls_from_text(written: Sequence[TextCall], prompt: Prompt) -> tuple[ToolCa
 def make_calls(
     given: Sequence[tuple[str, str]], prompt: Prompt, *, cut: bool = False
 ) -> tuple[ToolCall, ...]:
-    """Return tool calls for the names and argument texts of a model. Ids are short, unique in
-    `prompt`, and practically unique across prompts. If the reply was `cut`, no arguments are
-    repaired."""
+    """Return tool calls for a model's names and argument texts. Ids are short, unique in `prompt`,
+    and practically unique across prompts. If the reply was `cut`, no arguments are repaired."""
     if not given:
         return ()
     used = {call.id for message in prompt.messages for call in message.tool_calls}
@@ -140,7 +139,7 @@ def make_calls(
 
 
 def _match_name(name: str, prompt: Prompt) -> str:
-    """Return a name in the API's characters, without what models put around a tool's name:
+    """Return a name in the API's characters, without the markup that models put around it:
     `functions.NAME:0` (Kimi), `default_api.NAME` (Gemini), `NAME<|channel|>json` (gpt-oss)."""
     found = _AROUND_NAME.fullmatch(name)
     if found and found[1] in {spec.name for spec in prompt.tools.specs}:

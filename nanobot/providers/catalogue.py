@@ -1,9 +1,8 @@
-"""The known model servers: their names, addresses and peculiarities.
+"""Known model servers: their names, addresses and peculiarities.
 
 Onboarding, doctor, the hints of errors and docs/models.md share this data. Other servers work too,
 if they have Chat Completions. Each address is the one that the provider documents for OpenAI's
-clients. Prices and sizes of models are not here, because they change.
-"""
+clients. Prices and sizes of models are not here, because they change."""
 
 from __future__ import annotations
 
@@ -19,17 +18,16 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class KnownProvider(Struct, frozen=True):
-    """A server with models. `id` is its name in scripts, `example` one of its models.
+    """A model server. `id` is its name in scripts, `example` one of its models.
 
     A local server has a command that starts it (`start`), and its `base_url` has the usual port.
-    The others have the usual variable for the key (`key_variable`) and a page that makes keys
+    The others have the usual variable for the key (`key_variable`) and a page that creates keys
     (`keys_at`).
 
-    `listing` is the path of a list of models with more facts than `/models`, from the root of the
-    server. It takes the key in the header `key_header`, and `headers`. `embeddings` and
+    `listing` is the path, from the root of the server, of a list of models with more facts than
+    `/models`. It takes the key in the header `key_header`, and `headers`. `embeddings` and
     `transcription` are models for `/embeddings` and `/audio/transcriptions`. `api` is the API of
-    its models: Chat Completions, or Anthropic's Messages.
-    """
+    its models: Chat Completions, or Anthropic's Messages."""
 
     id: str
     name: str
@@ -54,7 +52,7 @@ class KnownProvider(Struct, frozen=True):
         return urlsplit(self.base_url).port or 0
 
     def serves(self, base_url: str) -> bool:
-        """Whether this server is at an address, judging by the address."""
+        """Return True if `base_url` is an address of this server."""
         try:
             ours, theirs = urlsplit(self.base_url), urlsplit(base_url)
             if self.is_local:
@@ -64,8 +62,8 @@ class KnownProvider(Struct, frozen=True):
         return theirs.hostname == ours.hostname and theirs.port == ours.port
 
     def hint(self, status: int, key: str, model: str) -> str:
-        """Return what to do about a status (0: out of reach), or an empty text. `key` is the
-        section of the settings."""
+        """Return advice about a status (0: unreachable), or an empty text. `key` is the section of
+        the settings."""
         if status == 0 and self.is_local:
             return f"Is {self.name} running? `{self.start}` starts it."
         if status == 401 and self.keys_at:
@@ -80,7 +78,7 @@ class KnownProvider(Struct, frozen=True):
 
     @property
     def how_to_get(self) -> str:
-        """The way to a model's name, for people."""
+        """Advice for people on finding a model's name."""
         if self.id == "ollama":
             return "`ollama list` shows your models, and `ollama pull NAME` downloads one."
         return "`nanobot onboard` lists its models."
@@ -210,7 +208,8 @@ def provider_at(
 
 
 def provider_for(base_url: str, api: str) -> KnownProvider | None:
-    """Return the provider at an address. Any server with Anthropic's API is asked as theirs is."""
+    """Return the provider at an address. Unknown servers with Anthropic's API are treated like
+    Anthropic's."""
     known = provider_at(base_url)
     if known is None and api == "messages":
         known = next(one for one in PROVIDERS if one.api == api)
@@ -218,7 +217,7 @@ def provider_for(base_url: str, api: str) -> KnownProvider | None:
 
 
 def similar_names(wanted: str, names: Sequence[str], most: int = _MOST_SIMILAR) -> tuple[str, ...]:
-    """Return the names that may have been meant: those that contain `wanted`, then similar ones."""
+    """Return possible intended names: names that contain `wanted`, then similar ones."""
     text = wanted.lower().rpartition("/")[2]
     low = {name.lower().rpartition("/")[2]: name for name in names}
     found = [name for end, name in low.items() if text and text in end]
@@ -227,12 +226,11 @@ def similar_names(wanted: str, names: Sequence[str], most: int = _MOST_SIMILAR) 
 
 
 def tools_hint(refusal: str) -> str:
-    """Return how to get tool calls from a server that refused a request because of its tools; empty
-    if `refusal`, the server's words, blames something else.
+    """Return advice for a server that refused a request because of its tools, or an empty text if
+    `refusal`, the server's text, blames something else.
 
     Sources: llama.cpp, common/chat.cpp; vLLM, entrypoints/openai/serving_chat.py; Ollama,
-    server/routes.go; https://openrouter.ai/docs/features/tool-calling
-    """
+    server/routes.go; https://openrouter.ai/docs/features/tool-calling"""
     return next((hint for wording, hint in _TOOLS_REFUSED if wording in refusal.lower()), "")
 
 

@@ -1,18 +1,15 @@
-"""How many tokens a prompt has, what tokens cost, and how many of them a day may use.
+"""Token counts of prompts, the cost of tokens, and daily budgets.
 
-A prompt is counted as far as a decision needs to know. Three steps, each only where the one before
-does not decide. The estimate by class of character (`tokens`) is free and good to about a
-tenth. A running ratio between what the provider reported and what was estimated corrects it per
-model. Where the result is within a tenth of a threshold, tiktoken counts exactly in a process of
-its own, which ends afterwards: its tables take 79 MiB. Where its encoding is not available (no
-network), the estimate decides with a margin.
+A prompt is counted only as exactly as a decision needs, in three steps. The estimate by class of
+character (`tokens`) is free and accurate to about a tenth. A running ratio of the provider's counts
+to the estimates corrects it per model. If the result is within a tenth of a threshold, tiktoken
+counts exactly in a process of its own, which then ends, because its tables take 79 MiB. If its
+encoding is not available (no network), the estimate decides with a margin.
 
 Counting moves thresholds, never the bytes of a prompt.
 
-No model call begins whose prompt would exceed the day's limit, from any caller: turns, jobs,
-helpers and memory pass the same `DayBudget`, and one for their use. The limit of one turn is the
-runner's.
-"""
+No model call begins if its prompt would exceed the day's limit. Turns, jobs, subagents and memory
+all pass the same `DayBudget`, and one for their use. The runner enforces the limit of one turn."""
 
 from __future__ import annotations
 
@@ -45,17 +42,17 @@ from nanobot.providers.port import (
 from nanobot.tasks import Background
 
 ExactCount = Callable[[str], Awaitable[int | None]]
-"""Counts the tokens of a text; None where that cannot be done."""
+"""Counts the tokens of a text. None if that is not possible."""
 
 LEAST_RATIO, MOST_RATIO = 0.5, 3.0
 _WEIGHT = 0.2
-"""How much the newest report counts in the running ratio."""
+"""Weight of the newest report in the running ratio."""
 _LEAST_ESTIMATE = 500
-"""Prompts below this say little: providers add fixed parts of their own."""
+"""Smaller prompts are ignored, because providers add fixed parts."""
 _LEAST_WINDOW = 512
-"""A number below is none of a window."""
+"""A smaller number cannot be a window."""
 _SHARE_OF_WINDOW = 0.75
-"""The rest of a window that was learned is for the answer."""
+"""The rest of a learned window is for the answer."""
 _NEAR = 0.1
 _MARGIN = 1.05
 _CHANGED = 0.02
@@ -64,7 +61,7 @@ _WORKER_SECONDS = 10.0
 
 
 class TokenCounter:
-    """Counts for one model. `exact` counts exactly."""
+    """Token counts for one model. `exact` counts exactly."""
 
     def __init__(self, exact: ExactCount | None = None) -> None:
         self._ratio, self._exact = 1.0, exact
@@ -77,36 +74,35 @@ class TokenCounter:
         return self._ratio
 
     def calibrate(self, estimated: int, reported: int) -> None:
-        """Learn from a prompt of text only: what was estimated, what the provider counted."""
+        """Learn from a prompt of text only: our estimate and the provider's count."""
         if estimated < _LEAST_ESTIMATE or reported <= 0:
             return
         ratio = min(MOST_RATIO, max(LEAST_RATIO, reported / estimated))
         self._ratio += _WEIGHT * (ratio - self._ratio)
 
     def limit(self, window: int, model: str = "") -> None:
-        """Remember how many tokens `model` takes, as its server said when it refused a prompt. An
-        empty name is the chosen model's. Kept until nanobot ends."""
+        """Remember the window of `model`, which its server reported when it refused a prompt. An
+        empty name is the chosen model. Kept until nanobot ends."""
         if window >= _LEAST_WINDOW:
             self._windows[model] = min(window, self._windows.get(model, window))
 
     def within(self, budget: int, model: str = "") -> int:
-        """A budget for prompts, lowered if the model takes less than was configured."""
+        """Return a budget for prompts, lowered if the model's window is smaller than configured."""
         window = self._windows.get(model, 0)
         return round(window * _SHARE_OF_WINDOW) if 0 < window <= budget else budget
 
     def fits(self, estimated: int, budget: int) -> bool:
-        """Whether an estimate is so far below a budget that nothing has to be counted."""
+        """Return True if an estimate is so far below a budget that no count is needed."""
         return estimated * self._ratio < (1 - _NEAR) * budget
 
     async def count(
         self, text: Callable[[], str], estimated: int, budget: int, kind: str = ""
     ) -> int:
-        """About how many tokens a prompt has; `text` gives it where it must be counted exactly.
+        """Return the approximate tokens of a prompt. `text` is only called for an exact count.
 
-        `estimated` is of the same prompt and `budget` the threshold that matters. Prompts of one
-        `kind` (a conversation's) are alike: what was counted of one serves for the next, until that
-        is of another size.
-        """
+        `estimated` is of the same prompt, and `budget` is the relevant threshold. Prompts of one
+        `kind` (a conversation's) are alike: the count of one is used for the next, until the size
+        changes."""
         tokens = round(estimated * self._ratio)
         if self._exact is None or abs(tokens - budget) > _NEAR * budget:
             return tokens
@@ -126,11 +122,11 @@ _FOR_ENCODINGS = (
     r"TIKTOKEN_CACHE_DIR|DATA_GYM_CACHE_DIR|(?i:https?_proxy|all_proxy|no_proxy)"
     r"|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
 )
-"""By these variables the encoding is found or fetched."""
+"""Variables that tiktoken needs to find or fetch the encoding."""
 
 
 class Tiktoken:
-    """Counts in a worker process, one at a time; after one failure it is not tried again."""
+    """Exact counts in a worker process, one at a time. After one failure it is not tried again."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -173,8 +169,8 @@ _WARNING_OF_USE = (
 
 
 class DayLimit(Struct, frozen=True):
-    """`tokens` that a day may use for one `use`, or for all if that is empty; 0 for no limit. The
-    owner is warned at a part of them."""
+    """Tokens per day for one `use`, or for all if that is empty. 0 tokens: no limit. The owner is
+    warned at the share `warn_at`."""
 
     tokens: int = 0
     warn_at: float = 0.8
@@ -182,8 +178,8 @@ class DayLimit(Struct, frozen=True):
 
 
 class DayBudget:
-    """Counts what today's calls use. `warn` tells the owner; it may raise anything. What was used
-    is read anew after `known_seconds`, where other workers use it as well."""
+    """Tokens used today. `warn` notifies the owner and may raise anything. The stored usage is
+    reread after `known_seconds`, if other workers add to it."""
 
     def __init__(
         self,
@@ -203,8 +199,8 @@ class DayBudget:
         self._used, self._warned, self._reserved = 0, False, 0
 
     async def reserve(self, prompt: int) -> None:
-        """Set aside the tokens of a prompt. Raises `BudgetSpent`, or `StorageError` where what was
-        used before cannot be read."""
+        """Set aside the tokens of a prompt. Raise `BudgetSpent`, or `StorageError` if the earlier
+        usage cannot be read."""
         today = self._clock.now().date()
         async with self._loading:
             now = self._clock.monotonic()
@@ -217,7 +213,7 @@ class DayBudget:
         self._reserved += prompt
 
     def settle(self, prompt: int, used: int) -> None:
-        """The call is over; it used so many tokens in all, 0 where it failed."""
+        """End a call. `used` is its total of tokens, 0 if it failed."""
         self._reserved -= prompt
         if used:
             self._used += used
@@ -231,14 +227,14 @@ class DayBudget:
                 self._background.start(self._warn(text), name="warn of the budget")
 
     def add_learning(self, usage: Usage) -> None:
-        """Add a call of memory's to what is reported of the day."""
+        """Add a call for memory to the day's report."""
         used = UsageTotals(1, usage.prompt, usage.cached, usage.completion, usage.cost)
         self._journal.add_learning_usage(self._clock.now().date(), used)
 
 
 class BudgetedProvider:
-    """Passes calls on to `provider` as long as the day's budget lasts, and the one for their use.
-    Those for memory, which `learns`, are reported apart."""
+    """Provider that enforces the day's budget and the budget for a call's use. Calls for memory,
+    which `learns`, are reported separately."""
 
     def __init__(
         self,
@@ -254,7 +250,7 @@ class BudgetedProvider:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """See `Provider`. Raises `BudgetSpent` as well."""
+        """See `Provider`. Also raise `BudgetSpent`."""
         own = self._by_use.get(options.use)
         budgets = [one for one in (self._budget, own) if one is not None and one.is_limited]
         reserved: list[DayBudget] = []

@@ -1,4 +1,4 @@
-"""Dialects: how one server wants requests for one model, where servers disagree.
+"""Dialects: how a server requires requests for a model, because servers disagree.
 
 A dialect begins with the documented facts of the server and the model. A refusal corrects it: if
 the refusal names something that can be changed, the changed request is sent, once for each change.
@@ -9,8 +9,7 @@ Sources: Mistral's role order and call ids, https://docs.mistral.ai/capabilities
 and the validators of mistral-common; https://api-docs.deepseek.com/guides/thinking_mode;
 https://platform.kimi.ai/docs (thinking with tools, call ids `functions.NAME:n`);
 https://ai.google.dev/gemini-api/docs/thought-signatures;
-https://openrouter.ai/docs/use-cases/reasoning-tokens; llama.cpp, tools/server/README.md.
-"""
+https://openrouter.ai/docs/use-cases/reasoning-tokens; llama.cpp, tools/server/README.md."""
 
 from __future__ import annotations
 
@@ -35,26 +34,25 @@ from nanobot.errors import ContextTooLong, NanobotError, ProviderError
 CallIds = Literal["any", "nine", "kimi"]
 Rung = Literal["name", "required", "schema", "text"]
 RUNGS: tuple[Rung, ...] = ("name", "required", "schema", "text")
-"""Ways to ask for a structured answer, the best first: force the tool by its name, `required` with
-only that tool, a JSON Schema for the answer, a JSON object in plain text."""
+"""Ways to request a structured answer, best first: force the tool by name, `required` with only
+that tool, a JSON Schema for the answer, a JSON object in plain text."""
 
 
 class Dialect(Struct, frozen=True):
-    """How one server wants requests for one model.
+    """Form of requests that one server requires for one model.
 
     - `strict_roles`: user and assistant take turns, tool results follow their calls, and an
       assistant message follows them. `system_role`: the server knows that role. `fills_empty`: no
       message may be empty. `joins_answers`: assistant messages in a row become one.
     - `call_ids`: the form of tool call ids.
     - `reasoning_content`: tool calls must come with the model's thinking. `reads_reasoning`: the
-      server makes use of thinking it gets back. `signatures`: calls must carry Gemini's.
+      server uses returned thinking. `signatures`: calls must carry Gemini's.
     - `stream`; `new_limit`: `max_completion_tokens`, not `max_tokens`; `plain_schemas`: tools
       without `$ref`, `const` and lists of types; `dropped`: optional fields that it refuses, each
-      as `optional` gives it.
+      in the form of `optional`.
     - `rung`: the way to structured answers that works. `native_calls`: it has returned a tool call
-      as such, so markup in its text is only text. `reports_reading`: it tells how much of a prompt
-      it has read. `cache_marks`: it passes marks of Claude's prompt cache on.
-    """
+      as such, so markup in its text is only text. `reports_reading`: it reports how much of a
+      prompt it has read. `cache_marks`: it forwards marks of Claude's prompt cache."""
 
     strict_roles: bool = False
     system_role: bool = True
@@ -74,8 +72,7 @@ class Dialect(Struct, frozen=True):
     cache_marks: bool = False
 
     def after(self, refusal: ProviderError, sent: Mapping[str, object]) -> Iterator[Dialect]:
-        """Yield the dialects that a refusal of the fields `sent` may be asking for, the likeliest
-        first."""
+        """Yield the dialects that a refusal of the fields `sent` may require, most likely first."""
         if isinstance(refusal, ContextTooLong):
             return
         for wording, change in _CHANGES:
@@ -84,8 +81,8 @@ class Dialect(Struct, frozen=True):
 
 
 def optional(name: str, value: object) -> str:
-    """Return an optional field as `dropped` has it. A server may refuse one value of a setting
-    and take others."""
+    """Return an optional field's entry for `dropped`. A server may refuse only one value of a
+    setting."""
     return f"{name}={value}" if isinstance(value, str | int | float) else name
 
 
@@ -112,7 +109,7 @@ _OPTIONAL = (
     *("stream_options", "return_progress", "temperature", "reasoning_effort", "reasoning"),
     *("chat_template_kwargs", "thinking", "cache_control", "response_format"),
 )
-"""Fields that a request can do without."""
+"""Fields that a request does not need."""
 
 
 _CHANGES: Sequence[tuple[str, _Change]] = (
@@ -145,13 +142,13 @@ _CHANGES: Sequence[tuple[str, _Change]] = (
     ),
     (r"\bstream.*support|support.*\bstream", _sets(stream=False)),
 )
-"""Wordings of refusals, each with the change that it asks for."""
+"""Wordings of refusals, each with the change that it requires."""
 
 _FORCING = r"tool_choice|tool choice|response_format|json_schema|structured|guided|forc"
 
 
 def refuses_forcing(refusal: ProviderError) -> bool:
-    """Whether a server refused the way in which a structured answer was asked for."""
+    """Return True if a server refused how a structured answer was requested."""
     return _says(refusal.detail, _FORCING)
 
 
@@ -159,15 +156,15 @@ _FREE_HOSTS = (
     *("openai.com", "anthropic.com", "googleapis.com", "deepseek.com", "x.ai", "groq.com"),
     *("moonshot.ai", "moonshot.cn", "kimi.com", "kimi.ai", "openrouter.ai"),
 )
-"""Servers that take a user message after a tool result. Invented assistant messages would only
-hurt there."""
+"""Servers that accept a user message after a tool result. There, invented assistant messages would
+only hurt."""
 _MISTRAL = r"mi[sx]tral|magistral|codestral|devstral|pixtral"
 
 
 @lru_cache(maxsize=64)
 def dialect_for(base_url: str, model: str) -> Dialect:
-    """Return the documented dialect of a server and a model. Unknown servers and those on private
-    addresses count as the strictest."""
+    """Return the documented dialect of a server and a model. Unknown servers and servers at private
+    addresses get the strictest."""
     host = host_of(base_url)
 
     def on(*domains: str) -> bool:
@@ -196,7 +193,7 @@ def host_of(base_url: str) -> str:
 
 
 def is_near(base_url: str) -> bool:
-    """Whether a server probably is the owner's own: on this machine or in its network."""
+    """Return True if a server is probably the owner's: on this machine or in its network."""
     host = host_of(base_url)
     try:
         return not ipaddress.ip_address(host).is_global
@@ -213,10 +210,9 @@ _LEARNED_FOR = timedelta(days=7)
 
 
 class Dialects:
-    """The dialects that were learned, by `source` (server and model), in the document `dialects`.
+    """Learned dialects by `source` (server and model), stored in the document `dialects`.
 
-    Without a `store` they last as long as the process.
-    """
+    Without a `store` they last as long as the process."""
 
     def __init__(self, clock: Clock | None = None, store: StateStore | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -226,7 +222,7 @@ class Dialects:
             self._document = Document(store, "dialects", decode_dialects, _encode_dialects, {})
 
     def load(self) -> None:
-        """Read the stored dialects. Blocks. Raises `StorageError`."""
+        """Read the stored dialects. Blocking. Raise `StorageError`."""
         if self._document:
             self._learned = dict(self._document.load())
 
@@ -249,8 +245,8 @@ class Dialects:
         await self.replace({source: dialect})
 
     async def replace(self, learned: Mapping[str, Dialect | None]) -> None:
-        """Use these dialects from now on, by source. None forgets what was learned. A store that
-        refuses them is logged: then they will be learned again."""
+        """Use these dialects by source from now on. None forgets a learned dialect. A store failure
+        is only logged: the dialects will be learned again."""
         for source, dialect in learned.items():
             if dialect is None:
                 self._learned.pop(source, None)
@@ -273,7 +269,7 @@ class Dialects:
 
 
 def changes_of(dialect: Dialect) -> list[str]:
-    """Name the fields in which a dialect differs from plain Chat Completions, for people."""
+    """Return the fields in which a dialect differs from plain Chat Completions, for people."""
     plain = to_builtins(Dialect())
     mine = to_builtins(dialect)
     return [f"{name}={mine[name]}" for name in plain if mine[name] != plain[name]]
@@ -284,7 +280,7 @@ def _encode_dialects(learned: Mapping[str, LearnedDialect]) -> bytes:
 
 
 def decode_dialects(content: bytes) -> Mapping[str, LearnedDialect]:
-    """Return the dialects in a stored document, by source. Raises `InvalidDocument`."""
+    """Return the dialects in a stored document by source. Raise `InvalidDocument`."""
     found: dict[str, LearnedDialect] = {}
     entries = versioned_object(content, 1).get("dialects")
     for source, entry in (entries if isinstance(entries, dict) else {}).items():

@@ -1,23 +1,22 @@
-"""Dialogue: makes a conversation fit for the server it is sent to. Pure.
+"""Dialogue: adapts a conversation to the server that receives it. Pure.
 
 Conversations are stored as they happened: models write nonsense, people interrupt, crashes cut
-turns off. Servers enforce rules, and a conversation that breaks one is refused again in each later
-request. So every request passes here. Valid messages go out byte for byte as they came in. The
-output for a longer conversation begins with the output for its beginning, up to the text of the
-last message there, because provider caches match on that.
+turns off. Servers enforce rules, and a conversation that breaks one would be refused in every later
+request too. So every request passes here. Valid messages stay byte for byte the same. The output
+for a longer conversation begins with the output for its beginning, up to the text of the last
+message there, because provider caches match on that.
 
 The rules:
 
 1. The arguments of a tool call are the text of a JSON object.
-2. Ids of tool calls are unique. To the server that made a call its own id is returned, to others
-   ours, in the dialect's form.
-3. Each call has one result, right behind it, in the order of the calls; a result without a call is
+2. Ids of tool calls are unique. The server that made a call gets its own id, others get ours, in
+   the dialect's form.
+3. Each call has one result, right after it, in the order of the calls; a result without a call is
    left out.
 4. In strict form user and assistant take turns, messages in a row become one, and an assistant
    message separates a tool's result from the next user message.
 5. The system message is first, and the only one. A user message follows it. If the dialect fills
-   empty messages, none is empty.
-"""
+   empty messages, none is empty."""
 
 from __future__ import annotations
 
@@ -41,24 +40,24 @@ from nanobot.providers.port import (
 
 NO_RESULT = "Error: this call has no result; nothing is known of what it did"
 CONTINUED = "[nanobot: the conversation goes on here]"
-"""The user message in front of a conversation that begins with an assistant's."""
+"""User message before a conversation that begins with an assistant message."""
 NOTED = "(continued)"
-"""The assistant's message between a tool's result and a user message, in strict form. It is never
-stored or shown. Small models imitate it, so it promises nothing."""
+"""Assistant message between a tool's result and a user message, in strict form. It is never stored
+or shown. Small models imitate it, so it promises nothing."""
 _ENDS = {TURN_STOPPED: "(stopped)", TURN_FAILED: "(no answer)"}
-"""Notes after a turn without an answer, as the answer in strict form: joined to the next question,
-they make small models answer the note."""
+"""Notes after a turn without an answer, as the answer in strict form. Joined to the next question,
+they would make small models answer the note."""
 _MOST_RECENT = 32
 _MOST_FORMS = 4
 _NO_THINKING = " "
-"""Kimi takes an empty text for a missing one."""
+"""Kimi treats an empty text as a missing one."""
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
-"""The stand-in that Gemini's documentation gives for calls that were not its own."""
+"""Gemini's documented placeholder for calls that it did not make."""
 
 
 class Dialogue:
-    """Makes the requests of many conversations fit. A request that extends an earlier one costs
-    only its new messages: the latest conversations are remembered by their message objects."""
+    """Adapted requests of many conversations. A request that extends an earlier one costs only its
+    new messages: the latest conversations are cached by their message objects."""
 
     def __init__(self) -> None:
         self._recent: OrderedDict[int, _WireConversation] = OrderedDict()
@@ -66,8 +65,8 @@ class Dialogue:
     def wire_messages(
         self, messages: Sequence[PromptMessage], dialect: Dialect, source: str
     ) -> list[bytes]:
-        """Return the messages as Chat Completions takes them, each as JSON. `source` is the server
-        and model they go to."""
+        """Return the messages for Chat Completions, each as JSON. `source` is the receiving server
+        and model."""
         messages = tuple(messages)
         key = id(messages[1]) if len(messages) > 1 else 0
         wiring = self._recent.pop(key, None)
@@ -91,25 +90,26 @@ class Dialogue:
 
 
 class _WireConversation:
-    """A conversation on its way to one server: the messages so far, and each as JSON."""
+    """A conversation for one server: the messages so far, and each as JSON."""
 
     def __init__(self, dialect: Dialect, source: str) -> None:
         self._dialect, self._source = dialect, source
         self._messages: tuple[PromptMessage, ...] = ()
         self._before, self._bad_predecessors = "", _bad_predecessors(dialect)
         self._open: list[tuple[str, str]] = []
-        """The calls without a result, in reverse: our ids and those on the wire."""
+        """Calls without a result, in reverse: our ids and the ids on the wire."""
         self._ids = WireIds(dialect.call_ids)
         self.wires: list[bytes] = []
         self.has_images = False
 
     def begins(self, messages: tuple[PromptMessage, ...], dialect: Dialect, source: str) -> bool:
-        """Whether a request for this server begins with the messages so far."""
+        """Return True if a request for this server begins with the messages so far."""
         same = self._dialect == dialect and self._source == source
         return same and messages[: len(self._messages)] == self._messages
 
     def extend(self, messages: tuple[PromptMessage, ...]) -> bool:
-        """Take in the messages behind those so far; False if they break one of the rules 3 to 5."""
+        """Add the messages after those so far. Return False if they break one of the rules 3 to
+        5."""
         for message in messages[len(self._messages) :]:
             if not self._may_follow(message):
                 return False
@@ -142,7 +142,7 @@ class _WireConversation:
 
 
 def _bad_predecessors(dialect: Dialect) -> Mapping[str, Collection[str]]:
-    """The roles behind which a message of a role may not come; "" is the beginning."""
+    """Return the roles that a message of each role may not follow. "" is the beginning."""
     strict = dialect.strict_roles
     return {
         "assistant": ("", "system", *(["assistant"] if strict or dialect.joins_answers else [])),
@@ -156,7 +156,7 @@ def _is_empty(message: PromptMessage) -> bool:
 
 
 def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
-    """Return a conversation that keeps rules 3 to 5, with as little changed as they allow."""
+    """Return a conversation that keeps rules 3 to 5, with as few changes as possible."""
     said = list(with_results(messages))
     said = list(map(_fill_empty, said)) if dialect.fills_empty else said
     if said and said[0].role != "user":
@@ -171,7 +171,8 @@ def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[Pro
 
 
 def with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
-    """Rule 3, without system messages. Results are looked for up to the next assistant message."""
+    """Apply rule 3 and drop system messages. A result is searched up to the next assistant
+    message."""
     at = 0
     while at < len(messages):
         first, at = messages[at], at + 1
@@ -197,7 +198,7 @@ def _results_of(calls: Iterable[ToolCall], results: list[PromptMessage]) -> Iter
 
 
 def _in_turn(messages: Iterable[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
-    """Rule 4. If it is not strict, only assistant messages in a row become one."""
+    """Apply rule 4. Outside strict form, only assistant messages in a row become one."""
     strict = dialect.strict_roles
     joined = {"user": strict, "assistant": strict or dialect.joins_answers}
     runs: list[list[PromptMessage]] = []
@@ -210,7 +211,7 @@ def _in_turn(messages: Iterable[PromptMessage], dialect: Dialect) -> list[Prompt
 
 
 def _strictly(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
-    """Put an answer where strict servers want one."""
+    """Insert the answers that strict servers require."""
     before = ""
     for message in messages:
         ends = before in ("user", "tool") and message.text in _ENDS
@@ -221,8 +222,8 @@ def _strictly(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
 
 
 def _join(*run: PromptMessage) -> PromptMessage:
-    """Return messages of one role as one, with a blank line between them. In linear time: a client
-    may send thousands."""
+    """Join messages of one role, with a blank line between them. Linear, because a client may send
+    thousands."""
     last = run[-1]
     if len(run) == 1:
         return last
@@ -233,7 +234,7 @@ def _join(*run: PromptMessage) -> PromptMessage:
 
 
 def _fill_empty(message: PromptMessage) -> PromptMessage:
-    """Rule 5: no message is empty."""
+    """Apply rule 5: no message is empty."""
     if not _is_empty(message):
         return message
     match message.role:
@@ -246,7 +247,7 @@ def _fill_empty(message: PromptMessage) -> PromptMessage:
 
 
 class WireIds:
-    """Gives the calls of one request their ids on the wire, each once."""
+    """Ids on the wire for the calls of one request, each used once."""
 
     def __init__(self, form: CallIds) -> None:
         self._form, self._fits = form, _FORMS[form]
@@ -294,7 +295,7 @@ _NO_TEXT = b'{"role":"assistant","content":"",'
 def _calls_wire(
     message: PromptMessage, ids: tuple[str, ...], own: ProviderData | None, dialect: Dialect
 ) -> bytes:
-    """Return an assistant message with calls as JSON. Worked out once per message and form."""
+    """Return an assistant message with calls as JSON. Cached per message and form."""
     wishes = dialect.reasoning_content, dialect.reads_reasoning, dialect.signatures
     form = (ids, own is not None, dialect.strict_roles, *wishes)
     if (known := message.forms.get(form)) is not None:
@@ -333,7 +334,7 @@ def _fields_to_return(
 
 
 def _with_id(message: PromptMessage, wire_id: str) -> bytes:
-    """Return a tool's result for the call `wire_id`. Its text, which may be long, is not encoded
+    """Return a tool's result for the call `wire_id`. Its text may be long, so it is not encoded
     again."""
     if wire_id == message.tool_call_id:
         return message.wire
@@ -343,7 +344,7 @@ def _with_id(message: PromptMessage, wire_id: str) -> bytes:
 
 
 _BREAKPOINTS = 3
-"""In the messages; Anthropic takes four in all."""
+"""In the messages. Anthropic accepts four in all."""
 
 
 def anthropic_cache_breakpoints(messages: Sequence[PromptMessage]) -> tuple[int, ...]:
@@ -374,10 +375,9 @@ def anthropic_cache_breakpoints(messages: Sequence[PromptMessage]) -> tuple[int,
 def add_cache_breakpoint(wire: bytes) -> bytes:
     """Return a message of Chat Completions with a breakpoint on its last part.
 
-    OpenRouter passes it on to Claude. An assistant message has no place for one and stays as it is.
+    OpenRouter forwards it to Claude. An assistant message cannot have one and stays unchanged.
 
-    Source: https://openrouter.ai/docs/features/prompt-caching
-    """
+    Source: https://openrouter.ai/docs/features/prompt-caching"""
     body = json.loads(wire)
     content = body.get("content")
     if body["role"] == "assistant" or not content:
