@@ -1,11 +1,10 @@
-"""The configuration: `config.yaml`, `secrets.env` and the environment become one frozen value.
+"""Configuration: `config.yaml`, `secrets.env` and the environment become one frozen value.
 
-Whatever is wrong is found before anything starts, and reported with file, line, key and the fix.
-Nothing that this package says to a person ever repeats a configured value, since any of them may be
-a secret in the wrong place. `load` reads it, `settings` is what it becomes.
+All problems are found before anything starts, and reported with file, line, key and fix. No message
+of this package repeats a configured value, because any of them may be a secret in the wrong place.
+`load` reads the configuration into `settings`.
 
-Here is only what every command line asks first, and what costs nothing: where a nanobot lives.
-"""
+This module is cheap to import: every command line needs the path of the home first."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from nanobot.text import expanduser
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder named by NANOBOT_HOME, else `~/.nanobot`; absolute, and it need not exist."""
+    """Return the folder in NANOBOT_HOME, else `~/.nanobot`, as an absolute path. It need not
+    exist."""
     chosen = environ.get("NANOBOT_HOME", "").strip() or "~/.nanobot"
     try:
         return expanduser(chosen, environ.get("HOME", "")).absolute()
@@ -32,7 +32,7 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def not_imported(home: Path) -> str:
-    """What to do first in a home of HKUDS/nanobot that was not imported; else empty."""
+    """Return advice for a home of HKUDS/nanobot that was not imported, else an empty text."""
     if not (home / "config.json").is_file() or not (home / "workspace").is_dir():
         return ""
     return (
@@ -42,7 +42,7 @@ def not_imported(home: Path) -> str:
 
 
 def command_for(home: Path) -> str:
-    """What a person types to mean `home`: `nanobot`, or that with the option."""
+    """Return the command for `home`: `nanobot`, with the option `--home` if needed."""
     import shlex
 
     return "nanobot" if home == home_folder() else f"nanobot --home {shlex.quote(str(home))}"

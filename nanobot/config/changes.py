@@ -1,15 +1,14 @@
-"""Changing config.yaml and secrets.env: what would change, whether it can be, and writing it.
+"""Changes of config.yaml and secrets.env: their effect, their validation, and writing them.
 
-Everything is checked before anything of the person's is touched; then each file is replaced as a
-whole, the secrets first, as the configuration names them.
+Everything is checked before a file is touched. Then each file is replaced as a whole, the secrets
+first, because the configuration refers to them.
 
-Some settings decide what the agent may do, whom it listens to and where data goes. These are
-changed in the terminal alone: a page in a browser, or whoever has taken its session over, changes
-only what `ELSEWHERE` names, and a key that is not known to be harmless counts as one that is not.
+Some settings control permissions, access and where data is sent. These can only be changed in the
+terminal. A browser page, or an attacker in its session, can only change `REMOTE_KEYS`. Unknown keys
+count as sensitive.
 
-Invariants: a diff shows no secret, neither the old one nor the new one. What a page writes is what
-its plan was made for (`hash` goes along), can be loaded, and widens nothing.
-"""
+Invariants: a diff shows no secret, neither the old one nor the new one. A page writes only the plan
+that it was shown (checked by `hash`), which is valid and widens nothing."""
 
 from __future__ import annotations
 
@@ -51,24 +50,24 @@ from nanobot.validation import KeyPath
 REMOTE_KEYS: Sequence[tuple[str, ...]] = tuple(
     tuple(key.split("."))
     for key in (
-        # How it answers, and with how much: on a server that the owner named, with its key.
+        # Answers and their cost, on the server and with the key that the owner chose.
         "model.name", "model.context_window", "model.max_completion_tokens", "model.prices",
         "model.timeout_seconds", "model.retry_seconds", "model.reasoning_effort",
         "model.temperature", "model.transcription.language", "use",
         "agent",
-        # What is remembered, but not who shares it.
+        # Memory, but not its sharing.
         "memory.window", "memory.idle_minutes", "memory.notices", "memory.recent_days",
         "memory.embeddings.local", "dream", "cron", "heartbeat",
         "limits.tokens_per_day", "limits.uses", "limits.tokens_per_turn",
         "log",
-        # When copies are made, but not where they go and who can read them.
+        # The time of backups, but not their place and readers.
         "backup.schedule", "backup.keep", "backup.media",
         "retention.media_days", "retention.media_megabytes", "retention.disk_reserve_megabytes",
         "channels.telegram.previews", "channels.telegram.reactions",
         "channels.whatsapp.read_receipts",
     )
 )  # fmt: skip
-"""What may be changed elsewhere than in the terminal, each with all beneath it."""
+"""Keys that can be changed outside the terminal, each with everything below it."""
 
 _HEADER = """\
 # Written by `nanobot`. You can edit it. `nanobot config example` prints all settings with their
@@ -80,13 +79,13 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def widens_security(path: Sequence[str]) -> bool:
-    """Whether changing the key at `path` may give the agent or others more than they have: true
-    also for what nobody knows."""
+    """Return True if changing the key at `path` may widen the access of the agent or others.
+    Unknown keys count too."""
     return not any(tuple(path[: len(known)]) == known for known in REMOTE_KEYS)
 
 
 class ConfigEdit(Struct, frozen=True):
-    """What is to be written: values for config.yaml, and secrets by their names in secrets.env."""
+    """Values to write to config.yaml, and secrets by their names in secrets.env."""
 
     changes: tuple[ConfigChange, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -96,7 +95,7 @@ E = TypeVar("E", bound=ConfigEdit)
 
 
 class ExistingFiles(Struct, frozen=True):
-    """The two files as they are, and the environment, which takes precedence over secrets.env."""
+    """The two files and the environment, which takes precedence over secrets.env."""
 
     config: str
     secrets: str
@@ -104,21 +103,20 @@ class ExistingFiles(Struct, frozen=True):
 
     @classmethod
     def read(cls, home: Path, environ: Mapping[str, str]) -> ExistingFiles:
-        """Those of `home`; empty where there are none. Raises `StorageError`."""
+        """Read the files of `home`, empty if missing. Raise `StorageError`."""
         return cls(read_text(home / CONFIG_FILE), read_text(home / SECRETS_FILE), environ)
 
     @property
     def digest(self) -> str:
-        """What tells these files from all others: SHA-256, in hexadecimal."""
+        """SHA-256 of these files, in hexadecimal."""
         content = f"{len(self.config)}\n{self.config}{self.secrets}"
         return hashlib.sha256(content.encode()).hexdigest()
 
     def variable(
         self, path: tuple[str, ...], preferred: str, value: str, *, fresh: bool = False
     ) -> str:
-        """The variable for a secret at `path`: the one that is there, unless it is to be a `fresh`
-        one, or else one that nothing else has a value for. Raises `NanobotError` for what is no
-        secret."""
+        """Return the variable for a secret at `path`: the present one unless `fresh`, else a name
+        without another value. Raise `NanobotError` if the value cannot be a secret."""
         if not value.isprintable():
             said = f"the value for {preferred} contains a line break or an invisible character"
             raise NanobotError(said, hint="Copy only the value, and paste it again.")
@@ -133,20 +131,20 @@ class ExistingFiles(Struct, frozen=True):
         return next(name for name in names if known.get(name) in (None, value))
 
     def new_in(self, edit: E) -> E:
-        """`edit` without what the files say already."""
+        """Return `edit` without values that the files already contain."""
         known = parse_env_file(self.secrets)
         changes = (one for one in edit.changes if value_at(self.config, one.path) != one.as_read())
         secrets = {name: value for name, value in edit.secrets.items() if known.get(name) != value}
         return replace(edit, changes=tuple(changes), secrets=secrets)
 
     def render_texts(self, edit: ConfigEdit) -> dict[str, str]:
-        """The new text of each file; the secrets come first."""
+        """Return the new text of each file, the secrets first."""
         config = edit_text(self.config or _HEADER, edit.changes) if edit.changes else self.config
         texts = {SECRETS_FILE: update_env_file(self.secrets, edit.secrets), CONFIG_FILE: config}
         return {name: text for name, text in texts.items() if text}
 
     def diff_lines(self, edit: ConfigEdit) -> list[str]:
-        """The lines of config.yaml that go (`-`) and that come (`+`), without secrets."""
+        """Return the removed (`-`) and added (`+`) lines of config.yaml, without secrets."""
         config = self.config or _HEADER
         old, new = _without_secrets(config, edit_text(config, edit.changes))
         lines = unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0)
@@ -154,7 +152,7 @@ class ExistingFiles(Struct, frozen=True):
 
 
 def _without_secrets(old: str, new: str) -> tuple[str, str]:
-    """Both texts with signs in place of secrets; one that changes still shows as a change."""
+    """Return both texts with placeholders for secrets. A changed secret still shows as a change."""
     seen: dict[KeyPath, str] = {}
 
     def mask(path: KeyPath, value: str) -> str | None:
@@ -167,8 +165,8 @@ def _without_secrets(old: str, new: str) -> tuple[str, str]:
 
 
 class ConfigPlan(Struct, frozen=True):
-    """What an edit would do. `lines` are the diff; `errors` keep it from being written; `widening`
-    are its keys that are changed in the terminal alone."""
+    """The effect of an edit. `lines` are the diff, `errors` prevent writing it, `widening` are its
+    keys that can only be changed in the terminal."""
 
     edit: ConfigEdit
     lines: Sequence[str] = ()
@@ -178,8 +176,8 @@ class ConfigPlan(Struct, frozen=True):
 
 
 def plan(home: Path, before: ExistingFiles, edit: ConfigEdit) -> ConfigPlan:
-    """What `edit` would do to `before`, the files of `home`. Raises `NanobotError` for what cannot
-    be written at all."""
+    """Return the effect of `edit` on `before`, the files of `home`. Raise `NanobotError` if it
+    cannot be written at all."""
     edit = before.new_in(edit)
     lines = before.diff_lines(edit)
     widening = [".".join(one.path) for one in edit.changes if widens_security(one.path)]
@@ -207,13 +205,13 @@ def _warnings(settings: Settings) -> list[str]:
 
 
 def load_changed(home: Path, before: ExistingFiles, edit: ConfigEdit) -> Settings:
-    """The settings as they would be. Raises `ConfigError` for what cannot be."""
+    """Return the settings after the edit. Raise `ConfigError` if they are invalid."""
     return load_settings(home, before.environ, texts=before.render_texts(edit))
 
 
 def write(home: Path, before: ExistingFiles, edit: ConfigEdit) -> None:
-    """Write it all into `home`, which must be there. Raises `StorageError`, and `NanobotError`
-    where somebody else changed a file since `before` was read; both files are as they were then."""
+    """Write everything into `home`, which must exist. Raise `StorageError`, or `NanobotError` if a
+    file has changed since `before` was read. Then both files are unchanged."""
     was = {SECRETS_FILE: before.secrets, CONFIG_FILE: before.config}
     texts = before.render_texts(edit)
     for name in texts:
@@ -222,13 +220,13 @@ def write(home: Path, before: ExistingFiles, edit: ConfigEdit) -> None:
             raise NanobotError(changed, hint="Run the command again.")
     for name, text in texts.items():
         if text != was[name]:
-            path = (home / name).resolve()  # it may be a link into somebody's collection of such
+            path = (home / name).resolve()  # may be a link, such as into a dotfiles folder
             with storage_errors(path):
                 replace_file(path, text.encode())
 
 
 def read_text(path: Path) -> str:
-    """What a file of the person's says; empty where there is none. Raises `StorageError`."""
+    """Return the text of the person's file, empty if it is missing. Raise `StorageError`."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -246,20 +244,20 @@ TERMINAL_ONLY = "Run `nanobot config set {} …`."
 
 
 class ConfigOperations:
-    """The operations named `config.…`, on the files of the home that runs with `running`."""
+    """The operations named `config.…` on the files of the home that runs with `running`."""
 
     def __init__(self, running: Settings, environ: Mapping[str, str] = os.environ) -> None:
         self._home, self._running, self._environ = running.home, running, environ
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket; each works in a thread."""
+        """Return the operations by name, for the socket. Each works in a thread."""
         return in_threads(
             {"config.show": self._show, "config.plan": self._plan, "config.apply": self._apply}
         )
 
     def _show(self, _: Request) -> Answered:
-        """No arguments. `keys` are all of them, `sections` what they are about; with
-        `restart_needed` the files say something else than what runs."""
+        """Take no arguments. Return all `keys` and their `sections`. `restart_needed` is true if
+        the files differ from the running settings."""
         before = ExistingFiles.read(self._home, self._environ)
         settings, document = load_with_places(self._home, self._environ)
         return {
@@ -271,9 +269,9 @@ class ConfigOperations:
         }
 
     def _plan(self, arguments: Request) -> Answered:
-        """`changes`: values by key such as `{"agent.on_busy": "queue"}`; null takes a key out.
-        What they would do to the files: the `diff` as lines, `errors` that keep them from being
-        written, `warnings`, and under `widens_security` the keys that `apply` refuses."""
+        """Take `changes`, values by key such as `{"agent.on_busy": "queue"}`; null removes a key.
+        Return the `diff` as lines, `errors` that prevent writing, `warnings`, and under
+        `widens_security` the keys that `apply` rejects."""
         planned, before = self._make_plan(arguments)
         return {
             "diff": list(planned.lines),
@@ -287,8 +285,8 @@ class ConfigOperations:
         }
 
     def _apply(self, arguments: Request) -> Answered:
-        """`changes` as for `plan`, and `expected`, the `hash` that it gave. They count once
-        nanobot is started again."""
+        """Take `changes` as for `plan`, and `expected`, the `hash` from there. They take effect at
+        the next start of nanobot."""
         planned, before = self._make_plan(arguments, text_argument(arguments, "expected"))
         if planned.widening:
             key = planned.widening[0]
@@ -326,7 +324,7 @@ def key_data(info: KeyInfo) -> Answered:
 
 
 def change_of(key: str, value: object) -> ConfigChange:
-    """The change of a dotted key to a value as JSON has it. Raises `NanobotError`."""
+    """Return the change of a dotted key to a JSON value. Raise `NanobotError`."""
     path = tuple(key.split("."))
     if not all(path) or len(path) < 2:
         raise NanobotError(f"{key!r} is not the name of a key", hint="Write it like agent.on_busy.")

@@ -1,10 +1,9 @@
-"""Settings of channels: those of every channel, and who the owner is there.
+"""Settings of channels: the common ones, adapters' own, and the owner's ids on each channel.
 
 Adapters bring theirs as a subclass of `Checked`, found by the entry point group
-`nanobot.channel_settings`, so that checking the configuration imports no platform library.
+`nanobot.channel_settings`, so checking the configuration imports no platform library.
 
-Looking entry points up costs 50 ms, so it is done once, and only where channels are configured.
-"""
+Entry points are looked up once, because it takes 50 ms, and only if channels are configured."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ def _check_owner_ids(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple
 
 
 class OwnerSettings(Checked, frozen=True):
-    """Who the owner is, on each channel."""
+    """The owner's ids on each channel."""
 
     owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(_check_owner_ids)] = field(
         default_factory=dict
@@ -59,7 +58,7 @@ class OwnerSettings(Checked, frozen=True):
 
 
 class ChannelSettings(Checked, frozen=True):
-    """What every channel has; `options` is what its adapter has beyond that."""
+    """Settings of every channel. `options` are its adapter's own."""
 
     enabled: bool = False
     """Whether the channel runs."""
@@ -87,15 +86,16 @@ class ChannelSettings(Checked, frozen=True):
 
 
 class NoOptions(Checked, frozen=True):
-    """For adapters without settings of their own."""
+    """Options of adapters that have none."""
 
 
 class BrokenAdapter(Exception):
-    """An installed adapter's settings cannot be used; the text says what is wrong with them."""
+    """An installed adapter's settings cannot be used. The text is the reason."""
 
 
 def find_channels() -> Mapping[str, EntryPoint | None]:
-    """The channels that can be configured, each with where its own settings are found, if any."""
+    """Return the channels that can be configured, each with the entry point of its settings, if
+    any."""
     from nanobot.bus.events import TERMINAL
 
     own = _entry_points(tuple(sys.path))[SETTINGS_GROUP]
@@ -103,19 +103,19 @@ def find_channels() -> Mapping[str, EntryPoint | None]:
 
 
 def adapters() -> Mapping[str, EntryPoint]:
-    """The channels that are installed, each with where it is found."""
+    """Return the entry points of the installed channels."""
     return _entry_points(tuple(sys.path))[CHANNELS_GROUP]
 
 
 def logins() -> Mapping[str, EntryPoint]:
-    """The channels that a person has to sign in to, each with what does so (a `Login`)."""
+    """Return the entry points of the sign-ins (`Login`) of channels that need one."""
     return _entry_points(tuple(sys.path))[LOGINS_GROUP]
 
 
 @cache
 def _entry_points(_: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoint]]:
-    """By group and name, where Python looks on this path. Reads the metadata of every installed
-    distribution."""
+    """Return entry points by group and name on this Python path. Reads the metadata of every
+    installed distribution."""
     from importlib.metadata import entry_points  # 10 ms
 
     points = entry_points()
@@ -126,7 +126,7 @@ def _entry_points(_: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoint]]:
 
 
 def options_model(point: EntryPoint | None) -> type[Checked]:
-    """The model of an adapter's own settings. Raises `BrokenAdapter`."""
+    """Return the model of an adapter's own settings. Raise `BrokenAdapter`."""
     if point is None:
         return NoOptions
     try:
@@ -139,7 +139,7 @@ def options_model(point: EntryPoint | None) -> type[Checked]:
 
 
 def check_channels(document: ConfigDocument) -> dict[str, ChannelSettings]:
-    """The channels of the configuration, as far as they are right."""
+    """Return the valid channels of the configuration."""
     installed = find_channels()
     checked = {
         name: _check_channel(document, name, installed) for name in document.section(("channels",))
@@ -148,10 +148,9 @@ def check_channels(document: ConfigDocument) -> dict[str, ChannelSettings]:
 
 
 def options_of(channels: Mapping[str, ChannelSettings], name: str) -> Checked:
-    """A channel's own settings: those in the configuration, or the defaults where it has none.
+    """Return a channel's own settings from the configuration, or else the defaults.
 
-    Raises `NanobotError` where the defaults will not do.
-    """
+    Raise `NanobotError` if the defaults are not enough."""
     if name in channels and (options := channels[name].options) is not None:
         return options
     try:
@@ -164,10 +163,9 @@ def options_of(channels: Mapping[str, ChannelSettings], name: str) -> Checked:
 
 
 def check_owner(document: ConfigDocument) -> Mapping[str, tuple[str, ...]]:
-    """The owner's ids by channel, as far as they are right.
+    """Return the owner's valid ids by channel.
 
-    A channel may be one that an embedding program brings, so an unknown name is no problem.
-    """
+    An embedding program may bring a channel, so an unknown name is only a warning."""
     owner = document.section(("owner",))
     settings = document.check(OwnerSettings, {"owner": owner}, ())
     if settings is None:
@@ -204,8 +202,8 @@ def _check_channel(
 
 
 def _common(section: Mapping[str, Value]) -> dict[str, Value]:
-    """What every channel has. A group without a list has an empty one: here the key says
-    something."""
+    """Return the common settings. A group without a list gets an empty one, because the key has a
+    meaning here."""
     common = {key: section[key] for key in COMMON if key in section}
     groups = common.get("allow_groups")
     if isinstance(groups, dict):

@@ -1,12 +1,11 @@
-"""A configuration as written: its values, where each of them stands, and what is wrong with them.
+"""A configuration as written: its values, their places, and its problems.
 
-Scalars stay the text that a person wrote. What it means is decided by the field that takes it, so
+Scalars stay the text that a person wrote. The field that takes a scalar decides its meaning, so
 `timestamps: off` is the word off, `allow_from: [+4915]` keeps its plus and `0123` its zero; YAML's
 own guesses would turn these into False, 4915 and 83.
 
-Problems are collected, so that all of them are reported at once. One mistake is reported once: only
-the first problem of each key at each place is kept, since what follows from it would only confuse.
-"""
+Problems are collected and reported together. Only the first problem of each key at each place is
+kept, because its consequences would only confuse."""
 
 from __future__ import annotations
 
@@ -26,17 +25,16 @@ from nanobot.validation import Checked, KeyPath, examine, format_key
 C = TypeVar("C", bound=Checked)
 
 ENVIRONMENT = "environment"
-"""In place of a file name: the value came from the environment of the process."""
+"""Replaces the file name for values from the process environment."""
 
 Value = str | list["Value"] | dict[str, "Value"] | None
-"""None: a key without a value, which takes its default."""
+"""None: a key without a value, which gets its default."""
 
 
 class ConfigPlace(Struct, frozen=True):
-    """Where something was written. `line` is 1-based, 0 for the file as a whole.
+    """Place of a value. `line` is 1-based, 0 for the file as a whole.
 
-    `variable` names the environment variable that supplied it as an override.
-    """
+    `variable` names the environment variable that supplied it as an override."""
 
     file: str
     line: int = 0
@@ -44,7 +42,7 @@ class ConfigPlace(Struct, frozen=True):
 
 
 class ConfigErrors(ConfigError):
-    """All that is wrong. File, line, key and hint are the first one's; the text lists it all."""
+    """All problems. File, line, key and hint are the first one's. The text lists all."""
 
     def __init__(self, problems: Sequence[ConfigError]) -> None:
         first = problems[0]
@@ -55,14 +53,14 @@ class ConfigErrors(ConfigError):
         return "\n".join(map(str, self.problems))
 
     def for_people(self) -> str:
-        """Every problem with its own fix beneath it."""
+        """Return every problem, followed by its fix."""
         return "\n".join(problem.for_people() for problem in self.problems)
 
 
 class ConfigDocument:
-    """The values of a configuration, by their paths the places of its keys, and what is wrong with
-    it: problems, which keep nanobot from starting, and warnings, which do not. `home` is nanobot's
-    own folder; `texts` stand for the files in it, by name, where any are given."""
+    """Values of a configuration, the places of its keys by path, and its problems, which keep
+    nanobot from starting, and warnings, which do not. `home` is nanobot's own folder. `texts`
+    replace the files in it by name, if given."""
 
     def __init__(
         self, file: str, home: Path = Path(), texts: Mapping[str, str] | None = None
@@ -71,16 +69,16 @@ class ConfigDocument:
         self.values: dict[str, Value] = {}
         self.places: dict[KeyPath, ConfigPlace] = {(): ConfigPlace(file)}
         self.spans: dict[KeyPath, tuple[int, int]] = {}
-        """Where the texts of a file begin and end in it."""
+        """Positions of texts in a file: start and end."""
         self.from_variables: set[KeyPath] = set()
-        """The texts that a reference to a variable is part of."""
+        """Texts that contain a reference to a variable."""
         self.warnings: tuple[str, ...] = ()
         self._problems: dict[tuple[str, int, str], ConfigError] = {}
         self.is_broken = False
-        """Whether a file cannot be used, so that its missing keys are not reported as well."""
+        """True if a file cannot be used, so that its missing keys are not reported as well."""
 
     def get(self, path: KeyPath) -> Value:
-        """The value at `path`; None also where there is none."""
+        """Return the value at `path`, or None."""
         found: Value = self.values
         for step in path:
             if isinstance(found, dict) and isinstance(step, str):
@@ -92,7 +90,8 @@ class ConfigDocument:
         return found
 
     def section(self, path: KeyPath) -> dict[str, Value]:
-        """The section at `path`; empty where it is left out or, as a problem says, is none."""
+        """Return the section at `path`, empty if it is missing. A value that is no section is a
+        problem."""
         value = self.get(path)
         if isinstance(value, dict):
             return value
@@ -108,10 +107,9 @@ class ConfigDocument:
         path: KeyPath,
         also_known: Sequence[str] = (),
     ) -> C | None:
-        """`section`, which stands at `path`, as a `model`; None where problems were found.
+        """Return `section`, which is at `path`, as a `model`, or None if it has problems.
 
-        `also_known` are keys of the section that another model checks.
-        """
+        `also_known` are keys of the section that another model checks."""
         made, faults = examine(model, _drop_empty(dict(section)), self.home, also_known)
         for fault in faults:
             where = (*path, *fault.key)
@@ -119,14 +117,14 @@ class ConfigDocument:
         return made
 
     def place(self, path: KeyPath) -> ConfigPlace:
-        """Where the key at `path` stands; where it is left out, the section that lacks it."""
+        """Return the place of the key at `path`, or of the section that lacks it."""
         while path not in self.places:
             path = path[:-1]
         return self.places[path]
 
     def override(self, path: Sequence[str], value: Value, place: ConfigPlace) -> None:
-        """Put `value` at `path`; sections on the way are made where there are none. A text in
-        place of a section is left alone: that is an error of its own."""
+        """Put `value` at `path`, and create missing sections on the way. A text in place of a
+        section is kept, because it is reported as an error."""
         section = self.values
         for key in path[:-1]:
             inner = section.get(key)
@@ -143,28 +141,28 @@ class ConfigDocument:
     def problem(
         self, path: KeyPath, message: str, hint: str = "", *, is_doubtful: bool = False
     ) -> None:
-        """Note a problem with the key at `path`; a doubtful one works all the same."""
+        """Record a problem with the key at `path`. A doubtful one is only a warning."""
         place = self.place(path)
         note = self.warn_at if is_doubtful else self.problem_at
         note(place, label(place, path), message, hint)
 
     def problem_at(self, place: ConfigPlace, key: str, message: str, hint: str = "") -> None:
-        """Note that something is wrong with `key`, dotted as in `model.name`."""
+        """Record a problem with `key`, dotted as in `model.name`."""
         error = ConfigError(message, file=place.file, line=place.line, key=key, hint=hint)
         self._problems.setdefault((place.file, place.line, key), error)
 
     def file_problem(self, place: ConfigPlace, message: str, hint: str, key: str = "") -> None:
-        """Note that a file cannot be used."""
+        """Record that a file cannot be used."""
         self.problem_at(place, key, message, hint)
         self.is_broken = True
 
     def warn_at(self, place: ConfigPlace, key: str, message: str, hint: str) -> None:
-        """Note that something should be fixed though it works."""
+        """Record something that works but should be fixed."""
         error = ConfigError(message, file=place.file, line=place.line, key=key)
         self.warnings += (f"{error}. {hint}",)
 
     def raise_if_any(self) -> None:
-        """Raise `ConfigErrors` for all problems, those of files first, if there are any."""
+        """Raise `ConfigErrors` for all problems, if any, first for those of files."""
 
         def order(error: ConfigError) -> tuple[bool, str, int]:
             return error.file == ENVIRONMENT, error.file, error.line
@@ -174,7 +172,7 @@ class ConfigDocument:
 
 
 def _drop_empty(value: Value) -> Any:
-    """What is written, less the keys without a value."""
+    """Return a value without keys that have no value."""
     if isinstance(value, list):
         return [_drop_empty(item) for item in value]
     if isinstance(value, dict):
@@ -183,8 +181,8 @@ def _drop_empty(value: Value) -> Any:
 
 
 def label(place: ConfigPlace, path: KeyPath) -> str:
-    """The key at `path` as its writer knows it: dotted, or the variable that supplied it and, for
-    what is within its value, the way from there."""
+    """Return the key at `path` as its writer knows it: dotted, or the variable that supplied it
+    followed by the path within its value."""
     if not place.variable:
         return format_key(path)
     inner = format_key(path[place.variable.count("__") + 1 :])
@@ -192,15 +190,15 @@ def label(place: ConfigPlace, path: KeyPath) -> str:
 
 
 LARGEST = 1 << 20
-"""Bytes; a file beyond this was not written by a person."""
+"""Bytes. No person writes a larger file."""
 
 _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-"""What no text of a person's holds: control characters, and bytes that are not UTF-8."""
+"""Invalid in a person's text: control characters, and bytes that are not UTF-8."""
 
 
 def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | None:
-    """What the file says and whether others than its owner may read it; None where it is absent or,
-    as a problem then says, unusable."""
+    """Return the text of a file, and whether users other than its owner may read it. None if it is
+    absent, or unusable, which is recorded as a problem."""
     file, line, raw, exposed = str(path), 0, None, False
     message, hint = "is not a regular file of at most 1 MiB", "Move it away."
     try:

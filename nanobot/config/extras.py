@@ -1,4 +1,4 @@
-"""Extras: packages that a setting may need, and that are installed on request."""
+"""Extras: optional packages that a setting may need."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Loading: the files are read, variables put in, overrides laid over, and everything checked.
+"""Loading: read the files, expand variables, apply overrides, and check everything.
 
-Precedence, the strongest first: `NANOBOT_SECTION__KEY`, `config.yaml`, the default. A key whose
-value is empty counts as left out. `secrets.env` stands in for variables that the environment lacks.
-"""
+Precedence, strongest first: `NANOBOT_SECTION__KEY`, `config.yaml`, the default. A key with an empty
+value counts as left out. `secrets.env` supplies variables that the environment lacks."""
 
 from __future__ import annotations
 
@@ -39,11 +38,10 @@ def load_settings(
     *,
     texts: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings of `home`, which is that of `home_folder(environ)` where none is given.
+    """Return the settings of `home`, by default that of `home_folder(environ)`.
 
-    The files are those in there, or `texts` in place of them, by name; none has to exist. Raises
-    `ConfigError`, one for all problems together.
-    """
+    Files are read from there, or from `texts` by name. None has to exist. Raise one `ConfigError`
+    for all problems."""
     return load_with_places(home, environ, texts=texts)[0]
 
 
@@ -53,7 +51,7 @@ def load_with_places(
     *,
     texts: Mapping[str, str] | None = None,
 ) -> tuple[Settings, ConfigDocument]:
-    """As `load_settings`, with the document that says where each value was written."""
+    """Like `load_settings`, also returning the document with the place of each value."""
     home = (home or home_folder(environ)).absolute()
     document = ConfigDocument(str(home / CONFIG_FILE), home, texts)
     variables = _read_secrets(home / SECRETS_FILE, document)
@@ -61,7 +59,7 @@ def load_with_places(
         variables[name] = Variable(value, ConfigPlace(ENVIRONMENT, variable=name))
     text, exposed = read_own_file(home / CONFIG_FILE, document) or ("", False)
     if text:
-        from nanobot.config.yamltext import parse_config  # PyYAML, not needed without a file
+        from nanobot.config.yamltext import parse_config  # loads PyYAML
 
         parse_config(text, document)
     if document.is_broken:
@@ -78,8 +76,8 @@ _ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOT
 
 
 def parse_env_line(line: str) -> tuple[str, str] | None:
-    """The name and the value in a line of secrets.env, with `export` before and quotes around taken
-    off; None where there are none."""
+    """Return the name and the value in a line of secrets.env, without `export` and quotes, or
+    None."""
     found = _ENTRY.fullmatch(line)
     return (found[1], _unquote(found[2].strip())) if found else None
 
@@ -89,13 +87,13 @@ def parse_env_file(text: str) -> dict[str, str]:
 
 
 def update_env_file(text: str, values: Mapping[str, str]) -> str:
-    """`text` with these values in it; other lines stay as they are. Raises `ValueError` for a value
-    that does not fit."""
+    """Return `text` with these values in it and other lines unchanged. Raise `ValueError` for a
+    value that does not fit on a line."""
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     for name, value in values.items():
-        if not value.isprintable():  # a line break would let it say more than itself
+        if not value.isprintable():  # a line break could add other variables
             raise ValueError(f"{name} does not fit on a line")
         known = [at for at, line in enumerate(lines) if (parse_env_line(line) or ("",))[0] == name]
         at = known[0] if known else len(lines)
@@ -104,7 +102,7 @@ def update_env_file(text: str, values: Mapping[str, str]) -> str:
 
 
 def _quote(value: str) -> str:
-    """A value whose own quotes, or blanks at its ends, are not taken for the file's."""
+    """Return a value quoted if its own quotes or outer blanks would be lost."""
     if value == value.strip() and _unquote(value) == value:
         return value
     return f"'{value}'" if '"' in value else f'"{value}"'
@@ -118,20 +116,20 @@ def _unquote(value: str) -> str:
 PREFIX = "NANOBOT_"
 HOME = "NANOBOT_HOME"
 DEBUG = "NANOBOT_DEBUG"
-"""Makes the command line show where an unexpected error came from; no setting, but ours."""
+"""Shows the traceback of unexpected errors in the command line. Not a setting."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})?")
 
 
 class Variable(NamedTuple):
-    """A variable and where it was set."""
+    """A variable and its place."""
 
     value: str
     place: ConfigPlace
 
 
 def _read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
-    """KEY=VALUE lines; `#` begins a comment."""
+    """Read KEY=VALUE lines. `#` begins a comment."""
     text, exposed = read_own_file(path, document) or ("", False)
     variables: dict[str, Variable] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -160,8 +158,8 @@ def _read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
 def _expand(
     document: ConfigDocument, variables: Mapping[str, Variable], secrets: Path
 ) -> Collection[str]:
-    """Put variables in place of `${NAME}` in all values, keys excepted; `$${` stands for `${`. The
-    names of those that are referred to."""
+    """Replace `${NAME}` by variables in all values but not in keys. `$${` is an escaped `${`.
+    Return the names of the variables."""
     referred = set[str]()
 
     def expand(value: Value, path: KeyPath) -> Value:
@@ -190,7 +188,7 @@ def _expand(
             start = f"Did you mean {near}? Otherwise set" if near else "Set"
             hint = f"{start} it in the environment, or add a line {name}=… to {secrets}."
         document.problem_at(document.place(path), format_key(path), message, hint)
-        # Never looked at: the problem stops everything. Not empty, or it would seem left out.
+        # Never used, because the problem stops the start. An empty text would count as left out.
         return "unknown"
 
     document.values = {key: expand(value, (key,)) for key, value in document.values.items()}
@@ -198,15 +196,14 @@ def _expand(
 
 
 def variable_for(path: Sequence[str]) -> str:
-    """The variable that overrides the key at `path`."""
+    """Return the variable that overrides the key at `path`."""
     return PREFIX + "__".join(path).upper()
 
 
 def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> None:
-    """Put the values of NANOBOT_… variables over the document's.
+    """Apply the values of NANOBOT_… variables to the document.
 
-    Beneath `models`, `channels` and `owner` any key is let through; they are checked later.
-    """
+    Below `models`, `channels` and `owner` any key is accepted here and checked later."""
     paths: dict[str, Sequence[str]] = {
         variable_for(path): path
         for name, model in SECTIONS.items()
@@ -216,7 +213,7 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
     for name in sorted(ours):
         value, place = variables[name]
         if path := paths.get(name) or _path_of_entry(name):
-            from nanobot.config.yamltext import parse_override  # brings PyYAML: rarely needed
+            from nanobot.config.yamltext import parse_override  # loads PyYAML
 
             document.override(path, parse_override(value, place, tuple(path), document), place)
         else:
@@ -233,7 +230,7 @@ def _path_of_entry(name: str) -> Sequence[str]:
 
 
 def _check(document: ConfigDocument) -> Settings:
-    """Raises `ConfigError` where anything is wrong."""
+    """Return the settings. Raise `ConfigError` for any problem."""
     for key in document.values:
         if key not in SECTIONS and key not in BY_NAME:
             hint = suggestion(key.partition(".")[0], [*SECTIONS, *BY_NAME])
@@ -246,11 +243,14 @@ def _check(document: ConfigDocument) -> Settings:
         named = document.check(NamedModels, {"models": models}, ())
         sections["models"] = named.models if named else {}
     if any(document.section((name,)) for name in BY_CHANNEL):
-        from nanobot.config.channels import check_channels, check_owner  # read installed packages
+        from nanobot.config.channels import (
+            check_channels,
+            check_owner,
+        )  # slow: reads installed packages
 
         sections |= {"owner": check_owner(document), "channels": check_channels(document)}
     document.raise_if_any()
-    # Every part is checked; checking the whole again would cost a tenth of the start-up time.
+    # Every part is checked. Checking all again would take a tenth of the start-up time.
     settings = _fill_sections(Settings(home=document.home, **sections))
     for fault in settings.faults(document.home):
         document.problem(fault.key, fault.message, fault.hint)
@@ -259,10 +259,10 @@ def _check(document: ConfigDocument) -> Settings:
 
 
 def _fill_sections(settings: Settings) -> Settings:
-    """The settings with what sections take from each other."""
+    """Fill in the values that sections inherit from each other."""
     model, memory, http = settings.model, settings.memory, settings.http
     embeddings = fill_side_model(memory.embeddings, model.base_url, model.api_key)
-    # Under which platforms call channels.
+    # Platforms call channels under these names.
     running = [channel.options for channel in settings.channels.values() if channel.enabled]
     urls = [urlsplit(str(getattr(options, "webhook_url", ""))) for options in running]
     hosts = (*http.public_hosts, *(url.hostname for url in urls if url.hostname))
@@ -275,10 +275,10 @@ def _fill_sections(settings: Settings) -> Settings:
 
 
 def _warn_of_literal_secrets(document: ConfigDocument, settings: Settings) -> None:
-    """Warn of secrets that are written out in a file that others may read."""
+    """Warn of literal secrets in a file that other users may read."""
     for steps, _ in secrets_in(settings):
         path = steps
-        if steps[0] == "channels":  # an adapter's own settings stand beside the common ones
+        if steps[0] == "channels":  # an adapter's own settings are next to the common ones
             path = tuple(step for step in steps if step != "options")
         place = document.place(path)
         if document.get(path) and path not in document.from_variables and not place.variable:

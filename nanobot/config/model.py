@@ -1,6 +1,5 @@
-"""The settings of the language model and of the models that help it: fallbacks, named models, and
-the models for speech and for embeddings.
-"""
+"""Settings of the language model and its helpers: fallbacks, named models, and the models for
+speech and for embeddings."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from nanobot.validation import Check, Checked, Fault, InvalidValue, SecretStr
 
 
 class SideModel(Checked, frozen=True):
-    """A model beside the main one, should there be one: off while it has no name."""
+    """An optional model next to the main one, off without a name."""
 
     base_url: Url = ""
     """The server's address, including `/v1`. Empty: the main model's."""
@@ -45,22 +44,22 @@ class SideModel(Checked, frozen=True):
 
     @property
     def lacks_key(self) -> bool:
-        """Whether a key is needed that is not there; for settings that are complete."""
+        """True if a required key is missing. For completed settings."""
         return bool(self.model) and needs_key(self.base_url, self.api_key)
 
 
 Price = Annotated[float, Meta(ge=0)]
 
 SAFETY_TOKENS = 1_024
-"""Kept free in the context window, because token counts are estimates."""
+"""Reserved in the context window, because token counts are estimates."""
 SMALL_WINDOW = 8_192
-"""Below this, fewer tools are offered, so that there is room to talk."""
+"""Smaller windows get fewer tools, to leave room for conversation."""
 LEAST_PROMPT_TOKENS = 2_000
-"""The least a prompt must have: 1,000 for instructions and tools, 1,000 for the conversation."""
+"""Minimum for a prompt: 1,000 for instructions and tools, 1,000 for the conversation."""
 
 
 class EmbeddingSettings(SideModel, frozen=True):
-    """The model that turns texts into vectors: one on a server, or the local one."""
+    """Model that turns texts into vectors: one on a server, or the local one."""
 
     model: str = ""
     """The model's name on the server. Empty: search uses only words, unless `local` is set."""
@@ -69,7 +68,7 @@ class EmbeddingSettings(SideModel, frozen=True):
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a search by meaning."""
+        """True if search by meaning is on."""
         return self.local or bool(self.model)
 
     def faults(self, home: Path) -> Iterator[Fault]:
@@ -78,7 +77,7 @@ class EmbeddingSettings(SideModel, frozen=True):
 
 
 class VoiceProgram(SideModel, frozen=True):
-    """Speech by a program on this machine, or by a server as `model` says; off with neither."""
+    """Speech by a program on this machine, or by a server with `model`. Off without either."""
 
     model: str = ""
     """The model on the server, such as `whisper-1` or `tts-1`."""
@@ -92,12 +91,12 @@ class VoiceProgram(SideModel, frozen=True):
 
     @property
     def is_on(self) -> bool:
-        """Whether there is somebody to ask."""
+        """True if a model or a program is set."""
         return bool(self.command or self.model)
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All that the program needs of the disk, as far as the settings name it."""
+        """Paths that the program needs, as far as the settings name them."""
         named = (argument for argument in self.command if argument.startswith("/"))
         return (*self.read, *named) if self.command else ()
 
@@ -113,7 +112,7 @@ class VoiceProgram(SideModel, frozen=True):
 
 
 class TranscriptionSettings(VoiceProgram, frozen=True):
-    """What turns speech into text: a model on a server, or a program."""
+    """Speech to text: a model on a server, or a program."""
 
     language: str = ""
     """The language, such as `de`. Empty: detected. Programs need an argument in `command`."""
@@ -127,7 +126,7 @@ class TranscriptionSettings(VoiceProgram, frozen=True):
 
 
 class SpeechSettings(VoiceProgram, frozen=True):
-    """What reads replies aloud: a model on a server, or a program."""
+    """Text to speech: a model on a server, or a program."""
 
     when: Literal["off", "spoken", "always"] = "spoken"
     """Spoken replies: to voice messages (`spoken`), all (`always`), or on request (`off`). `/voice`
@@ -137,7 +136,7 @@ class SpeechSettings(VoiceProgram, frozen=True):
 
 
 class PriceSettings(Checked, frozen=True):
-    """The prices of a model, for showing what was spent. 0: unknown."""
+    """Prices of a model, to show the cost. 0: unknown."""
 
     input: Price = 0.0
     """Price of a million prompt tokens, in your currency."""
@@ -161,14 +160,14 @@ def _body_fields(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _json_value(given: object) -> object:
-    """Scalars of a configuration are text: read numbers, true and false as JSON does."""
+    """Read numbers, true and false as JSON does, because scalars of a configuration are text."""
     if isinstance(given, Mapping):
         return {key: _json_value(value) for key, value in given.items()}
     if isinstance(given, list | tuple):
         return [_json_value(item) for item in given]
     if isinstance(given, str):
         with suppress(ValueError):
-            return json.loads(given, parse_constant=int)  # refuses NaN, which is no JSON
+            return json.loads(given, parse_constant=int)  # rejects NaN
     return given
 
 
@@ -206,16 +205,16 @@ class AnyModel(Checked, frozen=True):
 
 
 class NamedModel(AnyModel, frozen=True):
-    """A model that is chosen by the name that it has here."""
+    """A model with a name of the owner's choice."""
 
     @classmethod
     def prepare(cls, given: object) -> object:
-        """The model's name is enough."""
+        """Accept only the model's name."""
         return {"name": given} if isinstance(given, str) else given
 
     def fill_from(self, main: ModelSettings) -> ModelSettings:
-        """All settings of this model: its own, and the rest from `main`. Key, headers and fields of
-        requests are only sent to the server that they were set for."""
+        """Return all settings of this model: its own, and the rest from `main`. Key, headers and
+        fields of requests are only sent to the server that they were set for."""
         left_out = asdict(NamedModel())
         own = {name: value for name, value in asdict(self).items() if value != left_out[name]}
         is_same = own.get("base_url", main.base_url) == main.base_url
@@ -230,7 +229,7 @@ _OF_A_SERVER = ("api_key", "api", "extra_body", "headers")
 
 
 class FallbackModel(NamedModel, frozen=True):
-    """A model that is asked when those before it cannot answer."""
+    """A model that is asked when the ones before it cannot answer."""
 
     name: Name
     """Name of the model on its server."""
@@ -240,10 +239,10 @@ S = TypeVar("S", EmbeddingSettings, TranscriptionSettings, SpeechSettings)
 
 
 def fill_side_model(side: S, base_url: str, api_key: SecretStr) -> S:
-    """A model's settings with what they lack taken from the main one; as they are while it is off.
+    """Return a model's settings with missing ones taken from the main model, or unchanged if it is
+    off.
 
-    A key goes only to the server that it was given for.
-    """
+    A key is only sent to the server that it was set for."""
     if not side.model:
         return side
     url, key = side.base_url or base_url, side.api_key
@@ -299,7 +298,7 @@ class ModelSettings(AnyModel, frozen=True):
 
     @classmethod
     def prepare(cls, given: object) -> object:
-        """The provider follows from the rest."""
+        """Derive the provider from the other keys."""
         if not isinstance(given, dict) or "provider" in given:
             return given
         configured = any(given.get(key) for key in ("name", "api_key", "fallbacks"))
@@ -307,7 +306,7 @@ class ModelSettings(AnyModel, frozen=True):
         return {**given, "provider": "openai"} if configured or elsewhere else given
 
     def fill_side_models(self) -> ModelSettings:
-        """With what the models beside it take from the main one."""
+        """Fill in the values that the models for speech inherit from the main one."""
         url, key = self.base_url, self.api_key
         return replace(
             self,
@@ -322,14 +321,14 @@ class ModelSettings(AnyModel, frozen=True):
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens that a prompt may have: instructions, tools and conversation together."""
-        # An eighth of a small window: what is estimated there is little as well.
+        """Token limit of a prompt: instructions, tools and conversation together."""
+        # An eighth of a small window, because estimates there are small as well.
         reserve = min(SAFETY_TOKENS, self.context_window // 8)
         return self.context_window - self.max_completion_tokens - reserve
 
     @property
     def is_small(self) -> bool:
-        """Whether the window has no room for all tools beside a conversation."""
+        """True if the window has no room for all tools and a conversation."""
         return self.context_window < SMALL_WINDOW
 
     def faults(self, home: Path) -> Iterator[Fault]:
@@ -343,12 +342,12 @@ class ModelSettings(AnyModel, frozen=True):
         yield from self.own_faults()
         for index, fallback in enumerate(self.fallbacks):
             for fault in fallback.fill_from(self).own_faults():
-                # What the main model lacks as well was reported there.
+                # A key that the main model lacks as well was reported there.
                 if fault.key[0] != "api_key" or fallback.base_url not in ("", self.base_url):
                     yield replace(fault, key=("fallbacks", index, *fault.key))
 
     def own_faults(self) -> Iterator[Fault]:
-        """What is wrong with this model, apart from its fallbacks and the models for speech."""
+        """Yield the faults of this model, without its fallbacks and the models for speech."""
         yield from self._room_faults()
         if not self.name and is_official(self.base_url):
             hint = "Write the model's name, or `provider: offline` to try nanobot without a model."

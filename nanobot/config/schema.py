@@ -1,8 +1,7 @@
-"""The settings described: as a JSON Schema for editors, and every key by name, with what it may
-hold, what it holds now, and who said so.
+"""Descriptions of the settings: a JSON Schema for editors, and every key with its type, value and
+source.
 
-Invariant: what is given for showing holds no secret, only whether there is one.
-"""
+Invariant: shown values hold no secret, only whether there is one."""
 
 from __future__ import annotations
 
@@ -38,13 +37,13 @@ Json = dict[str, Any]
 
 @cache
 def descriptions(model: type[Checked]) -> Mapping[str, str]:
-    """What each key means: the text below it in the class."""
+    """Return the meaning of each key: the text below it in the class."""
     found = {}
     for kind in reversed(model.__mro__):
         if kind is Checked or not issubclass(kind, Checked):
             continue
         definition = _definitions(kind.__module__).get(kind.__qualname__)
-        # An adapter may come without its source.
+        # An adapter may be installed without its source.
         for statement, text in pairwise(definition.body if definition else ()):
             match statement, text:
                 case (
@@ -57,7 +56,7 @@ def descriptions(model: type[Checked]) -> Mapping[str, str]:
 
 @cache
 def _definitions(module: str) -> Mapping[str, ast.ClassDef]:
-    """The classes of a module by name: each module is parsed once, which takes a while."""
+    """Return the classes of a module by name. Cached, because parsing is slow."""
     with suppress(OSError, TypeError, KeyError):
         body = ast.parse(getsource(sys.modules[module])).body
         return {one.name: one for one in body if isinstance(one, ast.ClassDef)}
@@ -65,7 +64,7 @@ def _definitions(module: str) -> Mapping[str, ast.ClassDef]:
 
 
 def config_schema() -> Json:
-    """A JSON Schema (draft 2020-12) of config.yaml, the installed channels included."""
+    """Return a JSON Schema (draft 2020-12) of config.yaml, including the installed channels."""
     channels = {name: channel_schema(name) for name in find_channels()}
     sections = {name: section_schema(model) for name, model in SECTIONS.items()}
     fallbacks = sections["model"]["properties"]["fallbacks"]
@@ -90,15 +89,16 @@ def config_schema() -> Json:
 
 
 def section_schema(model: type[Checked], *, described: bool = True) -> Json:
-    """The schema of a section: no keys beyond its own, each with its meaning, which takes a while
-    to find, where it is to be `described`."""
+    """Return the schema of a section, which allows no other keys. Finding the descriptions of keys
+    is slow, so it is optional."""
     schema = json_schema(model, descriptions) if described else json_schema(model)
-    schema["properties"].pop("options", None)  # adapters' own keys stand beside the common ones
+    schema["properties"].pop("options", None)  # adapters' own keys are next to the common ones
     return _close(schema)
 
 
 def channel_schema(name: str, *, described: bool = True) -> Json:
-    """The schema of a channel: the common keys, and its adapter's own where that can be loaded."""
+    """Return the schema of a channel: the common keys, and its adapter's own if that can be
+    loaded."""
     common = section_schema(ChannelSettings, described=described)
     with suppress(BrokenAdapter):
         own = section_schema(options_model(find_channels().get(name)), described=described)
@@ -107,7 +107,7 @@ def channel_schema(name: str, *, described: bool = True) -> Json:
 
 
 def _close(schema: Json) -> Json:
-    """`schema` without room for other keys, in it and within."""
+    """Forbid other keys in `schema` and below it."""
     inner = schema.get("additionalProperties", schema.get("items"))
     if isinstance(inner, dict):
         _close(inner)
@@ -119,18 +119,18 @@ def _close(schema: Json) -> Json:
 
 
 HIDDEN = "…"
-"""In place of a secret."""
+"""Replaces a secret."""
 
 _REFERENCE = re.compile(r"(?:[A-Za-z]{1,12} )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
-"""What stands for a secret, such as `Bearer ${TOKEN}`."""
+"""A reference to a secret, such as `Bearer ${TOKEN}`."""
 
 _KINDS: Mapping[str, str] = {"string": "text", "array": "list", "object": "mapping"}
 
 
 class KeyInfo(Struct, frozen=True, rename={"kind": "type"}):
-    """A key, as it is written: `model.name`. `value` is the present value, `default` the one that
-    it has if nothing is set, both for JSON and without secrets. `source` is `default`,
-    `config.yaml`, `secrets.env` or `environment`, `variable` the variable that set it there."""
+    """A key as it is written: `model.name`. `value` is the present value and `default` the default,
+    both for JSON and without secrets. `source` is `default`, `config.yaml`, `secrets.env` or
+    `environment`, `variable` the variable that set it there."""
 
     key: str
     kind: str
@@ -148,8 +148,8 @@ class KeyInfo(Struct, frozen=True, rename={"kind": "type"}):
 
 
 def schema_at(path: KeyPath) -> Json | None:
-    """The schema of the value at `path`; None where there is no such key, or where the channel that
-    would know is not installed."""
+    """Return the schema of the value at `path`, or None if there is no such key or its channel is
+    not installed."""
     size = 2 if path[:1] == ("channels",) and len(path) > 2 else 1
     found = _part_schema(path[:size], tuple(sys.path))
     for step in path[size:]:
@@ -164,8 +164,8 @@ def schema_at(path: KeyPath) -> Json | None:
 
 @cache
 def _part_schema(path: KeyPath, _: tuple[str, ...]) -> Json | None:
-    """The schema of a section or a channel, without descriptions, as far as it is found where
-    Python looks."""
+    """Return the schema of a section or a channel on this Python path, without descriptions, or
+    None."""
     match path:
         case ("channels", str(name)):
             return channel_schema(name, described=False)
@@ -179,8 +179,8 @@ def _part_schema(path: KeyPath, _: tuple[str, ...]) -> Json | None:
 
 
 def is_hidden(path: KeyPath, text: str) -> bool:
-    """Whether `text`, which is written at `path`, must not be shown: a secret that is written out,
-    and also what nobody knows the meaning of."""
+    """Return True if `text` at `path` must not be shown: a literal secret, or a value of unknown
+    meaning."""
     if not text or _REFERENCE.fullmatch(text):
         return False
     schema = schema_at(path)
@@ -191,7 +191,7 @@ def is_hidden(path: KeyPath, text: str) -> bool:
 
 
 def kind_of(schema: Json | None) -> str:
-    """What a value is, in a word; `section` for what has keys of its own."""
+    """Return the kind of a value in a word, `section` for one with keys."""
     if schema is None or "properties" in schema:
         return "section"
     if "enum" in schema:
@@ -201,8 +201,7 @@ def kind_of(schema: Json | None) -> str:
 
 
 def list_keys(settings: Settings, document: ConfigDocument) -> Iterator[KeyInfo]:
-    """Every key there is, in the order of the sections. `document` is what the settings came
-    from."""
+    """Yield every key in the order of the sections. `document` is the source of the settings."""
     known = config_schema()["properties"]
     for section in SECTIONS:
         present = asdict(getattr(settings, section))
@@ -217,7 +216,7 @@ def list_keys(settings: Settings, document: ConfigDocument) -> Iterator[KeyInfo]
         yield _info(("owner", name), of_owner, settings.owner.get(name, ()), document)
     for name, schema in installed.items():
         present = {}
-        if channel := settings.channels.get(name):  # its adapter's settings stand beside the common
+        if channel := settings.channels.get(name):  # with its adapter's settings
             present = asdict(channel) | (asdict(channel.options) if channel.options else {})
         yield from _keys(("channels", name), schema, present, document)
 
@@ -225,7 +224,7 @@ def list_keys(settings: Settings, document: ConfigDocument) -> Iterator[KeyInfo]
 def _keys(
     path: tuple[str, ...], schema: Json, present: Mapping[str, object], document: ConfigDocument
 ) -> Iterator[KeyInfo]:
-    """The keys of a section; `present` are the values that it has, the others are the defaults."""
+    """Yield the keys of a section. `present` are its values that are set."""
     for name, one in schema["properties"].items():
         value, here = present.get(name, one.get("default")), (*path, name)
         of_values = one.get("additionalProperties") or {}
@@ -254,4 +253,4 @@ def _info(path: tuple[str, ...], schema: Json, value: object, document: ConfigDo
 def _without_secret(value: object) -> str:
     if isinstance(value, SecretStr):
         return HIDDEN if len(value) else ""
-    raise NotImplementedError  # no other value of a setting is foreign to JSON
+    raise NotImplementedError  # all other values are JSON

@@ -1,8 +1,7 @@
-"""The settings: every key, its type, default, limits and meaning. Frozen once loaded.
+"""Settings: every key, its type, default, limits and meaning. Frozen once loaded.
 
-These classes own that knowledge; the table in docs/configuration.md, the JSON Schema and the checks
-are made from them. Models and tools have modules of their own.
-"""
+The table in docs/configuration.md, the JSON Schema and the checks are made from these classes.
+Models and tools have their own modules."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ WholeFrom0 = Annotated[int, Meta(ge=0)]
 
 
 def _check_zone(name: str) -> str:
-    from zoneinfo import available_timezones  # only where one is set
+    from zoneinfo import available_timezones  # rarely needed
 
     from nanobot.clock import find_zone
 
@@ -120,7 +119,7 @@ class MemorySettings(Checked, frozen=True):
 
 
 def _check_schedule(text: str) -> str:
-    """A schedule that comes again, in the short form; empty for none."""
+    """Return a recurring schedule in the short form, empty for none."""
     from nanobot.cron.schedule import Cron, Every
 
     if not (text := text.strip()):
@@ -180,13 +179,13 @@ class HeartbeatSettings(Checked, frozen=True):
 
     @property
     def interval(self) -> timedelta | None:
-        """The time between two looks; None where it is off."""
+        """The time between two heartbeats, None if they are off."""
         return None if self.every == "off" else _interval(self.every)
 
     @property
     def hours(self) -> tuple[time, time]:
-        """From when (inclusive) to when (exclusive) it happens; the second is earlier where it
-        reaches over midnight, and both are midnight where it always happens."""
+        """Start (inclusive) and end (exclusive) of the active hours. The end is earlier if they
+        span midnight, and both are midnight if they are the whole day."""
         return _hours(self.active_hours)
 
 
@@ -198,7 +197,7 @@ class SkillSettings(Checked, frozen=True):
 
 
 class UseLimits(Checked, frozen=True):
-    """Tokens that a day's calls for one use may take, answers included; 0 for no limit."""
+    """Tokens per day for all calls of one use, including answers. 0: no limit."""
 
     jobs: WholeFrom0 = 0
     """Tokens per day for scheduled jobs. 0: no limit."""
@@ -300,7 +299,7 @@ class BackupSettings(Checked, frozen=True):
             yield Fault(("folder",), "is in nanobot's own folder, which is backed up", _ELSEWHERE)
 
     def place(self, home: Path) -> Path:
-        """Where they go. Raises `NanobotError` for a user who is not known."""
+        """Return the folder of backups. Raise `NanobotError` for an unknown user."""
         return (home / expanduser(self.folder or "backups")).resolve()
 
 
@@ -328,7 +327,7 @@ class TeamSettings(Checked, frozen=True):
     """The worker's name in `nanobot team status`. Empty: the machine's."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
-        """A database needs the shared folder, and the other way round."""
+        """Check that database and shared folder are set together."""
         database = self.database.get_secret_value()
         if bool(database) != bool(self.shared):
             missing = "shared" if database else "database"
@@ -347,11 +346,10 @@ class TeamSettings(Checked, frozen=True):
 
 
 class Settings(Checked, frozen=True):
-    """All of it, and the home that it was loaded for.
+    """All settings, and the home that they were loaded for.
 
-    `owner` are the owner's ids by channel; `warnings` are sentences for the owner about what works
-    but should be fixed.
-    """
+    `owner` are the owner's ids by channel. `warnings` are sentences for the owner about settings
+    that work but should be fixed."""
 
     home: Path
     model: ModelSettings = ModelSettings()
@@ -378,44 +376,44 @@ class Settings(Checked, frozen=True):
 
     @property
     def shared(self) -> Path:
-        """Where people's text lies: the folder that a team shares, or the home."""
+        """The folder of people's text: the one that a team shares, or the home."""
         return Path(self.team.shared) if self.team.shared else self.home
 
     @property
     def uses(self) -> Mapping[str, str]:
-        """The names of the models that were chosen for a use."""
+        """The names of the models chosen for a use."""
         return {use: name for use, name in asdict(self.use).items() if name}
 
     @property
     def chat_model(self) -> str:
-        """The model that answers conversations, for people: its own name, or the owner's for it."""
+        """Name of the model for conversations, for people: its own, or the owner's for it."""
         return self.use.chat or self.model.name or self.model.provider
 
     def models_for(self, *uses: str) -> Sequence[ModelSettings]:
-        """The models that may answer calls for `uses`: those chosen for them, and the main one with
-        its fallbacks, which stand in for all."""
+        """Return the models that may answer calls for `uses`: the chosen ones, and the main one
+        with its fallbacks, which can replace any."""
         names = dict.fromkeys(self.uses.get(use, "") for use in uses)
         chosen = (self.models[name].fill_from(self.model) for name in names if name)
         return (*self.model.chain, *chosen)
 
     def prompt_tokens(self, *uses: str) -> int:
-        """Tokens that a prompt for any of `uses` may have, whichever of the models answers."""
+        """Return the token limit of a prompt for any of `uses`, whichever model answers."""
         return min(model.prompt_tokens for model in self.models_for(*uses))
 
     @property
     def prompt_tokens_by_name(self) -> Mapping[str, int]:
-        """Tokens that a prompt for a named model may have; the main one may stand in for it."""
+        """Token limits of prompts for named models. The main one may replace each."""
         main = self.prompt_tokens()
         models = self.models.items()
         return {name: min(main, one.fill_from(self.model).prompt_tokens) for name, one in models}
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """All folders that are nanobot's own."""
+        """nanobot's own folders."""
         return (self.home, self.shared) if self.team.shared else (self.home,)
 
     def faults(self, home: Path) -> Iterator[Fault]:
-        """What is wrong between sections, once they have what they take from each other."""
+        """Yield the faults between sections, once they are filled in."""
         if self.team.shared and not self.agent.timezone:
             yield Fault(("agent", "timezone"), "is required in a team", _ONE_TIME_ZONE)
         if self.memory.embeddings.lacks_key:
@@ -430,7 +428,8 @@ class Settings(Checked, frozen=True):
         yield from self._find_readable_backups(home)
 
     def _find_readable_backups(self, home: Path) -> Iterator[Fault]:
-        """Whether programs of the agent could read the backups, and with them all secrets."""
+        """Yield a fault if programs of the agent could read the backups, and with them all
+        secrets."""
         servers, folder = self.mcp.servers.values(), self.backup.place(home)
         shown = [path for server in servers for path in (*server.paths, *server.writable)]
         paths = (Path(path).resolve() for path in (*self.tools.exec.paths, *shown))
@@ -446,15 +445,15 @@ SECTIONS: Mapping[str, type[Checked]] = {
 """The sections of config.yaml, except those in `BY_NAME`."""
 
 BY_CHANNEL = ("owner", "channels")
-"""The sections whose keys are names of channels."""
+"""Sections whose keys are names of channels."""
 BY_NAME = ("models", *BY_CHANNEL)
-"""The sections whose keys are names that the owner chose, and of channels."""
+"""Sections whose keys are names: of channels, or chosen by the owner."""
 
 
 def keys_of(
     model: type[Checked], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    """Every key of a section that takes a value, with the way to it, sections within entered."""
+    """Yield every key of a section that takes a value, with its path, including nested sections."""
     for name, one in fields_of(model).items():
         inner = one.type
         if isinstance(inner, type) and issubclass(inner, Checked):
@@ -464,7 +463,7 @@ def keys_of(
 
 
 def _interval(text: str) -> timedelta | None:
-    """The time that `text` names; None where it names none."""
+    """Return the time in `text`, or None."""
     from nanobot.cron.schedule import Every
 
     schedule = parse_schedule(f"every {text.removeprefix('every ')}")
@@ -472,7 +471,7 @@ def _interval(text: str) -> timedelta | None:
 
 
 def _hours(text: str) -> tuple[time, time]:
-    """Raises `ValueError`."""
+    """Return start and end. Raise `ValueError`."""
     start, end = (
         time.fromisoformat(part.strip().zfill(5).replace("24:00", "00:00"))
         for part in text.split("-")

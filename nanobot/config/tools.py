@@ -1,4 +1,4 @@
-"""The settings of tools: what is asked about, the shell, the web, helpers, and MCP servers."""
+"""Settings of tools: approvals, the shell, the web, subagents, and MCP servers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Approval = Literal["auto", "ask", "allow", "never"]
 
 
 class ApprovalSettings(Checked, frozen=True):
-    """What the owner is asked about, by what a call can do."""
+    """Approvals by the kind of call."""
 
     send: _Approval = "auto"
     """Messages to other chats. `auto` needs approval if the conversation contains untrusted
@@ -52,7 +52,7 @@ class ApprovalSettings(Checked, frozen=True):
     """Calls of MCP tools."""
 
     def by_kind(self) -> Mapping[RiskKind, Approval]:
-        """The settings as the gate takes them (`nanobot.tooling.OwnersPolicy`)."""
+        """Return the settings for the gate (`nanobot.tooling.OwnersPolicy`)."""
         return cast("Mapping[RiskKind, Approval]", asdict(self))
 
 
@@ -120,7 +120,7 @@ class WebSettings(Checked, frozen=True):
 
     @property
     def reachable(self) -> tuple[str, ...]:
-        """`allow_hosts`, and the owner's own search server where there is one."""
+        """`allow_hosts`, and the owner's own search server if there is one."""
         url = urlsplit(self.search.base_url)
         if self.search.provider != "searxng" or not url.hostname:
             return self.allow_hosts

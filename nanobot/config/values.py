@@ -1,6 +1,5 @@
-"""The kinds of values that keys of the configuration take beyond text, numbers and choices:
-addresses, keys, counts, durations, variables of programs, folders.
-"""
+"""Types of configuration values besides text, numbers and choices: addresses, keys, counts,
+durations, variables of programs, folders."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class PlainValue(SecretStr):
-    """A value among secrets that plainly is none."""
+    """A value among secrets that is clearly not secret."""
 
 
 def secrets_in(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, SecretStr]]:
-    """Every secret within a validated value, adapters' settings included, each with the way to it
-    from `path`, which is where the value stands."""
+    """Yield every secret in a validated value, including adapters' settings, each with its path.
+    `path` is the place of the value."""
     if isinstance(value, SecretStr) and not isinstance(value, PlainValue):
         yield path, value
     inner: Iterable[tuple[str | int, object]] = ()
@@ -87,7 +86,7 @@ def _check_key(secret: SecretStr) -> SecretStr:
 
 
 def _host(text: str) -> str:
-    from nanobot.security.egress.urls import parse_host  # only where one is set, as below
+    from nanobot.security.egress.urls import parse_host  # rarely needed, as below
 
     try:
         return parse_host(text.strip())
@@ -123,7 +122,7 @@ def _domain(text: str) -> str:
 
 
 def check_id(text: str) -> str:
-    """The id of a person or a group as the platform has it. Raises `InvalidValue`."""
+    """Return the platform's id of a person or a group. Raise `InvalidValue`."""
     identity = text.strip()
     if not identity:
         raise InvalidValue("must not be empty")
@@ -151,17 +150,17 @@ HostRule = Annotated[str, Check(_rule)]
 
 
 def is_official(base_url: str) -> bool:
-    """Whether an address is that of the official OpenAI API."""
+    """Return True for an address of the official OpenAI API."""
     return urlsplit(base_url).hostname == urlsplit(OFFICIAL_API).hostname
 
 
 def needs_key(base_url: str, api_key: SecretStr) -> bool:
-    """Whether the server asks for a key that is not there."""
+    """Return True if the server requires a key and there is none."""
     return is_official(base_url) and not api_key.get_secret_value()
 
 
 def missing_key(*key: str | int) -> Fault:
-    """What is wrong where a key is needed at `key`, relative to its section."""
+    """Return the fault for a missing key at `key`, relative to its section."""
     return Fault(
         key,
         "is required by the official OpenAI API",
@@ -179,7 +178,7 @@ _PLAIN = re.compile(
     | [0-9]{1,6} | true | false
     | (?:~|\.{1,2})?/[^:@?\s]*(?::/[^:@?\s]*)*   # a path, or a list of them as in PATH
     | [A-Za-z_]{1,10}\.[Uu][Tt][Ff]-?8           # a locale: C.UTF-8
-    | https?://[^@?\#\s]*             # an address that holds no key
+    | https?://[^@?\#\s]*             # an address without a key
     """,
     re.VERBOSE,
 )
@@ -187,7 +186,7 @@ _RESERVED = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
 
 
 def plain_values(values: Mapping[str, SecretStr]) -> dict[str, str]:
-    """The bare values, to start the program or make the request with."""
+    """Return the bare values, to start the program or make the request with."""
     return {name: value.get_secret_value() for name, value in values.items()}
 
 
@@ -201,14 +200,14 @@ def _variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
 
 
 def plain_or_secret(name: str, value: SecretStr) -> SecretStr:
-    """A value is a secret unless it plainly is none: what is held to be one is blotted out wherever
-    it turns up, so a folder or a word such as `production` must not be."""
+    """Return a value as secret unless it clearly is not. Secrets are redacted everywhere, so a
+    folder or a word such as `production` must not be one."""
     bare = value.get_secret_value()
     return PlainValue(bare) if looks_plain(name, bare) else value
 
 
 def looks_plain(name: str, value: str) -> bool:
-    """Whether what the variable `name` holds is plainly no secret."""
+    """Return True if the value of the variable `name` is clearly not secret."""
     return not _SECRET_NAME.search(name) and _PLAIN.fullmatch(value) is not None
 
 
@@ -225,26 +224,24 @@ Headers = Annotated[Mapping[str, SecretStr], Check(_headers)]
 
 
 def parse_schedule(text: str) -> Schedule | None:
-    """The schedule that `text` describes, be it in words; None where it describes none."""
-    from nanobot.cron.schedule import ScheduleError, parse  # only where one is set
+    """Return the schedule in `text`, which may be in words, or None."""
+    from nanobot.cron.schedule import ScheduleError, parse  # rarely needed
 
     try:
         return parse(text)
     except ScheduleError:
-        from nanobot.cron.words import parse_recurring  # few say it in words
+        from nanobot.cron.words import parse_recurring  # rarely needed
     with suppress(ScheduleError):
         return parse_recurring(text)
     return None
 
 
 def find_exposed_paths(key: str, paths: Iterable[str], home: Path) -> Iterator[Fault]:
-    """What is wrong with `paths`, of which the absolute ones count, for programs of the agent to
-    see.
+    """Yield faults for absolute paths in `paths` that must not be visible to the agent's programs.
 
-    Showing nanobot's own folder, or anything above it or in it, would undo the sandbox: it holds
-    keys, sessions and the control socket. The workspace is no exception: a command could put a link
-    there between the check and the use.
-    """
+    Access to nanobot's own folder, or anything above it or in it, would defeat the sandbox: it
+    holds keys, sessions and the control socket. The workspace is no exception, because a command
+    could put a link there between the check and the use."""
     home = home.resolve()
     named = ((at, Path(text).resolve()) for at, text in enumerate(paths) if text.startswith("/"))
     for index, path in named:

@@ -1,9 +1,8 @@
 """YAML that a person wrote: read into a document that remembers lines, and changed in place.
 
-Nodes are composed by PyYAML's safe loader, never built into objects; tags and several documents are
-refused, since a configuration needs none. What the parser says about broken YAML is jargon and may
-quote the text, so only the line is taken from it.
-"""
+PyYAML's safe loader only composes nodes and never builds objects. Tags and several documents are
+rejected, because a configuration needs none. The parser's messages about broken YAML are jargon and
+may quote the text, so only the line number is used."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _PLAIN = {
 }
 _DEEPEST = 20
 _MOST_VALUES = 20_000
-"""References (`*name`) can make a few lines into more values than memory holds."""
+"""References (`*name`) can expand a few lines into more values than memory holds."""
 _BROKEN = (
     "is not valid YAML",
     "Check this line and the one above it: the indentation (spaces, not tabs), or a missing "
@@ -35,7 +34,7 @@ _BROKEN = (
 
 
 def parse_config(text: str, document: ConfigDocument) -> None:
-    """Put what a configuration file says into the document; nothing where it is no YAML."""
+    """Read a configuration file's text into the document, or nothing if it is not YAML."""
     place = document.places[()]
     root = _compose(text, place, document)
     if root is not None:
@@ -49,11 +48,10 @@ def parse_config(text: str, document: ConfigDocument) -> None:
 
 
 def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: ConfigDocument) -> Value:
-    """The value of a variable that overrides the key at `path`.
+    """Return the value of a variable that overrides the key at `path`.
 
-    A list, a mapping or a quoted text is read as YAML; anything else stands for itself, so that no
-    key or password ever needs quoting.
-    """
+    A list, a mapping or a quoted text is read as YAML. Anything else is taken literally, so no key
+    or password ever needs quoting."""
     text = text.strip()
     if text in ("", "~", "null"):
         return None
@@ -67,7 +65,7 @@ def _compose(text: str, place: ConfigPlace, document: ConfigDocument) -> yaml.No
     try:
         return yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        # A quote or a bracket that is not closed is found at the end, and begins elsewhere.
+        # An unclosed quote or bracket is found at the end, so report its beginning.
         is_open = re.search("quoted|flow", error.context or "")
         mark = error.context_mark if is_open else error.problem_mark
         line = mark.line + 1 if mark else 0
@@ -81,7 +79,7 @@ def _compose(text: str, place: ConfigPlace, document: ConfigDocument) -> yaml.No
 
 
 class _Reader:
-    """Turns YAML nodes into values. An override has one place as a whole; otherwise the
+    """Reader that turns YAML nodes into values. An override has one place as a whole. Otherwise the
     document records the place of each key."""
 
     def __init__(self, document: ConfigDocument, *, keeps_places: bool = False) -> None:
@@ -89,7 +87,7 @@ class _Reader:
         self._left = _MOST_VALUES
 
     def read(self, node: yaml.Node, place: ConfigPlace, path: KeyPath) -> Value:
-        """The value of a node; what a configuration may not hold is an empty text and a problem."""
+        """Return the value of a node. Invalid content becomes an empty text and a problem."""
         self._left -= 1
         if self._left < 0:
             self._document.problem_at(
@@ -132,7 +130,7 @@ class _Reader:
         return values
 
     def _place(self, node: yaml.Node, around: ConfigPlace, path: KeyPath = ()) -> ConfigPlace:
-        """Where a node stands, kept as the place of `path`."""
+        """Return the place of a node, and record it as the place of `path`."""
         if not self._keeps_places:
             return around
         place = ConfigPlace(around.file, node.start_mark.line + 1)
@@ -142,20 +140,20 @@ class _Reader:
 
 
 Setting = str | bool | int | float | tuple["Setting", ...] | Mapping[str, "Setting"] | None
-"""A value to write; a tuple is a list. None: the key is taken out."""
+"""A value to write. A tuple is a list. None removes the key."""
 
 _UNQUOTED = re.compile(r"[A-Za-z/$][A-Za-z0-9_./${}-]*(?::[A-Za-z0-9_./-]+)*", re.ASCII)
 _MEANS_ELSE = frozenset({"true", "false", "yes", "no", "on", "null"})
 
 
 class ConfigChange(Struct, frozen=True):
-    """A value for the key at `path`; None takes the key out, and what stands beneath it."""
+    """A value for the key at `path`. None removes the key and everything below it."""
 
     path: tuple[str, ...]
     value: Setting
 
     def as_written(self) -> str:
-        """The value in YAML."""
+        """Return the value in YAML."""
         match self.value:
             case bool() | int() | float():
                 return str(self.value).lower()
@@ -165,7 +163,7 @@ class ConfigChange(Struct, frozen=True):
                 return json.dumps(self.as_read(), ensure_ascii=False)
 
     def as_read(self) -> Value:
-        """The value as `value_at` gives it."""
+        """Return the value in the form of `value_at`."""
         return _as_texts(self.value)
 
 
@@ -181,7 +179,7 @@ def _as_texts(value: Setting) -> Value:
 
 
 def _cannot_edit(change: ConfigChange) -> NanobotError:
-    """The error for a text that only a person can change."""
+    """Return the error for a text that only a person can change."""
     key = ".".join(change.path)
     hint = "Remove it by hand."
     if change.value is not None:
@@ -190,8 +188,8 @@ def _cannot_edit(change: ConfigChange) -> NanobotError:
 
 
 def edit_text(text: str, changes: Iterable[ConfigChange]) -> str:
-    """`text`, which is valid, with these values in it. Invariant: every byte that is not part of a
-    changed value stays, comments and order included, and the result says what was wanted or
+    """Return `text`, which is valid, with these values in it. Invariant: every byte outside a
+    changed value stays, including comments and order. The result has the requested values, or
     `NanobotError` is raised. Only block style is written."""
     for change in changes:
         wanted = _document(text)
@@ -201,7 +199,7 @@ def edit_text(text: str, changes: Iterable[ConfigChange]) -> str:
         text = _remove_lines(text, change) if change.value is None else _replace_value(text, change)
         try:
             is_so = _drop_empty(_document(text).values) == _drop_empty(wanted.values)
-        except ConfigError:  # of our making: the text was valid before
+        except ConfigError:  # our edit's fault: the text was valid before
             is_so = False
         if not is_so:
             raise _cannot_edit(change)
@@ -209,13 +207,13 @@ def edit_text(text: str, changes: Iterable[ConfigChange]) -> str:
 
 
 def value_at(text: str, path: Sequence[str]) -> Value:
-    """What is written at `path`, as it is written; None for nothing."""
+    """Return the value at `path` as it is written, or None."""
     return _document(text).get(tuple(path))
 
 
 def mask_values(text: str, mask: Callable[[KeyPath, str], str | None]) -> str:
-    """`text`, which is valid, with what `mask` gives in place of a value; None leaves it. It is
-    asked about each value with its path and what it says."""
+    """Return `text`, which is valid, with values replaced by `mask`, which is called with the path
+    and text of each value. None keeps a value."""
     document, spans = _document(text), dict[int, tuple[int, str]]()
     for path, (start, end) in document.spans.items():
         if (instead := mask(path, str(document.get(path) or ""))) is not None:
@@ -250,10 +248,10 @@ def _replace_value(text: str, change: ConfigChange) -> str:
             start = name.end_mark.index
             bare = f"{text[:start]}:{text[max(_end(node), start + 1) :]}"
             return _insert_lines(bare, start + 1, change, depth + 1, name.start_mark.column + 2)
-    # The new value goes on the line of the key; comments around the old one stay.
+    # The new value is on the line of the key. Comments around the old one stay.
     colon = text.index(":", name.end_mark.index) + 1
     before, rest = text[colon : node.start_mark.index].rstrip(), text[_end(node) :]
-    if text[: _end(node)].endswith("\n"):  # a block of text takes its line end with it
+    if text[: _end(node)].endswith("\n"):  # a block of text includes its line end
         rest = "\n" + rest
     return f"{text[:colon]} {change.as_written()}{before}{rest}"
 
@@ -261,15 +259,15 @@ def _replace_value(text: str, change: ConfigChange) -> str:
 def _entry(
     node: yaml.Node | None, key: str, change: ConfigChange
 ) -> tuple[yaml.Node, yaml.Node] | None:
-    """The key and the value of an entry of a section. Raises `NanobotError` unless the section is
-    in block style."""
+    """Return the key and the value of an entry of a section, or None. Raise `NanobotError` unless
+    the section is in block style."""
     if not isinstance(node, yaml.MappingNode) or (node.flow_style and node.value):
         raise _cannot_edit(change)
     return next((pair for pair in node.value if pair[0].value == key), None)
 
 
 def _drop_empty(value: Value) -> Value:
-    """A value less what says nothing in it: keys without a value, and sections of such keys."""
+    """Return a value without its keys that have no value, and without sections of such keys."""
     if not isinstance(value, dict):
         return value
     inner: dict[str, Value] = {key: _drop_empty(item) for key, item in value.items()}
@@ -277,43 +275,43 @@ def _drop_empty(value: Value) -> Value:
 
 
 def _remove_lines(text: str, change: ConfigChange) -> str:
-    """Without the lines of the key and its value; comments above it stay."""
+    """Remove the lines of the key and its value, but not comments above it."""
     node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     for key in change.path:
         found = _entry(node, key, change)
-        assert found is not None  # `edited` has seen the key
+        assert found is not None  # checked in `edit_text`
         name, node = found
     assert node is not None
     start = text.rfind("\n", 0, name.start_mark.index) + 1
     end = _end(node)
-    if not text[:end].endswith("\n"):  # else a block of text, which takes its line end with it
+    if not text[:end].endswith("\n"):  # a block of text includes its line end
         end = text.find("\n", end) + 1 or len(text)
     return text[:start] + text[end:]
 
 
 def _append_section(text: str, change: ConfigChange, indent: int) -> str:
-    """At the end of the text, as a section of its own."""
+    """Append the change as a new section."""
     if text and not text.endswith("\n"):
         text += "\n"
     return text + ("\n" if text.strip() else "") + _lines(change, 0, indent)
 
 
 def _insert_lines(text: str, index: int, change: ConfigChange, depth: int, indent: int) -> str:
-    """After the line in which the character before `index` stands."""
+    """Insert the change after the line of the character before `index`."""
     end = text.find("\n", index - 1) + 1 or len(text)
     before = text[:end] if text[:end].endswith("\n") else text[:end] + "\n"
     return before + _lines(change, depth, indent) + text[end:]
 
 
 def _lines(change: ConfigChange, depth: int, indent: int) -> str:
-    """What is left of the path from `depth` on, in lines of its own."""
+    """Return the path from `depth` on as lines."""
     *outer, last = change.path[depth:]
     lines = [f"{key}:" for key in outer] + [f"{last}: {change.as_written()}"]
     return "".join(f"{' ' * (indent + 2 * at)}{line}\n" for at, line in enumerate(lines))
 
 
 def _end(node: yaml.Node) -> int:
-    """Where a node ends: the parser has a block end where the next thing begins."""
+    """Return the end of a node. The parser ends a block where the next thing begins."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)

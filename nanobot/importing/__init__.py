@@ -1,1 +1,1 @@
-"""Taking over what other programs kept: a home of theirs becomes one of ours, nothing is lost."""
+"""Import of another program's home as a new home, without loss."""

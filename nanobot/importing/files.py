@@ -1,9 +1,8 @@
-"""The home of the other program, what becomes of each file in it, and the report about that.
+"""The home of the other program, the transfer of each file in it, and the report about that.
 
-The other home is only read. Links are not followed, except where the home or the workspace itself
-is one; pipes and devices are never opened. Every file is handled once and listed in the report;
-what cannot be read is noted there, and the import continues.
-"""
+The other home is only read. Links are not followed, except the home or the workspace itself. Pipes
+and devices are never opened. Every file is handled once and listed in the report. An unreadable
+file is noted there, and the import continues."""
 
 from __future__ import annotations
 
@@ -37,12 +36,11 @@ _OUTCOMES: Mapping[Outcome, str] = {
 
 
 class ImportItem(Struct, frozen=True):
-    """What becomes of one file (or link, or folder) of the other home.
+    """The outcome for one file (or link, or folder) of the other home.
 
-    `taken`: it lies at `target`, byte for byte; `converted`: what it says does; `left`: nanobot has
-    no place for it, or it cannot be read, and `note` may say why. `source` and `target` are paths
-    within the homes, and `count` is how many messages or jobs were understood.
-    """
+    `taken`: it is at `target`, byte for byte; `converted`: its content is; `left`: nanobot has no
+    place for it, or it cannot be read, and `note` may give the reason. `source` and `target` are
+    paths within the homes, and `count` is the number of understood messages or jobs."""
 
     kind: Kind
     source: str
@@ -53,9 +51,9 @@ class ImportItem(Struct, frozen=True):
 
 
 class ImportReport(Struct):
-    """All of an import, from `source` to `target`; grows while it goes on. `changes` are sentences
-    about what is not as it was, `todo` about what a person has to do; `file` is where it stays in
-    the new home, and `command` how a person begins a command for that home."""
+    """Report of an import from `source` to `target`, which grows on the way. `changes` are
+    sentences about differences, `todo` about a person's tasks. `file` is its path in the new home,
+    and `command` the beginning of a command for that home."""
 
     source: str
     target: str
@@ -67,12 +65,12 @@ class ImportReport(Struct):
     todo: list[str] = field(default_factory=list)
 
     def add_change(self, text: str) -> None:
-        """Something is not as it was; said once."""
+        """Report a difference, once."""
         if text not in self.changes:
             self.changes.append(text)
 
     def add_todo(self, text: str) -> None:
-        """Something that a person has to do; said once. Commands in it are for the new home."""
+        """Report a person's task, once. Commands in it are for the new home."""
         text = _COMMAND.sub(lambda _: self.command, text)
         if text not in self.todo:
             self.todo.append(text)
@@ -82,7 +80,7 @@ class ImportReport(Struct):
         return report
 
     def rows(self) -> Iterator[tuple[str, str, str, str]]:
-        """What, how many files, what becomes of them, and where."""
+        """Yield kind, number of files, outcome and place."""
         for kind in get_args(Kind):
             for outcome, shown in _OUTCOMES.items():
                 items = [one for one in self.items if (one.kind, one.outcome) == (kind, outcome)]
@@ -95,7 +93,7 @@ class ImportReport(Struct):
                 yield kind, amount, shown, printable(shared)
 
     def unusual(self) -> list[str]:
-        """A sentence for each file that a person should hear about by name."""
+        """Return a sentence for each file with a note."""
         named = (one for one in self.items if one.note)
         return [f"{printable(one.source)}: {printable(one.note)}" for one in named]
 
@@ -114,24 +112,24 @@ class ImportReport(Struct):
 
 CONFIG = "config.json"
 ASIDE = ".before-import"
-"""What is added to the name of a home in whose place the new one comes."""
+"""Suffix for the name of a home that the new one replaces."""
 _LARGEST_SETTINGS = 4 << 20
-"""Bytes of a configuration or a list of jobs beyond which no person and no agent wrote it."""
+"""Bytes. No person or agent writes a larger configuration or list of jobs."""
 
 _OURS = ("config.yaml", "state/journal.db")
-"""What only a home of ours has."""
+"""Files that only our homes have."""
 
 _THEIRS = ("workspace", "sessions", "cron", "memory")
 _PROGRAMS = ("bridge", "bin", "run")
-"""What the other program installed for itself; not looked at."""
+"""Folders that the other program installed for itself, which are ignored."""
 _BLOCK = 1 << 20
 _LONGEST, _DEEPEST = 3_000, 100
-"""Bytes and folders of a path; the new home has to have room for more in front of it."""
+"""Bytes and folders of a path, with a margin for the longer path of the new home."""
 
 
 class ImportFile(Struct, frozen=True):
-    """A name below the home or the workspace. `path` begins with `home/` or `workspace/`, `place`
-    is where it is on the disk. A `problem` says why it is no plain file."""
+    """A file in the home or the workspace. `path` begins with `home/` or `workspace/`, `place` is
+    its path on the disk. A `problem` is the reason why it is no plain file."""
 
     path: str
     place: Path
@@ -139,8 +137,8 @@ class ImportFile(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """A home. `workspace` is None where there is none. `config_problem` says why the configuration
-    cannot be used, empty where it can."""
+    """A home. `workspace` is None if there is none. `config_problem` is the reason why the
+    configuration cannot be used, or empty."""
 
     home: Path
     workspace: Path | None
@@ -148,7 +146,8 @@ class Source(Struct, frozen=True):
     config_problem: str
 
     def files(self) -> Iterator[ImportFile]:
-        """Everything in it but folders, and what the other program installed for itself."""
+        """Yield everything in it except folders, and what the other program installed for
+        itself."""
 
         elsewhere = {self.home / name for name in _PROGRAMS} | {self.workspace}
         yield from _walk("home", self.home, elsewhere)
@@ -157,14 +156,14 @@ class Source(Struct, frozen=True):
 
 
 def locate(home: Path, workspace: Path | None, target: Path) -> Source:
-    """What lies at `home`; a config.json stands for its folder. Raises `NanobotError` where that is
-    no home of the other program."""
+    """Return the home at `home`, which may be its config.json. Raise `NanobotError` if it is no
+    home of the other program."""
     hint = "Give the home of the other program: `nanobot import FROM`."
     if home.is_file() and home.name == CONFIG:
         home = home.parent
     if not home.is_dir():
         aside = home.with_name(f"{home.name}{ASIDE}")
-        if aside.is_dir():  # an import was cut short between two renames
+        if aside.is_dir():  # an import was interrupted between two renames
             hint = f"It may be {aside} now. Rename it to {home}."
         raise NanobotError(f"there is no folder {home}", hint=hint)
     home, target = home.resolve(), target.resolve()
@@ -182,8 +181,8 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
 
 
 def _read_config(home: Path, hint: str) -> tuple[Fields, str]:
-    """Return the configuration, and why it cannot be used. Raises `NanobotError` if this is no home
-    of the other program."""
+    """Return the configuration, and the reason why it cannot be used. Raise `NanobotError` if this
+    is no home of the other program."""
     if (home / CONFIG).is_file():
         try:
             return Fields.read(_content_of(home / CONFIG, _LARGEST_SETTINGS)), ""
@@ -198,8 +197,8 @@ def _read_config(home: Path, hint: str) -> tuple[Fields, str]:
 
 
 def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
-    """The workspace: the one chosen, else what the configuration names. A home that was moved keeps
-    its old path in there, so one within the home at hand is preferred."""
+    """Return the chosen workspace, else the configured one. A moved home keeps its old path in
+    there, so a workspace within the present home is preferred."""
     if chosen is not None:
         if not chosen.is_dir():
             raise NanobotError(f"there is no folder {chosen}")
@@ -207,7 +206,7 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
     named = config.inner("agents", "defaults").text("workspace") or "~/.nanobot/workspace"
     _, mark, within = named.partition("/.nanobot/")
     candidates = [home / within, home / "workspace"] if mark else []
-    with suppress(NanobotError):  # the folder of a user that this machine does not have
+    with suppress(NanobotError):  # a user unknown on this machine
         candidates.append(expanduser(named).absolute())
     candidates.append(home / "workspace")
     found = next((path for path in candidates if path.is_dir()), None)
@@ -215,7 +214,7 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
 
 
 def _walk(root: str, folder: Path, skipped: Collection[Path | None]) -> Iterator[ImportFile]:
-    """Everything below `folder` but folders themselves, and what is `skipped`."""
+    """Yield everything below `folder` except folders and `skipped` paths."""
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -239,13 +238,13 @@ def _walk(root: str, folder: Path, skipped: Collection[Path | None]) -> Iterator
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A file for reading; neither followed if it is a link, nor waited for. Raises `OSError`."""
+    """Open a file for reading, without following a link or blocking. Raise `OSError`."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags), "rb")
 
 
 def _content_of(path: Path, limit: int) -> bytes:
-    """A file of at most `limit` bytes. Raises `OSError`, also where it is larger."""
+    """Return a file of at most `limit` bytes. Raise `OSError`, also if it is larger."""
     with open_file(path) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -254,7 +253,7 @@ def _content_of(path: Path, limit: int) -> bytes:
 
 
 class Transfer:
-    """Takes what is in `source` to the new home in `folder`; with none everything is read and
+    """Transfer of `source` to the new home in `folder`. Without a folder everything is read and
     nothing is written."""
 
     def __init__(self, source: Source, folder: Path | None, report: ImportReport) -> None:
@@ -262,18 +261,18 @@ class Transfer:
         self._left = {found.path: found for found in source.files()}
 
     def get(self, path: str) -> ImportFile | None:
-        """A plain file that was not dealt with yet."""
+        """Return a plain file that was not handled so far, or None."""
         found = self._left.get(path)
         return None if found is None or found.problem else found
 
     def below(self, *folders: str) -> list[ImportFile]:
-        """What was not dealt with yet in these folders, which end with a slash."""
+        """Return the unhandled files in these folders, which end with a slash."""
         found = (found for path, found in self._left.items() if path.startswith(folders))
         return sorted(found, key=lambda one: one.path)
 
     def read(self, found: ImportFile | None, limit: int = _LARGEST_SETTINGS) -> bytes:
-        """A file's content; empty where there is none, where it is larger, and where it cannot be
-        read: that is told once it is dealt with."""
+        """Return a file's content, empty if it is missing, too large or unreadable. That is
+        reported when it is handled."""
         with suppress(OSError):
             return _content_of(found.place, limit) if found else b""
         return b""
@@ -300,7 +299,7 @@ class Transfer:
         why: str = "",
         count: int = 0,
     ) -> None:
-        """Put what became of a file, if there is one, into the report."""
+        """Put the outcome for a file, if there is one, into the report."""
         if found:
             del self._left[found.path]
             is_inside = found.place.is_relative_to(self._home)
@@ -309,7 +308,7 @@ class Transfer:
             self._report.items.append(item)
 
     def write(self, target: str, pieces: Iterable[bytes]) -> None:
-        """Write a new file. Raises `StorageError`, and `OSError` where reading `pieces` does."""
+        """Write a new file. Raise `StorageError`, or `OSError` if reading `pieces` does."""
         if self._folder is None:
             for _ in pieces:
                 pass
@@ -327,6 +326,6 @@ class Transfer:
             os.close(descriptor)
 
     def remove(self, target: str) -> None:
-        """Take back a file that was written, or begun."""
+        """Remove a file that was written or begun."""
         if self._folder is not None:
             (self._folder / target).unlink(missing_ok=True)

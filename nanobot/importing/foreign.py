@@ -1,12 +1,11 @@
-"""What the other program wrote, as values: the fields of its JSON, its secrets, its people. Pure.
+"""Data of the other program as values: the fields of its JSON, its secrets, its people. Pure.
 
-Each field is asked for with its type, and one of another type counts as missing. Keys may be
-written in camelCase or snake_case.
+Each field is read with a type, and a value of another type counts as missing. Keys may be in
+camelCase or snake_case.
 
-Its memory is shared by everyone who may talk to it; ours belongs to the owner, and every other
-person has a memory of their own. So the owner has to be known: the one person whom a channel lets
-in, if there is only one, or the one that `--owner` names. In doubt a conversation has no owner.
-"""
+Its memory is shared by everyone with access. Ours belongs to the owner, and every other person has
+their own. So the owner must be known: the only person with access to a channel, or the one given by
+`--owner`. In doubt a conversation has no owner."""
 
 from __future__ import annotations
 
@@ -23,18 +22,18 @@ _HUMP = re.compile(r"_([a-z0-9])")
 
 
 class NotJson(Exception):
-    """The text is no JSON object; says why."""
+    """The text is no JSON object, with the reason."""
 
 
 class Fields:
-    """One JSON object."""
+    """A JSON object."""
 
     def __init__(self, value: object) -> None:
         self._value: Mapping[str, object] = value if isinstance(value, dict) else {}
 
     @classmethod
     def read(cls, content: bytes) -> Fields:
-        """The object that `content` is. Raises `NotJson`."""
+        """Parse a JSON object. Raise `NotJson`."""
         try:
             value = json.loads(content.decode("utf-8-sig"))
         except UnicodeDecodeError:
@@ -51,19 +50,19 @@ class Fields:
         return bool(self._value)
 
     def get(self, name: str) -> object:
-        """The value of `name` (in snake_case), None where there is none."""
+        """Return the value of `name` (in snake_case), or None."""
         hump = _HUMP.sub(lambda match: match[1].upper(), name)
         return self._value.get(hump, self._value.get(name))
 
     def inner(self, *path: str) -> Fields:
-        """The object at `path`; an empty one where there is none."""
+        """Return the object at `path`, or an empty one."""
         found = self
         for name in path:
             found = Fields(found.get(name))
         return found
 
     def text(self, name: str) -> str:
-        """A text without white space around it; empty where there is none. Numbers are texts."""
+        """Return a stripped text, or an empty one. Numbers are texts."""
         value = self.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
@@ -80,7 +79,7 @@ class Fields:
         return value if isinstance(value, bool) else otherwise
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The texts and whole numbers in a list."""
+        """Return the texts and whole numbers in a list."""
         items = self.items(name)
         kept = (i for i in items if isinstance(i, str | int) and not isinstance(i, bool))
         return tuple(text for item in kept if (text := str(item).strip()))
@@ -104,19 +103,19 @@ _HEAD = (
 
 
 class Secrets:
-    """Collects secrets for secrets.env; the same value is kept once. What they are called begins
-    so that no variable of the environment, which goes before the file, is called the same."""
+    """Secrets for secrets.env, each value once. Their names have a prefix, so that no variable of
+    the environment, which would override the file, has the same name."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # by value
         self.awaited: list[str] = []
-        """Variables that the other configuration referred to, which are set somewhere else."""
+        """Variables in the other configuration that are set outside it."""
         self.unfit: list[str] = []
-        """What could not be taken, by the name that it would have had."""
+        """Names of the secrets that could not be imported."""
 
     def put(self, name: str, value: str) -> str:
-        """What stands in the configuration for a secret `value`; empty for none, and for one that
-        goes on no line. A value that refers to variables itself stays as it is."""
+        """Return the reference to a secret `value` for the configuration, empty without one or if
+        it does not fit on a line. A value that refers to variables stays unchanged."""
         name = f"IMPORTED_{_NO_NAME.sub('_', name.upper()).strip('_')}"
         if not value:
             return ""
@@ -132,16 +131,16 @@ class Secrets:
         return f"${{{self._names[value]}}}"
 
     def as_text(self) -> str:
-        """The file; empty where there are none."""
+        """Return the file, empty without secrets."""
         values = {name: value for value, name in self._names.items()}
         return update_env_file(_HEAD, values) if values else ""
 
 
 OURS = ("telegram", "whatsapp")
-"""Channels that both programs have; a terminal is everywhere."""
+"""Channels of both programs, besides the terminal."""
 
 _UNIFIED = "unified"
-"""In place of a channel: one conversation for all, where the other program was set up so."""
+"""Replaces a channel, if the other program used one conversation for all."""
 _LOOPBACK = ("", "127.0.0.1", "localhost", "::1")
 _JID = re.compile(r"\+?([0-9]{5,20})(?::[0-9]+)?(?:@(?:s\.whatsapp\.net|c\.us))?", re.ASCII)
 _TOPIC = re.compile(r":topic:([0-9]+)\Z")
@@ -153,8 +152,8 @@ _ID = {
 
 
 class People(Struct, frozen=True):
-    """Who may talk, by channel, and who of them is the owner. `unclear` are entries of the other
-    program's lists that name nobody here; `mine` are channels on which only the owner talked."""
+    """People with access by channel, and the owners among them. `unclear` are entries of the other
+    program's lists that match no person here. `mine` are channels that only the owner used."""
 
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -166,8 +165,8 @@ class People(Struct, frozen=True):
 
 
 def people_of(config: Fields, pairing: Fields, chosen: Sequence[str]) -> People:
-    """Who is in the lists of the configuration and of its pairing; `chosen` are the owner's
-    accounts (`telegram:123`)."""
+    """Return the people in the lists of the configuration and of its pairing. `chosen` are the
+    owner's accounts (`telegram:123`)."""
     approved = pairing.inner("approved")
     listed = {
         name: (*channel.texts("allow_from"), *approved.texts(name))
@@ -185,8 +184,7 @@ def people_of(config: Fields, pairing: Fields, chosen: Sequence[str]) -> People:
 def _only_people(
     allowed: Mapping[str, tuple[str, ...]], unclear: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the one person whom a channel lets in, by channel. An entry that is unclear may be
-    somebody else."""
+    """Return the only person with access, by channel. An unclear entry may be another person."""
     doubtful = {entry.partition(":")[0] for entry in unclear}
     alone = {name: ids for name, ids in allowed.items() if len(ids) == 1 and ids != ("*",)}
     return {name: ids for name, ids in alone.items() if name not in doubtful}
@@ -195,7 +193,7 @@ def _only_people(
 def _channels_of_owner(
     config: Fields, allowed: Mapping[str, Sequence[str]], owners: Mapping[str, Sequence[str]]
 ) -> frozenset[str]:
-    """Return the channels on which nobody but the owner could talk."""
+    """Return the channels that only the owner could use."""
     mine = {name for name, ids in allowed.items() if ids and set(ids) <= {*owners.get(name, ())}}
     channels = dict(config.inner("channels").objects())
     hosts = {"api": config.inner("api"), "websocket": channels.get("websocket", Fields({}))}
@@ -206,7 +204,8 @@ def _channels_of_owner(
 
 
 def id_of(channel: str, entry: str) -> str:
-    """An id of ours; empty for what names no person, such as a user name that can change hands."""
+    """Return our id, or an empty text if the entry identifies no person, such as a user name that
+    can change hands."""
     if entry == "*" or channel not in OURS:
         return entry
     if channel == "telegram":
@@ -217,11 +216,12 @@ def id_of(channel: str, entry: str) -> str:
 
 
 PROGRAMS = "programs"
-"""In place of the channel `api`: names that its clients chose must not meet those of keys here."""
+"""Replaces the channel `api`, because names that its clients chose must not match our
+keys' names."""
 
 
 def key_of(theirs: str) -> str:
-    """The key of a conversation here; empty for those that the other program has with itself."""
+    """Return our key of a conversation, or an empty text for the other program's internal ones."""
     if _ITS_OWN.fullmatch(theirs) or not theirs:
         return ""
     channel, colon, chat = theirs.partition(":")
@@ -236,7 +236,7 @@ def key_of(theirs: str) -> str:
 
 
 def is_group(key: str) -> bool:
-    """Whether a conversation with this key (of ours) is a group's, as far as the key tells."""
+    """Return True if our key is visibly a group's."""
     channel, _, chat = key.partition(":")
     return (channel == "telegram" and chat.startswith("-")) or chat.endswith("@g.us")
 

@@ -1,13 +1,12 @@
-"""An import from beginning to end: what lies in the other home, part by part, and where it goes.
+"""Import of the other home, part by part.
 
 Invariants:
 
 - The other home is only read, and the report (`imported/<date>/report.md`) names every file of it.
-  What nanobot has no place for stays there.
-- A part that is broken keeps no other from being taken.
-- Nobody sees the new home before it is complete: it is made in a hidden folder beside its place.
-  Where both are to have the same path, the other one is renamed at the very end.
-"""
+  Files that nanobot has no place for stay there.
+- A broken part does not prevent the import of the others.
+- The new home only appears when it is complete: it is made in a hidden folder next to its place. If
+  both have the same path, the other home is renamed at the very end."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ _SYSTEM = ("dream", "heartbeat")
 
 
 def convert_job(id: str, given: Fields, people: People, now: datetime) -> Job:
-    """An entry of a jobs.json. Raises `NanobotError` for one that becomes no job."""
+    """Convert an entry of a jobs.json. Raise `NanobotError` if it cannot become a job."""
     payload, when = given.inner("payload"), given.inner("schedule")
     if payload.text("kind") == "system_event" or id in _SYSTEM:
         raise NanobotError("nanobot does this by itself")
@@ -79,7 +78,7 @@ def convert_job(id: str, given: Fields, people: People, now: datetime) -> Job:
     )
     due = _time(given.inner("state").number("next_run_at_ms"))
     if isinstance(job.schedule, Every) and due is not None and due > now:
-        job = replace(job, after=due - job.schedule.interval)  # it comes when it would have come
+        job = replace(job, after=due - job.schedule.interval)  # keeps its next run
     return replace(
         job,
         id=id,
@@ -89,7 +88,7 @@ def convert_job(id: str, given: Fields, people: People, now: datetime) -> Job:
 
 
 def _schedule(given: Fields) -> str:
-    """As `parse` reads it."""
+    """Return the schedule in the form that `parse` reads."""
     kind = given.text("kind")
     if kind == "every":
         seconds = max(0, given.number("every_ms") or 0) // 1_000
@@ -101,7 +100,7 @@ def _schedule(given: Fields) -> str:
 
 
 def _address(payload: Fields) -> Address:
-    """Where it speaks: in the terminal where it said nothing of that."""
+    """Return the address of its messages, by default the terminal."""
     channel = payload.text("origin_channel") or payload.text("channel")
     chat = payload.text("origin_chat_id") or payload.text("to")
     address = key_of(payload.text("session_key"))
@@ -121,7 +120,7 @@ def _time(milliseconds: int | None) -> datetime | None:
 
 _LARGEST_MEDIA = 20 << 20
 _LARGEST_HISTORY = 64 << 20
-"""Bytes of what is held in memory as a whole."""
+"""Bytes of a file that is held in memory."""
 
 _HISTORY = ("history.jsonl", "HISTORY.md", ".dream_cursor")
 _NEW_HISTORY = "workspace/memory/history.jsonl"
@@ -129,7 +128,7 @@ _ASIDE = tuple(
     f"workspace/{name}/"
     for name in (".git", ".gitignore", ".nanobot", "sessions", "cron", "people", "groups")
 )
-"""What means something else in a workspace here, or nothing."""
+"""Names with another meaning in a workspace here, or none."""
 
 _HEARTBEAT = "workspace/HEARTBEAT.md"
 _NO_TASKS = """
@@ -137,12 +136,12 @@ This file is checked every 30 minutes by your nanobot agent.
 Add tasks below that you want the agent to work on periodically.
 If this file has no tasks (only headers and comments), the agent will skip the heartbeat.
 """
-"""Lines of the other program's own: taken for tasks, each beat would ask the model."""
+"""The other program's own lines. As tasks, they would cause a model call at each heartbeat."""
 
 
 class Import:
-    """`owners` are accounts of the owner (`telegram:123`); `now` is in the machine's zone. It is
-    written to `folder`, and nowhere with none."""
+    """An import. `owners` are accounts of the owner (`telegram:123`), and `now` is in the machine's
+    zone. Without a `folder` nothing is written."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class Import:
         self._files = Transfer(source, folder, self._report)
 
     def run(self) -> ImportReport:
-        """All of it. Raises `StorageError` where the new home cannot be written."""
+        """Import everything. Raise `StorageError` if the new home cannot be written."""
         people = people_of(self._source.config, self._pairing(), self._owners)
         groups = import_conversations(self._files, people, self._media())
         self._settings(people, groups)
@@ -179,7 +178,7 @@ class Import:
         return pairing
 
     def _media(self) -> dict[str, str]:
-        """By the old path below `media/`, the new one in the home."""
+        """Return the new paths in the home by the old ones below `media/`."""
         names: dict[str, str] = {}
         for found in self._files.below("home/media/"):
             data = self._files.read(found, _LARGEST_MEDIA)
@@ -214,9 +213,9 @@ class Import:
                 report.add_todo(f"Set the variable {name} in the environment or in secrets.env.")
 
     def _memory(self) -> None:
-        """The history goes over as it is: lines of the other program become entries when nanobot
-        starts. Where there is only a HISTORY.md, its paragraphs are entries that Dream has read,
-        since their facts went into MEMORY.md at the same time."""
+        """Copy the history: nanobot converts lines of the other program at its start. If there is
+        only a HISTORY.md, its paragraphs become entries that Dream has read, because their facts
+        were added to MEMORY.md at the same time."""
         files, zone = self._files, self._now.tzinfo
         found, text, cursor = (files.get(f"workspace/memory/{name}") for name in _HISTORY)
         content = files.read(found, _LARGEST_HISTORY)
@@ -267,7 +266,7 @@ class Import:
         self._files.record("jobs", store, "converted", target, count=len(jobs))
 
     def _workspace(self) -> None:
-        """What is left of the workspace goes where it was, unless it means something else here."""
+        """Copy the rest of the workspace, except names with another meaning here."""
         for found in self._files.below("workspace/"):
             if found.problem or f"{found.path}/".startswith(_ASIDE):
                 self._files.record("other", found, "left")
@@ -312,21 +311,21 @@ class Import:
 
 
 def _entries_of(text: str, when: datetime) -> Iterator[HistoryEntry]:
-    """The paragraphs of a HISTORY.md, headings that stand alone left out; each with the time at its
+    """Yield the paragraphs of a HISTORY.md without separate headings, each with the time at its
     beginning, or else `when`."""
     pieces = (piece.strip() for piece in re.split(r"\n\s*\n", text.replace("\r\n", "\n")))
     told = (piece for piece in pieces if piece and ("\n" in piece or not piece.startswith("#")))
     for number, piece in enumerate(told, 1):
         time, stamp = when, STAMP.match(piece)
         if stamp:
-            with suppress(ValueError):  # no such day
+            with suppress(ValueError):  # an invalid date
                 time = datetime.fromisoformat(f"{stamp[1]}T{stamp[2]}").replace(tzinfo=when.tzinfo)
         yield HistoryEntry(number, time, "import", "", 0, 0, piece)
 
 
 def _without_message_numbers(line: bytes, zone: tzinfo | None) -> bytes:
-    """A line of a history.jsonl. Where this nanobot made it, which was used in that home before the
-    import, the numbers of messages and what became of facts belong to what is left behind."""
+    """Return a line of a history.jsonl. If this nanobot wrote it, running in that home before the
+    import, drop its message numbers and operations, which refer to files that are not imported."""
     ours = decode(line, zone)
     return encode(replace(ours, type="import", first=0, last=0, operations=())) if ours else line
 
@@ -339,8 +338,8 @@ def _kind(path: str) -> Kind:
 
 
 class ImportPlan(Struct, frozen=True):
-    """An import that can be carried out. `aside` is where the other home is moved to, None where it
-    stays; `report` is what would be done."""
+    """A possible import. `aside` is the new path of the other home, None if it stays. `report` is
+    the expected result."""
 
     source: Source
     target: Path
@@ -352,7 +351,7 @@ class ImportPlan(Struct, frozen=True):
 def prepare(
     source: Path, target: Path, workspace: Path | None, owners: Sequence[str], clock: Clock
 ) -> ImportPlan:
-    """Look at everything, write nothing. Raises `NanobotError` where it cannot be imported."""
+    """Read everything and write nothing. Raise `NanobotError` if the import is impossible."""
     for owner in owners:
         channel, _, id = owner.partition(":")
         if not channel or not id.strip():
@@ -372,7 +371,7 @@ def prepare(
 
 
 def _refuse(home: Path, target: Path) -> None:
-    """Raise `NanobotError` where nothing can be imported from `home` into `target`."""
+    """Raise `NanobotError` if `home` cannot be imported into `target`."""
     if target.is_relative_to(home) or home.is_relative_to(target):
         raise NanobotError(
             f"one of {target} and {home} contains the other", hint="Choose another home with --to."
@@ -385,12 +384,12 @@ def _refuse(home: Path, target: Path) -> None:
 
 
 def carry_out(plan: ImportPlan, clock: Clock) -> ImportReport:
-    """Do it. Raises `NanobotError`: both homes are as they were then."""
+    """Run the import. Raise `NanobotError` and restore both homes if it fails."""
     target, aside = plan.target, plan.aside
     try:
         with staging_in(target.parent, f".{target.name}{STAGING}") as folder:
             report = Import(plan.source, target, folder, clock.now(), plan.owners).run()
-            os.sync()  # thousands of files, which must be there when their folder gets its name
+            os.sync()  # thousands of files must be on disk before the rename
             if aside:
                 target.rename(aside)
             try:

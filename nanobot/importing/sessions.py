@@ -1,17 +1,15 @@
-"""Conversations of the other program as session files of ours.
+"""Conversations of the other program, converted to our session files.
 
-Theirs have a metadata line, then messages without numbers; ours count them. Invariant: every
-message of a person and of the model is there, in its place, with its time; what is marked as
-consolidated there is so here. Left out are what only steered the other program (its hidden
-reminders, and the private state of a provider), and lines that are no message at all. The results
-of its tools count as untrusted content, because their source is unknown. So do the model's messages
-after one.
+Theirs have a metadata line, then messages without numbers. Ours number them. Invariant: every
+message of a person and of the model is imported, in order, with its time, and consolidated messages
+stay consolidated. Left out are texts that only steered the other program (its hidden reminders, and
+the private state of a provider), and lines that are not messages. The results of its tools count as
+untrusted content, because their source is unknown. So do the model's messages after one.
 
-Over its versions the other program kept them in `sessions/` of the home, in `sessions/` of the
-workspace, and in folders of the home that are named after a workspace. Where several files say
-that they are the same conversation, the one used last is it. What was said to this nanobot in their
-home, before the import, is not taken.
-"""
+The other program's versions kept them in `sessions/` of the home, in `sessions/` of the workspace,
+and in folders of the home that are named after a workspace. Of several files of the same
+conversation, the one used last counts. Conversations of this nanobot in their home, before the
+import, are not imported."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ from nanobot.session.records import (
 from nanobot.text import pluralize
 
 LONGEST = 32 << 20
-"""Bytes of a line beyond which it is not looked at."""
+"""Bytes. Longer lines are not read."""
 
 _HIDDEN = "_hidden_history"
 _CONTINUE = "Continue the active task from the working-memory checkpoint above."
@@ -58,8 +56,8 @@ _SUMMARY = "[What was said before this, as it was summed up then:]\n\n"
 
 
 class Head(Struct):
-    """What the metadata of a conversation says. `consolidated` counts messages; `ours`: this
-    nanobot wrote it, in a home that was not imported yet."""
+    """Metadata of a conversation. `consolidated` counts messages. `ours`: this nanobot wrote it, in
+    a home that was not imported yet."""
 
     key: str = ""
     created: datetime | None = None
@@ -80,10 +78,10 @@ class Conversation(Struct):
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
     messages: int = 0
     broken: int = 0
-    """How many messages and how many broken lines there were so far."""
+    """The number of messages and of broken lines so far."""
 
     def lines(self, source: Iterable[bytes]) -> Iterator[bytes]:
-        """The lines of our file, from those of theirs."""
+        """Yield the lines of our file from the other program's lines."""
         start = Metadata(
             self.key, self.head.created, self.head.updated, first_seq=1, metadata=self.metadata
         )
@@ -99,13 +97,13 @@ class Conversation(Struct):
             if at == self.head.consolidated:
                 consolidated = self.messages
                 yield from self._summary(message)
-        if self.head.consolidated > at:  # some of it has been lost since
+        if self.head.consolidated > at:  # some messages have been lost since
             consolidated = self.messages
             yield from self._summary(message)
         yield encode(replace(start, last_consolidated=consolidated)).encode()
 
     def _objects(self, source: Iterable[bytes]) -> Iterator[Mapping[str, JsonValue]]:
-        """Their messages, as JSON has them."""
+        """Yield their messages as JSON."""
         for line in source:
             if not line.strip():
                 continue
@@ -137,7 +135,7 @@ class Conversation(Struct):
         return encode(replace(message, seq=self.messages)).encode()
 
     def _summary(self, before: Message | None) -> Iterator[bytes]:
-        """The line that stands for what is consolidated, if there is a summary of it."""
+        """Yield the line for the consolidated messages, if there is a summary of them."""
         if self.head.summary:
             when = before.timestamp if before else self.head.updated
             text = _SUMMARY + self.head.summary
@@ -145,7 +143,7 @@ class Conversation(Struct):
 
 
 def head_of(source: Iterable[bytes]) -> Head:
-    """What the first metadata line among the first lines says."""
+    """Return the first metadata line among the first lines."""
     for line in islice(source, 21):
         fields = decode_fields(line) if len(line) < LONGEST else None
         if fields is not None and fields.get("_type") == "metadata":
@@ -166,7 +164,7 @@ def head_of(source: Iterable[bytes]) -> Head:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, each cut at `LONGEST`: of what is longer only the beginning is held."""
+    """Yield the lines of a file, each cut at `LONGEST`. The rest is not held in memory."""
     while line := file.readline(LONGEST):
         yield line
         while len(line) == LONGEST and not line.endswith(b"\n"):
@@ -174,16 +172,16 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _mark_origin(message: Message, foreign: dict[str, None]) -> Message:
-    """What the model says carries where the foreign text before it came from, which is gathered in
-    `foreign`: a conversation is marked for good by the first result of a tool in it, or message of
-    a program."""
+    """Mark a message of the model with the origins of the untrusted content before it, which are
+    collected in `foreign`. The first result of a tool or message of a program marks a conversation
+    for good."""
     if (message.role == "tool" or message.is_others) and len(foreign) < _MOST_ORIGINS:
         foreign[message.origin] = None
     return replace(message, origin=",".join(foreign)) if message.role == "assistant" else message
 
 
 def _with_files(message: Message, paths: Iterable[str], media: Mapping[str, str]) -> Message:
-    """With the files that came with it, as ours notes them: a line in brackets each."""
+    """Return a message with its files in our form: a line in brackets each."""
     kinds = {match["path"]: match["kind"] for match in _FILE.finditer(message.content)}
     found = {
         path: media[within]
@@ -213,8 +211,8 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 def import_conversations(
     files: Transfer, people: People, media: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """Take all conversations; the groups (channel and id) among them. `media` are the new names of
-    files that came with messages. Of several files of one conversation the one used last counts."""
+    """Import all conversations, and return the groups (channel and id) among them. `media` are the
+    new names of attachments. Of several files of one conversation the one used last counts."""
     found = sorted(_conversations(files), key=lambda one: one[1].updated or _NEVER, reverse=True)
     keys, groups = dict[str, str](), dict[tuple[str, str], None]()
     for one, head in found:
@@ -250,7 +248,7 @@ def _conversations(files: Transfer) -> Iterator[tuple[ImportFile, Head]]:
 
 
 def _convert(files: Transfer, found: ImportFile, conversation: Conversation) -> bool:
-    """Write one conversation to the new home; whether there is a message in it."""
+    """Write one conversation to the new home. Return True if it has a message."""
     target = f"sessions/{stem_of(conversation.key)}{SUFFIX}"
     try:
         with open_file(found.place) as file:
@@ -274,7 +272,7 @@ def _convert(files: Transfer, found: ImportFile, conversation: Conversation) -> 
 
 
 def _metadata(key: str, people: People) -> Mapping[str, JsonValue]:
-    """Whose it is, where the key does not tell."""
+    """Return the scope of a conversation if the key does not show it."""
     channel = key.partition(":")[0].replace(PROGRAMS, "api")
     if is_group(key):
         return {"group": True}

@@ -1,10 +1,9 @@
-"""The other program's config.json as a config.yaml of ours that can be used.
+"""The other program's config.json, converted to a valid config.yaml.
 
-Only what somebody chose is taken: what stands at the other program's default keeps our default.
-What has no counterpart, and what nanobot would refuse, is told about and stays readable in the
-original. The other program knows many servers by name, and finds out by itself which one a model is
-asked at; here that is spelled out, as an address and a key.
-"""
+Only chosen values are imported: a default of the other program becomes our default. Settings that
+nanobot lacks or rejects are reported and stay readable in the original. The other program knows
+many servers by name, and finds the server of a model by itself. Here address and key are written
+out."""
 
 from __future__ import annotations
 
@@ -48,26 +47,26 @@ _SERVERS: Mapping[str, str] = {
     "ollama": "http://localhost:11434/v1",
     "lm_studio": "http://localhost:1234/v1",
 }
-"""By the other program's names for them; the first six serve models of many makers."""
+"""By the other program's names for them. The first six serve models of many makers."""
 
 _MANY_MAKERS = tuple(_SERVERS)[:6]
 _WORDS: Mapping[str, str] = {
     "claude": "anthropic", "gpt": "openai", "deepseek": "deepseek", "gemini": "gemini",
     "glm": "zhipu", "qwen": "dashscope", "kimi": "moonshot",
 }  # fmt: skip
-"""Words in the name of a model, and who makes it."""
+"""Words in the name of a model, and its maker."""
 _OTHER_API = ("azure_openai", "bedrock", "minimax_anthropic")
 
 
 class NoServer(Exception):
-    """A model cannot be asked from here; says why."""
+    """A model cannot be used from here, with the reason."""
 
 
 def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, str, Fields]:
-    """Where `model` is asked: its name there, the address, the provider and what is written down
-    for it. `provider` is the name given for it; where that is `auto` or empty it is the one that
-    the model's name begins with, or its maker, or the first of `_SERVERS` and then of `providers`
-    (that part of the configuration) that has a key or an address. Raises `NoServer`."""
+    """Return the name of `model` on its server, the address, the provider and the provider's entry.
+    `provider` is the given name. If that is `auto` or empty, it is the one that the model's name
+    begins with, or its maker, or the first of `_SERVERS` and then of `providers` (a section of the
+    configuration) that has a key or an address. Raise `NoServer`."""
     entries = {_snake(name): entry for name, entry in providers.objects()}
     name, (first, slash, rest) = _snake(provider), model.partition("/")
     if name in ("", "auto"):
@@ -100,24 +99,24 @@ def _snake(name: str) -> str:
 Tree = dict[str, object]
 
 _PAGE = "websocket"
-"""The page that the other program serves to its own machine; it is always on."""
+"""The other program's page for its own machine, which is always on."""
 _LISTENERS: Mapping[str, str] = {"groq": "whisper-large-v3", "openai": "whisper-1"}
-"""Servers that turn speech into text, with their models."""
+"""Servers for speech to text, with their models."""
 _ODD = re.compile(r"_*[^A-Za-z0-9-]+")
 
 
 class Conversion(Struct):
-    """A conversion under way: what was read, and what comes of it."""
+    """A running conversion: its input and its results."""
 
     config: Fields
     people: People
     groups: Iterable[tuple[str, str]]
-    """Groups that there are conversations with: channel and id."""
+    """Groups with conversations: channel and id."""
     secrets: Secrets
     report: ImportReport
 
     def tree(self) -> Tree:
-        """The settings; `report` is told what is not as it was."""
+        """Return the settings, and put differences into `report`."""
         config, defaults = self.config, self.config.inner("agents", "defaults")
         zone, mode = defaults.text("timezone"), defaults.text("timezone_mode")
         is_chosen = mode == "manual" or (mode != "auto" and zone != "UTC")
@@ -176,7 +175,7 @@ class Conversion(Struct):
         )
 
     def _server(self, chosen: Fields) -> Tree:
-        """The name, address and key of one model; empty where it cannot be asked."""
+        """Return name, address and key of one model, or nothing if it cannot be used."""
         name = chosen.text("model")
         if not name:
             return {}
@@ -222,7 +221,7 @@ class Conversion(Struct):
         name, key = search.text("provider") or "duckduckgo", search.text("api_key")
         found: Tree = {}
         if name != "duckduckgo" and (key or name not in ("brave", "tavily")):
-            # Without a key the other program searches with DuckDuckGo itself.
+            # Without a key the other program uses DuckDuckGo itself.
             found = _without_empty(
                 provider=name,
                 api_key=self.secrets.put(f"{name}_API_KEY", key),
@@ -320,7 +319,7 @@ class Conversion(Struct):
 
 
 def _non_default(fields: Fields, name: str, *usual: int) -> int | None:
-    """A number that somebody chose: not one that the other program has in any of its versions."""
+    """Return a number unless it is the default in any of the other program's versions."""
     number = fields.number(name)
     return number if number not in usual else None
 
@@ -330,7 +329,7 @@ def _unless_off(fields: Fields, name: str) -> Tree:
 
 
 def _without_empty(**values: object) -> Tree:
-    """Those of the values that say something."""
+    """Drop empty values."""
     return {name: v for name, v in values.items() if v or (v == 0 and not isinstance(v, bool))}
 
 
@@ -341,11 +340,11 @@ _HEAD = """\
 # ${NAME} takes a value from the environment or from secrets.env in this folder.
 """
 _ANYTHING = "0:unknown"
-"""Stands for the value of a variable that is not at hand; most checks let it pass."""
+"""Placeholder for an unknown variable's value. It passes most checks."""
 
 
 def render_config(tree: Tree, secrets: Secrets, report: ImportReport) -> str:
-    """config.yaml with everything in it that nanobot takes."""
+    """Return config.yaml with everything that nanobot accepts."""
     tree = {name: _legible(value) for name, value in tree.items()}
     while True:
         text = _HEAD + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
@@ -361,7 +360,7 @@ def render_config(tree: Tree, secrets: Secrets, report: ImportReport) -> str:
 
 
 def _legible(value: object) -> object:
-    """With what no configuration may hold as escapes, which it refuses where they mean nothing."""
+    """Escape characters that a configuration must not contain, so that it rejects them."""
     match value:
         case str():
             return escape_invisible(value)
@@ -373,7 +372,7 @@ def _legible(value: object) -> object:
 
 
 def _problems(text: str, secrets: Secrets, home: Path) -> tuple[ConfigError, ...]:
-    """What is wrong with it. Of variables that are set somewhere else, all is well."""
+    """Return its problems. Variables that are set outside it count as valid."""
     elsewhere = {name: os.environ.get(name, _ANYTHING) for name in secrets.awaited}
     try:
         load_settings(home, elsewhere, texts={CONFIG_FILE: text, SECRETS_FILE: secrets.as_text()})
@@ -383,7 +382,8 @@ def _problems(text: str, secrets: Secrets, home: Path) -> tuple[ConfigError, ...
 
 
 def _without(tree: Tree, key: str) -> str:
-    """Take out what `key` names, or the nearest around it; its path, empty where there is none."""
+    """Remove the value at `key` or the nearest around it, and return its path, empty if there is
+    none."""
     parent: Tree = {}
     branch: object = tree
     path: list[str] = []

@@ -141,7 +141,7 @@ class AnthropicProvider:
         if not given or not ("thinking" in refusal or "signature" in refusal):
             return False
         if len(self._stale) > _MOST_STALE:
-            self._stale.clear()
+            self._stale.clear()  # bounds memory; a second refusal costs one request
         self._stale |= given
         return True
 
@@ -149,7 +149,7 @@ class AnthropicProvider:
         limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
         effort = options.effort or self._settings.effort
         fields = {"max_tokens": limit, **_tool_choice(prompt, options, support)}
-        # Thinking would take all of a short answer.
+        # Thinking would use up a short answer.
         if limit < 2 * _SMALLEST_BUDGET or _forces(fields):
             effort = "none"
         if effort and not support.adaptive and not self._may_begin_to_think(prompt, options):
@@ -201,7 +201,7 @@ def _thinking(support: _Support, effort: str, limit: int) -> dict[str, Any]:
     """Return the fields that request an effort, in the form that the model accepts."""
     if effort == "none" and support.off:
         return {"thinking": {"type": support.off}}
-    if effort == "none":  # it always thinks
+    if effort == "none":  # this model always thinks
         return {"output_config": {"effort": "low"}} if support.effort else {}
     if effort and support.adaptive:
         wanted = {"output_config": {"effort": effort}} if support.effort else {}
@@ -216,7 +216,7 @@ def _drop_refused_field(support: _Support, fields: Mapping[str, Any], refusal: s
     """Return `support` without the refused field, or unchanged if the refusal is about another
     one."""
     kind = fields.get("thinking", {}).get("type", "")
-    other = kind == "disabled" and "between_tools" in refusal  # Claude Sonnet 5.5 has that
+    other = kind == "disabled" and "between_tools" in refusal  # Claude Sonnet 5.5
     changes: Sequence[tuple[bool, str, dict[str, Any]]] = (
         ("temperature" in fields, "temperature", {"temperature": False}),
         (_forces(fields), "tool_choice|tool use", {"forced": False}),
@@ -333,7 +333,7 @@ class IncomingMessage(IncomingAnswer):
     def _add_delta(self, block: _Block | None, delta: object) -> None:
         for name, value in mapping(delta).items() if block else ():
             if block and name != "type" and isinstance(value, str):
-                if name == "signature":  # comes whole, as the official SDK has it too
+                if name == "signature":  # arrives whole, as in the official SDK
                     block.pieces.pop(name, None)
                 block.pieces.setdefault(name, []).append(valid_unicode(value))
                 self.held += len(value)

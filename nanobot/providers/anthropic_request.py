@@ -132,7 +132,7 @@ def wire_tools(tools: Toolset) -> bytes:
         tool: dict[str, object] = {"name": spec.name}
         if spec.description.strip():
             tool["description"] = spec.description
-        # The API refuses combined schemas at the top level, and wants an object there.
+        # The API refuses combined schemas at the top level and requires an object there.
         schema = {name: value for name, value in spec.parameters.items() if name not in _COMBINED}
         described.append(tool | {"input_schema": schema | {"type": "object"}})
     return encode_json(described)
@@ -154,7 +154,7 @@ def conversation_of(
         last = turns[-1]
         if message.role == "assistant":
             called = list(ids.of(message.tool_calls, None))
-            # A message with thinking has to begin with it, so joined text comes without.
+            # A message with thinking must begin with it, so joined text has none.
             turn = _answer(message, called, "" if last.role == "assistant" else source, stale)
             called.reverse()
         else:
@@ -207,7 +207,7 @@ def _assistant_content(
     if not content or text != message.text:
         thinking = [one for one in content if one.get("type") in THINKING_TYPES]
         content = [*thinking, {"type": "text", "text": message.text}]
-    # The API takes no message that ends with thinking.
+    # The API refuses a message that ends with thinking.
     while content and not (message.tool_calls or string(content[-1].get("text")).strip()):
         content = content[:-1]
     return content

@@ -25,7 +25,7 @@ _MOST_REPAIRED = 2_000_000
 _DEEPEST = 200
 """Levels of nesting in text that needs repair. Valid text may be as deep as Python allows."""
 
-# Repairs are rare, so their patterns are compiled at the first use, which `re` remembers.
+# Repairs are rare, so their patterns are compiled at the first use and cached by `re`.
 _PIECE = r"""(?xs)
     (?:\s++ | //[^\n]*+ | \#[^\n]*+ | /\*.*?\*/)*+
     (?:(?P<open>[{\[]) | (?P<close>[}\]]) | (?P<comma>,) | (?P<colon>:)
@@ -87,7 +87,7 @@ def first_object(text: str, start: int) -> tuple[str, int] | None:
         if kind in ("value", "open") and before in ("value", "close"):
             return None
         if kind == "close" and before == "comma":
-            out.pop()
+            out.pop()  # trailing comma
         depth += {"open": 1, "close": -1}.get(kind, 0)
         out.append(_as_json(text, found[kind], at) if kind == "value" else _SPACED[found[kind]])
         before = kind
@@ -180,4 +180,4 @@ def _in_string(found: re.Match[str]) -> str:
         return _CONTROLS.get(one) or f"\\u{ord(one):04x}"
     if one[1] == "'":
         return "'"
-    return f"\\u00{one[2:]}" if one[1] == "x" and len(one) > 2 else one  # Python's
+    return f"\\u00{one[2:]}" if one[1] == "x" and len(one) > 2 else one  # Python's escape

@@ -93,7 +93,7 @@ class CallAssembler:
         index, current = piece.get("index"), self._drafts[-1] if self._drafts else None
         if isinstance(index, int):
             current = self._by_index.get(index)
-        # Some servers number all their calls 0, or none: a new id with a name begins a new call.
+        # Some servers number every call 0 or none of them: a new id with a name is a new call.
         is_other = current.id not in ("", call_id) if current and call_id else index is None
         if current is None or (name and is_other):
             current = self._begin(call_id)

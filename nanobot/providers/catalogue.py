@@ -57,7 +57,7 @@ class KnownProvider(Struct, frozen=True):
             ours, theirs = urlsplit(self.base_url), urlsplit(base_url)
             if self.is_local:
                 return theirs.port == ours.port and theirs.hostname in _LOOPBACK
-        except ValueError:  # not an address, which the request will report
+        except ValueError:  # an invalid address is reported by the request
             return False
         return theirs.hostname == ours.hostname and theirs.port == ours.port
 

@@ -3,7 +3,7 @@
 A prompt is counted only as exactly as a decision needs, in three steps. The estimate by class of
 character (`tokens`) is free and accurate to about a tenth. A running ratio of the provider's counts
 to the estimates corrects it per model. If the result is within a tenth of a threshold, tiktoken
-counts exactly in a process of its own, which then ends, because its tables take 79 MiB. If its
+counts exactly in a separate process, which then ends, because its tables take 79 MiB. If its
 encoding is not available (no network), the estimate decides with a margin.
 
 Counting moves thresholds, never the bytes of a prompt.
@@ -155,7 +155,7 @@ class Tiktoken:
             if worker.returncode is None:
                 worker.kill()
                 await worker.wait()
-        return int(answer)  # empty where the encoding is not to be had
+        return int(answer)  # ValueError if empty: the encoding is unavailable
 
 
 _WARNING = (
@@ -260,7 +260,7 @@ class BudgetedProvider:
                 await budget.reserve(prompt.tokens)
                 reserved.append(budget)
             reply = await self._provider.complete(prompt, options, on_text)
-            counted = reply.usage.prompt + reply.usage.completion  # where the provider does that
+            counted = reply.usage.prompt + reply.usage.completion  # 0 if not reported
             calls = sum(estimate_tokens(call.arguments) for call in reply.tool_calls)
             used = counted or prompt.tokens + estimate_tokens(reply.text) + calls
         finally:

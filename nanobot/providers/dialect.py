@@ -101,7 +101,7 @@ def _drops(name: str) -> tuple[str, _Change]:
 
 
 def _says(text: str, pattern: str) -> bool:
-    # Compiled at its first use, which `re` remembers: an import should not pay for it.
+    # Compiled at the first use and cached by `re`, to keep the import fast.
     return re.search(pattern, text, re.IGNORECASE | re.DOTALL) is not None
 
 
@@ -175,7 +175,7 @@ def dialect_for(base_url: str, model: str) -> Dialect:
     return Dialect(
         strict_roles=mistral or not on(*_FREE_HOSTS),
         fills_empty=not on("openai.com"),
-        joins_answers=not on("openai.com"),  # Gemini wants calls right behind a user's message
+        joins_answers=not on("openai.com"),  # Gemini requires calls right after a user message
         call_ids="nine" if mistral else "kimi" if kimi or "kimi" in model.lower() else "any",
         reasoning_content=kimi or on("deepseek.com"),
         reads_reasoning=is_near(base_url),
@@ -287,5 +287,5 @@ def decode_dialects(content: bytes) -> Mapping[str, LearnedDialect]:
         try:
             found[source] = convert(entry, LearnedDialect)
         except ValidationError:
-            continue  # another version's: it is learned again
+            continue  # written by another version: learned again
     return found

@@ -16,7 +16,7 @@ The rules:
 4. In strict form user and assistant take turns, messages in a row become one, and an assistant
    message separates a tool's result from the next user message.
 5. The system message is first, and the only one. A user message follows it. If the dialect fills
-   empty messages, none is empty."""
+   empty messages, every message has content."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Dialogue:
         if wiring is None or not wiring.begins(messages, dialect, source):
             wiring = _WireConversation(dialect, source)
         if wiring.extend(messages):
-            if not wiring.has_images:  # they are large
+            if not wiring.has_images:  # too large to cache
                 self._recent[key] = wiring
             if len(self._recent) > _MOST_RECENT:
                 self._recent.popitem(last=False)
@@ -257,7 +257,7 @@ class WireIds:
     def of(self, calls: Sequence[ToolCall], own: ProviderData | None) -> tuple[str, ...]:
         """Return the ids of a message's calls: the server's own if it made the calls."""
         given = own.call_ids if own is not None and len(own.call_ids) == len(calls) else ()
-        # Encrypted reasoning names the call it belongs to.
+        # Encrypted reasoning contains the id of its call.
         bound = own is not None and "reasoning_details" in own.fields
         return tuple(
             self._next(call, given[position] if given else "", bound)
@@ -268,7 +268,7 @@ class WireIds:
         number, self._count = self._count, self._count + 1
         kimi = self._form == "kimi"
         wire_id, attempt = own, 0
-        if not own or not (bound or self._fits.fullmatch(own)):  # some refuse ids of their own
+        if not own or not (bound or self._fits.fullmatch(own)):  # some servers refuse their own ids
             wire_id = f"functions.{call.name}:{number}" if kimi else call.id
             bound = False
         while wire_id in self._used or not (bound or self._fits.fullmatch(wire_id)):
@@ -284,7 +284,7 @@ class WireIds:
 
 
 _FORMS: Mapping[CallIds, re.Pattern[str]] = {
-    "any": re.compile(r"[A-Za-z0-9_-]{1,40}"),  # OpenAI takes 40 characters, Anthropic these
+    "any": re.compile(r"[A-Za-z0-9_-]{1,40}"),  # at most 40 for OpenAI, these letters for Anthropic
     "nine": re.compile(r"[A-Za-z0-9]{9}"),
     "kimi": re.compile(r"functions\..+:\d+"),
 }
@@ -307,9 +307,9 @@ def _calls_wire(
         for call, wire_id, more in zip(body["tool_calls"], ids, call_fields, strict=True):
             call |= {"id": wire_id, **more}
         wire = json.dumps(body | fields, separators=(",", ":")).encode()
-    if dialect.strict_roles and wire.startswith(_CALLS_ONLY):  # templates trip over null
+    if dialect.strict_roles and wire.startswith(_CALLS_ONLY):  # templates fail on null
         wire = _NO_TEXT + wire[len(_CALLS_ONLY) :]
-    if len(message.forms) == _MOST_FORMS:  # Kimi's ids change if the conversation is shortened
+    if len(message.forms) == _MOST_FORMS:  # Kimi's ids change when a conversation is shortened
         message.forms.clear()
     message.forms[form] = wire
     return wire

@@ -1,9 +1,8 @@
-"""Questions to a model server: its models, their context windows, and if they call tools.
+"""Queries of a model server: its models, their context windows, and their tool calling.
 
-Servers on this machine are found at their usual ports on loopback. The Chat Completions API has no
-word for a context window, so each kind of server is asked in its own way for the window that it was
-started with. If a server knows none of these questions, the window is unknown.
-"""
+Servers on this machine are found at their usual ports on loopback. The Chat Completions API does
+not report context windows, so each kind of server has its own query for the window that it was
+started with. If a server supports none of them, the window is unknown."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _NO_LIST = frozenset({404, 405})
 
 
 class ListedModel(Struct, frozen=True):
-    """A model in a server's list. `window` is its context window in tokens, or 0 if unknown."""
+    """A model in a server's list. `window` is its context window in tokens, 0 if unknown."""
 
     name: str
     window: int = 0
@@ -53,8 +52,8 @@ _WINDOW_KEYS = (
 
 
 def _window_in(entry: Mapping[str, object]) -> int:
-    """Return the context window in a list, or 0. OpenRouter may have the model from a provider with
-    a smaller one, which counts."""
+    """Return the context window in a list, or 0. OpenRouter may serve the model from a provider
+    with a smaller window, which counts."""
     limits = [count(entry.get(key)) for key in _WINDOW_KEYS]
     limits.append(count(mapping(entry.get("top_provider")).get("context_length")))
     return min(filter(None, limits), default=0)
@@ -75,13 +74,13 @@ https://console.groq.com/docs/models"""
 _OTHER_TYPES = frozenset(
     {"embedding", "embeddings", "rerank", "image", "audio", "video", "moderation", "transcribe"}
 )
-"""The types in the lists of Together and LM Studio. Source:
+"""Types in the lists of Together and LM Studio. Source:
 https://docs.together.ai/reference/models-1"""
 
 
 def _converses(entry: Mapping[str, object]) -> bool:
-    """Whether a model may support conversations with tools. False only if the list rules it out (as
-    Mistral, OpenRouter, Gemini and LM Studio do for other models) or if its name does."""
+    """Return False only if the list or the model's name rules out conversations with tools.
+    Mistral, OpenRouter, Gemini and LM Studio list that."""
     able = mapping(entry.get("capabilities"))
     parameters, methods = (
         items(entry.get(key)) for key in ("supported_parameters", "supportedGenerationMethods")
@@ -99,7 +98,7 @@ _SECONDS = 1.0
 
 
 class LocalServer(Struct, frozen=True):
-    """A model server that answers. `name` is the usual program at its port, `models` are its models
+    """A responding model server. `name` is the usual program at its port, `models` are its models
     for conversations."""
 
     name: str
@@ -110,21 +109,21 @@ class LocalServer(Struct, frozen=True):
 async def find_local_servers(
     places: Sequence[tuple[str, int]] = (), *, seconds: float = _SECONDS
 ) -> tuple[LocalServer, ...]:
-    """Return the servers that answer, in the order of `places` (names and ports; by default those
-    of the catalogue). All are asked at the same time, and each has `seconds`."""
+    """Return the responding servers in the order of `places` (names and ports, by default the
+    catalogue's). All are queried at the same time, each for at most `seconds`."""
     places = places or [(one.name, one.port) for one in PROVIDERS if one.is_local]
     found = await asyncio.gather(*(_server(name, port, seconds) for name, port in places))
     return tuple(server for server in found if server is not None)
 
 
 async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
-    try:  # most listen nowhere, and then the HTTP client need not be loaded
+    try:  # most ports are closed, and then the HTTP client is not loaded
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.close()
         server = ModelServer(f"http://127.0.0.1:{port}/v1", "", seconds)
         answer = await server.object_at("/models")
-    except (OSError, ProviderError):  # a timeout is an OSError
+    except (OSError, ProviderError):  # includes timeouts
         return None
     if not ({"data", "models"} & answer.keys()):
         return None
@@ -153,16 +152,15 @@ _ADVICE: Mapping[str, tuple[str, str]] = {
         "Start it with --enable-auto-tool-choice and the --tool-call-parser for this model.",
     ),
 }
-"""How to get a larger window from a server, and how to get tool calls."""
+"""Advice by server: for a larger window, and for tool calls."""
 
 
 class ModelFacts(Struct, frozen=True):
-    """The facts that a server reports about a model.
+    """A server's report about a model.
 
-    The context window in tokens: `now` as it runs, `most` as large as the model could have it; 0 if
-    unknown. `tools`: whether the model calls them; None if unknown. `server` is the program, if
-    people start it for themselves.
-    """
+    The context window in tokens: `now` as it runs, `most` as large as the model supports, 0 if
+    unknown. `tools`: whether the model calls them, None if unknown. `server` is the program, if
+    people run it themselves."""
 
     now: int = 0
     most: int = 0
@@ -171,8 +169,8 @@ class ModelFacts(Struct, frozen=True):
 
     @property
     def window(self) -> int:
-        """The window as far as it is known, or 0. A server of one's own may have been started with
-        less than the model could take."""
+        """The window as far as it is known, or 0. A self-hosted server may have been started with
+        less than the model supports."""
         return self.now or (0 if self.server else self.most)
 
     @property
@@ -193,8 +191,8 @@ class ModelFacts(Struct, frozen=True):
 
 
 class ModelServer(Struct, frozen=True):
-    """A server to ask about its models. `seconds` bound the connection and each silence. The
-    default `provider` is the one at the address."""
+    """A model server to query. `seconds` bounds the connection and each silence. `provider`
+    defaults to the one at the address."""
 
     base_url: str
     api_key: str
@@ -202,8 +200,8 @@ class ModelServer(Struct, frozen=True):
     provider: KnownProvider | None = None
 
     async def models(self, *, every: bool = False) -> tuple[ListedModel, ...]:
-        """Return the models for conversations with tools that the server lists, or `every` model. A
-        server without a list has none. Raises `ProviderError`."""
+        """Return the listed models for conversations with tools, or `every` model. Empty if the
+        server has no list. Raise `ProviderError`."""
         models = {  # Mistral lists some names twice
             name: ListedModel(name, _window_in(entry))
             for entry in await self._listing()
@@ -212,8 +210,8 @@ class ModelServer(Struct, frozen=True):
         return tuple(models.values())
 
     async def locate(self, *, every: bool = False) -> tuple[ModelServer, Sequence[ListedModel]]:
-        """Return the server at the address at which it lists its models, and the list: an address
-        without a path may lack /v1. Raises `ProviderError`."""
+        """Return the server at the address that lists its models, and the list. An address without
+        a path may lack /v1. Raise `ProviderError`."""
         models = await self.models(every=every)
         longer = replace(self, base_url=f"{self.base_url.rstrip('/')}/v1")
         if not models and lacks_path(self.base_url) and (found := await longer.models(every=every)):
@@ -221,7 +219,7 @@ class ModelServer(Struct, frozen=True):
         return self, models
 
     async def facts(self, model: str) -> ModelFacts:
-        """Ask about a model. A server that does not answer raises nothing."""
+        """Query a model's facts. An unreachable server raises nothing."""
         entry = await self._entry(model)
         most = _window_in(entry)
         if "max_model_len" in entry:
@@ -229,18 +227,17 @@ class ModelServer(Struct, frozen=True):
         known = self._provider
         if most or (known and not known.is_local):
             return ModelFacts(most=most)
-        root = self._root  # only local servers have the rest
+        root = self._root  # only local servers support these queries
         answers = await asyncio.gather(
             _llama(root, entry), _ollama(root, model), _studio(root, model)
         )
         return next((facts for facts in answers if facts), ModelFacts())
 
     async def create_larger_variant(self, model: str, tokens: int) -> str:
-        """Have Ollama make a variant of a model that takes `tokens` and shares the model's files.
-        Return its name, or "" if Ollama did not.
+        """Make Ollama create a variant of a model with a window of `tokens`, which shares the
+        model's files. Return its name, or "" on failure.
 
-        Source: https://github.com/ollama/ollama/blob/main/docs/api.md#create-a-model
-        """
+        Source: https://github.com/ollama/ollama/blob/main/docs/api.md#create-a-model"""
         name = f"{model.replace(':', '-')}-{tokens // 1024}k"
         wanted = {"model": name, "from": model, "parameters": {"num_ctx": tokens}, "stream": False}
         answer = await self._root.ask("/api/create", wanted)
@@ -249,7 +246,7 @@ class ModelServer(Struct, frozen=True):
     async def ask(
         self, path: str, body: Mapping[str, object] | None = None
     ) -> Mapping[str, object]:
-        """Return the object at `path`, or the answer to `body`; empty if there is none."""
+        """Return the object at `path`, or the answer to `body`. Empty if there is none."""
         with suppress(ProviderError, TimeoutError):
             async with asyncio.timeout(self.seconds):
                 return await self.object_at(path, body)
@@ -261,7 +258,7 @@ class ModelServer(Struct, frozen=True):
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Mapping[str, object]:
-        """Do the same. Raises `ProviderError` if there is none."""
+        """Like `ask`, but raise `ProviderError` if there is none."""
         url = self.base_url.rstrip("/")
         endpoint = Endpoint(url, "", self.api_key.strip(), headers=headers)
         connection = HttpConnection(
@@ -281,7 +278,7 @@ class ModelServer(Struct, frozen=True):
         return replace(self, base_url=self.base_url.rstrip("/").removesuffix("/v1"))
 
     async def _listing(self) -> list[Mapping[str, object]]:
-        """Return the entries with a name. Raises `ProviderError`."""
+        """Return the entries with a name. Raise `ProviderError`."""
         known = self._provider
         try:
             if known and known.listing:
@@ -297,7 +294,7 @@ class ModelServer(Struct, frozen=True):
             return []
 
     async def _entry(self, model: str) -> Mapping[str, object]:
-        """Return the model's entry in the list, or the only one if it has no name."""
+        """Return the model's entry in the list, or the only entry if no model is named."""
         entries: list[Mapping[str, object]] = []
         with suppress(ProviderError):
             entries = await self._listing()
@@ -312,10 +309,10 @@ def lacks_path(base_url: str) -> bool:
 
 
 async def _llama(root: ModelServer, entry: Mapping[str, object]) -> ModelFacts | None:
-    """`entry` is the model's in the list of models.
+    """Query llama.cpp. `entry` is the model's in the list of models.
 
-    Source: llama.cpp, tools/server/README.md, GET /props and GET /v1/models; its answers of 2026.
-    """
+    Source: llama.cpp, tools/server/README.md, GET /props and GET /v1/models; its answers of
+    2026."""
     props, meta = await root.ask("/props"), mapping(entry.get("meta"))
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
     now, most = now or count(meta.get("n_ctx")), count(meta.get("n_ctx_train"))
@@ -324,11 +321,10 @@ async def _llama(root: ModelServer, entry: Mapping[str, object]) -> ModelFacts |
 
 
 async def _ollama(root: ModelServer, model: str) -> ModelFacts | None:
-    """A model's own `num_ctx` counts. Otherwise it is the window that it was loaded with.
+    """Query Ollama. A model's own `num_ctx` counts, else the window that it was loaded with.
 
     Source: https://docs.ollama.com/api-reference/show-model-details and
-    https://docs.ollama.com/capabilities/tool-calling; `capabilities` since Ollama 0.6.4.
-    """
+    https://docs.ollama.com/capabilities/tool-calling; `capabilities` since Ollama 0.6.4."""
     shown = await root.ask("/api/show", {"model": model})
     if not (facts := mapping(shown.get("model_info"))):
         return None
@@ -346,10 +342,9 @@ async def _ollama(root: ModelServer, model: str) -> ModelFacts | None:
 
 
 async def _studio(root: ModelServer, model: str) -> ModelFacts | None:
-    """The length that the model is loaded with counts, not the longest that it could have.
+    """Query LM Studio. The loaded length counts, not the model's maximum.
 
-    Source: https://lmstudio.ai/docs/developer/rest/list (since LM Studio 0.4).
-    """
+    Source: https://lmstudio.ai/docs/developer/rest/list (since LM Studio 0.4)."""
     answer = await root.ask("/api/v1/models")
     for entry in map(mapping, items(answer.get("models"))):
         loaded = [mapping(one) for one in items(entry.get("loaded_instances"))]

@@ -1,9 +1,8 @@
-"""Embeddings from any server that speaks OpenAI's `/v1/embeddings`: optional, for memory search.
+"""Embeddings from any server with OpenAI's `/v1/embeddings`: optional, for memory search.
 
-Texts go out in batches and come back as vectors in the same order. A text that is too long for the
-model loses its end rather than its vector, because the beginning says what it is about. Errors are
-those of every model server, with hints that name `memory.embeddings`.
-"""
+Texts are sent in batches, and vectors are returned in the same order. A text that is too long for
+the model is cut, because its beginning shows its subject. Errors are as for every model server,
+with hints that name `memory.embeddings`."""
 
 from __future__ import annotations
 
@@ -20,15 +19,14 @@ from nanobot.providers.retry import RetryPolicy, retry
 
 _STALL_SECONDS = 60.0
 _SHORTEST = 100
-"""Characters; a model that refuses even these is refusing something else."""
+"""Characters. A model that refuses even these is refusing something else."""
 
 
 class OpenAIEmbedder:
     """One embedding model on one server.
 
-    `batch` texts go into a request, each cut to `characters`. `name` tells vectors of one model
-    from those of another: they cannot be compared.
-    """
+    A request holds `batch` texts, each cut to `characters`. `name` identifies the model, because
+    vectors of different models cannot be compared."""
 
     def __init__(
         self, endpoint: Endpoint, clock: Clock, *, batch: int = 64, characters: int = 6_000
@@ -40,9 +38,8 @@ class OpenAIEmbedder:
         self._connection = HttpConnection(endpoint, stall=_STALL_SECONDS)
 
     async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
-        """A vector for each text, in order, all of one length; for the API a question is a text as
-        any. Raises `ProviderError`s, those that pass only after some tries, unless it is
-        a `question`."""
+        """Return a vector for each text in order, all of one length. The API makes no difference
+        for a `question`, which is not retried. Raise `ProviderError`s."""
         policy = RetryPolicy(deadline=0.0) if question else RetryPolicy()
         vectors: list[list[float]] = []
         for start in range(0, len(texts), self._batch):
@@ -56,7 +53,8 @@ class OpenAIEmbedder:
         await self._connection.close()
 
     async def _fitting(self, texts: list[str], policy: RetryPolicy) -> list[list[float]]:
-        """Vectors for texts of which some may be too long for the model, or all for one request."""
+        """Return vectors, even if some texts are too long for the model or all are too long for one
+        request."""
 
         async def ask() -> list[list[float]]:
             wish = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
@@ -80,7 +78,8 @@ class OpenAIEmbedder:
 
 
 def _vectors(data: object) -> Iterator[tuple[int, list[float]]]:
-    """The vectors of an answer, by index; what is no list of finite numbers is left out."""
+    """Yield the vectors of an answer by index, without invalid ones (not lists of finite
+    numbers)."""
     for position, item in enumerate(items(data)):
         fields = mapping(item)
         index = fields.get("index", position)
@@ -95,5 +94,5 @@ def _vectors(data: object) -> Iterator[tuple[int, list[float]]]:
 
 
 def _sendable(text: str, characters: int) -> str:
-    """`text` as the API takes it: valid, of bounded length, and not empty, which servers refuse."""
+    """Return `text` as the API accepts it: valid, bounded, and not empty, which servers refuse."""
     return text[:characters].encode("utf-8", "replace").decode().strip() or "(empty)"

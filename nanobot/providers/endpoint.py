@@ -1,8 +1,7 @@
-"""One model server, and what went wrong with it, as errors.
+"""A model server, and its failures as errors.
 
-Here statuses become decisions, with the help of the words in `refusals`. No text made here holds
-the API key or another secret, whatever the server echoes, and none is long.
-"""
+Statuses become decisions here, with the help of the wordings in `refusals`. No text made here is
+long or contains the API key or another secret, even if the server echoes it."""
 
 from __future__ import annotations
 
@@ -55,8 +54,8 @@ _LEAST_KEY = 8
 
 
 def is_secret_key(key: str, base_url: str, model: str) -> bool:
-    """Whether a model server's key has to be kept out of texts. Local servers take any word, and
-    then people write `ollama`, or the name of the host or the model."""
+    """Return True if a model server's key must be kept out of texts. Local servers accept any word,
+    and then people write `ollama`, or the name of the host or the model."""
     if len(key) < _LEAST_KEY:
         return False
     host = base_url.partition("://")[2].partition("/")[0].rpartition("@")[2]
@@ -70,9 +69,9 @@ _MOST_MARKS = 1_000_000
 
 
 class Endpoint(Struct, frozen=True):
-    """One model server, as errors speak of it. `settings` is where the configuration names it.
-    Where there are `headers`, they take the place of the usual one with the key. `own_headers` are
-    the owner's, which win over all others."""
+    """A model server, as errors describe it. `settings` is its section of the configuration.
+    `headers` replace the usual header with the key. `own_headers` are the owner's, which override
+    all others."""
 
     base_url: str
     model: str
@@ -86,14 +85,14 @@ class Endpoint(Struct, frozen=True):
         return f"Endpoint({self.base_url!r}, {self.model!r})"
 
     def with_own_headers(self, headers: Mapping[str, T]) -> dict[str, T | str]:
-        """These headers, and the owner's instead of those with the same name."""
+        """Return these headers, overridden by the owner's."""
         own = {name.lower() for name in self.own_headers}
         kept = {name: value for name, value in headers.items() if name.lower() not in own}
         return {**kept, **self.own_headers}
 
     def object_in(self, answer: bytes) -> Mapping[str, object]:
-        """The JSON object of a whole answer. Raises `ProviderError` for anything else, and if it is
-        an error."""
+        """Return the JSON object of a whole answer. Raise `ProviderError` for anything else, and if
+        the object is an error."""
         from nanobot.providers.refusals import error_in
 
         try:
@@ -106,7 +105,7 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The address without anything secret in it; empty if it is none."""
+        """The address without secrets, empty if it is invalid."""
         try:
             parts = urlsplit(self.base_url)
         except ValueError:
@@ -115,11 +114,11 @@ class Endpoint(Struct, frozen=True):
         return self.shorten(urlunsplit((parts.scheme, host, parts.path, "", "")))
 
     def source(self, model: str) -> str:
-        """The name of this server and a model of it, for what belongs to both."""
+        """Return the name of this server with a model."""
         return f"{self.place} {model}"
 
     def shorten(self, text: str) -> str:
-        """`text` on one line, without secrets, cut to what a person reads."""
+        """Return `text` on one line, without secrets, cut to a readable length."""
         for secret in self._secrets:
             text = text.replace(secret, "[api key]")
         text = " ".join(text[: 20 * _DETAIL_CHARACTERS].split())
@@ -128,7 +127,7 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def _secrets(self) -> Iterator[str]:
-        """The key, the password in the address, and the owner's headers with the words of each."""
+        """The key, the password in the address, and the owner's headers with their words."""
         password = self.base_url.rpartition("@")[0].rpartition(":")[2]
         headers = (part for one in self.own_headers.values() for part in (one, *one.split()))
         for secret in (self.api_key, password, *headers):
@@ -136,7 +135,7 @@ class Endpoint(Struct, frozen=True):
                 yield secret
 
     def _sentence(self, what: str, detail: str) -> str:
-        """What the server did, and its words, if there are any."""
+        """Return the server's action, with its text if there is any."""
         return ": ".join(filter(None, (f"the model server at {self.place} {what}", detail)))
 
     def unreachable_error(self, reason: str) -> ProviderUnavailable:
@@ -171,13 +170,13 @@ class Endpoint(Struct, frozen=True):
         return ProviderRejected(what, status=0, hint=hint)
 
     def refusal_error(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        from nanobot.providers.refusals import ErrorBody  # a start does without
+        from nanobot.providers.refusals import ErrorBody  # not needed at start
 
         return self._decide(status, ErrorBody.in_body(body), retry_after(headers))
 
     def body_error(self, said: ErrorBody) -> ProviderError:
-        """An error in an answer that began with status 200; see `error_in`. If nothing tells what
-        kind it is, it may pass, but is no reason to wait for hours."""
+        """Return the error in an answer with status 200; see `error_in`. An unknown kind may be
+        temporary, but is no reason to wait for hours."""
         if said.status or said.generation:
             return self._decide(said.status, said, 0.0)
         detail = self.shorten(said.message)
@@ -219,7 +218,7 @@ class Endpoint(Struct, frozen=True):
             counts = f": {tokens:,} tokens, and the server takes {window:,}"
         elif window:
             counts = f": the server takes {window:,} tokens"
-        if "minute" in detail:  # the limit is the account's
+        if "minute" in detail:  # a limit of the account
             counts += f" ({detail})"
         return ContextTooLong(
             f"the prompt is too long for {self.model or 'the model'}{counts}",
@@ -230,8 +229,8 @@ class Endpoint(Struct, frozen=True):
         )
 
     def _hint(self, status: int, said: str = "") -> str:
-        """Return what to do about a status (0: no connection) and the server's words, or an empty
-        string. Hints for this very server go first."""
+        """Return advice about a status (0: no connection) and the server's text, or an empty
+        string. Hints for this particular server come first."""
         from nanobot.providers.catalogue import provider_at, tools_hint
 
         if said and (hint := tools_hint(said)):
@@ -244,8 +243,8 @@ class Endpoint(Struct, frozen=True):
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds to wait that a server asks for, or 0.0. `headers` have lower-case names. A
-    date is taken relative to the server's own `Date`, so a wrong clock here does no harm."""
+    """Return the seconds that a server asks to wait, or 0.0. `headers` have lower-case names. A
+    date is relative to the server's own `Date`, so a wrong local clock does no harm."""
     from email.utils import parsedate_to_datetime
 
     seconds, value = 0.0, headers.get("retry-after", "")

@@ -1,4 +1,4 @@
-"""Readers of foreign JSON: each gives the type asked for, or its empty value."""
+"""Readers of untrusted JSON. Each returns the requested type, or its empty value."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from nanobot import parsing
 
 
 def parse_json(data: bytes | str, most: int = parsing.MOST_MARKS) -> object:
-    """The value of `data`. Raises `ValueError` if it isn't JSON, is nested too deeply, or holds
-    more than `most` marks."""
-    if len(data) > parsing.LARGE:  # the pieces of a stream are small, and there are many
+    """Return the value of `data`. Raise `ValueError` if it isn't JSON, is nested too deeply, or
+    holds more than `most` marks."""
+    if len(data) > parsing.LARGE:  # stream events are small and many
         return parsing.parse_json(data, most)
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
     try:
@@ -22,28 +22,28 @@ def parse_json(data: bytes | str, most: int = parsing.MOST_MARKS) -> object:
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """`value` if it is an object."""
+    """Return `value` if it is an object."""
     return value if isinstance(value, dict) else {}
 
 
 def items(value: object) -> Sequence[object]:
-    """`value` if it is an array."""
+    """Return `value` if it is an array."""
     return value if isinstance(value, list) else ()
 
 
 def string(value: object) -> str:
-    """`value` if it is a string."""
+    """Return `value` if it is a string."""
     return value if isinstance(value, str) else ""
 
 
 def count(value: object) -> int:
-    """`value` if it is a whole number that is not negative."""
+    """Return `value` if it is a whole number that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int):
         return 0
     return max(value, 0)
 
 
 def model_names(listing: Mapping[str, object]) -> tuple[str, ...]:
-    """The names in a server's list of models, empty if it isn't a list."""
+    """Return the names in a server's list of models, or nothing if it isn't a list."""
     names = (string(mapping(item).get("id")) for item in items(listing.get("data")))
     return tuple(filter(None, names))

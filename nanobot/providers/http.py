@@ -1,9 +1,8 @@
-"""A connection to a model server, by aiohttp.
+"""A connection to a model server by aiohttp.
 
-Failures are `ProviderError`s of the endpoint. Nothing is retried here, no redirect is followed, no
-cookie is kept, and the environment adds no headers. It only gives proxies, for servers elsewhere,
-and certificates. aiohttp is loaded when a connection is first used, in a thread.
-"""
+Failures are `ProviderError`s of the endpoint. No request is retried, no redirect followed, no
+cookie kept, and the environment adds no headers. It only supplies certificates, and proxies for
+remote servers. aiohttp is loaded in a thread at the first use of a connection."""
 
 from __future__ import annotations
 
@@ -47,11 +46,10 @@ Chunks = AsyncGenerator[bytes, None]
 
 
 class HttpConnection:
-    """A client of one server, opened when it is first used, and again after `close`.
+    """Client of one server, opened at the first use, and again after `close`.
 
     The connection must be made within `connect` seconds, and no more than `stall` may pass without
-    a byte. With `finds_v1`, a server whose address has no path is asked under /v1 as well.
-    """
+    a byte. With `finds_v1`, /v1 is tried too if the address has no path."""
 
     def __init__(
         self,
@@ -80,7 +78,7 @@ class HttpConnection:
     async def ask(self, path: str, body: object = None) -> Mapping[str, object]:
         """Return the JSON object at `path`, or the answer to `body`, which is sent as JSON."""
         method, content = ("GET", b"") if body is None else ("POST", json.dumps(body).encode())
-        seconds = 2 * self._stall  # for all of it, however often a byte arrives
+        seconds = 2 * self._stall  # for the whole answer, even if bytes trickle
         try:
             async with asyncio.timeout(seconds), self._request(method, path, content) as chunks:
                 return await self._object(chunks)
@@ -131,7 +129,7 @@ class HttpConnection:
     async def _find_v1(
         self, session: aiohttp.ClientSession, method: str, path: str, body: bytes
     ) -> aiohttp.ClientResponse:
-        """Ask under /v1, where most servers have their API, and from then on if it is there."""
+        """Try /v1, where most servers have their API, and use it from then on if it works."""
         response = await self._send(session, method, f"/v1{path}", body)
         if 200 <= response.status < 300:
             self._prefix, place = "/v1", f"{self.endpoint.place.rstrip('/')}/v1"
@@ -142,7 +140,7 @@ class HttpConnection:
     async def _read_refusal(
         self, status: int, headers: Mapping[str, str], chunks: Chunks
     ) -> ProviderError:
-        """Return the error for an unsuccessful status. Reads only the beginning of the body, which
+        """Return the error for an unsuccessful status. Only reads the beginning of the body, which
         may break off."""
         body = b""
         with suppress(ProviderUnavailable):
@@ -171,8 +169,8 @@ class HttpConnection:
             return self._session
 
     def _prepare(self) -> ssl.SSLContext | bool:
-        """Do everything that may be refused or takes long, and return the certificates to trust:
-        True for this machine's, which aiohttp loads anyway. Blocks. Raises `ProviderRejected`."""
+        """Do everything that may fail or takes long, and return the certificates to trust: True for
+        this machine's, which aiohttp loads anyway. Blocking. Raise `ProviderRejected`."""
         endpoint = self.endpoint
         if not (endpoint.api_key.isascii() and endpoint.api_key.isprintable()):
             raise endpoint.unusable_error(
@@ -202,8 +200,8 @@ class HttpConnection:
             ) from error
 
     def _proxy_for(self, url: SplitResult) -> str | None:
-        """Return the proxy that the environment (`HTTPS_PROXY`, `ALL_PROXY`, …) names for an
-        address. Raises `ProviderRejected` if it can't be used."""
+        """Return the proxy for an address from the environment (`HTTPS_PROXY`, `ALL_PROXY`, …), or
+        None. Raise `ProviderRejected` if it can't be used."""
         from urllib.request import getproxies_environment
 
         proxies = getproxies_environment()
@@ -224,7 +222,7 @@ class HttpConnection:
         url = urlsplit(self._proxy or "")
         build: Callable[..., aiohttp.BaseConnector] = aiohttp.TCPConnector
         if _is_socks(self._proxy):
-            from aiohttp_socks import ProxyConnector  # loaded by now, as aiohttp is
+            from aiohttp_socks import ProxyConnector  # already loaded by `_prepare`
 
             build = partial(
                 ProxyConnector,
@@ -248,12 +246,12 @@ class HttpConnection:
         return url._replace(netloc=host, path=url.path.rstrip("/") + path, fragment="").geturl()
 
     def _headers(self, body: bytes) -> dict[str, str]:
-        """Return the headers of a request. Those of a session would go to proxies as well."""
+        """Return the headers of a request. Session headers would go to proxies as well."""
         own = self.endpoint.headers
         headers = {
             **(own or {"Authorization": self._authorization()}),
             "Accept": "application/json",
-            "Accept-Encoding": "identity",  # no small answer becomes a large one
+            "Accept-Encoding": "identity",  # no decompression bombs
             "User-Agent": "nanobot",
         }
         if body:
@@ -301,8 +299,8 @@ class HttpConnection:
 
 
 class UploadConnection(HttpConnection):
-    """Uploads by OpenAI's package, which makes their form. The import takes half a second and
-    28 MiB, so it happens with the first upload, in a thread."""
+    """Uploads by OpenAI's package, which builds their form. The import takes half a second and 28
+    MiB, so it is done in a thread at the first upload."""
 
     _client: AsyncOpenAI | None = None
 
@@ -310,7 +308,7 @@ class UploadConnection(HttpConnection):
         self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]
     ) -> Mapping[str, object]:
         """Send a form with the file (name, content, MIME type) as `file`. Return the JSON object of
-        the answer. Raises `ProviderError`."""
+        the answer. Raise `ProviderError`."""
         async with self._opening:
             if self._client is None:
                 self._client = await asyncio.to_thread(self._open)
@@ -329,7 +327,7 @@ class UploadConnection(HttpConnection):
             )
         except openai.APIConnectionError as error:
             raise self._upload_error(error) from error
-        # Asked for the response itself, the package gives it, stream or not. Its types deny that.
+        # With this `cast_to` the package returns the response itself, contrary to its types.
         response = cast("httpx2.Response", answer)
         try:
             return await self._object(self._read(response))
@@ -343,7 +341,7 @@ class UploadConnection(HttpConnection):
         await super().close()
 
     def _open(self) -> AsyncOpenAI:
-        """Raises as `_prepare` does. Blocks."""
+        """Raise the same errors as `_prepare`. Blocking."""
         trusted = self._prepare()
         import httpx2
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
@@ -367,7 +365,7 @@ class UploadConnection(HttpConnection):
         import openai
 
         headers: dict[str, str | openai.Omit] = {
-            "Accept-Encoding": "identity",  # no small answer becomes a large one
+            "Accept-Encoding": "identity",  # no decompression bombs
             "Content-Type": "multipart/form-data",
             "OpenAI-Organization": openai.Omit(),
             "OpenAI-Project": openai.Omit(),
@@ -378,7 +376,7 @@ class UploadConnection(HttpConnection):
         return self.endpoint.with_own_headers(headers)
 
     async def _refuse(self, response: httpx2.Response) -> None:
-        """Raise the error of an unsuccessful status before the package, which would read an endless
+        """Raise the error of an unsuccessful status before the package reads a possibly endless
         body."""
         if not response.is_success:
             body = self._read(response)
@@ -411,7 +409,7 @@ class UploadConnection(HttpConnection):
 
 
 async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
-    """Yield a request in pieces: a large one at once would hold up everything else."""
+    """Yield a request in pieces. A large one would block everything else."""
     view = memoryview(body)
     for start in range(0, len(body), _PIECE_BYTES):
         yield view[start : start + _PIECE_BYTES]
@@ -432,14 +430,14 @@ def _usable_url(text: str, *schemes: str) -> SplitResult | None:
 
 
 def _is_direct(url: SplitResult, exceptions: str) -> bool:
-    """Return whether `NO_PROXY` names the host: by its name or a domain around it (`example.org`,
-    `.example.org`, `*.example.org`), with its port or without, by its address, or by a network."""
+    """Return True if `NO_PROXY` names the host: by its name or a domain around it (`example.org`,
+    `.example.org`, `*.example.org`), with or without its port, by its address, or by a network."""
     host, port = url.hostname or "", url.port or {"http": 80, "https": 443}[url.scheme]
     return any(_names(entry, host, port) for entry in exceptions.lower().replace(",", " ").split())
 
 
 def _names(entry: str, host: str, port: int) -> bool:
-    # urllib's own reader knows no networks, which companies put there for their own servers.
+    # urllib ignores networks in NO_PROXY, which companies use for internal servers.
     with suppress(ValueError):
         network = ip_network(entry.strip("[]"), strict=False)
         with suppress(ValueError):
@@ -454,7 +452,7 @@ def _names(entry: str, host: str, port: int) -> bool:
 
 @cache
 def _load_certificates(file: str, folder: str) -> ssl.SSLContext:
-    """Return the certificates in these places. Loading takes up to 100 ms, so all share them."""
+    """Return the certificates in these places. Loading takes up to 100 ms, so they are shared."""
     return ssl.create_default_context(cafile=file or None, capath=folder or None)
 
 
@@ -462,10 +460,10 @@ _OWN_NUMBERS = (ssl.SSLError, socket.gaierror)
 
 
 def root_cause(error: BaseException) -> str:
-    """Return the operating system's reason, under the layers that wrapped it."""
+    """Return the operating system's reason beneath wrapped errors."""
     cause = error
     while (inner := cause.__cause__ or cause.__context__) is not None:
         cause = inner
     if isinstance(cause, OSError) and cause.errno and not isinstance(cause, _OWN_NUMBERS):
-        return os.strerror(cause.errno).lower()  # asyncio's own words name a call and an address
+        return os.strerror(cause.errno).lower()  # asyncio's text names a call and an address
     return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__

@@ -1,13 +1,12 @@
-"""Any server that speaks OpenAI's Chat Completions.
+"""Adapter for any server with OpenAI's Chat Completions.
 
-The request body is joined from bytes that were made before. Tools and messages come first and are
-the same bytes in every request that repeats them, as provider caches need. Fields that vary follow.
-The answer is read as it arrives and may be a stream or one object. Requests are always streamed,
-because only a stream shows that the model is still at work.
+The request body is joined from cached bytes. Tools and messages come first and are the same bytes
+in every request that repeats them, as provider caches need. Fields that vary follow. The answer is
+read as it arrives and may be a stream or one object. Requests are always streamed, because only a
+stream shows that the model is still working.
 
 Servers differ, and the differences are in a `Dialect`. If a refusal names something that can be
-changed, the changed request is sent, and a change that worked is learned.
-"""
+changed, the changed request is sent, and a change that worked is learned."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ _MOST_CHANGES = 8
 
 
 class _Question(Struct, frozen=True):
-    """A request in any dialect. `form` are more fields for it."""
+    """A request in any dialect. `form` holds additional fields."""
 
     prompt: Prompt
     options: CallOptions
@@ -68,15 +67,14 @@ class _Question(Struct, frozen=True):
 
 
 class OpenAIProvider:
-    """One model on one server. With an empty `model` the server is asked which it serves, and the
-    first one is taken: local servers often have just one.
+    """One model on one server. Without a `model`, the server's first one is used,
+    because local servers often have just one.
 
     `max_tokens` bounds each reply (0: the server's default). Times are in seconds: `stall_seconds`
-    without a byte, or `patience_seconds` without anything but signs of life, is an outage. A server
-    in the owner's network may take `first_token_seconds` to read a prompt. Without streaming
-    (`stream=False`, for servers that cannot) nothing shows life, so there `patience_seconds` counts
-    for all. `dialects` keeps the learned dialects.
-    """
+    without a byte, or `patience_seconds` with only signs of life, is an outage. A server in the
+    owner's network may take `first_token_seconds` to read a prompt. Without streaming
+    (`stream=False`, for servers that cannot) nothing shows life, so `patience_seconds` is the only
+    limit. `dialects` keeps the learned dialects."""
 
     def __init__(
         self,
@@ -111,7 +109,7 @@ class OpenAIProvider:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Answer `prompt`. Raises `ProviderError`s. A request is repeated only in another form,
+        """Answer `prompt`. Raise `ProviderError`s. A request is repeated only in another form,
         after a refusal or for a structured answer."""
         options = replace(options, model=options.model or await self._model())
         spec = next((one for one in prompt.tools.specs if one.name == options.tool_choice), None)
@@ -146,7 +144,7 @@ class OpenAIProvider:
                 if _is_final(error, rung, replies):
                     raise
                 if not refuses_forcing(error):
-                    # The plainest way shows whether it was the form that was refused.
+                    # The plainest way shows whether the form was refused.
                     is_clear, left = False, left[-1:]
                 continue
             reply = _with_call(reply, spec, asked)
@@ -158,7 +156,7 @@ class OpenAIProvider:
                 await self._dialects.learn(source, known, replace(known, rung=rung))
             if called or reply.finish == "length":
                 return reply
-        return replies[0]  # without any the last refusal was raised
+        return replies[0]  # without a reply the last refusal was raised
 
     async def _ask_adaptively(self, question: _Question, on_text: TextSink | None = None) -> Reply:
         """Ask, in another form after each refusal that names a change, and learn the form that
@@ -192,18 +190,20 @@ class OpenAIProvider:
     def _changes(
         self, error: ProviderRejected | RequestBlamed, question: _Question, dialect: Dialect
     ) -> Mapping[bytes, Dialect]:
-        """Return what a refusal may be asking for, the likeliest first, by the request. A change
-        counts if it changes the request: words may be about something else."""
+        """Return the dialects that a refusal may require, by request, most likely first. A dialect
+        that leaves the request unchanged does not count, because the refusal is about something
+        else."""
         changes = [*dialect.after(error, self._fields(question, dialect))]
-        if _may_be_the_form(error):  # the server may refuse a learned change by now
+        if _may_be_the_form(error):  # a learned change may be outdated
             changes.append(dialect_for(self._base_url, question.options.model))
         return {self._body(question, one): one for one in changes}
 
     async def _ask(
         self, question: _Question, dialect: Dialect, on_text: TextSink | None
     ) -> tuple[Reply, Dialect]:
-        """Make one request. Return the reply, and the dialect with the traits that it shows."""
-        from nanobot.providers.replies import IncomingReply  # a start does without
+        """Make one request. Return the reply, and the dialect with the traits that the reply
+        shows."""
+        from nanobot.providers.replies import IncomingReply  # not needed at start
 
         prompt, options = question.prompt, question.options
         incoming = IncomingReply(
@@ -229,7 +229,7 @@ class OpenAIProvider:
             try:
                 listing = await self._connection.ask("/models")
             except ProviderRejected as error:
-                if error.status != 404:  # else it has one model and no list: any name will do
+                if error.status != 404:  # 404: one model and no list, so any name works
                     raise
             except ProviderGarbage:
                 pass  # no list either
@@ -237,7 +237,7 @@ class OpenAIProvider:
         return self._served
 
     def body(self, prompt: Prompt, options: CallOptions) -> bytes:
-        """Return the request as it is sent: JSON."""
+        """Return the request as it is sent, in JSON."""
         return self._body(_Question(prompt, options), self.dialect(options.model))
 
     def _body(self, question: _Question, dialect: Dialect) -> bytes:
@@ -269,7 +269,7 @@ class OpenAIProvider:
         return self._plain[1]
 
     def _fields(self, question: _Question, dialect: Dialect) -> dict[str, Any]:
-        """Return the fields behind the messages, the owner's and those of the form last."""
+        """Return the fields after the messages, the owner's and the form's last."""
         options = question.options
         fields = _choice_fields(options.tool_choice) if question.prompt.tools.wire else {}
         if limit := options.max_tokens or self._max_tokens:
@@ -299,11 +299,10 @@ def _choice_fields(choice: str) -> dict[str, Any]:
 
 
 def _effort_fields(effort: str, base_url: str) -> dict[str, Any]:
-    """Return the fields that ask for a reasoning effort (`none` to `high`).
+    """Return the fields that request a reasoning effort (`none` to `high`).
 
     Sources: OpenRouter and DeepSeek as in `dialect`; chat templates read their own arguments:
-    https://docs.vllm.ai/en/latest/features/reasoning_outputs.html, llama.cpp's server README.
-    """
+    https://docs.vllm.ai/en/latest/features/reasoning_outputs.html, llama.cpp's server README."""
     off = effort == "none"
     known = provider_at(base_url)
     match known.id if known else "":
@@ -325,7 +324,7 @@ def _rungs(dialect: Dialect) -> list[Rung]:
     """Return the ways to a structured answer that may work."""
     start = dialect.rung
     if dialect.reports_reading and start == "name":
-        # llama.cpp takes a tool by its name for "auto" without a word (its issue 26535).
+        # llama.cpp silently treats a tool's name as "auto" (its issue 26535).
         start = "schema"
     return [*RUNGS[RUNGS.index(start) :]]
 
@@ -336,17 +335,17 @@ _FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)
 def _is_final(
     error: ProviderRejected | RequestBlamed, rung: Rung, replies: Sequence[Reply]
 ) -> bool:
-    """Whether no other way may help, and no reply came by an earlier one."""
+    """Return True if no other way may help and no earlier one got a reply."""
     return not _may_be_the_form(error) or (not replies and rung == RUNGS[-1])
 
 
 def _may_be_the_form(refusal: ProviderRejected | RequestBlamed) -> bool:
-    """Whether a server may have refused how a structured answer was asked for."""
+    """Return True if a server may have refused how a structured answer was requested."""
     return not isinstance(refusal, ContextTooLong) and refusal.status in _FORM_STATUSES
 
 
 def _asking_for(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:
-    """Return the prompt that asks for an answer of the form that `spec` takes."""
+    """Return the prompt for an answer in the form of `spec`."""
     if rung in ("name", "required"):
         same = prompt.tools.specs == (spec,)
         return prompt if same else Prompt(prompt.messages, Toolset.of([spec]))
@@ -359,8 +358,8 @@ def _asking_for(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:
 
 
 def _rescue(failed: ToolUseFailed, prompt: Prompt, options: CallOptions) -> Reply:
-    """Return the reply that a server could not parse (Groq: `tool_use_failed`), if its text can be
-    read here. Raises the error again if not."""
+    """Return the reply that a server could not parse (Groq: `tool_use_failed`). Raise the error
+    again if its text cannot be read here either."""
     from nanobot.providers.textcalls import read_text_calls
 
     read = read_text_calls(failed.generation, prompt.tools.specs, prompt)
@@ -376,7 +375,7 @@ def _format_of(spec: ToolSpec) -> Mapping[str, Any]:
 
 
 def _answers(call: ToolCall, spec: ToolSpec) -> bool:
-    """Whether a call is one of this tool, with each field that it requires."""
+    """Return True if a call is one of this tool, with all required fields."""
     required = set(spec.parameters.get("required", ()))
     return call.name == spec.name and required <= set(mapping(json.loads(call.arguments)))
 

@@ -1,14 +1,13 @@
-"""Whether a server says that a prompt is too long, and by how much.
+"""Detection of refusals because a prompt is too long, with the numbers in them.
 
-Every server has its own sentence, so sentences are not listed here. One counts if it has a subject
-(the prompt, its tokens, the context), an excess (exceeds, longer than, at most, reduce), and
-nothing that makes it about something else: the length of the answer (`max_tokens`), a picture, a
-name, a call id, a deadline. A limit per minute is about other requests too, unless this one alone
-is larger than the whole limit.
+Every server has its own sentence, so sentences are not listed here. A sentence counts if it has a
+subject (the prompt, its tokens, the context), an excess (exceeds, longer than, at most, reduce),
+and nothing that makes it about something else: the length of the answer (`max_tokens`), a picture,
+a name, a call id, a deadline. A limit per minute is about other requests too, unless this request
+exceeds the whole limit.
 
-The numbers are the server's: what it counted, and what it takes. Where only one is given, the other
-is 0, and numbers that are no tokens (characters, bytes) are left out.
-"""
+The numbers are the server's count and maximum. If only one is given, the other is 0. Numbers of
+other units (characters, bytes) are left out."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ _MOST = 100_000_000
 
 
 class Overflow(Struct, frozen=True):
-    """A prompt that does not fit. `tokens` is how many the server counted, `window` how many it
-    takes; 0 if it does not say."""
+    """A prompt that does not fit. `tokens` is the server's count, `window` its maximum, 0 if
+    unknown."""
 
     tokens: int = 0
     window: int = 0
@@ -94,7 +93,7 @@ _WITH_PROMPT = re.compile(r"\b(prompt|inputs?|messages?|context (length|limit|wi
 _PREFIX = re.compile(
     r"input validation error:?|max_\w*tokens\W.{0,40}too large: *[0-9]+\.?|error code: [0-9]+", re.I
 )
-"""Words in front of a reason that would pass for a part of it."""
+"""Prefixes that could be mistaken for a part of the reason."""
 _PYDANTIC = re.compile(r"input should (be|have)", re.I)
 _FIELD_TOO_LONG = re.compile(r"'([^']+)'\s*:\s*(string|array) too long", re.I)
 _SPOKEN_FIELD = re.compile(r"^(input|prompt|messages\[\d+\]\.content(\[\d+\](\.text)?)?)$")
@@ -109,7 +108,7 @@ _ONE_REQUEST = re.compile(r"request (is )?too large|must be reduced|reduce your 
 
 
 def overflow_in(codes: str, message: str) -> Overflow | None:
-    """Read an error's words; None if they are about something else."""
+    """Return the overflow in an error's text, or None if it is about something else."""
     reason = _PREFIX.sub("", message)
     numbers = _numbers_in(reason)
     if _RATE.search(message):
@@ -146,14 +145,14 @@ def _says_too_long_in_cjk(sentence: str) -> bool:
 
 
 def _with_prompt(sentence: str) -> bool:
-    """Whether a sentence about the length of the answer is about the prompt too."""
+    """Return True if a sentence about the length of the answer is about the prompt too."""
     rest = _ANSWER.sub("", sentence)
     return bool(_WITH_PROMPT.search(rest)) and "context_window" not in sentence
 
 
 def blames_answer(message: str) -> bool:
-    """Whether the answer that was asked for is too long for the model, however short the prompt
-    is: `max_tokens` has to be lowered."""
+    """Return True if the requested answer is too long for the model, however short the prompt is:
+    `max_tokens` has to be lowered."""
     asked = _ANSWER.search(message)
     if not asked or _RATE.search(message):
         return False
@@ -202,7 +201,7 @@ _OTHER_UNIT = re.compile(
 
 
 def _numbers_in(message: str) -> Overflow:
-    """The server's count and its maximum, as far as they can be told apart."""
+    """Return the server's count and maximum, as far as they can be distinguished."""
     if _OTHER_UNIT.search(message):
         return Overflow()
     message = message.replace(_MINIMAX_CODE, "")
@@ -217,10 +216,10 @@ def _numbers_in(message: str) -> Overflow:
         return Overflow(_number(in_prompt[1]), window)
     found = (number for shape in _TOKENS for number in map(_number, shape.findall(message)))
     tokens = next((number for number in found if number not in (0, window)), 0)
-    return Overflow(tokens if window else 0, window)  # a lone number is the maximum
+    return Overflow(tokens if window else 0, window)  # a single number is the maximum
 
 
 def _number(text: str) -> int:
-    """A plausible number of tokens, else 0."""
+    """Return a plausible number of tokens, else 0."""
     value = int(re.sub(r"[,_]", "", text) or 0)
     return value if 16 <= value <= _MOST else 0

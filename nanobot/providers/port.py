@@ -1,15 +1,14 @@
-"""What the agent asks of a language model, and what comes back.
+"""The port for language models: prompts, options, replies, and the `Provider` protocol.
 
-A `PromptMessage` carries, beside its parts, the JSON bytes in which Chat Completions takes it. They
-are made once and joined into each request, so that a prompt of a thousand messages costs a join and
-not a thousand encodings, and so that the same message is the same bytes in every request: provider
-prompt caches match on exactly that.
+A `PromptMessage` also carries its JSON bytes for Chat Completions. They are made once and joined
+into each request, so a prompt of a thousand messages costs a join and not a thousand encodings. The
+same message is the same bytes in every request, because provider prompt caches match on exactly
+that.
 
-How many tokens a text takes is estimated by class of character: a tokenizer's tables cost 79 MiB,
-the estimate costs nothing and is good to about a tenth for prose. The weights are characters per
-token of o200k_base: a run of ASCII letters averages 4.6, a run of digits 2.4, other ASCII symbols
-1.6; other scripts about 2.6; a CJK character is 0.75 tokens, one outside the basic plane (emoji) 2.
-"""
+Tokens are estimated by class of character: a tokenizer's tables take 79 MiB, and the estimate is
+free and accurate to about a tenth for prose. The weights are characters per token of o200k_base: a
+run of ASCII letters averages 4.6, a run of digits 2.4, other ASCII symbols 1.6; other scripts about
+2.6; a CJK character is 0.75 tokens, one outside the basic plane (emoji) 2."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ from nanobot.providers.arguments import fitting_name, read_arguments, sendable_a
 from nanobot.text import valid_unicode
 
 MESSAGE_OVERHEAD = 4
-"""Tokens that a chat message costs beyond its text (role and separators)."""
+"""Tokens of a chat message in addition to its text (role and separators)."""
 
 CALL_OVERHEAD = 8
-"""What a tool call costs beyond its arguments."""
+"""Tokens of a tool call in addition to its arguments."""
 
 IMAGE_TOKENS = 1_105
-"""What one image of ordinary size costs: 85 + 170 per 512-pixel tile at 1024 x 1536 pixels."""
+"""Tokens of an image of ordinary size: 85 + 170 per 512-pixel tile at 1024 x 1536 pixels."""
 
 
 _LETTERS = (string.ascii_letters + " ").encode()
@@ -42,7 +41,7 @@ _CJK = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+"
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens `text` takes; linear in its length and never 0 for a non-empty text."""
+    """Return the approximate tokens of `text`. Linear, and never 0 for a non-empty text."""
     if not text:
         return 0
     plain = text.encode("ascii", "ignore")
@@ -50,7 +49,7 @@ def estimate_tokens(text: str) -> int:
     digits = len(plain) - len(plain.translate(None, _DIGITS))
     symbols = len(plain) - letters - digits
     cjk = other = astral = 0
-    if len(plain) < len(text):  # compiling ranges this large takes milliseconds: at the first use
+    if len(plain) < len(text):  # compiled at the first use, because large ranges take milliseconds
         cjk = sum(map(len, re.findall(_CJK, text)))
         astral = len(re.findall(r"[\U00010000-\U0010ffff]", text))
         other = len(text) - len(plain) - cjk - astral
@@ -59,12 +58,12 @@ def estimate_tokens(text: str) -> int:
 
 
 TextSink = Callable[[str, bool], None]
-"""Called with each piece of reply text as it streams, and whether what came before is void
-(the request was made again)."""
+"""Called with each streamed piece of reply text, and whether the text before it is void, because
+the request was repeated."""
 
 
 ReadingSink = Callable[[int, int], None]
-"""Called with how many tokens of a prompt a slow server has read, and how many it has."""
+"""Called with the tokens of a prompt that a slow server has read, and their total."""
 
 
 class Image(Struct, frozen=True):
@@ -75,10 +74,9 @@ class Image(Struct, frozen=True):
 
 
 class PromptMessage(Struct, frozen=True):
-    """A message in the form it is sent. Make one with the functions below, never by hand.
+    """A message in the form in which it is sent. Always make it with the functions below.
 
-    `tokens` is about how many it takes, images and calls included.
-    """
+    `tokens` is approximate and includes images and calls."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
@@ -89,7 +87,7 @@ class PromptMessage(Struct, frozen=True):
     tool_call_id: str = ""
     provider_data: ProviderData | None = None
     forms: dict[object, bytes] = field(default_factory=dict)
-    """The forms of `wire` that servers of other dialects took, kept for their next requests."""
+    """Forms of `wire` for other dialects, cached for later requests."""
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
@@ -105,18 +103,18 @@ def _message(
     fields: Mapping[str, Any],
     tokens: int = 0,
 ) -> PromptMessage:
-    """Return a message whose `fields` take so many tokens in addition to those of the text."""
+    """Return a message whose `fields` take `tokens` in addition to the text."""
     wire = _encode({"role": role, **fields})
     return PromptMessage(role, text, wire, MESSAGE_OVERHEAD + estimate_tokens(text) + tokens)
 
 
 def system_message(text: str) -> PromptMessage:
-    text = valid_unicode(text)  # half a character is refused by strict servers, for ever
+    text = valid_unicode(text)  # strict servers would refuse half a character forever
     return _message("system", text, {"content": text})
 
 
 def user_message(text: str, images: tuple[Image, ...] = ()) -> PromptMessage:
-    """The person's text, then the images."""
+    """Return the person's text, followed by the images."""
     text = valid_unicode(text)
     if not images:
         return _message("user", text, {"content": text})
@@ -134,8 +132,8 @@ def assistant_message(
     tool_calls: tuple[ToolCall, ...] = (),
     provider_data: ProviderData | None = None,
 ) -> PromptMessage:
-    """The model's message. `content` is null if it only called tools; `provider_data` is not in
-    `wire`, because only the server that gave it gets it back."""
+    """Return the model's message. `content` is null if it only called tools. `provider_data` is not
+    in `wire`, because it only returns to the server that gave it."""
     text = valid_unicode(text)
     tool_calls = tuple(map(_sanitize_call, tool_calls))
     fields: dict[str, Any] = {"content": text or (None if tool_calls else "")}
@@ -147,7 +145,8 @@ def assistant_message(
 
 
 def _sanitize_call(call: ToolCall) -> ToolCall:
-    """The call with a name and arguments that every server takes. Other programs stored others."""
+    """Return the call with a name and arguments that every server accepts. Other programs stored
+    others."""
     name = fitting_name(call.name)
     arguments = sendable_arguments(read_arguments(call.arguments) or "{}")
     same = name == call.name and arguments == call.arguments
@@ -161,7 +160,7 @@ def tool_message(call_id: str, text: str) -> PromptMessage:
 
 
 class ToolSpec(Struct, frozen=True):
-    """A tool as the model sees it; `parameters` is a JSON Schema of an object."""
+    """A tool as the model sees it. `parameters` is a JSON Schema of an object."""
 
     name: str
     description: str
@@ -169,13 +168,13 @@ class ToolSpec(Struct, frozen=True):
 
 
 _SCHEMA = 0.72
-"""Tokens of a schema per estimated one: its quotes, braces and colons go together (measured with
+"""Tokens of a schema per estimated token, because quotes, braces and colons merge (measured with
 o200k_base on nanobot's own tools)."""
 
 
 class Toolset(Struct, frozen=True):
-    """The tools offered, with the bytes of the `tools` array (empty bytes when there are none), and
-    about how many tokens they take."""
+    """The offered tools, the bytes of the `tools` array (empty without tools), and their
+    approximate tokens."""
 
     specs: tuple[ToolSpec, ...]
     wire: bytes
@@ -203,8 +202,7 @@ class Toolset(Struct, frozen=True):
 class Prompt(Struct, frozen=True):
     """Everything the model reads: the system message first, then the conversation.
 
-    `tokens` is about how many that are; left out, they are added up.
-    """
+    `tokens` is approximate, and computed if left out."""
 
     messages: tuple[PromptMessage, ...]
     tools: Toolset
@@ -216,7 +214,7 @@ class Prompt(Struct, frozen=True):
             force_setattr(self, "tokens", total)
 
     def plus(self, new: Iterable[PromptMessage]) -> Prompt:
-        """This prompt with messages after it."""
+        """Return this prompt with messages appended."""
         new = tuple(new)
         tokens = self.tokens + sum(message.tokens for message in new)
         return Prompt((*self.messages, *new), self.tools, tokens)
@@ -226,20 +224,20 @@ class Prompt(Struct, frozen=True):
 
 
 Effort = Literal["none", "low", "medium", "high"]
-"""How hard a model thinks before it answers."""
+"""Reasoning effort before an answer."""
 ModelUse = Literal["chat", "jobs", "heartbeat", "helpers", "memory", "pictures", "titles"]
 
 
 class CallOptions(Struct, frozen=True):
-    """How to ask. `model` overrides the configured one; `max_tokens` 0 means the configured limit.
+    """Options of a call. `model` overrides the configured one. `max_tokens` 0 is the configured
+    limit.
 
-    `tool_choice` names the one tool that must be called; empty leaves it to the model, and `none`
-    asks for text only while the tools stay in the prompt (dropping them would miss the cache).
-    `effort` overrides the configured reasoning effort (`none`, `low`, `medium`, `high`). `schema`
-    is the form of an answer that is a JSON object: servers for small models keep a model to it.
-    `use` is what the call is for, which decides which of the configured models answers.
-    `on_reading` hears how far a slow server has read the prompt.
-    """
+    `tool_choice` names the one tool that must be called. Empty leaves the choice to the model, and
+    `none` requests only text but keeps the tools in the prompt (dropping them would miss the
+    cache). `effort` overrides the configured reasoning effort. `schema` is the form of an answer
+    that is a JSON object, which servers for small models enforce. `use` is the purpose of the call,
+    which selects one of the configured models. `on_reading` is called with a slow server's progress
+    on the prompt."""
 
     model: str = ""
     max_tokens: int = 0
@@ -251,8 +249,8 @@ class CallOptions(Struct, frozen=True):
 
 
 class RequestSettings(Struct, frozen=True):
-    """What the owner set for a model and goes into its requests: how hard it should think (empty:
-    the server's default), and fields and headers of their own, which win over ours."""
+    """The owner's settings for a model's requests: `effort` (empty: the server's default), and
+    fields and headers, which override ours."""
 
     effort: str = ""
     temperature: float | None = None
@@ -261,14 +259,14 @@ class RequestSettings(Struct, frozen=True):
 
 
 def add_costs(one: int | None, other: int | None) -> int | None:
-    """The sum of the known costs; None if neither is known."""
+    """Return the sum of the known costs, or None if neither is known."""
     known = [cost for cost in (one, other) if cost is not None]
     return sum(known) if known else None
 
 
 class Usage(Struct, frozen=True):
     """Tokens as the provider counted them. `cached` of `prompt` came from its cache, and
-    `cache_writes` of `prompt` were put there at a price of their own (Anthropic). `cost` is in
+    `cache_writes` of `prompt` were written to it at a separate price (Anthropic). `cost` is in
     millionths of the owner's currency, None if no price is known."""
 
     prompt: int = 0
@@ -288,9 +286,9 @@ class Usage(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """The model's answer. `finish` is the API's finish reason (`stop`, `length`, …), `thought`
-    whether there was thinking in it, and `provider_data` what the server wants back with it.
-    `instead_of` is the model that was to answer, if this one stood in for it."""
+    """The model's answer. `finish` is the API's finish reason (`stop`, `length`, …), `thought` is
+    True if it included thinking, and `provider_data` must be sent back to the server. `instead_of`
+    is the model that this one replaced as a fallback."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -306,10 +304,9 @@ class Provider(Protocol):
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Answer `prompt`; stream the text to `on_text` where one is given.
+        """Answer `prompt`, and stream the text to `on_text` if given.
 
-        Raises a `ProviderError`; nothing else leaves an adapter.
-        """
+        Raise a `ProviderError`. An adapter raises nothing else."""
         ...
 
     async def close(self) -> None: ...

@@ -1,13 +1,13 @@
-"""Error bodies of model servers: one reader for all shapes, and the decision that words imply.
+"""Error bodies of model servers: one reader for all shapes, and the decision that their text
+implies.
 
-Servers that call themselves OpenAI-compatible agree on little when they refuse. The reason is in
-`error.message`, in `error` itself, `message`, `msg`, `detail` (text, or FastAPI's list), behind
-`error.metadata.raw` (OpenRouter, as JSON in text), in `base_resp` (MiniMax), with an array around
-it, or as JSON inside another message. Any of these also arrives with status 200.
+OpenAI-compatible servers agree on little when they refuse. The reason is in `error.message`, in
+`error` itself, `message`, `msg`, `detail` (text, or FastAPI's list), in `error.metadata.raw`
+(OpenRouter, as JSON in text), in `base_resp` (MiniMax), with an array around it, or as JSON inside
+another message. Any of these also arrives with status 200.
 
-Statuses are no more reliable. llama.cpp reports a broken template as a failure of its own, LM
-Studio a missing path with 200. So the meaning of the words counts: see `ErrorBody.status`.
-"""
+Statuses are no more reliable. llama.cpp reports a broken template as its own failure, LM
+Studio a missing path with 200. So the meaning of the text counts: see `ErrorBody.status`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _DEEPEST = 12
 _LONGEST = 2_000
-"""Characters of a reason: what follows is an echo of the request."""
+"""Characters of a reason. The rest is an echo of the request."""
 _LONGEST_PAGE = 100_000
 _GENERIC = re.compile(r"^(upstream|provider) returned (an )?error\.?$", re.I)
 _NO_REASON = "the model's provider returned an error without a reason"
@@ -40,14 +40,15 @@ _MINIMAX = {
     **dict.fromkeys((1026, 1027, 1042, 1043, 1044, 2013), 400),
     1008: 402,
 }
-"""What MiniMax's own codes amount to. Source: https://platform.minimax.io/docs/api-reference/errorcode"""
+"""HTTP statuses for MiniMax's codes. Source:
+https://platform.minimax.io/docs/api-reference/errorcode"""
 _FINE = frozenset({"", "0", "200", "ok", "success", "none", "true"})
 
 
 class ErrorBody(Struct, frozen=True):
-    """The content of an error answer. `named` is the status that it names itself, 0 if none;
-    `generation` is the model's text that the server could not parse (Groq's `failed_generation`);
-    `prompt_tokens` and `window` are numbers in fields of their own (llama.cpp)."""
+    """Content of an error answer. `named` is the status in it, 0 if none. `generation` is the
+    model's text that the server could not parse (Groq's `failed_generation`). `prompt_tokens` and
+    `window` are numbers in separate fields (llama.cpp)."""
 
     message: str = ""
     code: str = ""
@@ -59,8 +60,8 @@ class ErrorBody(Struct, frozen=True):
 
     @classmethod
     def of(cls, error: object) -> ErrorBody:
-        """Read JSON of any shape, without repetition and reasons that only say that something
-        failed. Without a message if nothing in it looks like a reason."""
+        """Read JSON of any shape, without repetition and reasons that only state that something
+        failed. `message` is empty if nothing looks like a reason."""
         codes: dict[str, Any] = {}
         texts = list(filter(None, map(str.strip, _reasons_in(error, _DEEPEST, codes))))
         known: list[str] = []
@@ -82,8 +83,8 @@ class ErrorBody(Struct, frozen=True):
 
     @property
     def overflow(self) -> Overflow | None:
-        """How far the prompt is too long, or None if this says something else."""
-        from nanobot.providers.overflow import Overflow, overflow_in  # its patterns take a while
+        """The excess of a prompt that is too long, or None for other errors."""
+        from nanobot.providers.overflow import Overflow, overflow_in  # slow to compile
 
         found = overflow_in(f"{self.code} {self.kind}", self.message)
         if found is None or not (self.prompt_tokens or self.window):
@@ -91,8 +92,8 @@ class ErrorBody(Struct, frozen=True):
         return Overflow(self.prompt_tokens or found.tokens, self.window or found.window)
 
     def meaning(self, status: int) -> int | Literal["busy", "failed", "blamed"]:
-        """Return how the server failed, or the status that a refusal amounts to: waiting does not
-        help an account without money, nor if a gateway has no server for the model (new-api)."""
+        """Return the kind of failure, or the status that a refusal amounts to. Waiting does not
+        help if an account has no money or a gateway has no server for the model (new-api)."""
         no_money = _says(_NO_MONEY, self.words)
         if status in (429, 449) and not no_money:
             return "busy"
@@ -108,20 +109,20 @@ class ErrorBody(Struct, frozen=True):
 
     @property
     def blames_answer(self) -> bool:
-        """Whether the answer that was asked for is too long for the model."""
+        """True if the requested answer is too long for the model."""
         from nanobot.providers.overflow import blames_answer
 
         return blames_answer(self.message)
 
     @property
     def blames_request(self) -> bool:
-        """Whether the same request fails however often it is made: a template that rejects the
-        order of roles, text that should be JSON, a schema or parameter that isn't supported."""
+        """True if the same request will always fail: a template that rejects the order of roles,
+        text that should be JSON, a schema or parameter that isn't supported."""
         return _says(_BLAMES_REQUEST, self.words) and not _says(_PASSING, self.message)
 
     @property
     def status(self) -> int:
-        """The HTTP status that this amounts to if it came with status 200; 0 if nothing tells."""
+        """The HTTP status that this amounts to if it came with status 200, or 0 if unknown."""
         if self.named:
             return self.named
         meanings = (
@@ -138,8 +139,8 @@ class ErrorBody(Struct, frozen=True):
 
 
 def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
-    """The error in an event or a whole body that came with status 200; None for a completion, a
-    usage report, or anything else that isn't an error."""
+    """Return the error in an event or a whole body that came with status 200. None for a
+    completion, a usage report, or anything else that isn't an error."""
     base = mapping(fields.get("base_resp"))
     choice = mapping(next(iter(items(fields.get("choices"))), None))
     for place in (fields, choice):
@@ -154,7 +155,7 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
 
 
 def _is_fine(fields: Mapping[str, object]) -> bool:
-    """Whether an object has an answer in it, says that all is well, or says nothing."""
+    """Return True if an object contains an answer, reports success, or has no message."""
     outcome = {str(fields[key]).lower() for key in ("code", "status", "success") if key in fields}
     says = any(map(fields.get, ("message", "msg", "detail")))
     is_answer = any(map(fields.get, ("data", "text", "usage")))
@@ -166,7 +167,7 @@ _UNSEEN = r"(?is)<(head|script|style|svg)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)|
 
 
 def text_of_page(text: str) -> str:
-    """Return what a web page or XML shows, and any other text as it is."""
+    """Return the visible text of a web page or XML, and any other text unchanged."""
     if not text.startswith("<"):
         return text
     from html import unescape
@@ -176,7 +177,7 @@ def text_of_page(text: str) -> str:
 
 _JSON_BEGINS = re.compile(r"[\[{\"]")
 _TRACE = re.compile(r"^.*\b(?=Jinja Exception:)", re.DOTALL)
-"""The source of a chat template, which llama.cpp quotes in front of the reason."""
+"""The source of a chat template, which llama.cpp quotes before the reason."""
 _TEXTS = (
     *("message", "msg", "status_msg", "error_msg", "errormessage", "errmsg", "error_description"),
     *("detail", "description", "reason", "title"),
@@ -186,8 +187,8 @@ _CODES = ("code", "status_code", "error_code", "err_code", "status")
 
 
 def _reasons_in(value: object, depth: int, codes: dict[str, Any]) -> list[str]:
-    """Return the reasons in JSON of any shape, inner ones first, and add the fields of `ErrorBody`
-    that it holds to `codes`."""
+    """Return the reasons in JSON of any shape, inner ones first, and add its fields of `ErrorBody`
+    to `codes`."""
     if depth > 0 and isinstance(value, str):
         return _reasons_in_text(value.strip(), depth - 1, codes)
     if depth > 0 and isinstance(value, list):
@@ -199,7 +200,7 @@ def _reasons_in(value: object, depth: int, codes: dict[str, Any]) -> list[str]:
 
 
 def _reasons_in_text(text: str, depth: int, codes: dict[str, Any]) -> list[str]:
-    """Text may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
+    """Read text that may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
     found = _JSON_BEGINS.search(text)
     start = found.start() if found else len(text)
     before, end = text[:start].removeprefix("data:").strip(), 0
@@ -214,7 +215,7 @@ def _reasons_in_text(text: str, depth: int, codes: dict[str, Any]) -> list[str]:
 
 
 def _reasons_in_list(values: list[object], depth: int, codes: dict[str, Any]) -> list[str]:
-    """FastAPI lists each fault with its place; others put one error into an array."""
+    """Read FastAPI's list of faults with their places, or one error in an array."""
     faults = [fault for fault in map(mapping, values) if "loc" in fault and "msg" in fault]
     if faults:
         codes |= {"kind": string(faults[0].get("type")), "named": 422}
@@ -278,7 +279,7 @@ def _place(fault: Mapping[str, object]) -> str:
 
 
 def _status_in(fields: Mapping[str, object]) -> int:
-    """The HTTP status that an error names."""
+    """Return the HTTP status in an error, or 0."""
     if own := _MINIMAX.get(count(fields.get("status_code")), 0):
         return own
     for key in _CODES:
@@ -289,7 +290,7 @@ def _status_in(fields: Mapping[str, object]) -> int:
 
 
 def _says(pattern: str, text: str) -> bool:
-    # Compiled at its first use, which `re` remembers: an import should not pay for it.
+    # Compiled at the first use and cached by `re`, to keep the import fast.
     return re.search(pattern, text, re.IGNORECASE) is not None
 
 
@@ -344,13 +345,12 @@ def is_filter(finish: str) -> bool:
 
 
 def filter_in(fields: Mapping[str, object]) -> str:
-    """Return a filter's reason for withholding an answer, in a choice or in the whole body, empty
-    if there is none. The finish reason may be any next to it.
+    """Return a filter's reason for withholding an answer, in a choice or in the whole body, or an
+    empty text. Any finish reason may accompany it.
 
     Sources: OpenRouter's `native_finish_reason` (openrouter.ai/docs/api-reference/overview),
     Azure's `content_filter_results` and `prompt_filter_results` (learn.microsoft.com, "Content
-    filtering"), Gemini's `promptFeedback.blockReason` (ai.google.dev/api/generate-content).
-    """
+    filtering"), Gemini's `promptFeedback.blockReason` (ai.google.dev/api/generate-content)."""
     native = string(fields.get("native_finish_reason"))
     if is_filter(native):
         return native
@@ -379,8 +379,8 @@ _MORE_TOKENS = "Raise model.max_completion_tokens, or lower model.reasoning_effo
 
 
 def empty_reply_error(reply: Reply) -> ProviderError:
-    """Return the cause of a reply without text and calls. Only a `ProviderGarbage` is worth asking
-    again, once."""
+    """Return the cause of a reply without text and calls. Only a `ProviderGarbage` is worth one
+    retry."""
     if is_filter(reply.finish):
         return filter_error(reply.finish)
     if reply.finish == "length":

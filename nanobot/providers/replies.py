@@ -1,12 +1,11 @@
-"""From the bytes of an answer to a `Reply`.
+"""Parser that turns the bytes of an answer into a `Reply`.
 
-`IncomingReply` takes the body of an answer as it arrives. It gives the visible text to the sink on
-the way and the reply at the end.
+`IncomingReply` reads the body of an answer as it arrives. It passes the visible text to the sink on
+the way and returns the reply at the end.
 
-- Thinking and tool calls that the server left in the text are taken out of it (`thinking`,
+- Thinking and tool calls that the server left in the text are removed from it (`thinking`,
   `textcalls`), also while it streams.
-- A finish reason is the end only if nothing follows it: some servers put one into each piece.
-"""
+- A finish reason is the end only if nothing follows it: some servers put one into each piece."""
 
 from __future__ import annotations
 
@@ -32,10 +31,10 @@ _MESSAGE_FIELDS = (
     *("reasoning_content", "reasoning", "reasoning_details", "reasoning_opaque"),
     *("thinking_blocks", "extra_content"),
 )
-"""Fields that servers want back with a message that has calls."""
+"""Fields that servers need back with a message that has calls."""
 _TAIL_SECONDS, _DOUBTFUL_TAIL_SECONDS = 2.0, 10.0
-"""How long to wait for more of an answer that seems to be complete. A finish reason that comes with
-text is doubtful, because some servers put one into each piece."""
+"""Seconds to wait for more of an answer that seems complete. A finish reason that comes with text
+is doubtful, because some servers put one into each piece."""
 _FINISH = {
     **dict.fromkeys(("null", "none"), ""),
     **dict.fromkeys(("max_tokens", "model_length", "max_output_tokens"), "length"),
@@ -44,13 +43,13 @@ _FINISH = {
 }
 """Other words for finish reasons: of vLLM's forks, Gemini, Mistral, Anthropic, Cohere, TGI."""
 _BROKEN_OFF = ("error", "insufficient_system_resource")
-"""Finish reasons with which servers say that they gave up."""
+"""Finish reasons of servers that gave up."""
 
 
 class IncomingReply(IncomingAnswer):
-    """The answer to a prompt on its way in: how it is framed, and when it has ended. `source` is
-    the server and model. If `reads_calls`, markup in the text is read as tool calls. `from_llama`
-    is whether llama.cpp answers: only it sends its timings."""
+    """Incoming answer to a prompt. `source` is the server and model. If `reads_calls`, markup in
+    the text is read as tool calls. `from_llama` is True for llama.cpp, because only it sends
+    timings."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class IncomingReply(IncomingAnswer):
         self._text = _ReplyText(prompt if reads_calls else None, on_text)
         self._calls = CallAssembler()
         self._given: dict[str, list[Any]] = {}
-        """The fields that the server wants back with its message, in pieces."""
+        """Fields that the server needs back with its message, in pieces."""
         self._refusal = self._model = self._finish = self._filtered = ""
         self._usage = Usage()
         self._characters = self._given_size = self._choices = 0
@@ -89,7 +88,7 @@ class IncomingReply(IncomingAnswer):
 
     @property
     def is_answer(self) -> bool:
-        """Whether there is something of an answer in it, thinking not counted."""
+        """True if it contains any answer besides thinking."""
         return bool(self._characters or len(self._calls) or self._refusal)
 
     @property
@@ -97,7 +96,7 @@ class IncomingReply(IncomingAnswer):
         return len(self._calls) > 0
 
     def add_event(self, event: object) -> bool:
-        """Take one chunk of a stream, or a whole completion."""
+        """Process one chunk of a stream, or a whole completion."""
         self.events += 1
         listed = items(event)
         fields = mapping(listed[0] if listed else event)
@@ -108,7 +107,7 @@ class IncomingReply(IncomingAnswer):
         self.from_llama = self.from_llama or "timings" in fields
         if usage := mapping(fields.get("usage")):
             self._usage = read_usage(usage)
-        if progress := mapping(fields.get("prompt_progress")):  # llama.cpp's
+        if progress := mapping(fields.get("prompt_progress")):  # llama.cpp
             self._on_reading(count(progress.get("processed")), count(progress.get("total")))
         self._strange = event
         for choice in items(fields.get("choices")):
@@ -156,8 +155,8 @@ class IncomingReply(IncomingAnswer):
         self._note_finish(choice, more=self._characters + self._calls.size > before)
 
     def _note_finish(self, choice: Mapping[str, object], *, more: bool) -> None:
-        """Record the finish reason of a choice, which comes with `more` text or calls, or alone. A
-        finish reason that more text follows was none. Some servers write the word null."""
+        """Record the finish reason of a choice, which may come with `more` text or calls. If more
+        text follows, it was not the end. Some servers write the word null."""
         self._went_on = self._went_on or bool(more and self._finish)
         said = string(choice.get("finish_reason"))
         if finish := _FINISH.get(said.lower(), said):
@@ -168,7 +167,7 @@ class IncomingReply(IncomingAnswer):
             self._went_on = self._went_on and more
 
     def _abort_error(self) -> ProviderError:
-        """LMDeploy writes its error as the answer's text."""
+        """Return the error of an aborted answer. LMDeploy writes its error as the answer's text."""
         said = ErrorBody.of("".join(self._text.pieces))
         if said.overflow or said.blames_request:
             return self._endpoint.body_error(said)
@@ -186,8 +185,8 @@ class IncomingReply(IncomingAnswer):
 
 
 class _ReplyText:
-    """The text of a reply for its reader, in `pieces`: without thinking, and without calls that
-    were written as text if there is a `prompt` for those. Shown text may have to be taken back."""
+    """Visible text of a reply, in `pieces`: without thinking, and if there is a `prompt`, without
+    calls written as text. Shown text may have to be retracted."""
 
     def __init__(self, prompt: Prompt | None, on_text: TextSink | None) -> None:
         self._prompt, self._on_text = prompt, on_text
@@ -195,7 +194,7 @@ class _ReplyText:
         self.pieces: list[str] = []
 
     def feed(self, piece: str) -> None:
-        """Take a piece as it came."""
+        """Process a raw piece."""
         self._take(self.thinking.feed(piece))
 
     def close(self, refusal: str) -> tuple[str, Sequence[TextCall]]:
@@ -213,7 +212,7 @@ class _ReplyText:
     def _new_calls(self) -> TextCallFilter | None:
         if self._prompt is None:
             return None
-        from nanobot.providers.textcalls import TextCallFilter  # its patterns take 15 ms
+        from nanobot.providers.textcalls import TextCallFilter  # compiling its patterns takes 15 ms
 
         return TextCallFilter(self._prompt.tools.specs, self._prompt)
 
@@ -241,7 +240,8 @@ def _fields_to_return(given: Mapping[str, Sequence[Any]]) -> Mapping[str, Any]:
 
 
 def _join(values: Sequence[Any]) -> Any:
-    """Return a field from its pieces: texts become one, arrays too, of others the last counts."""
+    """Join the pieces of a field: texts and arrays are concatenated, of other types the last
+    counts."""
     pieces = [piece for value in values if isinstance(value, list) for piece in value]
     if pieces:
         return _entries(pieces)
@@ -250,7 +250,7 @@ def _join(values: Sequence[Any]) -> Any:
 
 
 def _entries(pieces: Sequence[Any]) -> list[Any]:
-    """Return the entries of an array from the pieces of them."""
+    """Join the pieces of an array's entries."""
     groups: list[list[Any]] = []
     for piece in pieces:
         if groups and _goes_on(groups[-1][0], piece):
@@ -261,7 +261,7 @@ def _entries(pieces: Sequence[Any]) -> list[Any]:
 
 
 def _merge(group: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the pieces of one entry as one: their texts become one text."""
+    """Merge the pieces of one entry, with their texts joined."""
     merged: dict[str, Any] = {}
     for piece in group:
         merged |= {key: value for key, value in piece.items() if value is not None}
@@ -272,8 +272,8 @@ def _merge(group: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _goes_on(last: object, piece: object) -> bool:
-    """Whether a piece of an array belongs to the entry before it. OpenRouter tells entries apart by
-    type and index."""
+    """Return True if a piece of an array continues the previous entry. OpenRouter distinguishes
+    entries by type and index."""
     return (
         isinstance(last, dict)
         and isinstance(piece, dict)
@@ -284,7 +284,7 @@ def _goes_on(last: object, piece: object) -> bool:
 
 
 def read_usage(fields: Mapping[str, object]) -> Usage:
-    """Token counts, with the cached ones wherever the server puts them."""
+    """Return token counts, with the cached ones wherever the server puts them."""
     details = mapping(fields.get("prompt_tokens_details"))
     cached = (
         count(details.get("cached_tokens"))
@@ -302,7 +302,7 @@ _TEXT_PARTS = ("text", "output_text")
 
 
 def _text_of(content: object) -> str:
-    """The text of `content`: a string, or an array of parts of which only text counts."""
+    """Return the text of `content`: a string, or the text parts of an array."""
     if isinstance(content, str):
         return content
     parts = [mapping(part) for part in items(content)] or [mapping(content)]

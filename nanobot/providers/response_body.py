@@ -1,9 +1,8 @@
-"""Receiving the body of an answer: events or one object, and how long to wait for more of it.
+"""Body of an answer: server-sent events or one object, and the timeouts while it arrives.
 
-Server-sent events: bytes go in as they arrive, the data of whole events comes out, however the
-bytes were cut. As the standard says, lines end in LF, CRLF or CR; a byte order mark, comments and
-fields other than `data` are skipped; data may take several lines.
-"""
+Data of events is the same however the bytes were cut. As the standard requires, lines end in LF,
+CRLF or CR; a byte order mark, comments and fields other than `data` are skipped; data may take
+several lines."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from nanobot.providers.http import HttpConnection
 from nanobot.providers.port import Reply
 
 MOST_BYTES = 2 * 1024 * 1024
-"""Four times the longest answers of models; reading so much takes 200 ms."""
+"""Four times the longest answers of models. Reading this much takes 200 ms."""
 LONGEST_SECONDS = 7_200.0
 """Time limit of an answer: 7,200 tokens at one token a second."""
 _LEAST_RATE = 5.0
@@ -26,14 +25,14 @@ _LEAST_RATE = 5.0
 below the slowest model."""
 _EXCERPT = 4_096
 _STREAM_OVERHEAD = 64
-"""An event takes a few hundred bytes to bring a few characters, so whole streams may be this much
-larger than what is held of them."""
+"""An event takes a few hundred bytes for a few characters, so a stream may be this much larger than
+the characters that are kept."""
 _BLANK = b" \t\r\n\xef\xbb\xbf"
-"""Blank bytes keep a connection alive; a byte order mark says nothing either."""
+"""Blank bytes keep a connection alive. A byte order mark has no meaning either."""
 
 
 class EventParser:
-    """The data of the events in one stream, however its bytes were cut."""
+    """Data of the events in one stream, however its bytes were cut."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -41,21 +40,21 @@ class EventParser:
 
     @property
     def pending(self) -> int:
-        """How many bytes it holds that are not yet an event."""
+        """The number of bytes that are not part of an event so far."""
         return len(self._rest) + sum(map(len, self._data))
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that `chunk` completes."""
+        """Return the data of the events that `chunk` completes."""
         self._rest += chunk
         if b"\n" not in chunk and b"\r" not in chunk:
             return []
         lines = bytes(self._rest).splitlines(keepends=True)
-        # The last line may go on, and a CR at its end may be half of a CRLF.
+        # The last line may continue, and a CR at its end may be half of a CRLF.
         self._rest = bytearray(b"" if lines[-1].endswith(b"\n") else lines.pop())
         return self._take(lines)
 
     def close(self) -> list[bytes]:
-        """The data of a last event that no blank line ended; the parser is used up."""
+        """Return the data of a last event that no blank line ended. Ends the parser."""
         lines = bytes(self._rest).splitlines()
         self._rest.clear()
         return self._take([*lines, b""])
@@ -64,7 +63,7 @@ class EventParser:
         events = []
         for line in (line.rstrip(b"\r\n") for line in lines):
             name, _, value = line.partition(b":")
-            if name in (b"data", b"error"):  # llama.cpp names the field of an error so
+            if name in (b"data", b"error"):  # llama.cpp uses the field `error`
                 self._data.append(value.removeprefix(b" "))
             elif not line and self._data:
                 events.append(b"\n".join(self._data))
@@ -73,12 +72,11 @@ class EventParser:
 
 
 class IncomingAnswer:
-    """An answer with status 200 on its way in: a stream of events or one JSON object, whichever the
-    server chose to send. It holds at most `MOST_BYTES`. Each adapter reads the events in its way.
+    """Incoming answer with status 200: a stream of events or one JSON object, as the server chose.
+    It keeps at most `MOST_BYTES`. Subclasses read the events.
 
-    `has_begun` is whether any text, thinking or call has arrived, `held` how many characters the
-    adapter keeps, and `events` how many events were of its kind.
-    """
+    `has_begun` is True once any text, thinking or call has arrived. `held` is the number of
+    characters that the adapter keeps, and `events` the number of events of its kind."""
 
     kind = "completion"
 
@@ -95,30 +93,31 @@ class IncomingAnswer:
 
     @property
     def complete(self) -> bool:
-        """Whether the answer seems complete. The connection may still be open."""
+        """True if the answer seems complete. The connection may still be open."""
         raise NotImplementedError
 
     @property
     def is_answer(self) -> bool:
-        """Whether it may count as the answer if the stream ends without a word."""
+        """True if it may count as the answer when the stream ends without a finish reason."""
         return False
 
     @property
     def ending(self) -> float | None:
-        """After how many seconds of silence the answer has ended, if its end seems to be here."""
+        """Seconds of silence after which the answer has ended, or None if its end has not
+        arrived."""
         raise NotImplementedError
 
     def add_event(self, event: object) -> bool:
-        """Take the JSON of an event or of the whole body. Return False for a sign of life."""
+        """Process the JSON of an event or of the whole body. Return False for a sign of life."""
         raise NotImplementedError
 
     def reply(self) -> Reply:
-        """Return the whole. Raises `ProviderError` if there was nothing in it."""
+        """Return the whole reply. Raise `ProviderError` if it is empty."""
         raise NotImplementedError
 
     def feed(self, chunk: bytes) -> bool:
-        """Take arrived bytes. Return True if they are more than a keep-alive. An unstreamed object
-        counts once, at its beginning."""
+        """Process arrived bytes. Return True if they are more than a keep-alive. An unstreamed
+        object counts once, at its beginning."""
         was_json = self.is_json
         news = [self._take(data) for data in self._events_in(chunk)]
         self.has_begun = self.has_begun or self.is_json or self.held > 0
@@ -128,7 +127,7 @@ class IncomingAnswer:
         return any(news) or self.is_json > was_json
 
     def finish(self) -> Reply:
-        """Return the reply once the body has ended. Raises `ProviderError` if it is none."""
+        """Return the reply at the end of the body. Raise `ProviderError` if there is none."""
         if not self._size:
             raise self._endpoint.cut_error("an empty body")
         if self.is_json:
@@ -143,7 +142,7 @@ class IncomingAnswer:
             is_whole = False
         if not self.complete:
             self._refuse_other_kind()
-            # Some servers end a stream without a word; then the end of the body is the end.
+            # Some servers send no finish reason: then the end of the body is the end.
             if not (is_whole and self.is_answer):
                 raise self._endpoint.cut_error("the stream ended without a finish reason")
         return self.reply()
@@ -166,7 +165,7 @@ class IncomingAnswer:
         return [] if self.is_json else self._parser.feed(chunk)
 
     def _take(self, data: bytes) -> bool:
-        """Take the data of an event, or a whole body. Blank data keeps the connection alive."""
+        """Process the data of an event, or a whole body. Blank data keeps the connection alive."""
         if data.strip() == b"[DONE]":
             self._is_terminated = True
         elif data.strip():
@@ -179,9 +178,8 @@ class IncomingAnswer:
 
 
 class Waits(Struct, frozen=True):
-    """Seconds after which an answer is given up: of silence before its first word (`first`) and
-    after it (`stall`), and without anything but keep-alives, incomplete events and trickling bytes
-    (`patience`)."""
+    """Timeouts of an answer in seconds: of silence before its first word (`first`) and after it
+    (`stall`), and with only keep-alives, incomplete events and trickling bytes (`patience`)."""
 
     first: float
     stall: float
@@ -189,7 +187,7 @@ class Waits(Struct, frozen=True):
 
 
 class Progress:
-    """Limits the wait for an answer from `now` on: `patience` seconds without progress, and
+    """Limit of the wait for an answer from `now` on: `patience` seconds without progress, and
     `LONGEST_SECONDS` in all."""
 
     def __init__(self, now: float, patience: float) -> None:
@@ -201,8 +199,8 @@ class Progress:
         return min(self._since + self._patience, self._end)
 
     def note(self, now: float, size: int, *, is_part: bool) -> None:
-        """Record arrived bytes; `is_part` if they are more than a keep-alive. Before the first part
-        no rate counts: the server reads the prompt."""
+        """Record arrived bytes. `is_part` if they are more than a keep-alive. Before the first part
+        no rate counts, because the server reads the prompt."""
         self._size += size
         is_fast = not self._has_begun or self._size >= _LEAST_RATE * (now - self._since)
         if is_part and is_fast:
@@ -212,7 +210,7 @@ class Progress:
 async def receive(
     connection: HttpConnection, path: str, body: bytes, incoming: IncomingAnswer, waits: Waits
 ) -> None:
-    """Send a request and take in its answer, up to the end or to a silence that ends it."""
+    """Send a request and read its answer, up to the end or to a silence that ends it."""
     now = asyncio.get_running_loop().time
     silence = min(waits.first, waits.patience)
     progress = Progress(now(), waits.patience)

@@ -1,17 +1,16 @@
-"""Which model is asked, and how long to wait before one is asked again: the one retry policy.
+"""Retry policy for model calls, and the choice of the model.
 
 Waits grow exponentially with full jitter (a random share of the bound, so that many conversations
-do not come back at the same moment). A wait that the server names is kept to, never shortened. All
-tries of one call share a deadline; a wait that would pass it is not begun: the error is raised at
-once, with the server's wish in it, and the caller that can wait longer does (the queue, which holds
-the message). A deadline never cuts a try that is under way: a long answer is not a failure.
-A server that was silent twice needs a longer timeout, not a third try.
+do not retry at the same moment). A wait that the server requests is never shortened. All tries of
+one call share a deadline. A wait that would pass it is not begun: the error is raised at once, with
+the server's wait in it, for a caller that can wait longer (the queue, which holds the message). A
+deadline never cuts a running try, because a long answer is not a failure. A server that was silent
+twice needs a longer timeout, not a third try.
 
-Of several models, in order of preference, each try asks one after the other, so a failing model
+With several models, in order of preference, each try asks one after the other, so a failing model
 costs no waiting while another can answer. After three failures in a row a model is skipped for a
-minute. A request that the model refused for its content says nothing about the model and counts as
-an answer. When every model is to be skipped, none is: a try that may work beats a certain failure.
-"""
+minute. A refusal because of the content is not a failure of the model and counts as an answer. If
+every model would be skipped, all are asked: a possible success beats a certain failure."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSin
 
 
 class RetryPolicy(Struct, frozen=True):
-    """Times in seconds. `deadline` 0 means that nothing is tried twice."""
+    """Times in seconds. `deadline` 0: nothing is retried."""
 
     deadline: float = 60.0
     first_wait: float = 1.0
@@ -54,8 +53,8 @@ T = TypeVar("T")
 async def retry(
     ask: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy, clock: Clock, random: Random
 ) -> T:
-    """What `ask` gives, asked again while that may help; raises the last error when the
-    time is used up. `what` is asked for, for the log."""
+    """Return the result of `ask`, retried while that may help. Raise the last error when the time
+    is used up. `what` names the request in the log."""
     deadline = clock.monotonic() + policy.deadline
     failures = garbage = stalls = 0
     while True:
@@ -76,7 +75,8 @@ async def retry(
 def wait_before_retry(
     error: ProviderError, failures: int, policy: RetryPolicy, share: float
 ) -> float:
-    """Seconds to wait after the `failures`th failure (from 1); `share` is a random part of 1."""
+    """Return the seconds to wait after failure number `failures` (from 1). `share` is random from 0
+    to 1."""
     bound = pause_after(failures, policy.first_wait, policy.longest_wait)
     if error.retry_after > 0:
         return error.retry_after + share * min(policy.first_wait, bound)
@@ -84,13 +84,13 @@ def wait_before_retry(
 
 
 _ABOUT_THE_MODEL = (401, 402, 403, 404)
-"""Refusals that the next request will meet as well."""
+"""Refusals that later requests will get too."""
 _MOST_FAILURES = 3
 _SKIP_SECONDS = 60.0
 
 
 class Prices(Struct, frozen=True):
-    """The price of a million tokens of each kind, in the owner's currency; 0 where not known."""
+    """Price of a million tokens of each kind, in the owner's currency. 0: unknown."""
 
     input: float = 0.0
     cached_input: float = 0.0
@@ -98,7 +98,7 @@ class Prices(Struct, frozen=True):
     cache_write: float = 0.0
 
     def cost(self, usage: Usage) -> int | None:
-        """The cost of a call in millionths of the currency; None if no price is known."""
+        """Return the cost of a call in millionths of the currency, or None if no price is known."""
         if not (self.input or self.cached_input or self.cache_write or self.output):
             return None
         fresh = max(0, usage.prompt - usage.cached - usage.cache_writes)
@@ -108,7 +108,7 @@ class Prices(Struct, frozen=True):
 
 
 class Model:
-    """A model, its name in logs, its prices, and how it did lately."""
+    """A model, its name in logs, its prices, and its recent failures."""
 
     def __init__(self, name: str, provider: Provider, prices: Prices | None = None) -> None:
         self.name, self.provider, self.prices = name, provider, prices or Prices()
@@ -117,7 +117,7 @@ class Model:
         self.last_error: ProviderError | None = None
 
     def record_outcome(self, error: ProviderError | None, now: float) -> None:
-        """It answered a call, or failed it."""
+        """Record an answered call, or a failed one."""
         blamed = error is not None and (
             not isinstance(error, ProviderRejected | RequestBlamed)
             or error.status in _ABOUT_THE_MODEL
@@ -128,7 +128,7 @@ class Model:
 
 
 class _RestartableText:
-    """A sink in front of another one. `void` takes back what went through since the last time."""
+    """Wrapper of a sink. `void` retracts the text shown since the last retraction."""
 
     def __init__(self, sink: TextSink | None) -> None:
         self._sink, self._shown = sink, False
@@ -144,8 +144,8 @@ class _RestartableText:
 
 
 class RetryingProvider:
-    """Asks `models` in order until one answers, and all of them again while that may help.
-    `CallOptions.model` names a model of the first one; the others are asked for their own."""
+    """Provider that asks `models` in order until one answers, and retries all while that may help.
+    `CallOptions.model` names a model of the first one. The others use their own."""
 
     def __init__(
         self, models: Sequence[Model], policy: RetryPolicy, clock: Clock, random: Random
@@ -158,8 +158,8 @@ class RetryingProvider:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Answer `prompt`; where time or tries are used up, raises what `combined` makes of the
-        errors, a skipped model's last one among them."""
+        """Answer `prompt`. When time or tries are used up, raise the errors as `combine_errors`
+        does, including a skipped model's last one."""
         text = _RestartableText(on_text)
         ask = partial(self._ask_each, prompt, options, text)
         return await retry(ask, "an answer", self._policy, self._clock, self._random)
@@ -192,7 +192,7 @@ class RetryingProvider:
                 errors.append(error)
             else:
                 model.record_outcome(None, self._clock.monotonic())
-                if own.model in ("", model.name):  # another one has other prices
+                if own.model in ("", model.name):  # other models have other prices
                     priced = replace(reply.usage, cost=model.prices.cost(reply.usage))
                     reply = replace(reply, usage=priced)
                 return replace(reply, instead_of=self._models[0].name) if position else reply
@@ -200,10 +200,10 @@ class RetryingProvider:
 
 
 def combine_errors(errors: Sequence[ProviderError]) -> ProviderError:
-    """The error to raise when no model answered: the first one's, which is the one people chose.
+    """Return the error to raise when no model answered: that of the first model, which people
+    chose.
 
-    If that is final but another model's is not, the result has to say that asking again may help.
-    """
+    If it is final but another model's is not, the result shows that a retry may help."""
     first = errors[0]
     passing = [error for error in errors if not isinstance(error, ProviderRejected)]
     if not passing or passing[0] is first:
@@ -216,11 +216,11 @@ def combine_errors(errors: Sequence[ProviderError]) -> ProviderError:
 
 
 class RoutingProvider:
-    """`named` are the models by the owner's names, `uses` the name for each use that has one.
+    """Provider that selects a model: `named` are the models by the owner's names, `uses` the name
+    for each use that has one.
 
-    `CallOptions.model` is such a name; any other name is passed on to the `main` one, as a model of
-    its server. Calls with pictures go where chats go, unless there is a model for pictures.
-    """
+    `CallOptions.model` is such a name. Any other name goes to the `main` one, as a model of its
+    server. Calls with pictures use the model for chats, unless there is one for pictures."""
 
     def __init__(
         self, main: Provider, named: Mapping[str, Provider], uses: Mapping[str, str]
@@ -247,8 +247,8 @@ class ServedModels(Struct, frozen=True):
     api_key: str
 
     async def names(self) -> tuple[str, ...]:
-        """Their names; none where the server does not say."""
-        from nanobot.providers.discovery import ModelServer  # seldom needed
+        """Return the names, or nothing if the server has no list."""
+        from nanobot.providers.discovery import ModelServer  # rarely needed
 
         try:
             models = await ModelServer(self.base_url, self.api_key, 5.0).models()

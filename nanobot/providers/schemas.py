@@ -1,10 +1,9 @@
-"""Tool schemas in the plainest words, for servers that refuse more.
+"""Plain tool schemas, for servers that refuse more, and validation of values.
 
 JSON Schema has several ways to express one thing, and servers support some of them: Gemini has no
 `const`, llama.cpp's grammars no unresolved `$ref`, others no list of types. A constraint that is
-left out here is still checked when the tool is called. Sources: https://ai.google.dev/api/caching#Schema,
-llama.cpp's grammars/README.md.
-"""
+left out here is still checked when the tool is called. Sources:
+https://ai.google.dev/api/caching#Schema, llama.cpp's grammars/README.md."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from nanobot.providers.port import Toolset, ToolSpec
 
 _KEPT = ("type", "description", "enum", "properties", "required", "items", "minimum", "maximum")
 _DEEPEST = 12
-"""A schema that refers to itself ends there."""
+"""Limit for a schema that refers to itself."""
 
 
 def plain_tools(tools: Toolset) -> Toolset:
@@ -43,13 +42,13 @@ def _plain(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> di
     if plain["type"] == "array":
         plain["items"] = _plain(mapping(schema.get("items")), root, depth + 1)
     if any(not isinstance(value, str) for value in items(plain.get("enum"))):
-        del plain["enum"]  # Gemini's are texts
+        del plain["enum"]  # Gemini only accepts texts
     return plain
 
 
 def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema with its reference, its alternatives and its parts put together: of
-    alternatives the first that is not null."""
+    """Merge a schema's reference, alternatives and parts into it. Of alternatives the first that is
+    not null counts."""
     for _ in range(_DEEPEST):
         if reference := string(schema.get("$ref")):
             schema = {**_target(reference, root), **_without(schema, "$ref")}
@@ -81,7 +80,7 @@ def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _target(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of the schema that a local reference such as `#/$defs/Place` names."""
+    """Return the part of the schema at a local reference such as `#/$defs/Place`."""
     found: object = root
     for step in reference.removeprefix("#").strip("/").split("/"):
         if step:
@@ -96,7 +95,7 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 _MOST_CHECKS = 20_000
-"""Alternatives in alternatives multiply."""
+"""Nested alternatives multiply."""
 _DEEPEST_VALUE = 100
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -111,7 +110,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def misfit(value: object, schema: Mapping[str, Any]) -> str:
-    """Return where a value of JSON does not fit a schema, and why; empty if it fits. Patterns and
+    """Return where and why a JSON value does not fit a schema, or an empty text. Patterns and
     formats of texts are not checked."""
     return _Check(schema).problem(value, schema, "the answer")
 
@@ -122,7 +121,7 @@ class _Check:
         self._left, self._depth = _MOST_CHECKS, 0
 
     def problem(self, value: object, schema: object, at: str) -> str:
-        """Return why the value at a place does not fit, or nothing."""
+        """Return why the value at a place does not fit, or an empty text."""
         if not isinstance(schema, Mapping):
             return f"{at} is not allowed" if schema is False else ""
         self._left -= 1

@@ -1,9 +1,7 @@
-"""Speech to text and text to speech, by any server that speaks OpenAI's `/v1/audio`: optional.
+"""Speech to text and text to speech, by any server with OpenAI's `/v1/audio`: optional.
 
-One request, one answer. Failures that may pass are retried, all within one limit of time, because a
-conversation waits. Errors are those of every model server, with hints that name
-`model.transcription` or `model.speech`.
-"""
+Temporary failures are retried, all within one timeout, because a conversation waits. Errors
+are as for every model server, with hints that name `model.transcription` or `model.speech`."""
 
 from __future__ import annotations
 
@@ -37,14 +35,14 @@ _SUFFIXES = {
 }
 _KNOWN = frozenset((*_SUFFIXES.values(), "oga", "mpeg", "mpga"))
 _VOICE = "ogg"
-"""The format in which chats record, for a sound of which nothing is known."""
+"""The format in which chats record, for a sound of unknown format."""
 T = TypeVar("T")
 
 
 class SpeechModel:
-    """One model on one server, which transcribes or speaks. `timeout_seconds` is for one request,
-    tries included. `language` of a recording is a code such as `de`, empty if the model should find
-    out. An answer of more than `max_bytes` of sound is refused."""
+    """One model on one server, which transcribes or speaks. `timeout_seconds` is for one request
+    with its retries. `language` of a recording is a code such as `de`, empty for detection. More
+    than `max_bytes` of sound are rejected."""
 
     def __init__(
         self,
@@ -65,8 +63,8 @@ class SpeechModel:
         await self._connection.close()
 
     async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
-        """Return the words in `audio`, without space around them; empty if there are none. `mime`
-        and `name` tell the server the format. Raises `ProviderError`s."""
+        """Return the words in `audio`, stripped, or an empty text. `mime` and `name` show the
+        format. Raise `ProviderError`s."""
         plain = mime.partition(";")[0].strip().lower()
         kind = plain if plain in _SUFFIXES else "application/octet-stream"
         file = (f"voice.{sound_suffix(mime, name)}", audio, kind)
@@ -89,7 +87,7 @@ class SpeechModel:
             ) from error
 
     async def speak(self, text: str) -> bytes:
-        """Return the sound of `text`, in OGG/Opus if the server does as it is asked. Raises
+        """Return the sound of `text`, in OGG/Opus if the server supports it. Raise
         `ProviderError`s."""
         wish = {"model": self._endpoint.model, "input": text, "response_format": "opus"}
         body = json.dumps(wish | ({"voice": self._voice} if self._voice else {})).encode()
@@ -115,8 +113,7 @@ class SpeechModel:
 
 
 def sound_suffix(mime: str, name: str) -> str:
-    """Return the suffix of a sound's file: that of the type, else of the name if it is one of
-    sound."""
+    """Return the suffix of a sound's file: by its type, else by its name if that is a sound's."""
     by_type = _SUFFIXES.get(mime.partition(";")[0].strip().lower())
     own = PurePosixPath(name).suffix.removeprefix(".").lower()
     return by_type or (own if own in _KNOWN else _VOICE)

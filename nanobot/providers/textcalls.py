@@ -1,9 +1,10 @@
 """Tool calls that a model writes as text, because of its template or its server. Pure.
 
 The forms are in `textforms`. A reply that is only a JSON object with `name` and `arguments` or
-`parameters` (Qwen2.5-Coder, Llama 3.x and others), or a list of them, is one too, also in a fence.
+`parameters` (Qwen2.5-Coder, Llama 3.x and others), or a list of them, is a call too, also in a
+fence.
 
-What makes markup a call and not a quotation:
+Markup is a call and not a quotation if all of this holds:
 
 - It begins the reply or a line, outside of code fences, and the reply ends with it.
 - It is the first thing in the reply that looks like markup of any form.
@@ -13,8 +14,7 @@ What makes markup a call and not a quotation:
   person and of tools.
 - It names an offered tool. If the arguments can't be read, the call has a `problem`.
 
-Give it the text without thinking (`thinking.ThinkingFilter`).
-"""
+The input must be without thinking (`thinking.ThinkingFilter`)."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from nanobot.text import valid_unicode
 _LONGEST = max(map(len, MENTIONS))
 _BEGINS = re.compile(r"[<\[]")
 _WRAPPER = "<tool_response>"
-"""Qwen's template has tool results in these tags, and its small models imitate that."""
+"""Qwen's template wraps tool results in these tags, and its small models imitate that."""
 _MOST_BLANK = 500
-"""Characters of white space that are held back: some models write it for ever."""
+"""Characters of white space that are held back, because some models write it forever."""
 _INDENTED = 4
-"""Spaces in front of a line that make it code."""
+"""Spaces before a line that make it code."""
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _BARE = re.compile(
     r"""(?:```[\w-]{0,20}[ \t]{0,9}\n\s{0,50}+)?(?=\[?\s{0,50}+\{\s{0,50}+"""
@@ -57,7 +57,7 @@ _CLOSED = re.compile(
     r"|<｜tool▁calls?▁end｜>|<\|tool_call(?:s_section)?_end\|>"
 )
 _BEGUN = re.compile(r"\{|<parameter|<arg_key>|<\|message\|>")
-# Rarely needed, so compiled at the first use, which `re` remembers.
+# Rarely needed, so compiled at the first use and cached by `re`.
 _EXPLAINS = (
     r"(?im)^[^\S\n]*(?:usage|sample|the (?:structure|pattern|notation|tag)|muster|vorlage)\b"
     r"|\b(?:e\.?g\.|examples?|for instance|syntax|format|template|markup|notation|looks? like|would"
@@ -80,8 +80,8 @@ _EXPLAINS = (
     r"|構文|예시|예를|형식|구문|씁니다|호출|모델|مثال|استدعاء|يكتب|उदाहरण|लिखते|דוגמה|ตัวอย่าง"
     r"|<(?:pre|code|example|xmp)\b|\'\'\'|\"\"\""
 )
-"""Words and tags that show that the text before markup is about markup. Missing one may run a call
-that was meant as an example, and one too many shows a call as text."""
+"""Words and tags before markup that show that the text is about markup. A missing word may run a
+call that was an example, and an extra word shows a call as text."""
 _ASKS = (
     r"(?i)(?<![</])\b(?:tool|function)s?[ -]?call(?:s|ing)?\b"
     r"|\bcall(?:ing|s)? (?:your |of )?(?:tool|function)s\b"
@@ -102,12 +102,12 @@ _QUESTION = (
     r"|expli\w+|muestra\w*|muéstra\w*|mostra\w*|mostre|покажи\w*|объясни\w*|pokaż|wyjaśnij|göster"
     r"|açıkla)\b|展示|显示|顯示|解释|解釋|看看|給我看|给我看|見せ|教え|説明|보여|설명|اشرح|أرني"
 )
-"""What makes a mention of calls a question: "fix the function call in a.py" is none."""
+"""Words that make a mention of calls a question: "fix the function call in a.py" is none."""
 
 
 class TextCall(Struct, frozen=True):
-    """A call that was written as text. `arguments` is the text of a JSON object. If there is a
-    `problem`, the call must not run: the model gets the problem and its `markup` back."""
+    """A call written as text. `arguments` is the text of a JSON object. If there is a `problem`,
+    the call must not run: the model gets the problem and its `markup` back."""
 
     name: str
     arguments: str
@@ -116,14 +116,14 @@ class TextCall(Struct, frozen=True):
 
 
 class TextCalls(Struct, frozen=True):
-    """The text of a reply before its calls, and the calls."""
+    """Text of a reply before its calls, and the calls."""
 
     text: str
     calls: tuple[TextCall, ...] = ()
 
 
 def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> TextCalls:
-    """Return the text of a whole reply, and the calls that it ends with."""
+    """Return the text of a whole reply, and the calls at its end."""
     if text.strip().startswith(_WRAPPER):
         text = text.strip().removeprefix(_WRAPPER).removesuffix("</tool_response>").strip()
     specs = {spec.name: spec for spec in tools}
@@ -146,7 +146,7 @@ def _read_marked(
         written, end = calls_at(text, start)
     except Unreadable:
         return _unreadable(text[start:], specs, prompt, alone=is_alone)
-    # An unknown tool behind text is an example; alone or with known ones it is a mistake.
+    # An unknown tool after text is an example. Alone or with known ones it is a mistake.
     is_meant = is_alone or any(one.name in specs for one in written)
     sources = [one.source for one in written]
     if end < len(text) or not is_meant or _is_quoted(text[start:], sources, prompt):
@@ -155,7 +155,7 @@ def _read_marked(
 
 
 class TextCallFilter:
-    """The text of a reply that may be shown as it streams. What may become a call is held back."""
+    """Streamed text of a reply that may be shown. Text that may become a call is held back."""
 
     def __init__(self, tools: Sequence[ToolSpec], prompt: Prompt) -> None:
         self._tools, self._prompt = tools, prompt
@@ -163,7 +163,7 @@ class TextCallFilter:
         self._held, self._shown, self._state = "", 0, "start"
 
     def feed(self, piece: str) -> str:
-        """Take the next piece of the reply; return the text that may be shown now."""
+        """Add the next piece of the reply, and return the text that may be shown now."""
         self._pieces.append(piece)
         if self._state == "held":
             return ""
@@ -179,7 +179,7 @@ class TextCallFilter:
         return TextCalls(read.text[self._shown :], read.calls)
 
     def _take_decided(self) -> str:
-        """Return the beginning of the held text that is certainly none of a call."""
+        """Return the beginning of the held text that is certainly not part of a call."""
         if self._state == "start":
             self._state = self._state_at_start()
         if self._state in ("start", "held"):
@@ -206,8 +206,8 @@ class TextCallFilter:
 
 
 def _begins_line(text: str, at: int) -> bool:
-    """Whether markup may come here: at the beginning of a line outside of code fences, or at the
-    reply's first text, if that isn't indented."""
+    """Return True if markup may begin here: at the beginning of a line outside of code fences, or
+    at the reply's first text, if that isn't indented."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     if line and (text[:at].strip() or len(line) >= _INDENTED or "\t" in line):
         return False
@@ -221,8 +221,7 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def _start_of_undecided(text: str) -> int:
-    """Return the position from which `text` may be the beginning of markup, or white space in front
-    of it."""
+    """Return the position from which `text` may begin markup, or white space before it."""
     end = len(text)
     tail = text[-_LONGEST:]
     for found in _BEGINS.finditer(tail):
@@ -233,9 +232,9 @@ def _start_of_undecided(text: str) -> int:
 
 
 def _read_bare(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> tuple[TextCall, ...]:
-    """Return the calls that the whole reply is, as a JSON object or a list of them."""
+    """Return the calls if the whole reply is a JSON object or a list of them."""
     text = text.strip()
-    if text.startswith("{{") and text.endswith("}}"):  # as templates write a brace
+    if text.startswith("{{") and text.endswith("}}"):  # an escaped brace of a template
         text = text[1:-1]
     start = _BARE.match(text)
     if start is None:
@@ -254,7 +253,7 @@ def _read_bare(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> tupl
 
 
 def _shows_arguments(prompt: Prompt) -> bool:
-    """Whether the newest turn contains such an object."""
+    """Return True if the newest turn contains such an object."""
     return any('"name"' in one and _ARGUMENTS.search(one) for one in _newest_texts(prompt))
 
 
@@ -264,8 +263,8 @@ _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"')
 def _unreadable(
     markup: str, specs: Mapping[str, ToolSpec], prompt: Prompt, *, alone: bool
 ) -> tuple[TextCall, ...]:
-    """Return the call that `markup` was meant to be, if the reply ends with it and it names an
-    offered tool, or is `alone` in the reply and closed."""
+    """Return the call that `markup` was probably meant to be, if the reply ends with it and it
+    names an offered tool, or is `alone` in the reply and closed."""
     named = re.search(rf"\b(?:{'|'.join(map(re.escape, specs))})\b", markup)
     closed = max((found.end() for found in _CLOSED.finditer(markup)), default=0)
     is_prose = markup[closed:].lstrip()[:1] not in ("", "<", "[") if closed else False
@@ -280,7 +279,7 @@ def _check_call(written: WrittenCall, specs: Mapping[str, ToolSpec]) -> TextCall
     spec = specs.get(written.name)
     if spec is None:
         return TextCall(written.name, "{}", written.source, f"no tool is named {written.name!r}")
-    if written.arguments is None:  # those that aren't texts are read as JSON
+    if written.arguments is None:  # values of other types are read as JSON
         properties = mapping(spec.parameters.get("properties"))
         pairs = written.parameters
         values = {key: _value(text, mapping(properties.get(key))) for key, text in pairs}
@@ -305,13 +304,13 @@ def _value(text: str, schema: Mapping[str, object]) -> object:
 
 
 def explains(text: str) -> bool:
-    """Whether a text explains the markup behind it."""
+    """Return True if a text explains the markup after it."""
     return re.search(_EXPLAINS, text) is not None
 
 
 def _is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:
-    """Whether calls are in the prompt, their opening tags in the newest turn, or the person asks
-    about calls."""
+    """Return True if calls are in the prompt, their opening tags are in the newest turn, or the
+    person asks about calls."""
     if _asks_about_calls(prompt):
         return True
     squeezed = [_squeeze(source) for source in sources]
@@ -327,14 +326,15 @@ def _has_any(texts: Iterable[str], squeezed: Collection[str]) -> bool:
 
 
 def _asks_about_calls(prompt: Prompt) -> bool:
-    """Whether the person's latest message does, or goes on asking after one that did."""
+    """Return True if the person's latest message asks about calls, or is a follow-up
+    question."""
     asked = [one.text for one in prompt.messages if one.role == "user"][-2:]
     questions = [text for text in asked if re.search(_QUESTION, text)]
     return questions[-1:] == asked[-1:] and any(re.search(_ASKS, text) for text in questions)
 
 
 def _newest_texts(prompt: Prompt) -> Iterator[str]:
-    """What came from the person and from tools since the last answer."""
+    """Yield the texts of the person and of tools since the last answer."""
     for message in reversed(prompt.messages):
         if message.role == "assistant" and not message.tool_calls:
             return
@@ -343,9 +343,9 @@ def _newest_texts(prompt: Prompt) -> Iterator[str]:
 
 
 def _squeeze(text: str) -> str:
-    """`text` without white space and without escapes of JSON and HTML."""
+    """Return `text` without white space and without escapes of JSON and HTML."""
     if "&" in text:
-        from html import unescape  # its table of names is large
+        from html import unescape  # loads a large table
 
         text = unescape(text)
     if "\\" in text:

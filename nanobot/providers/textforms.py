@@ -1,6 +1,6 @@
-"""The forms in which models write tool calls as text: their grammar. Pure.
+"""Grammar of the forms in which models write tool calls as text. Pure.
 
-The forms, each as the model's chat template has it and as servers read it:
+The forms, as in each model's chat template and in servers' parsers:
 
 - `<tool_call>{"name":…,"arguments":{…}}</tool_call>`: Hermes, Qwen (vLLM's hermes parser); with
   `<tools>` around it from Qwen2.5-Coder.
@@ -60,7 +60,7 @@ OPENERS = (
     "<|start|>assistant to=functions.",
 )
 MENTIONS = (*OPENERS, "<think>", "<thinking>", "<|channel|>", "</tool_call>", "<arg_key>")
-"""Markup that, in the text before a call, makes it a quotation."""
+"""Markup that makes a later call a quotation."""
 MENTION = re.compile("|".join(map(re.escape, sorted(MENTIONS, key=len, reverse=True))))
 _D = "(?:｜DSML｜)?"
 _AROUND = re.compile(
@@ -71,7 +71,7 @@ _AROUND = re.compile(
     r"|tool_calls_section_(?:begin|end)|observation|im_end|eot_id|eom_id|end|endoftext)\|>"
     r"|<｜(?:tool▁calls▁(?:begin|end)|tool▁call▁end|end▁of▁sentence)｜>)*+"
 )
-"""Tags around calls, and the tokens with which models end a message."""
+"""Tags around calls, and tokens with which models end a message."""
 _NAME = r"(?:functions\.)?([\w.-]{1,64})"
 _HEAD = re.compile(
     rf"""(?:<function={_NAME}\s*+>|<{_D}invoke\ name=["']?{_NAME}["']?\s*+>
@@ -94,7 +94,7 @@ _PAIRS_END = re.compile(rf"</(?:function|{_D}invoke|tool_call)>")
 
 
 class Unreadable(Exception):
-    """The markup is cut off or not of its form."""
+    """The markup is truncated or does not match its form."""
 
 
 class WrittenCall(Struct, frozen=True):
@@ -107,13 +107,13 @@ class WrittenCall(Struct, frozen=True):
 
 
 def _end_of_tags(text: str, at: int) -> int:
-    """Return the position behind the tags and white space at `at`."""
+    """Return the position after the tags and white space at `at`."""
     found = _AROUND.match(text, at)
     return found.end() if found else at
 
 
 def calls_at(text: str, start: int) -> tuple[list[WrittenCall], int]:
-    """Return the calls from `start` on and the end of the tags behind them. Raises `Unreadable`."""
+    """Return the calls from `start` on and the end of the tags after them. Raise `Unreadable`."""
     calls: list[WrittenCall] = []
     at = _end_of_tags(text, start)
     while True:
@@ -139,7 +139,7 @@ def _object_at(text: str, at: int) -> tuple[str, int]:
 
 
 def _call_in(source: str) -> WrittenCall:
-    """Return the call that a JSON object is."""
+    """Return the call in a JSON object."""
     fields = mapping(json.loads(read_arguments(source) or "{}"))
     fields = mapping(fields.get("function")) or fields
     name = string(fields.get("name")) or string(fields.get("tool_name"))
@@ -152,7 +152,7 @@ def _call_in(source: str) -> WrittenCall:
 
 
 def _call_with_head(text: str, head: re.Match[str]) -> tuple[WrittenCall, int]:
-    """Return the call with a head, and its end: a JSON object follows, or parameters."""
+    """Return the call with this head, and its end. A JSON object or parameters follow the head."""
     name, at = head[head.lastindex or 0], head.end()
     if text.startswith("{", at):
         arguments, end = _object_at(text, at)

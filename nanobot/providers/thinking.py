@@ -1,4 +1,4 @@
-"""Thinking that a server leaves in the text of a reply. Pure.
+"""Filter for thinking that a server leaves in the text of a reply. Pure.
 
 Templates and models mark it in several ways:
 
@@ -7,13 +7,13 @@ Templates and models mark it in several ways:
   `◁think▷` (Kimi-VL), `<|START_THINKING|>` (Command A), `<|channel>thought` (Gemma 4) and
   `<unused94>thought` (MedGemma). Without a closing tag everything is thinking. The answer behind it
   may have tags as well: `<answer>` (Hunyuan), `<response>` (Granite).
-- A closing tag alone: the template opened the tag in the prompt (DeepSeek R1, QwQ), so everything
-  before it is thinking. It counts once and outside of code, and what was shown is taken back.
+- Only a closing tag: the template opened the tag in the prompt (DeepSeek R1, QwQ), so everything
+  before it is thinking. It counts once and outside of code, and the shown text is retracted.
 - gpt-oss's channels: `<|channel|>analysis<|message|>…<|end|>`, then
   `<|start|>assistant<|channel|>final<|message|>…<|return|>` (OpenAI's harmony format). A message to
   a tool stays as it is, for `textcalls`.
 
-What is shown depends on the text and not on how it was cut, and it can be encoded: surrogate halves
+The visible text does not depend on how the reply was cut, and it can be encoded: surrogate halves
 in two pieces are joined, stray ones replaced.
 """
 
@@ -51,7 +51,7 @@ _ANSWERS = {
     "<|start_response|>": "<|end_response|>",
     "<|begin_of_solution|>": "<|end_of_solution|>",
 }
-"""What some models put around the answer that follows their thinking."""
+"""Tags that some models put around the answer after their thinking."""
 
 
 def _any_of(tags: Iterable[str]) -> str:
@@ -60,7 +60,8 @@ def _any_of(tags: Iterable[str]) -> str:
 
 @cache
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Compile at the first use: the patterns of all tags would take a tenth of a megabyte."""
+    """Compile at the first use, because the patterns of all tags would take a tenth of a
+    megabyte."""
     return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
 
@@ -81,18 +82,19 @@ _FIRST_OF_TAGS = "<[\n"
 _WHITESPACE = " \t\r\n"
 _FENCE = 3
 _MOST_HELD = 500
-"""Characters of white space or of a fence that are held back: some models repeat one for ever."""
+"""Characters of white space or of a fence that are held back, because some models repeat one
+forever."""
 
 
 class VisibleText(NamedTuple):
-    """Text that may be shown now; if `restart`, it replaces everything shown before."""
+    """Text that may be shown now. If `restart`, it replaces everything shown before."""
 
     text: str
     restart: bool = False
 
 
 class ThinkingFilter:
-    """The visible text of one reply. `thought` is whether thinking has been found."""
+    """Visible text of one reply. `thought` is True once thinking has been found."""
 
     def __init__(self) -> None:
         self._half = self._held = ""
@@ -110,7 +112,7 @@ class ThinkingFilter:
         return self._run(valid_unicode(piece), last=False)
 
     def close(self) -> VisibleText:
-        """Return what was held back and turned out to be text."""
+        """Return the text that was held back."""
         return self._run(valid_unicode(self._half), last=True)
 
     def _run(self, piece: str, *, last: bool) -> VisibleText:
@@ -130,7 +132,8 @@ class ThinkingFilter:
         return VisibleText(whole, self._void)
 
     def _begin(self, last: bool) -> str | None:
-        """At the beginning, or behind thinking: more thinking, a head of a channel, or text."""
+        """Handle the beginning, or the end of thinking: more thinking, a head of a channel, or
+        text."""
         text = self._held.lstrip(_WHITESPACE)
         if not text:
             self._held = self._held[-_MOST_HELD:]
@@ -156,11 +159,11 @@ class ThinkingFilter:
         return any(tag.startswith(low) for tag in tags)
 
     def _enter(self, end: re.Pattern[str], tokens: tuple[str, ...]) -> None:
-        """What follows is the answer, up to its end."""
+        """Begin the answer, up to its end."""
         self._state, self._end, self._end_tokens = self._answer, end, tokens
 
     def _read_head(self, text: str, last: bool) -> None:
-        """The head of a message in a channel, up to its `<|message|>`."""
+        """Read the head of a message in a channel, up to its `<|message|>`."""
         end = text.find(_MESSAGE, 0, _LONGEST_HEAD)
         if end < 0:
             if last and "analysis" in text:
@@ -190,14 +193,14 @@ class ThinkingFilter:
         return ""
 
     def _lead(self, last: bool) -> str | None:
-        """White space in front of the answer."""
+        """Skip white space before the answer."""
         self._held = self._held.lstrip(_WHITESPACE)
         if self._held or last:
             self._state = self._answer
         return ""
 
     def _answer(self, last: bool) -> str | None:
-        """The text of a channel, up to its end."""
+        """Return the text of a channel, up to its end."""
         if found := self._end.search(self._held):
             text, self._held = self._held[: found.start()], self._held[found.end() :]
             self._trim, self._state = True, self._begin
@@ -213,7 +216,7 @@ class ThinkingFilter:
         return text
 
     def _watch(self, last: bool) -> str | None:
-        """Text without thinking so far: a closing tag would make all of it thinking."""
+        """Return text without thinking so far. A closing tag makes all of it thinking."""
         whole, self._held = self._held, self._held
         kept = self._release(_TAGS, last, also="`~")
         for found in _compile(_SIGNS).finditer(kept):
@@ -241,7 +244,7 @@ class ThinkingFilter:
                 self._code = ""
 
     def _release(self, tags: tuple[str, ...], last: bool, also: str = "") -> str:
-        """Take the held text, but for an end that may be the beginning of a tag."""
+        """Return the held text, except for an end that may begin a tag."""
         held = self._held
         end = len(held)
         if not last:

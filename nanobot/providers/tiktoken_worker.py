@@ -1,4 +1,4 @@
-"""A process that counts the tokens of its standard input and ends: `… FILE MODEL`."""
+"""A process that counts the tokens of its standard input and exits: `… FILE MODEL`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """Print the count. Fails where the encoding can be neither read nor fetched."""
+    """Print the count. Fail if the encoding can be neither read nor fetched."""
     import tiktoken
 
     try:

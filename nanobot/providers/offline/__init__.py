@@ -1,1 +1,1 @@
-"""The embedded offline model: rules instead of a language model, with no key and no network."""
+"""Offline stand-in for a language model."""

@@ -1,9 +1,8 @@
-"""Consolidation and Dream without a language model: an extract of what the person stated.
+"""Consolidation and Dream without a language model: an extract of the person's statements.
 
-Requests are recognised by what they ask for, and answered in the form that they ask for. Only what
-the person said can become a fact; what tools and others wrote is never used. Nothing is made up,
-and nothing that a file says already is said again.
-"""
+Requests are recognised by their instructions, and answered in the requested form. Only the person's
+own statements can become facts, never texts of tools and others. Nothing is invented, and facts
+that a file already contains are not repeated."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ _SPEAKER = re.compile(
 )
 _MOST_FACTS, _MOST_SENTENCES, _MOST_LINES, _READ = 40, 4, 20, 8_000
 _LONGEST, _KEPT, _LONGEST_ENTRY = 220, 400, 4_000
-"""Characters of what is quoted, of what is to be remembered, and of all of that in an entry."""
+"""Characters of a quotation, of a statement to remember, and of all of these in an entry."""
 
 _FILE = re.compile(r"^### (?:memory/MEMORY\.md|USER\.md|SOUL\.md)[ \t]*$", re.MULTILINE)
 _AGE = re.compile(r"(?m)[ \t]*←\s*(?:\d+\s*d)?(?:, )?(?:importance \d)?[ \t]*$")
@@ -78,19 +77,20 @@ _DAY = re.compile(r"^### \d{4}-\d\d-(?P<day>\d\d)$", re.MULTILINE)
 
 
 def fact_lines(markdown: str) -> list[str]:
-    """The lines of a memory file that are facts: no headings, placeholders, rules or footers."""
+    """Return the lines of a memory file that are facts: no headings, placeholders, rules or
+    footers."""
     lines = markdown.splitlines()
     return [line for line in lines if not _NO_FACT.match(line) and not _PLACEHOLDER.match(line)]
 
 
 def rival_of(fact: str, lines: Iterable[str]) -> str:
-    """The line that `fact` replaces because both are about the same thing; empty without one."""
+    """Return the line that `fact` replaces because both have the same subject, or an empty text."""
     about = subject(fact)
     return next((line for line in lines if about and subject(line) == about), "")
 
 
 def heading_for(fact: str, text: str) -> str:
-    """The heading in `text` that a new fact goes under, or the usual one that is to be made."""
+    """Return the heading in `text` for a new fact, or the usual one if it is missing."""
     kind = section_of(fact)
     headings = [line.strip() for line in text.splitlines() if line.startswith("##")]
     fitting = (one for word in _ALIASES[kind] for one in headings if word in one.lower())
@@ -98,22 +98,20 @@ def heading_for(fact: str, text: str) -> str:
 
 
 def _behind(marks: list[re.Match[str]], text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Each mark with the text from there to the next one."""
+    """Yield each mark with the text up to the next one."""
     for mark, following in zip_longest(marks, marks[1:]):
         yield mark, text[mark.end() : following.start() if following else len(text)]
 
 
 def consolidate(request: str, now: datetime) -> dict[str, object]:
-    """The arguments of `save_memory`: `history_entry`, `memory_update`, `key_facts`."""
+    """Return the arguments of `save_memory`: `history_entry`, `memory_update`, `key_facts`."""
     _, _, after = request.partition("## Current Long-term Memory")
     current, _, conversation = after.partition("\n## Conversation to Process")
     memory = current.strip("\n")
     empty = memory.strip() in ("", "(empty)")
     marks = list(_SPOKEN.finditer(conversation))
     spoken = ((mark, text.strip()) for mark, text in _behind(marks, conversation))
-    said = [
-        _read_message(mark["when"], text) for mark, text in spoken if mark["who"] == "USER" and text
-    ]
+    said = [_parse(mark["when"], text) for mark, text in spoken if mark["who"] == "USER" and text]
     stated = [*dict.fromkeys(third_person(fact) for one in said for fact in one.facts)]
     facts = stated[:_MOST_FACTS]
     updated = _with_facts("# Long-term Memory\n" if empty else memory, facts)
@@ -128,7 +126,7 @@ def consolidate(request: str, now: datetime) -> dict[str, object]:
 
 
 class _Message(NamedTuple):
-    """A message: who said it on which day, and the facts that it asks to remember."""
+    """A message: its author and day, and the facts that it asks to remember."""
 
     who: str
     day: str
@@ -136,7 +134,7 @@ class _Message(NamedTuple):
     facts: list[str]
 
 
-def _read_message(when: str, text: str) -> _Message:
+def _parse(when: str, text: str) -> _Message:
     mark = _SPEAKER.match(text)
     text = text[mark.end() :] if mark else text
     if mark and mark["others"]:
@@ -148,7 +146,7 @@ def _read_message(when: str, text: str) -> _Message:
 
 
 def _with_facts(memory: str, facts: list[str]) -> str:
-    """`memory` with the facts it lacks; empty where it lacks none."""
+    """Return `memory` with missing facts added, or an empty text if it has them all."""
     lines = memory.rstrip("\n").split("\n")
     known = {key_of(line) for line in fact_lines(memory)}
     new = [fact for fact in facts if key_of(fact) not in known]
@@ -169,9 +167,8 @@ def _with_facts(memory: str, facts: list[str]) -> str:
 def _history(
     said: list[_Message], facts: list[str], count: int, tools: str, day: str
 ) -> tuple[str, list[str]]:
-    """Return what was stated, said and asked: first all that is to be remembered and all that names
-    a day or says that it matters, in two to five sentences if that is little; and which of that
-    found no room."""
+    """Summarise in two to five sentences, or more if more is to be remembered or names a day or its
+    importance. Also return the statements that did not fit."""
     quoted = dict.fromkeys(chain.from_iterable(_quotes(one, day) for one in said))
     every = [*(_one_sentence(fact, _KEPT) for fact in facts), *quoted]
     room = sum(size <= _LONGEST_ENTRY for size in accumulate(map(len, every)))
@@ -189,7 +186,7 @@ def _history(
 
 
 def _quotes(said: _Message, day: str) -> Iterator[str]:
-    """What matters of a message, beyond its facts."""
+    """Yield the important parts of a message besides its facts."""
     who, on, text, told = said
     spoken = filter(stands_out, sentences(text[:_READ]))
     matters = [one for one in spoken if not (told and facts_to_remember(one))]
@@ -199,32 +196,32 @@ def _quotes(said: _Message, day: str) -> Iterator[str]:
 
 
 def _one_sentence(text: str, most: int = _LONGEST) -> str:
-    """`text` on one line and without sentence ends inside, cut where it is long."""
+    """Return `text` on one line, without sentence ends inside, cut if it is long."""
     line = re.sub(r"[.!?]+\s+(?=\S)", "; ", " ".join(text[: 4 * most].split()))
     line = re.sub(r"[。！？]+(?=.)", "；", line).rstrip(".!?。！？;； ")
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def dream_phase(system: str) -> str:
-    """What these instructions ask of a Dream, empty where they ask for something else."""
+    """Return the phase of a Dream that these instructions request, or an empty text."""
     match = re.match(r"#\s+Dream, (phase 1|phase 2|digest)\b", system.lstrip())
     return match[1] if match else ""
 
 
 def dream(phase: str, request: str) -> str:
-    """The answer to a phase's request, as JSON."""
+    """Return the answer to a phase's request as JSON."""
     answers = {"phase 1": _extract, "phase 2": _integrate, "digest": _digest}
     return json.dumps(answers[phase](request), ensure_ascii=False)
 
 
 def _extract(request: str) -> dict[str, object]:
-    """Phase 1: what the new entries state that no file says yet."""
+    """Phase 1: find the statements of the new entries that no file contains."""
     shown, _, new = request.partition("\n## New entries")
     first = _FILE.search(shown)
     on_file = _AGE.sub("", shown[first.end() :]) if first else ""
     lines = [line.strip() for line in fact_lines(on_file)]
     said = {key_of(line) for line in lines}
-    known = {subject(line): line for line in reversed(lines)}  # of two the first
+    known = {subject(line): line for line in reversed(lines)}  # of two lines the first counts
     kinds = ("user_updates", "memory_updates", "soul_updates", "contradictions", "obsolete")
     found = {kind: list[dict[str, object]]() for kind in kinds}
     entries = dict(_entries(new))
@@ -241,7 +238,7 @@ def _extract(request: str) -> dict[str, object]:
 
 
 def _newest(entries: Mapping[int, list[str]]) -> list[tuple[str, int]]:
-    """The last fact on each subject, with its entry."""
+    """Return the last fact on each subject, with its entry."""
     newest: dict[object, tuple[str, int]] = {}
     for fact, number in ((one, key) for key, facts in entries.items() for one in facts):
         newest.pop(subject(fact) or fact, None)
@@ -250,10 +247,10 @@ def _newest(entries: Mapping[int, list[str]]) -> list[tuple[str, int]]:
 
 
 def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The entries by their numbers, each with the lasting facts that it states."""
+    """Yield the numbers of the entries, each with its lasting facts."""
     marks: list[re.Match[str]] = []
     for mark in _ENTRY.finditer(text):
-        if int(mark["number"]) == len(marks):  # a line of an entry may look like another entry
+        if int(mark["number"]) == len(marks):  # a line in an entry may look like an entry
             marks.append(mark)
     for mark, body in _behind(marks, text):
         stated = () if _FOREIGN.search(mark["head"]) else _facts_in(f"{mark['head']}\n{body}")
@@ -266,12 +263,12 @@ def _facts_in(entry: str) -> Iterator[str]:
             yield from _from_speech(spoken["text"])
         elif bullet := re.match(r"\s*[-*]\s+(\S.*)$", line):
             note = _DAYS.sub("", _MINUTE.sub("", bullet[1], count=1))
-            if note.startswith("(from "):  # made of what somebody else wrote
+            if note.startswith("(from "):  # derived from another person's text
                 continue
             if _MINUTE.match(bullet[1]) or re.search(r"\b(?:I|I'm|my|me)\b|我", note):
                 yield from _from_speech(note)
             elif not is_question(note) and len(plain(note)) > 2:
-                # As consolidation words it, or it would be another fact.
+                # The same wording as in consolidation, or it would be another fact.
                 yield third_person(note) if re.search(r"(?i)\bour\b", note) else note.strip()
     for said in _SAID.finditer(entry):
         yield from _from_speech(said[1] or said[2])
@@ -285,7 +282,7 @@ def _from_speech(text: str) -> Iterator[str]:
 
 
 def _integrate(request: str) -> dict[str, object]:
-    """Phase 2: the edits that put the updates of `request` into its file."""
+    """Phase 2: make the edits that put the updates of `request` into its file."""
     current, _, wanted = request.rpartition("\n## Updates")
     current = current.partition("\n## Current text\n")[2] or current
     edits: list[dict[str, str]] = []
@@ -302,7 +299,7 @@ def _integrate(request: str) -> dict[str, object]:
 
 
 def _digest(request: str) -> dict[str, object]:
-    """A month's notes, those alike in one line, what was noted most often first."""
+    """Merge similar notes of a month into one line each, most frequent first."""
     days: dict[str, set[int]] = {}
     for mark, body in _behind(list(_DAY.finditer(request)), request):
         for bullet in re.finditer(r"^[-*] (\S.*)$", body, re.MULTILINE):

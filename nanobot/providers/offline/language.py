@@ -1,10 +1,9 @@
-"""What the offline model understands of English and Chinese: requests, facts and questions.
+"""English and Chinese for the offline model: requests, facts and questions.
 
-A fact is one sentence in the third person ("User's name is Ada", "用户住在上海"), as it stands in
-MEMORY.md. What a fact is about decides whether it replaces another one; the words that a question
-shares with a line decide whether the line answers it. All of it is pattern matching on single
-sentences: whatever no pattern fits is no fact and no request.
-"""
+A fact is one sentence in the third person, as in MEMORY.md ("User's name is Ada", "用户住在上海").
+Its subject decides whether it replaces another one. The words that a question shares with a line
+decide whether the line answers it. All of this is pattern matching on single sentences: a sentence
+that fits no pattern is no fact and no request."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 ENOUGH = 0.6
-"""The share of a question's words that a line must have to answer it."""
+"""The share of a question's words that an answering line must have."""
 
 _SENTENCE = re.compile(
     r"(?i)(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\b[ap]\.m\.)\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
@@ -77,7 +76,7 @@ _RETURNS = {third: first for first, third in _AGREES.items()} | {"is": "are", "w
 _ADVERB_VERB = r"((?:now|also|really|always|usually) )?([\w']+)"
 
 NAME = "name"
-"""The term that stands for every way to give or ask a name."""
+"""The term for every way to give or ask a name."""
 
 _COMMON = (
     "a an the is are am was were be been do does did have has had of in on at to for from with by"
@@ -96,37 +95,38 @@ _STOP_ZH = re.compile(
 
 
 def is_chinese(text: str) -> bool:
-    """Whether a text has Chinese characters."""
+    """Return True if a text has Chinese characters."""
     return re.search(r"[\u4e00-\u9fff]", text) is not None
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, without the marks that end them."""
+    """Return the sentences of a text, without the marks that end them."""
     parts = (re.sub(_OPENING, "", part.strip()) for part in _SENTENCE.split(text))
     return [part.rstrip(" .!。！") for part in parts if part.rstrip(" .!。！")]
 
 
 def is_question(sentence: str) -> bool:
-    """Whether a sentence asks something."""
+    """Return True if a sentence asks something."""
     asks = _QUESTION_ZH.search if is_chinese(sentence) else _QUESTION.match
     return sentence.rstrip().endswith(("?", "？")) or asks(sentence.strip()) is not None
 
 
 def is_own_fact(sentence: str) -> bool:
-    """Whether the person plainly states something lasting about themselves."""
+    """Return True if the person plainly states something lasting about themselves."""
     pattern = _OWN_ZH if is_chinese(sentence) else _OWN
     return not is_question(sentence) and pattern.match(sentence.strip()) is not None
 
 
 def is_lasting(sentence: str) -> bool:
-    """Whether a sentence states what will still hold next month, about anything."""
+    """Return True if a sentence on any subject will still be true next month."""
     pattern = _LASTING_ZH if is_chinese(sentence) else _LASTING
     states = not is_question(sentence) and not _SMALL_TALK.search(sentence)
     return states and (is_own_fact(sentence) or pattern.match(sentence) is not None)
 
 
 def third_person(sentence: str) -> str:
-    """A sentence of the person as a line of memory: "My dog is Rex" as "User's dog is Rex"."""
+    """Turn a sentence of the person into a line of memory: "My dog is Rex" into "User's dog is
+    Rex"."""
     text = sentence.strip().rstrip(".!。！")
     if is_chinese(text):
         return re.sub("^叫我", "我叫", text).replace("你", "nanobot").replace("我", "用户")
@@ -160,8 +160,8 @@ _TO_THIRD: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 )
 
 
-def resolve_pronoun(text: str, before: Iterable[str]) -> str:
-    """Put the thing into "No, his name is Max" if a message `before` has "my dog"."""
+def insert_name(text: str, before: Iterable[str]) -> str:
+    """Insert the subject into "No, his name is Max" if a message `before` has "my dog"."""
     things = [one for said in before for one in re.findall(r"(?i)\bmy (\w+)|我的(.+?)[叫是]", said)]
     for english, chinese in things[-1:]:
         text = re.sub(_HIS_NAME, f"my {english}'s name" if english else f"我的{chinese}", text)
@@ -169,7 +169,7 @@ def resolve_pronoun(text: str, before: Iterable[str]) -> str:
 
 
 def second_person(fact: str) -> str:
-    """A line of memory as it is said to the person: "User's dog is Rex" as "Your dog is Rex"."""
+    """Address a line of memory to the person: "User's dog is Rex" becomes "Your dog is Rex"."""
     if is_chinese(fact):
         return f"{fact.replace('nanobot', '我').replace('用户', '你').rstrip('。')}。"
     text = re.sub(r"\b(?:the )?user's\b", "your", fact, flags=re.IGNORECASE)
@@ -191,12 +191,12 @@ def _conjugate_second(match: re.Match[str]) -> str:
 
 
 def plain(line: str) -> str:
-    """A line of a memory file as a fact, without its mark and full stop."""
+    """Return a line of a memory file as a fact, without its mark and full stop."""
     return re.sub(r"^\s*[-*+]\s+", "", line).strip().rstrip(".。")
 
 
 def key_of(fact: str) -> str:
-    """Equal for facts that say the same, letter case, articles and punctuation aside."""
+    """Return a key that ignores letter case, articles and punctuation of a fact."""
     return re.sub(r"\bthe\b|[^\w]", "", plain(fact).lower())
 
 
@@ -204,7 +204,7 @@ _TASTE = re.compile(
     r"(?i)the user (?:now |really |does(?:n't| not) )*(?:like|love|hate|dislike|enjoy)s? (.*)"
     r"|用户(?:也|很)?(?:不喜欢|喜欢|讨厌)(.{1,20})"
 )
-# What a fact is about, as a pattern of the fact: only one value of each can be true.
+# Subjects of facts, as patterns. Only one fact on each subject can be true.
 _SUBJECTS = (
     ("age", re.compile(r"([\w' ]{1,40}'s [\w -]{1,60}?) (?:is|are) \d{1,3}(?: years old)?$")),
     ("is", re.compile(r"([\w' ]{1,40}'s [\w -]{1,60}?) (?:is|are|was|were)\b")),
@@ -218,7 +218,7 @@ _SUBJECTS = (
 
 
 def subject(fact: str) -> tuple[str, ...]:
-    """What only one fact can be true of; empty where facts add up."""
+    """Return the subject of a fact that replaces others, or nothing if such facts add up."""
     text = plain(fact)
     for kind, pattern in _SUBJECTS:
         if match := pattern.match(text):
@@ -229,7 +229,7 @@ def subject(fact: str) -> tuple[str, ...]:
 
 
 def section_of(fact: str) -> int:
-    """Where a fact belongs: 0 the person, 1 preferences, 2 projects, 3 anything else."""
+    """Return the section of a fact: 0 the person, 1 preferences, 2 projects, 3 anything else."""
     if _PREFERENCE.search(fact):
         return 1
     if _PROJECT.search(fact):
@@ -238,12 +238,13 @@ def section_of(fact: str) -> int:
 
 
 def is_personal(fact: str) -> bool:
-    """Whether a fact is about the person."""
+    """Return True if a fact is about the person."""
     return _PERSONAL.match(plain(fact)) is not None
 
 
 def terms(text: str) -> list[str]:
-    """The telling words of a text, each once: English words without endings, Chinese characters."""
+    """Return the significant words of a text, each once: English words without endings, Chinese
+    characters."""
     text = re.sub(r"(?<=is |re |am )\d{1,3}$", r"\g<0> years", text)
     words = (word.removesuffix("'s") for word in re.findall(r"[a-z0-9][\w'.-]*", text.lower()))
     english = [_stem(word.rstrip(".-'")) for word in words if word.rstrip(".-'") not in _STOP]
@@ -258,7 +259,8 @@ def _stem(word: str) -> str:
 
 
 def best(question: str, lines: Iterable[str]) -> str:
-    """Return the line that answers best, of equals the shorter or later one, or an empty text."""
+    """Return the line that answers best, or an empty text. Of equals the shorter or later one
+    wins."""
     wanted, counts = terms(question), {subject(line) or line: line for line in lines}.values()
     scored = ((share(wanted, line), -len(terms(line)), at, line) for at, line in enumerate(counts))
     score, _, _, line = max(scored, default=(0.0, 0, 0, ""))
@@ -266,9 +268,9 @@ def best(question: str, lines: Iterable[str]) -> str:
 
 
 def share(wanted: list[str], line: str) -> float:
-    """Return the share of the `wanted` words that a line has, 0 if none are wanted. A wanted name
-    only adds a tenth, since a thing may be named without the word ("my dog is Rex"). The person's
-    own name is in a fact about it only."""
+    """Return the share of the `wanted` words in a line, 0 without any. A wanted name only adds a
+    tenth, because a name may be given without the word ("my dog is Rex"). The person's own name is
+    only found in a fact about it."""
     if wanted == [NAME]:
         return float(subject(third_person(plain(line))) == (NAME,))
     has, things = set(terms(plain(line))), [term for term in wanted if term != NAME]
@@ -282,7 +284,7 @@ _REMEMBER = re.compile(
     r"(?! to remind)(?::|,| that\b:?)?\s+(?P<fact>\S.*)$"
     r"|(?:请|帮我)?(?:记住了?|记得|记一下(?![:：，, ])|别忘了?)[:：，,]?\s*(?P<zh>.+)$"
 )
-_BEFORE = r"(?:^|(?<![\s,;.!])[\s,;.!]+)"  # all marks in a row, so that a long row costs no time
+_BEFORE = r"(?:^|(?<![\s,;.!])[\s,;.!]+)"  # possessive row of marks, so that a long one is fast
 
 _AFTERWARDS = re.compile(
     rf"(?i)(?:^(?:please |and )*(?:save|store)|{_BEFORE}(?:and |so |please ){{0,3}}"
@@ -340,12 +342,12 @@ _DUE_ENGLISH = (
     (r"[点：](\d+)分?", r":\1"), (r"(?:下午|晚上?)(\S+)", r"\1pm"), ("早上?|[上中]午", ""),
     (r"^(?=\d)", "at "),
 )  # fmt: skip
-"""What turns a Chinese time into the words that reminders are made of, in this order."""
+"""Substitutions that turn a Chinese time into the English words of reminders, in this order."""
 
 
 class Request(Struct, frozen=True):
-    """One thing that is wanted. `facts` are what is to be remembered (none where "remember that"
-    points at the message before), `due` is the time of a reminder, empty if none was understood."""
+    """One request. `facts` are to be remembered (empty if "remember that" refers to the message
+    before). `due` is the time of a reminder, empty if none was understood."""
 
     kind: str
     text: str
@@ -359,19 +361,20 @@ def facts_to_remember(text: str) -> list[str]:
 
 
 def stands_out(sentence: str) -> bool:
-    """Whether a sentence that asks nothing names a day or says that it matters."""
+    """Return True if a statement names a day or its own importance."""
     return not is_question(sentence) and _WHEN.search(_AFTERWARDS.sub("", sentence)) is not None
 
 
 def requests_in(text: str) -> Iterator[Request]:
-    """Yield the first eight requests: all facts are one, and small talk next to them is none."""
+    """Yield the first eight requests. All facts are one request, and small talk next to them is
+    none."""
     facts: list[str] = []
     rest: list[Request] = []
     before = ""
     is_note = _matches("note", text.strip())
     for sentence in [text.strip()] if is_note else sentences(text):
         asked, stated = _REMEMBER.match(sentence), _AFTERWARDS.sub("", sentence)
-        if not stated:  # "remember that", "this is important": what was said before
+        if not stated:  # "remember that", "this is important": refers to the previous sentence
             rest += [] if before else [Request("remember", sentence)]
             facts += [before] if before else []
         elif asked:

@@ -1,16 +1,14 @@
 """`OfflineModel`: a stand-in for a language model, so that nanobot works at once on any machine.
 
-It is a small rule-based program that shows the pipeline: it remembers what it is told, answers from
-memory and search, takes notes, sends files, and takes part in consolidation and Dream. It
-understands some dozen forms of sentences in English and Chinese, and says so where it understands
-nothing.
+It is a small rule-based program that shows the pipeline: it remembers facts, answers from memory
+and search, takes notes, sends files, and takes part in consolidation and Dream. It understands a
+few dozen forms of sentences in English and Chinese, and admits when it understands nothing.
 
 It is a function of the prompt: the same prompt gets the same reply, and nothing is kept between two
 requests. An answer that needs tools is a *story*, a generator that yields a call and is sent its
-result; each request tells it from the beginning, with the results that the prompt records, until it
-comes to a call that was not made yet. Only tools on offer are called, and only the person's
-messages are requests: what tools returned and what memory holds is material to quote.
-"""
+result. Each request runs it from the beginning, with the results that the prompt records, until it
+reaches a new call. Only offered tools are called, and only the person's messages are requests.
+Results of tools and memory are material to quote."""
 
 from __future__ import annotations
 
@@ -28,12 +26,12 @@ from nanobot.providers.offline.language import (
     ENOUGH,
     Request,
     best,
+    insert_name,
     is_chinese,
     is_question,
     key_of,
     plain,
     requests_in,
-    resolve_pronoun,
     second_person,
     sentences,
     share,
@@ -53,7 +51,7 @@ from nanobot.providers.port import (
 NAME = "offline"
 
 _READ_AT_MOST = 16_000
-"""Characters of a message that are looked at."""
+"""Characters of a message that are read."""
 
 _MARK = re.compile(r"\[[^\n]*\](?:\n|$)")
 _BACKGROUND = re.compile(
@@ -116,7 +114,7 @@ class _Call(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """What came of a call; `failed` where the tool is not on offer, refused or broke."""
+    """The result of a call. `failed` if the tool is not offered, refused or broke."""
 
     text: str
     failed: bool = False
@@ -126,7 +124,7 @@ _Story = Generator[_Call, _Result, str]
 
 
 class OfflineModel:
-    """Answers by rules. `clock` dates a consolidation whose messages have no time."""
+    """Model that answers by rules. `clock` dates a consolidation whose messages have no time."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -134,7 +132,7 @@ class OfflineModel:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """See `Provider`. Never raises."""
+        """See `Provider`. Raise nothing."""
         step = self._step(prompt, options)
         size = sum(len(message.wire) for message in prompt.messages) + len(prompt.tools.wire)
         if isinstance(step, str):
@@ -153,7 +151,7 @@ class OfflineModel:
         """Nothing is open."""
 
     def _step(self, prompt: Prompt, options: CallOptions) -> _Call | str:
-        """The next call, or the text that ends the turn."""
+        """Return the next call, or the text that ends the turn."""
         offered = frozenset(spec.name for spec in prompt.tools.specs)
         asked = next((m.text for m in reversed(prompt.messages) if m.role == "user"), "")
         if options.tool_choice == extracts.SAVE_MEMORY or offered == {extracts.SAVE_MEMORY}:
@@ -166,22 +164,20 @@ class OfflineModel:
 
 
 class _Conversation:
-    """One prompt: the requests of the running turn, their calls, and what was said before."""
+    """A prompt: the requests of the running turn, their calls, and the messages before it."""
 
     def __init__(self, messages: tuple[PromptMessage, ...], tools: frozenset[str]) -> None:
         start = _start_of_turn(messages)
         turn = messages[start:]
         self._tools = tools
-        self._before = [_strip_marks(m.text) for m in messages[:start] if m.role == "user"]
-        self._asked = [
-            resolve_pronoun(_strip_marks(m.text), self._before) for m in turn if m.role == "user"
-        ]
+        self._before = [_unwrap(m.text) for m in messages[:start] if m.role == "user"]
+        self._asked = [insert_name(_unwrap(m.text), self._before) for m in turn if m.role == "user"]
         results = {m.tool_call_id: m.text for m in turn if m.role == "tool"}
         calls = (call for message in turn for call in message.tool_calls if call.id in results)
         self._made = [(call.name, call.arguments, results[call.id]) for call in calls]
 
     def next_step(self) -> _Call | str:
-        """The first call that was not made yet, or all replies together."""
+        """Return the first new call, or all replies together."""
         replies: list[str] = []
         for story in self._stories():
             try:
@@ -215,7 +211,7 @@ class _Conversation:
     def _story(self, request: Request, message: str) -> _Story:
         kind, text = request.kind, request.text
         if kind == "remember":
-            # "Remember that" alone points at the statements of the message before.
+            # Only "remember that" refers to the statements of the previous message.
             before = sentences("\n".join(self._before[-1:]))
             recalled = [sentence for sentence in before if not is_question(sentence)]
             return self._remember(request.facts or tuple(recalled), message)
@@ -265,7 +261,7 @@ class _Conversation:
         return " ".join(replies)
 
     def _answer(self, question: str, message: str) -> _Story:
-        """From the conversation and the memory file, else from a search; or it is not known."""
+        """Answer from the conversation and the memory file, else from a search."""
         memory = yield _Call("read_file", {"path": extracts.MEMORY})
         recalled = (s for text in self._before for s in sentences(text[:_READ_AT_MOST]))
         said = [third_person(sentence) for sentence in recalled if not is_question(sentence)]
@@ -279,7 +275,7 @@ class _Conversation:
 
 
 class _Quote(NamedTuple):
-    """How well a sentence that a search found answers, and how it is quoted, with its date."""
+    """A quotation with its date, and how well it answers."""
 
     by_person: bool
     score: float
@@ -287,8 +283,7 @@ class _Quote(NamedTuple):
 
 
 def _quotes(result: str, question: str, message: str) -> Iterator[_Quote]:
-    """What a search found that answers the question. What the person said goes before summaries and
-    other texts."""
+    """Yield quotations from a search that answer the question."""
     wanted = terms(question)
     group: re.Match[str] | None = None
     hit: re.Match[str] | None = None
@@ -314,7 +309,7 @@ def _tool_failed(result: _Result, message: str) -> str:
 
 
 def _say(key: str, message: str, *values: str) -> str:
-    """A text in the language of `message`."""
+    """Return a text in the language of `message`."""
     return _TEXTS[key][is_chinese(message)].format(*values)
 
 
@@ -324,8 +319,9 @@ def _tell(text: str) -> _Story:
     return text
 
 
-def _strip_marks(text: str) -> str:
-    """A message of the person without what nanobot put around it; empty for nanobot's own."""
+def _unwrap(text: str) -> str:
+    """Return a person's message without nanobot's additions, or an empty text if it is nanobot's
+    own."""
     while not _BACKGROUND.match(text) and (mark := _MARK.match(text)):
         if text.startswith(("[nanobot:", "[image from ")):
             return ""
@@ -334,7 +330,7 @@ def _strip_marks(text: str) -> str:
 
 
 def _start_of_turn(messages: tuple[PromptMessage, ...]) -> int:
-    """The turn begins after the last answer in text, or after the end of one that has none."""
+    """Return the position after the last text answer, or after the end of a turn without one."""
     for at in range(len(messages), 0, -1):
         message = messages[at - 1]
         ended = message.role == "user" and message.text in {TURN_STOPPED, TURN_FAILED}
