@@ -155,7 +155,7 @@ class SendMessage(Tool, Struct, frozen=True):
             place = self.received(path, caller) or self.roots(caller).place(path)
             content = _content(place, most, channel)
             digest = hashlib.sha256(content).hexdigest()
-            line = f"file: {place.shown} ({len(content):,} bytes, sha256 {digest[:12]})"
+            line = f"file: {place.label} ({len(content):,} bytes, sha256 {digest[:12]})"
             kept.append((line, self.store.put_outgoing(content, printable(place.names[-1]))))
         return kept
 
@@ -215,16 +215,16 @@ def _content(place: Place, most: int, channel: str) -> bytes:
     if found is None:
         raise missing(place)
     if found.kind == "folder":
-        raise ToolError(f"{place.shown} is a folder, and only files can be sent")
+        raise ToolError(f"{place.label} is a folder, and only files can be sent")
     if found.kind == "file" and found.size > most:
         raise ToolError(
-            f"{place.shown} has {found.size:,} bytes, but {channel} accepts at most {most:,}"
+            f"{place.label} has {found.size:,} bytes, but {channel} accepts at most {most:,}"
         )
     content = place.read_bytes(most)
     if content is None:
         raise missing(place)
     if not content:
-        raise ToolError(f"{place.shown} is empty, and empty files cannot be sent")
+        raise ToolError(f"{place.label} is empty, and empty files cannot be sent")
     return content
 
 

@@ -121,7 +121,7 @@ class KnownChats:
     def chats(self) -> Sequence[tuple[str, str]]:
         """Their addresses and titles, the one used last first: what a person calls themselves, or
         the name of who was let in; topics have their group's."""
-        names = {f"{known.channel}:{known.id}": known.name for known in self._access.approved()}
+        names = {f"{known.channel}:{known.id}": known.name for known in self._access.grants()}
         found = []
         for info in self._used_last(self.reachable):
             name, channel = info.metadata.get("name"), info.key.partition(":")[0]

@@ -106,7 +106,7 @@ class Pairing:
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
         return {
             "requests": [_request_fields(one) for one in self._access.requests()],
-            "approved": [_grant_fields(one) for one in self._access.approved()],
+            "approved": [_grant_fields(one) for one in self._access.grants()],
             "trouble": self._access.load(),
         }
 
@@ -140,7 +140,7 @@ class Pairing:
             )
         if not words or words == ["list"]:
             access = self._access
-            return Answer(_render_list(access.requests(), access.approved(), access.load()))
+            return Answer(_render_list(access.requests(), access.grants(), access.load()))
         match [words[0].lower(), *words[1:]]:
             case ["revoke", id]:
                 address = id if ":" in id else f"{call.message.channel}:{id}"

@@ -131,19 +131,19 @@ class LineFile:
     def append(self, data: bytes) -> None:
         """Add lines, durably. Raise `StorageError` if they are not in the file."""
         for _ in range(_ATTEMPTS):
-            with self._place.opened(os.O_RDWR | os.O_APPEND, create=True) as descriptor:
+            with self._place.open(os.O_RDWR | os.O_APPEND, create=True) as descriptor:
                 self._mend(descriptor)
                 _append(descriptor, data)
                 inode = os.fstat(descriptor).st_ino
             current = lstate_of(self._path)
             if current is not None and current.inode == inode:
                 return
-        raise StorageError(self._place.shown, "another program keeps replacing it")
+        raise StorageError(self._place.label, "another program keeps replacing it")
 
     def mend(self) -> None:
         """Set aside a last line that a crash cut short, if the file exists."""
         if lstate_of(self._path) is not None:
-            with self._place.opened(os.O_RDWR | os.O_APPEND) as descriptor:
+            with self._place.open(os.O_RDWR | os.O_APPEND) as descriptor:
                 self._mend(descriptor)
 
     def _mend(self, descriptor: int) -> None:
@@ -160,8 +160,8 @@ class LineFile:
         self.was_damaged |= b"\0" in torn
         os.ftruncate(descriptor, size - len(torn))
         os.fsync(descriptor)
-        shown = self._place.shown
-        logger.warning("{}: the last line was incomplete. It is kept as {}", shown, aside.shown)
+        shown = self._place.label
+        logger.warning("{}: the last line was incomplete. It is kept as {}", shown, aside.label)
 
 
 def _append(descriptor: int, data: bytes) -> None:

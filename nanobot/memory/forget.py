@@ -142,7 +142,7 @@ class Forgotten:
         if state != seen:
             content, records = b"", []
             if state is not None:
-                with self._root.place(FORGOTTEN).opened(os.O_RDONLY) as descriptor:
+                with self._root.place(FORGOTTEN).open(os.O_RDONLY) as descriptor:
                     content = without_long_lines(descriptor)[0]
             for line in content.splitlines():
                 with suppress(msgspec.MsgspecError, ValueError, RecursionError):

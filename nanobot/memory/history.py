@@ -376,7 +376,7 @@ class HistoryLog:
         consistency"), so the next use sees whether it changed."""
         with self._lock:
             self._applied_mark = None
-            with suppress(NanobotError), self._live.opened(os.O_RDONLY):
+            with suppress(NanobotError), self._live.open(os.O_RDONLY):
                 pass
 
     def set_applied(self, cursor: int) -> None:
@@ -451,7 +451,7 @@ class HistoryLog:
 
     def _read(self) -> Iterator[tuple[bytes, HistoryEntry | None]]:
         zone = self._clock.now().tzinfo
-        with self._live.opened(os.O_RDONLY) as descriptor:
+        with self._live.open(os.O_RDONLY) as descriptor:
             content = without_long_lines(descriptor)[0]
         for _, line in pace(entry_lines(content)):
             yield line, decode(line, zone)

@@ -391,7 +391,7 @@ class MemoryStore:
         place = self._root.place(self._prefix + path)
         current = place.read_bytes(LIMIT)
         if text_of(current) != write.expected:
-            raise WriteConflict(place.shown)
+            raise WriteConflict(place.label)
         self._guard(write)
         new = bytes_of(write.text, current)
         if write.before is not None:

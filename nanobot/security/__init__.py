@@ -1,1 +1,1 @@
-"""The doors to the outside: what code enforces, whatever a model has been talked into."""
+"""Access to the outside, enforced by code regardless of the model's behaviour."""

@@ -1,17 +1,15 @@
-"""Who may talk to this nanobot, on every channel: the owner's lists, and pairing beside them.
+"""Access control on every channel: the owner's lists and pairing.
 
-Ids decide, and are compared as they are; names never do. Nobody may talk unless something says so.
-A stranger who writes in private gets a code, and so does a group in which somebody who may talk
-addresses the agent; the owner lets them in with it.
+Ids decide, in exact comparison; names never do. By default no one has access. A stranger who writes
+in private gets a pairing code, and so does a group in which a permitted person addresses the agent.
+The owner grants access with the code.
 
-Invariant: whether somebody may talk is decided in memory, from ids alone, and what was let in is
-durable before anybody is told so. Of strangers only ids, name and time are kept. However many of
-them write, the answers, the memory and the writes to disk stay within what `pairing` allows in an
-hour.
+Invariant: access is decided in memory, from ids only, and a grant is durable before it is
+announced. Of strangers only id, name and time are stored. Answers, memory and disk writes for
+strangers are limited per hour.
 
-One event loop of the process that owns the home changes it. Threads may ask who may talk at any
-time: a state never changes, a new one takes its place.
-"""
+One event loop of the process that owns the home changes the state. Any thread may check access,
+because a state is immutable and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -61,12 +59,11 @@ EVERYONE = "*"
 class AccessRules(Struct, frozen=True):
     """The rules of one channel.
 
-    `allow_from` may talk, beside the owner and those let in by pairing; `*` is everyone. In groups
-    nothing is answered (`off`), what is meant for the agent (`mention`), or everything (`open`),
-    and only in `allow_groups` and those let in by pairing: it gives each group's id (`*` for any)
-    the people who may talk there, `*` for everyone in it, empty for those who may talk anyway.
-    With `everyone` the senders have been checked elsewhere, and nothing here is asked.
-    """
+    `allow_from` lists people with access, in addition to the owner and grants; `*` is everyone. In
+    groups the agent answers nothing (`off`), messages addressed to it (`mention`), or everything
+    (`open`), and only in `allow_groups` and groups with a grant. `allow_groups` maps each group's
+    id (`*` for any) to its people: `*` for all members, empty for people with access anyway.
+    `everyone`: the channel has checked the senders itself, so nothing is checked here."""
 
     allow_from: frozenset[str] = frozenset()
     groups: GroupMode = "off"
@@ -74,24 +71,24 @@ class AccessRules(Struct, frozen=True):
     everyone: bool = False
 
     def people_of(self, group_id: str) -> frozenset[str] | None:
-        """Who may talk in a group; None where it is not on the list."""
+        """Return the people with access in a group, or None if it is not listed."""
         return self.allow_groups.get(group_id, self.allow_groups.get(EVERYONE))
 
 
 _NO_RULES = AccessRules()
-"""Of a channel that the configuration does not mention: owners, and who is let in by pairing."""
+"""For a channel without configuration: only owners and grants."""
 
 
 class OpenRequest(Struct, frozen=True):
-    """A request of the last hour, and how long its code still holds; 0 where it does not."""
+    """A request of the last hour, and the remaining seconds of its code."""
 
     request: PairingRequest
     seconds_left: float
 
 
 class Approved(Struct, frozen=True):
-    """Who was let in. `news` is false where they had been already, and nothing changed; `chat_id`
-    and `thread_id` are where they asked, empty where that is not known."""
+    """The result of an approval. `news` is False if nothing changed. `chat_id` and `thread_id` are
+    the chat of the request, empty if unknown."""
 
     grant: Grant
     chat_id: str = ""
@@ -100,18 +97,17 @@ class Approved(Struct, frozen=True):
 
 
 class Revoked(Struct, frozen=True):
-    """Who was shut out. `still_in`: the configuration lets them in all the same."""
+    """The result of a revocation. `still_in`: the configuration still gives access."""
 
     grant: Grant
     still_in: bool = False
 
 
 class Access:
-    """The document `access` of `store` is read when it is first needed.
+    """Decides on access. The document `access` of `store` is read on first use.
 
-    `rules` and `owners` (`*`: everyone) are what the configuration says, by channel. `new_code`
-    makes the codes.
-    """
+    `rules` and `owners` (`*`: everyone) are the configuration, by channel. `new_code` makes the
+    codes."""
 
     def __init__(
         self,
@@ -128,19 +124,19 @@ class Access:
         self._warned: datetime | None = None
 
     def load(self) -> str:
-        """Read the document, if that was not done yet; only by the owner of the home. Gives what is
-        wrong with it and what to do about that, empty where nothing is."""
+        """Read the document once, for the owner of the home. Return its fault with advice, or an
+        empty text."""
         _ = self._document.known
         return self._document.problem
 
     def refresh(self) -> None:
-        """Read the document again, since another worker of a team may have changed it. Blocks.
-        Raises `StorageError`: what was known holds on."""
+        """Read the document again, in case another worker of a team changed it. Blocks. Raise
+        `StorageError` and keep the known state."""
         self._document.load()
 
     def permits(self, channel: str, sender: Sender, chat: Chat, *, addressed: bool = True) -> bool:
-        """Whether what this sender says here is answered; in a group `addressed` says that it was
-        meant for the agent."""
+        """Check whether the agent may answer this sender here. `addressed`: the message is meant
+        for the agent (in a group)."""
         rules = self._rules.get(channel, _NO_RULES)
         if rules.everyone:
             return True
@@ -156,14 +152,13 @@ class Access:
         return _lists(people, ids) or any(self.is_owner_id(channel, id) for id in ids)
 
     def knows_group(self, channel: str, group_id: str) -> bool:
-        """Whether anybody in this group may talk here."""
+        """Check whether anyone in this group has access here."""
         rules = self._rules.get(channel, _NO_RULES)
         listed = self._people_of(channel, group_id) is not None
         return rules.everyone or (rules.groups != "off" and listed)
 
     def owners(self, channel: str) -> Sequence[str]:
-        """The ids of the owner on a channel, as far as there are any by name: those configured, and
-        those from pairing."""
+        """Return the known ids of the owner on a channel, configured or paired."""
         grants = self._state.grants.values()
         paired = (one.id for one in grants if one.owner and one.channel == channel)
         ids = dict.fromkeys((*self._owners.get(channel, ()), *paired))
@@ -176,9 +171,8 @@ class Access:
         return EVERYONE in owners or id in owners or (grant is not None and grant.owner)
 
     def may_request_access(self, channel: str, sender: Sender, chat: Chat) -> bool:
-        """Whether a message that is meant for the agent and not permitted asks to be let in, for
-        the first time within the hour: a person's in a private chat, or for a group that of
-        somebody there who may talk."""
+        """Check whether a rejected message, addressed to the agent, is the first request of the
+        hour: from a person in private, or for a group from a person with access."""
         rules, now = self._rules.get(channel, _NO_RULES), self._clock.now()
         asks = not self._may_talk(channel, sender)
         if chat.is_group:
@@ -192,22 +186,22 @@ class Access:
         return True
 
     async def request_access(self, channel: str, sender: Sender, chat: Chat) -> str:
-        """Note that somebody asks, durably, and give what to say to them; empty where they asked
-        meanwhile. Raises `StorageError`; they have not asked then."""
+        """Store a request durably and return the reply for its sender; empty for a repeated
+        request. Raise `StorageError` if nothing was stored."""
         key, code = _key(channel, sender, chat), self._new_code()
         name = clean_name(chat.title if chat.is_group else sender.name)
         request = PairingRequest(*key, name, chat.id, code, self._clock.now(), chat.thread_id)
 
-        def noted(state: AccessState) -> AccessState:
+        def add_request(state: AccessState) -> AccessState:
             if key in state.requests or not state.has_room(key[1]):
                 return state
             return replace(state, requests={**state.requests, key: request})
 
-        await self._change(noted)
+        await self._change(add_request)
         return _greeting(key[1], code) if self._state.requests.get(key) == request else ""
 
     def requests(self) -> Sequence[OpenRequest]:
-        """Who asked within the hour and was not let in, the latest last."""
+        """Return the open requests of the last hour, the latest last."""
         now = self._clock.now()
         state = self._state.at(now)
         return [
@@ -216,42 +210,41 @@ class Access:
             if one.key not in state.grants
         ]
 
-    def approved(self) -> Sequence[Grant]:
+    def grants(self) -> Sequence[Grant]:
         return list(self._state.grants.values())
 
     async def approve(self, code_or_id: str, *, owner: bool = False) -> Approved:
-        """Let somebody in, durably: by their code, or by `channel:id` as requests are shown. With
-        `owner` they are the owner; that, somebody who was let in before can become as well.
+        """Grant access durably, by code or by `channel:id`. `owner` makes the person an owner, even
+        if they already have access.
 
-        Raises `NanobotError` where no such request is open, or too many wrong codes were tried, and
-        `StorageError`; nobody is let in then.
-        """
+        Raise `NanobotError` if there is no such request or too many wrong codes, and
+        `StorageError`. Then nothing is granted."""
         now, outcome = self._clock.now(), list[Approved | _WrongCode]()
 
-        def let_in(state: AccessState) -> AccessState:
+        def grant_access(state: AccessState) -> AccessState:
             try:
                 key = _key_of(code_or_id, state, now)
             except _WrongCode as error:
                 outcome.append(error)
                 return replace(state, wrong=(*state.wrong, now))
-            approved = _approved(key, state, now, owner)
+            approved = _build_approval(key, state, now, owner)
             outcome.append(approved)
             return state.with_grant(approved.grant) if approved.news else state
 
-        await self._change(let_in)  # where the disk refuses, a guess is told nothing
+        await self._change(grant_access)  # if the disk fails, a guesser learns nothing
         if isinstance(outcome[-1], _WrongCode):
             raise outcome[-1]
         return outcome[-1]
 
     async def revoke(self, channel: str, id: str, *, owners_too: bool = True) -> Revoked:
-        """Shut somebody out again, durably. Raises `NanobotError` where pairing has not let them
-        in (or made them the owner, without `owners_too`), and `StorageError`."""
+        """Revoke a grant durably. Raise `NanobotError` if there is no such grant (or it is an
+        owner's, without `owners_too`), and `StorageError`."""
         text, revoked = f"{channel}:{id}", list[Grant]()
 
         def shut_out(state: AccessState) -> AccessState:
             key = _by_address(text, state.grants.values())
             if key is None:
-                configured = any(self._configured((channel, kind, id)) for kind in KINDS)
+                configured = any(self._is_configured((channel, kind, id)) for kind in KINDS)
                 raise NanobotError(
                     f"{printable(text)} did not get access by pairing",
                     hint="Access is set in config.yaml. Change it there." if configured else "",
@@ -267,16 +260,16 @@ class Access:
             return replace(state, grants={k: one for k, one in state.grants.items() if k != key})
 
         await self._change(shut_out)
-        return Revoked(revoked[-1], self._configured(revoked[-1].key))
+        return Revoked(revoked[-1], self._is_configured(revoked[-1].key))
 
     @property
     def _state(self) -> AccessState:
-        """As it is now; it may have requests and wrong codes that are too old."""
+        """The current state, possibly with expired entries."""
         return self._document.known
 
     async def _change(self, change: Callable[[AccessState], AccessState]) -> None:
-        """Carry out a change; it holds once it is durable. Raises `StorageError` and what `change`
-        raises; nothing has changed then."""
+        """Apply a change and store it durably. Raise `StorageError` or any error of `change`; then
+        nothing has changed."""
         now = self._clock.now()
         async with self._changing:
             await asyncio.to_thread(self._document.change, lambda stored: change(stored.at(now)))
@@ -291,14 +284,14 @@ class Access:
         )
 
     def _people_of(self, channel: str, group_id: str) -> frozenset[str] | None:
-        """Who may talk in a group; what the configuration says of it goes first."""
+        """Return the people with access in a group. The configuration takes precedence."""
         people = self._rules.get(channel, _NO_RULES).people_of(group_id)
         if people is None and (channel, "group", group_id) in self._state.grants:
             return frozenset((EVERYONE,))
         return people
 
-    def _configured(self, key: Key) -> bool:
-        """Whether the configuration alone lets somebody in."""
+    def _is_configured(self, key: Key) -> bool:
+        """Check whether the configuration alone gives access."""
         channel, kind, id = key
         rules = self._rules.get(channel, _NO_RULES)
         if kind == "group":
@@ -315,12 +308,12 @@ class Access:
 
 
 class _WrongCode(NanobotError):
-    """Somebody may be guessing codes."""
+    """An unknown code, possibly a guess."""
 
 
 def _key_of(text: str, state: AccessState, now: datetime) -> Key:
-    """Whose code or address this is. Raises `NanobotError`, and `_WrongCode` for a code that is
-    nobody's."""
+    """Return the key for a code or address. Raise `NanobotError`, or `_WrongCode` for an unknown
+    code."""
     if ":" in text:
         key = _by_address(text, (*state.requests.values(), *state.grants.values()))
         if key is None:
@@ -343,7 +336,7 @@ def _key_of(text: str, state: AccessState, now: datetime) -> Key:
             "there were too many wrong codes, so codes are blocked for now",
             hint=f"Try again in {minutes} minutes, or approve the request by its id (CHANNEL:ID).",
         )
-    # All are compared, so that it takes as long however much of the code is right.
+    # Compare all, so that the time does not depend on the correct part of a code.
     ones = [one for one in state.requests.values() if hmac.compare_digest(one.code, code)]
     if not ones:
         raise _WrongCode(
@@ -362,8 +355,8 @@ def _key_of(text: str, state: AccessState, now: datetime) -> Key:
     return request.key
 
 
-def _approved(key: Key, state: AccessState, now: datetime, owner: bool) -> Approved:
-    """What comes of letting somebody in who asked or was let in before."""
+def _build_approval(key: Key, state: AccessState, now: datetime, owner: bool) -> Approved:
+    """Return the result of approving a requester or an existing grant."""
     request, before = state.requests.get(key), state.grants.get(key)
     shown = request or before
     assert shown is not None
@@ -380,19 +373,19 @@ def _lists(people: Collection[str], ids: Set[str]) -> bool:
 
 
 def _key(channel: str, sender: Sender, chat: Chat) -> Key:
-    """Who asks: in a group that is the group."""
+    """Return the requester: in a group, the group."""
     return (channel, "group", chat.id) if chat.is_group else (channel, "person", sender.id)
 
 
 def _by_address(text: str, ones: Collection[Peer]) -> Key | None:
-    """The one whose address `text` is, exactly or as it is shown."""
+    """Return the key of an address, in its exact or displayed form."""
     exact = (one.key for one in ones if f"{one.channel}:{one.id}" == text)
     shown = (one.key for one in ones if address(one) == text)
     return next(exact, None) or next(shown, None)
 
 
 def _greeting(kind: Kind, code: str) -> str:
-    """For a stranger or a group, who learn that this is a private nanobot, and no more."""
+    """Return the reply to a stranger or group. It reveals only that this nanobot is private."""
     if kind == "group":
         return (
             "This nanobot is private, and this group has no access. The owner can give "

@@ -1,9 +1,8 @@
-"""The audit log: one JSON line for each decision about a tool call, each answer of the owner's and
-each effect, in `logs/audit.jsonl`.
+"""The audit log `logs/audit.jsonl`: one JSON line for each decision about a tool call, each answer
+of the owner, and each effect.
 
-Invariant: lines are only ever added; each is redacted and bounded; the file is readable by
-its owner only; what cannot be written is said in the ordinary log and stops nothing.
-"""
+Invariant: lines are only appended. Each is redacted and limited. Only the owner can read the file.
+A write failure is logged and stops nothing."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ from nanobot.security.redaction import Redactor
 
 FILE = "audit.jsonl"
 MAX_BYTES = 10_000_000
-"""Size at which a new file is begun."""
+"""Size at which a new file begins."""
 KEPT = 3
-"""Older files that are kept beside the one that is written."""
+"""Older files that are kept."""
 
 _MAX_TEXT = 2_000
 _MAX_LINE = 100_000
@@ -35,7 +34,7 @@ Record = Mapping[str, Value]
 
 
 class AuditLog:
-    """Writes the log at `path`, whose folder must be there."""
+    """Writes the log at `path`, whose folder must exist."""
 
     def __init__(
         self, path: Path, redactor: Redactor, clock: Clock, max_bytes: int = MAX_BYTES
@@ -45,9 +44,9 @@ class AuditLog:
         self._failing = False
 
     def write(self, record: Record) -> None:
-        """Add a line; its time is added to it. Never raises."""
+        """Append a record with the current time. Never raises."""
         now = self._clock.now().isoformat(timespec="milliseconds")
-        cleaned = {"time": now, **{key: self._cleaned(value) for key, value in record.items()}}
+        cleaned = {"time": now, **{key: self._clean(value) for key, value in record.items()}}
         try:
             line = json_line(cleaned, compact=False).encode()
             if append_line(self._path, line) >= self._max_bytes:
@@ -59,27 +58,29 @@ class AuditLog:
         else:
             self._failing = False
 
-    def _cleaned(self, value: Value) -> Value:
+    def _clean(self, value: Value) -> Value:
         if not isinstance(value, str):
             return value
-        text = self._redactor.redact(value)  # before it is cut: half a secret would not be found
+        text = self._redactor.redact(value)  # before cutting, because half a secret would not match
         if len(text) <= _MAX_TEXT:
             return text
-        # At the end of a line: half of a name would be what no erasing finds.
+        # Cut at a line end, because erasing would not find half of a name.
         end = max(text.rfind("\n", 0, _MAX_TEXT), text.rfind("\\n", 0, _MAX_TEXT), 0)
         return f"{text[:end]}… ({len(value):,} characters)"
 
 
 def audit_files(path: Path) -> tuple[Path, ...]:
-    """The files of the log at `path`, the newest first; not all of them need be there."""
+    """Return the possible files of the log at `path`, the newest first."""
     older = (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in range(1, KEPT + 1))
     return (path, *older)
 
 
 def expire(path: Path, horizon: datetime) -> int:
-    """Let go of what is older than `horizon` (aware), a whole file at a time, so that no line that
-    is being written is lost: a file that reaches further back is ended, and removed once all of it
-    is older. How many were removed. Raises `OSError`."""
+    """Remove files whose lines are all older than `horizon` (aware), and return their number. Raise
+    `OSError`.
+
+    Whole files are removed, so that no line being written is lost. If the current file has an older
+    line, it is rotated, to be removed later."""
     current, *older = audit_files(path)
     removed = 0
     for file in older:
@@ -87,7 +88,7 @@ def expire(path: Path, horizon: datetime) -> int:
             seen = file.stat()
             newest = _time(reversed(_lines(file)))
             if newest and newest < horizon and os.path.samestat(seen, file.stat()):
-                file.unlink()  # it has not moved on meanwhile
+                file.unlink()  # not rotated since
                 removed += 1
     with suppress(FileNotFoundError), current.open("rb") as lines:
         oldest = _time(line for line, _ in whole_lines(lines))
@@ -97,14 +98,14 @@ def expire(path: Path, horizon: datetime) -> int:
 
 
 def newest_records(path: Path, wanted: Callable[[Record], bool], limit: int) -> tuple[Record, ...]:
-    """The last `limit` records of the log at `path` that are `wanted`, the oldest first. Lines that
-    cannot be read are left out. Raises `OSError`."""
+    """Return the last `limit` records that are `wanted`, the oldest first. Skip unreadable lines.
+    Raise `OSError`."""
     found: list[Record] = []
     for file in audit_files(path):
         if len(found) == limit:
-            break  # older files are large
+            break  # don't read the large older files
         with suppress(FileNotFoundError):
-            records = filter(None, map(_parsed, reversed(_lines(file))))
+            records = filter(None, map(parse_record, reversed(_lines(file))))
             found += islice(filter(wanted, records), limit - len(found))
     return tuple(reversed(found))
 
@@ -115,8 +116,8 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _time(lines: Iterable[bytes]) -> datetime | None:
-    """When the first line was written of which it can be told."""
-    for record in filter(None, map(_parsed, lines)):
+    """Return the time of the first line that has one."""
+    for record in filter(None, map(parse_record, lines)):
         with suppress(ValueError):
             time = datetime.fromisoformat(str(record.get("time")))
             if time.tzinfo:
@@ -124,7 +125,7 @@ def _time(lines: Iterable[bytes]) -> datetime | None:
     return None
 
 
-def _parsed(line: bytes) -> Record | None:
+def parse_record(line: bytes) -> Record | None:
     if len(line) > _MAX_LINE:
         return None
     with suppress(ValueError):

@@ -1,10 +1,9 @@
-"""What pairing adds to the owner's lists: who was let in, who asked to be, and which wrong codes
-were tried; the document `access`.
+"""The document `access`: grants by pairing, pending requests, and wrong codes.
 
-Invariant: the document is bounded, however many strangers write. Within an hour it takes one
-request of each person or group, and so many in all; older ones go. A code holds for ten minutes,
-once; it has eight characters that are hard to mistake for each other and hard to guess. A document
-that cannot be read in every detail lets nobody in (see `Document`)."""
+Invariant: the size of the document is limited, however many strangers write. Within an hour it
+takes one request of each person or group, up to a maximum; older ones are dropped. A code works
+once, within ten minutes. Its eight characters are hard to confuse and hard to guess. If any detail
+of the document is unreadable, it grants nothing (see `Document`)."""
 
 from __future__ import annotations
 
@@ -26,14 +25,14 @@ from nanobot.text import printable, shorten
 Kind = Literal["person", "group"]
 KINDS: tuple[Kind, ...] = ("person", "group")
 Key = tuple[str, Kind, str]
-"""Channel, kind and id: what everything here is found by."""
+"""Channel, kind and id, the key of all entries."""
 
 CODE_SECONDS = 600.0
 REQUEST_SECONDS = 3_600.0
 MOST_REQUESTS = 50
-"""Requests of people, and as many again of groups, within `REQUEST_SECONDS`."""
+"""Requests of people within `REQUEST_SECONDS`, and as many of groups."""
 MOST_WRONG = 10
-"""Wrong codes within `CODE_SECONDS`; no code is looked at after that."""
+"""Wrong codes within `CODE_SECONDS`. After that, all codes are rejected."""
 
 _MOST_NAME, _MOST_ID = 40, 200
 _Moment = Annotated[datetime, Meta(tz=True)]
@@ -51,8 +50,8 @@ class Peer(Struct, frozen=True):
 
 
 class PairingRequest(Peer, frozen=True):
-    """A request to be let in: `code` is what its owner has to be told, empty where none is valid.
-    `chat_id` and `thread_id` are where it was made."""
+    """A request for access. `code` is its pairing code, empty if none is valid. `chat_id` and
+    `thread_id` are its chat."""
 
     chat_id: str
     code: str
@@ -60,26 +59,26 @@ class PairingRequest(Peer, frozen=True):
     thread_id: str = ""
 
     def code_seconds(self, now: datetime) -> float:
-        """Seconds for which the code still holds; 0 where it does not."""
+        """Return the remaining seconds of the code, or 0."""
         return max(0.0, CODE_SECONDS - age(self.at, now)) if self.code else 0.0
 
 
 class Grant(Peer, frozen=True):
-    """Somebody who was let in, and when. An owner is a person."""
+    """A person or group with access, and since when. An owner is a person."""
 
     since: _Moment
     owner: bool = False
 
 
 class AccessState(Struct, frozen=True):
-    """The document `access`. Every change makes a new one."""
+    """The document `access`. Immutable."""
 
     grants: Mapping[Key, Grant] = field(default_factory=dict)
     requests: Mapping[Key, PairingRequest] = field(default_factory=dict)
     wrong: tuple[datetime, ...] = ()
 
     def at(self, now: datetime) -> AccessState:
-        """Without what is too old to count."""
+        """Return the state without expired entries."""
         return AccessState(
             self.grants,
             {k: one for k, one in self.requests.items() if age(one.at, now) < REQUEST_SECONDS},
@@ -87,55 +86,54 @@ class AccessState(Struct, frozen=True):
         )
 
     def has_room(self, kind: Kind) -> bool:
-        """Whether one more request is taken."""
+        """Check whether one more request fits."""
         return sum(one.kind == kind for one in self.requests.values()) < MOST_REQUESTS
 
     def with_grant(self, grant: Grant) -> AccessState:
-        """With somebody let in; a code of theirs is used up."""
+        """Return the state with a grant. It uses up the code."""
         used = {k: replace(one, code="") for k, one in self.requests.items() if k == grant.key}
         grants = {**self.grants, grant.key: grant}
         return replace(self, grants=grants, requests={**self.requests, **used})
 
 
 def age(moment: datetime, now: datetime) -> float:
-    """Seconds since a moment; without end where the clock was set back, and nobody can tell."""
+    """Return the seconds since a moment, or infinity if the clock was set back."""
     return (now - moment).total_seconds() if moment <= now else math.inf
 
 
 def usable_id(text: str) -> bool:
-    """Whether somebody with this id can be let in: `*` would mean everyone."""
+    """Check whether this id can get access. `*` would mean everyone."""
     return 0 < len(text) <= _MOST_ID and text != "*"
 
 
 def clean_name(name: str) -> str:
-    """What a stranger calls themselves, so that it is safe to show: one short line, without
-    characters that are invisible, change the direction of writing, or end a code span."""
+    """Return a stranger's name, safe to show: one short line, without characters that are
+    invisible, change the writing direction, or end a code span."""
     shown = "".join(" " if c.isspace() else c for c in name[: _MOST_NAME * 4])
     shown = "".join(c for c in shown if c == " " or unicodedata.category(c)[0] not in "CZ")
     return shorten(shown.replace("`", "'"), _MOST_NAME)
 
 
 def address(one: Peer) -> str:
-    """What somebody is called in commands: `telegram:7`, on one line whatever the id is."""
+    """Return the address for commands: `telegram:7`, on one line for any id."""
     return printable(f"{one.channel}:{one.id}").replace("`", "'")
 
 
 def shell_argument(one: Peer) -> str:
-    """The address as it is typed into a shell, so that a strange id is nothing but an id there."""
+    """Return the address quoted for a shell."""
     return shlex.quote(address(one))
 
 
 def label(one: Peer) -> str:
-    """Name and address, for people. Neither can end its code span, so a name cannot pretend to be
-    more than a name, and is no Markdown."""
+    """Return name and address for people. Neither can end its code span or act as Markdown."""
     return f"`{one.name}` (`{address(one)}`)" if one.name else f"`{address(one)}`"
 
 
 ALPHABET = "23456789BCDFGHJKMNPQRSTVWXYZ"
-"""No 0 and O, no 1, I and L, and no vowels, so that no code is a word."""
+"""Without 0, O, 1, I, L and vowels, so that no code is a word."""
 
 LENGTH = 8
-"""Characters of a code: 38 bits, of which a guesser gets to try ten codes in ten minutes."""
+"""Characters of a code: 38 bits, with ten guesses in ten minutes."""
 
 
 def new_code() -> str:
@@ -143,8 +141,8 @@ def new_code() -> str:
 
 
 def as_code(text: str) -> str:
-    """`text` as a code, as people write it: in small letters, with spaces or dashes. Empty where it
-    cannot be one."""
+    """Normalize a typed code (lower case, spaces, dashes). Return an empty text if it is
+    invalid."""
     code = "".join(text.replace("-", " ").split()).upper()
     return code if len(code) == LENGTH and set(code) <= set(ALPHABET) else ""
 
@@ -159,7 +157,7 @@ _ADVICE = (
 
 
 def access_document(store: StateStore) -> Document[AccessState]:
-    return Document(store, "access", _decoded, _encoded, AccessState(), _ADVICE)
+    return Document(store, "access", decode_access, encode_access, AccessState(), _ADVICE)
 
 
 class _File(Struct):
@@ -168,7 +166,7 @@ class _File(Struct):
     wrong_codes: list[_Moment]
 
 
-def _encoded(state: AccessState) -> bytes:
+def encode_access(state: AccessState) -> bytes:
     content = {
         "version": VERSION,
         "approved": [asdict(one) for one in state.grants.values()],
@@ -178,8 +176,8 @@ def _encoded(state: AccessState) -> bytes:
     return json.dumps(content, indent=1, default=datetime.isoformat).encode("ascii") + b"\n"
 
 
-def _decoded(content: bytes) -> AccessState:
-    """Raises `InvalidDocument` and `ValidationError`."""
+def decode_access(content: bytes) -> AccessState:
+    """Parse the document. Raise `InvalidDocument` or `ValidationError`."""
     file = convert(versioned_object(content, VERSION), _File)
     if not all(usable_id(one.id) for one in (*file.approved, *file.requests)):
         raise InvalidDocument("an entry has an invalid id")

@@ -1,16 +1,14 @@
-"""The only door to workspace files, for tools and for the daemon itself.
+"""The only access to workspace files, for tools and for the daemon.
 
-A path is text that a model may have been talked into, so it is never given to the system as a
-whole. It is split into names, and each name is opened relative to the descriptor of the folder
-before it, without following links. Invariants:
+A path may be untrusted, so it is never passed to the system as a whole. It is split into names, and
+each name is opened relative to its folder's descriptor, without following links. Invariants:
 
-- nothing outside a `Root` is opened, whatever the text of the path and whatever links lie inside;
-- only regular files with a single hard link are read or replaced; a pipe or a device never blocks;
-- a folder called `.git` does not exist here: a repository's configuration can run programs;
-- a write is complete or did not happen: temporary file, fsync, rename, fsync of the folder.
+- Nothing outside a `Root` is opened, with any path and any links inside.
+- Only regular files with a single hard link are read or replaced. A pipe or a device never blocks.
+- A folder `.git` does not exist here, because a repository's configuration can run programs.
+- A write is complete or did not happen: temporary file, fsync, rename, fsync of the folder.
 
-Everything here blocks; callers on the event loop use `asyncio.to_thread`, save for small reads.
-"""
+Everything here blocks. Use `asyncio.to_thread` on the event loop, except for small reads."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ from nanobot.text import printable
 _MAX_PATH, _MAX_NAME = 4096, 255
 
 _ODD = frozenset(":~")
-"""In names that some file systems take for another."""
+"""Characters in alternative spellings of a name on some file systems."""
 
 Kind = Literal["file", "folder", "link", "other"]
 
@@ -46,7 +44,7 @@ _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_
 
 
 class FolderEntry(Struct, frozen=True):
-    """What a name stands for. `size` is in bytes; links are never followed."""
+    """An entry of a folder. `size` is in bytes. Links are never followed."""
 
     name: str
     kind: Kind
@@ -55,13 +53,13 @@ class FolderEntry(Struct, frozen=True):
 
     @classmethod
     def of(cls, name: str, status: os.stat_result) -> FolderEntry:
-        """The entry called `name` with this status."""
+        """Return the entry for a name and its status."""
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
         return cls(name, kind, status.st_size, status.st_mtime_ns)
 
 
 class Root(Struct, frozen=True, eq=False):
-    """A folder that may be used, by name. Its own path is the owner's word and may hold links."""
+    """A named folder that may be used. Its own path is trusted and may contain links."""
 
     path: Path
     writable: bool = True
@@ -69,21 +67,20 @@ class Root(Struct, frozen=True, eq=False):
     writing: threading.Lock = field(default_factory=threading.Lock)
 
     def place(self, path: str) -> Place:
-        """The place that `path`, relative to this root, names. Raises `PathRefused` where it would
-        leave the root. `..` is resolved as text, which is exact because links are never followed.
-        """
-        names = _resolved(path)
+        """Return the place at a relative path. Raise `PathRefused` if it leaves the root. `..` is
+        resolved as text, which is exact because links are never followed."""
+        names = _resolve_names(path)
         if names is None or path == "~" or path.startswith(("~/", "/")):
             raise PathRefused(
                 f"{printable(path)} is outside the {self.name}",
                 hint=f"Use a path relative to the {self.name}.",
             )
-        if any(map(_masked, names)):
+        if any(map(is_masked, names)):
             raise PathRefused(f"{printable(path)}: files inside .git are not accessible")
         return Place(self, names)
 
     def create(self) -> None:
-        """Make the folder itself (0700) where there is none. Raises `StorageError`."""
+        """Create the folder itself (0700) if it is missing. Raise `StorageError`."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -94,13 +91,14 @@ class Roots(Struct, frozen=True):
     roots: tuple[Root, ...]
 
     def place(self, path: str) -> Place:
-        """The place that `path` names: relative to the workspace, or absolute inside any root."""
+        """Return the place at a path that is relative to the workspace or absolute inside any
+        root."""
         if not path.startswith("/"):
             return self.roots[0].place(path)
-        names = _resolved(path) or ()
+        names = _resolve_names(path) or ()
         for root in self.roots:
             for base in {str(root.path), os.path.realpath(root.path)}:
-                start = _resolved(base) or ()
+                start = _resolve_names(base) or ()
                 if names[: len(start)] == start:
                     return root.place("/".join(names[len(start) :]) or ".")
         raise PathRefused(
@@ -109,7 +107,7 @@ class Roots(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """A name inside a root; whether anything stands there is found out on use."""
+    """A path inside a root. Its file is checked on use."""
 
     root: Root
     names: tuple[str, ...]
@@ -119,8 +117,8 @@ class Place(Struct, frozen=True):
         return "/".join(self.names) or "."
 
     @property
-    def shown(self) -> str:
-        """How to name this place to a model: relative in a writable root, otherwise absolute."""
+    def label(self) -> str:
+        """The path for a model: relative in a writable root, otherwise absolute."""
         return printable(
             self.relative if self.root.writable else str(self.root.path / self.relative)
         )
@@ -129,8 +127,8 @@ class Place(Struct, frozen=True):
         return Place(self.root, (*self.names, name))
 
     def stat(self) -> FolderEntry | None:
-        """What stands here; None where nothing does."""
-        with self._translated():
+        """Return the file's entry, or None if it doesn't exist."""
+        with self._translate_errors():
             if not self.names:
                 return FolderEntry.of(".", self.root.path.stat())
             with suppress(FileNotFoundError), self._folder(self.names[:-1]) as folder:
@@ -138,10 +136,11 @@ class Place(Struct, frozen=True):
         return None
 
     def read_bytes(self, limit: int) -> bytes | None:
-        """The content, None where nothing stands here. Raises `ToolError` beyond `limit` bytes."""
+        """Return the content, or None if there is no file. Raise `ToolError` beyond `limit`
+        bytes."""
         if not self.names:
-            raise PathRefused(f"{self.shown} is a folder")
-        with self._translated(), suppress(FileNotFoundError):
+            raise PathRefused(f"{self.label} is a folder")
+        with self._translate_errors(), suppress(FileNotFoundError):
             with self._folder(self.names[:-1]) as folder:
                 descriptor = os.open(self.names[-1], _READ, dir_fd=folder)
             try:
@@ -151,20 +150,19 @@ class Place(Struct, frozen=True):
             finally:
                 os.close(descriptor)
             if max(status.st_size, len(content)) > limit:
-                raise ToolError(f"{self.shown} is too large ({status.st_size:,} bytes)")
+                raise ToolError(f"{self.label} is too large ({status.st_size:,} bytes)")
             return content
         return None
 
     def write_bytes(self, content: bytes, *, expected: bytes | EllipsisType | None = ...) -> None:
         """Replace the file, or create it and its folders.
 
-        `expected` is what the writer believes stands here (None: nothing; `...`: whatever there
-        is); where that is wrong, `WriteConflict` is raised and nothing changes. Raises
-        `StorageError` when the disk refuses; the old file is then whole.
-        """
+        `expected` is the current content (None: no file; `...`: any). If it differs, raise
+        `WriteConflict` and change nothing. Raise `StorageError` if the disk fails; the old file is
+        then intact."""
         self.refuse_unless_writable()
         with (
-            self._translated(),
+            self._translate_errors(),
             self.root.writing,
             self._folder(self.names[:-1], create=True) as folder,
         ):
@@ -176,15 +174,14 @@ class Place(Struct, frozen=True):
             replace_in(folder, name, content, mode, lambda: self._check(expected))
 
     @contextmanager
-    def opened(self, flags: int, *, create: bool = False) -> Iterator[int]:
-        """A descriptor of the plain file here, for what only adds to its end.
+    def open(self, flags: int, *, create: bool = False) -> Iterator[int]:
+        """Open a descriptor of the plain file, for appending only.
 
-        `flags` say how to open it. With `create` the file (0600) and its folders are made where
-        they are missing. What the system refuses within is a `StorageError`.
-        """
+        `flags` are open flags. With `create`, create the missing file (0600) and folders. System
+        errors become `StorageError`."""
         self.refuse_unless_writable()
         made = os.O_CREAT if create else 0
-        with self._translated(), self._folder(self.names[:-1], create=create) as folder:
+        with self._translate_errors(), self._folder(self.names[:-1], create=create) as folder:
             if flags & os.O_APPEND:
                 own_inode_in(folder, self.names[-1])
             safe = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -199,9 +196,9 @@ class Place(Struct, frozen=True):
                 os.close(descriptor)
 
     def remove(self, *, expected: bytes | EllipsisType = ...) -> None:
-        """Remove the file, if it still holds `expected`; nothing happens where there is none."""
+        """Remove the file if it exists and has the content `expected`."""
         self.refuse_unless_writable()
-        with self._translated(), self.root.writing, suppress(FileNotFoundError):
+        with self._translate_errors(), self.root.writing, suppress(FileNotFoundError):
             self._check(expected)
             with self._folder(self.names[:-1]) as folder:
                 self._refuse_unless_plain(self._status(folder))
@@ -210,20 +207,23 @@ class Place(Struct, frozen=True):
                 os.fsync(folder)
 
     def entries(self) -> list[FolderEntry]:
-        """What lies in this folder: folders first, then by name; what is masked is left out."""
-        with self._translated(), self._folder(self.names) as folder, os.scandir(folder) as names:
+        """Return the entries of this folder without masked ones, folders first, then by name."""
+        with (
+            self._translate_errors(),
+            self._folder(self.names) as folder,
+            os.scandir(folder) as names,
+        ):
             found = []
             for entry in names:
                 with suppress(FileNotFoundError):  # gone since the folder was read
-                    if not _masked(entry.name):
+                    if not is_masked(entry.name):
                         found.append(FolderEntry.of(entry.name, entry.stat(follow_symlinks=False)))
         return sorted(found, key=lambda entry: (entry.kind != "folder", entry.name))
 
     def walk_tree(self, limit: int) -> Iterator[tuple[Place, FolderEntry]]:
-        """What lies below this folder, nearest first, at most `limit` entries.
+        """Yield the entries below this folder, nearest first, at most `limit`.
 
-        No link is followed; a folder that cannot be read is passed over.
-        """
+        Links are not followed, and unreadable folders are skipped."""
         waiting = deque([self])
         while waiting and limit:
             folder = waiting.popleft()
@@ -239,11 +239,11 @@ class Place(Struct, frozen=True):
             limit -= min(limit, len(entries))
 
     def refuse_unless_writable(self) -> None:
-        """Raise `PathRefused` for a root itself, and in one that may only be read."""
+        """Raise `PathRefused` for a root itself, and in a read-only root."""
         if not self.root.writable:
-            raise PathRefused(f"{self.shown} is read-only")
+            raise PathRefused(f"{self.label} is read-only")
         if not self.names:
-            raise PathRefused(f"{self.shown} is a folder")
+            raise PathRefused(f"{self.label} is a folder")
 
     def _check(self, expected: bytes | EllipsisType | None) -> None:
         if expected is ...:
@@ -254,20 +254,20 @@ class Place(Struct, frozen=True):
         except PathRefused:
             raise
         except ToolError as error:  # longer than expected
-            raise WriteConflict(self.shown) from error
+            raise WriteConflict(self.label) from error
         if current != expected:
-            raise WriteConflict(self.shown)
+            raise WriteConflict(self.label)
 
     def _status(self, folder: int) -> os.stat_result:
         return os.stat(self.names[-1], dir_fd=folder, follow_symlinks=False)
 
     def _refuse_unless_plain(self, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):
-            raise PathRefused(f"{self.shown} is a folder")
+            raise PathRefused(f"{self.label} is a folder")
         if not stat.S_ISREG(status.st_mode):
-            raise PathRefused(f"{self.shown} is not a plain file, and links are not followed")
-        if status.st_nlink > 1:  # none at all: replaced since it was opened
-            raise PathRefused(f"{self.shown} has hard links and is not used")
+            raise PathRefused(f"{self.label} is not a plain file, and links are not followed")
+        if status.st_nlink > 1:  # 0: replaced since it was opened
+            raise PathRefused(f"{self.label} has hard links and is not used")
 
     @contextmanager
     def _folder(self, names: Sequence[str], *, create: bool = False) -> Iterator[int]:
@@ -290,23 +290,23 @@ class Place(Struct, frozen=True):
             return os.open(name, _FOLDER, dir_fd=folder)
         except NotADirectoryError as error:
             raise PathRefused(
-                f"{self.shown}: {printable(name)} is not a folder, and links are not followed"
+                f"{self.label}: {printable(name)} is not a folder, and links are not followed"
             ) from error
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO):
                 raise PathRefused(
-                    f"{self.shown} is not a plain file, and links are not followed"
+                    f"{self.label} is not a plain file, and links are not followed"
                 ) from error
-            raise StorageError.of(self.shown, error) from error
+            raise StorageError.of(self.label, error) from error
 
 
-def _masked(name: str) -> bool:
-    """Whether a file of this name is treated as absent: a repository's files can run programs."""
+def is_masked(name: str) -> bool:
+    """Check whether a name is hidden, because a repository's files can run programs."""
     if name.isascii() and name[-1:] not in (".", " ") and _ODD.isdisjoint(name):
         return name.lower() == ".git"
     from nanobot.security.confine.autorun import is_git
@@ -314,9 +314,9 @@ def _masked(name: str) -> bool:
     return is_git(name)
 
 
-def _resolved(path: str) -> tuple[str, ...] | None:
-    """The names on the way to `path`; None for a relative one that leads out of where it begins.
-    Raises `PathRefused` for what no file can be called."""
+def _resolve_names(path: str) -> tuple[str, ...] | None:
+    """Return the names of a path, or None if a relative path leads above its start. Raise
+    `PathRefused` for impossible names."""
     names: list[str] = []
     for name in path.split("/"):
         if name == ".." and not names and not path.startswith("/"):

@@ -1,9 +1,8 @@
-"""Secrets never reach logs, prompts or sessions: known values and known key shapes are replaced.
+"""Redaction of known values and key patterns, so that secrets never reach logs, prompts or
+sessions.
 
-Redaction is the last net, not the boundary: secrets are kept out of tool environments in the first
-place. Every pattern starts where the text before it cannot prolong the match, so that the time
-taken is linear in the text.
-"""
+It is the last line of defence: secrets are kept out of tool environments in the first place. A
+pattern starts only where the text before it cannot extend the match, so time is linear."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from urllib.parse import quote, quote_plus
 REDACTED = "[redacted]"
 
 _MIN_SECRET = 6
-"""Shorter values would turn ordinary text into gaps."""
+"""Redacting shorter values would damage ordinary text."""
 
 _LONG_LINE = 16
-"""A line of a secret that is told by itself; `-----` and the like are no secrets."""
+"""A line of a secret that is redacted by itself. Lines such as `-----` are not secrets."""
 
 # A pattern is only tried where its marker occurs, which costs a search for a literal. The name is
 # the usual one of a variable that holds such a key.
@@ -57,7 +56,7 @@ _LABELS = tuple(
 
 
 def keys_in(text: str) -> dict[str, str]:
-    """What looks like a well-known key in a text, each with the usual name of such a key."""
+    """Return the well-known keys in a text, each with the usual name of such a key."""
     found: dict[str, str] = {}
     for name, marker, shape in _SHAPES:
         if marker in text:
@@ -72,8 +71,8 @@ def keys_in(text: str) -> dict[str, str]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """How a secret stands in texts that others make: as it is, in JSON, in an address, in a
-    traceback's quotes, and, of one with several lines such as a private key, each line."""
+    """Yield the spellings of a secret: as is, in JSON, in a URL, in a `repr`, and each line of a
+    multi-line secret such as a private key."""
     yield secret
     if secret.isalnum():
         return
@@ -85,14 +84,14 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 class Redactor:
-    """Replaces the secrets it was given, and whatever looks like a well-known key."""
+    """Replaces given secrets and well-known keys."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: list[str] = []
         self.add(secrets)
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Replace these as well from now on."""
+        """Add secrets."""
         known = {secret for secret in secrets if len(secret) >= _MIN_SECRET}
         written = {form for secret in known for form in _forms(secret)}
         # The longest first: a secret may contain another one.

@@ -1,9 +1,8 @@
-"""Children that read what comes from anywhere (HTML, PDF, a pattern that the model wrote): parsers
-are large programs, and Python's `re` can take exponential time and holds the interpreter's lock.
+"""Child processes for untrusted input (HTML, PDF, a model's regular expression). Parsers are large
+programs, and Python's `re` can take exponential time and holds the interpreter's lock.
 
-Invariant: a child has limits on memory, time and output and nothing of this process's environment.
-Its script imports nothing of nanobot and is given its input once the limits hold.
-"""
+Invariant: a child has limits on memory, time and output, and inherits no environment. Its script
+imports nothing of nanobot and gets its input after the limits are set."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ _LARGEST_ANSWER = 64 * 1024 * 1024
 
 
 class WorkerFailed(Exception):
-    """There is no answer; `str(error)` completes "it …"."""
+    """There is no answer. `str(error)` completes "it …"."""
 
 
 class WorkerLimits(Struct, frozen=True):
-    """`seconds` by the clock, and about as many of processor time; `megabytes` of memory."""
+    """`seconds` of wall time, and about as many of processor time. `megabytes` of memory."""
 
     seconds: float
     megabytes: int = 1_024
@@ -37,8 +36,8 @@ class WorkerLimits(Struct, frozen=True):
 def run_worker(
     script: Path, arguments: Iterable[object], content: Iterable[bytes], limits: WorkerLimits
 ) -> bytes:
-    """What `script` writes when it is given `content`, of which no more than a piece is held.
-    Blocks. Raises `WorkerFailed`, and what `content` raises."""
+    """Return the output of `script` for the input `content`, which is streamed. Blocks. Raise
+    `WorkerFailed`, and any error of `content`."""
     begun = time.monotonic()
     with tempfile.TemporaryFile() as output:
         try:
@@ -68,7 +67,7 @@ def run_worker(
 
 
 def _limit(process: int, limits: WorkerLimits) -> None:
-    """Bound processor time, memory and what may be written; leave no core file."""
+    """Limit processor time, memory and file sizes. Disable core files."""
     for what, most in (
         (resource.RLIMIT_CPU, int(limits.seconds) + 1),
         (resource.RLIMIT_AS, limits.megabytes * 1024 * 1024),

@@ -98,7 +98,7 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
     start = 0 if home == "." else len(home) + 1
     inside = {path[start:]: content for path, content in files.items() if _is_within(path, home)}
     for path in inside:
-        if name := autorun.obeyed_name(path):
+        if name := autorun.find_obeyed_name(path):
             raise NanobotError(
                 f"{printable(archive.name)} cannot be installed: it contains "
                 f"{printable(path)}, and other programs use {printable(name)} "

@@ -89,7 +89,7 @@ def _install(skill: Skill, contents: Contents, target: Place) -> None:
     for file in skill.files:
         copied = target.root.place(f"{target.relative}/{file.path}")
         copied.write_bytes(contents[file.path])
-        with copied.opened(os.O_RDONLY) as descriptor:
+        with copied.open(os.O_RDONLY) as descriptor:
             os.fchmod(descriptor, 0o700 if file.kind == "script" else 0o600)
 
 

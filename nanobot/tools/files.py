@@ -297,7 +297,7 @@ class WorkspaceWriter(Struct, frozen=True):
         place = self.roots(caller).place(path)
         if not place.root.writable:
             return None
-        details = f"file: {place.shown}\n{change}"
+        details = f"file: {place.label}\n{change}"
         if self.foreign(place.relative, caller):
             # The path alone may carry information.
             return Risk("send", "write a file that another conversation can read", details)
@@ -406,11 +406,11 @@ class WriteFile(Tool, Struct, frozen=True):
     async def __call__(self, arguments: WriteFileArguments, caller: TurnContext) -> ToolResult:
         place, previous = await self.writer.read(arguments.path, caller)
         new = arguments.content.encode("utf-8", "replace")
-        done = f"created {place.shown} ({len(new):,} bytes)"
+        done = f"created {place.label} ({len(new):,} bytes)"
         if previous == new:
-            done = f"{place.shown} already has this content ({len(new):,} bytes)"
+            done = f"{place.label} already has this content ({len(new):,} bytes)"
         elif previous is not None:
-            done = f"overwrote {place.shown} ({len(previous):,} bytes before, {len(new):,} now)"
+            done = f"overwrote {place.label} ({len(previous):,} bytes before, {len(new):,} now)"
         return await self.writer.write(place, arguments.content, previous, caller, done)
 
 
@@ -450,17 +450,17 @@ class EditFile(Tool, Struct, frozen=True):
         if previous is None:
             raise await asyncio.to_thread(missing, place)
         if image_type(previous) or is_binary(previous):
-            raise ToolError(f"{place.shown} is binary and cannot be edited as text")
+            raise ToolError(f"{place.label} is binary and cannot be edited as text")
         try:
             text = previous.decode()
         except UnicodeDecodeError as error:
             raise ToolError(
-                f"{place.shown} is not valid UTF-8 (byte {error.start}), and an edit could "
+                f"{place.label} is not valid UTF-8 (byte {error.start}), and an edit could "
                 "damage it"
             ) from error
         old, new = arguments.old_text, arguments.new_text
         everywhere = arguments.replace_all
         new, lines = await asyncio.to_thread(replace_exactly, text, old, new, everywhere=everywhere)
         times = "once" if len(lines) == 1 else f"{len(lines)} times"
-        done = f"edited {place.shown}: replaced {times}, line {_list_numbers(lines)}"
+        done = f"edited {place.label}: replaced {times}, line {_list_numbers(lines)}"
         return await self.writer.write(place, new, previous, caller, done)

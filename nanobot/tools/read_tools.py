@@ -92,26 +92,26 @@ class ReadFile(Tool, Struct, frozen=True):
         own = place.root.writable and place.relative in self.own
         if own and await asyncio.to_thread(place.stat) is None:
             # A new person has no memory yet. This message has no untrusted content.
-            return ToolResult(f"there is no {place.shown} yet", is_error=True, trusted=True)
+            return ToolResult(f"there is no {place.label} yet", is_error=True, trusted=True)
         result = await asyncio.to_thread(self._read, place, arguments)
         return replace(result, trusted=own)
 
     def _read(self, place: Place, arguments: ReadFileArguments) -> ToolResult:
         found = place.stat()
         if found is not None and found.kind == "folder":
-            raise ToolError(f"{place.shown} is a folder. Use list_dir")
+            raise ToolError(f"{place.label} is a folder. Use list_dir")
         content = place.read_bytes(MAX_FILE)
         if content is None:
             raise missing(place)
         if not content:
-            return ToolResult(f"[{place.shown} is empty]")
+            return ToolResult(f"[{place.label} is empty]")
         if mime := image_type(content):
-            return image_result(place.shown, content, mime)
+            return image_result(place.label, content, mime)
         if content.startswith(b"%PDF-") and self.pdf_text is not None:
             content = self.pdf_text(content).encode()
         if is_binary(content):
             size = f"{len(content):,} bytes"
-            raise ToolError(f"{place.shown} is binary ({size}) and cannot be shown as text")
+            raise ToolError(f"{place.label} is binary ({size}) and cannot be shown as text")
         return ToolResult(_excerpt(place, content, arguments.start_line, arguments.end_line))
 
 
@@ -132,10 +132,10 @@ class ListDir(Tool, Struct, frozen=True):
         if found is None:
             raise missing(place)
         if found.kind == "file":
-            raise ToolError(f"{place.shown} is a file. Use read_file")
+            raise ToolError(f"{place.label} is a file. Use read_file")
         entries = place.entries()
         if not entries:
-            return ToolResult(f"[{place.shown} is empty]")
+            return ToolResult(f"[{place.label} is empty]")
         lines = fit_lines([_describe_entry(entry) for entry in entries], MAX_LISTED)
         if len(lines) < len(entries):
             lines.append(f"[{len(lines)} of {len(entries)} entries. Use find_files for the others]")
@@ -149,12 +149,12 @@ def missing(place: Place) -> ToolError:
     with suppress(StorageError, PathRefused):
         siblings = {entry.name.casefold(): entry.name for entry in folder.entries()}
         matches = close_matches(wanted.casefold(), siblings, 3)
-        near = [folder.child(siblings[match]).shown for match in matches]
+        near = [folder.child(siblings[match]).label for match in matches]
     if not near:
         everywhere = Place(place.root, ()).walk_tree(5_000)
-        near = [found.shown for found, entry in everywhere if entry.name == wanted][:3]
+        near = [found.label for found, entry in everywhere if entry.name == wanted][:3]
     hint = f"Did you mean {' or '.join(near)}?" if near else "Use list_dir to see the files."
-    return ToolError(f"there is no {place.shown}", hint=hint)
+    return ToolError(f"there is no {place.label}", hint=hint)
 
 
 def image_result(what: str, content: bytes, mime: str) -> ToolResult:
@@ -179,7 +179,7 @@ def fit_lines(lines: list[str], most: int) -> list[str]:
 
 def _excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:
     text = content.decode("utf-8", "replace")
-    piece = line_excerpt(text, place.shown, start, end, max_text=MAX_TEXT)
+    piece = line_excerpt(text, place.label, start, end, max_text=MAX_TEXT)
     if "\ufffd" not in piece or text.encode() == content:
         return piece
     line_end = "" if piece.endswith("\n") else "\n"
@@ -286,7 +286,7 @@ class FindFiles(Tool, Struct, frozen=True):
         for place, entry in _below(folder):
             visited += 1
             if matches(place.names[len(folder.names) :]):
-                found.append(f"{place.shown}/" if entry.kind == "folder" else place.shown)
+                found.append(f"{place.label}/" if entry.kind == "folder" else place.label)
         found.sort()
         shown = fit_lines(found, MAX_FOUND)
         if len(shown) < len(found):
@@ -335,7 +335,7 @@ class Grep(Tool, Struct, frozen=True):
                 if not is_binary(content):
                     searched += 1
                     room -= len(content)
-                    yield place.shown, content
+                    yield place.label, content
 
         request = MatchRequest(
             arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND
@@ -380,7 +380,7 @@ def _below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
     if found is None:
         raise missing(folder)
     if found.kind != "folder":
-        raise ToolError(f"{folder.shown} is not a folder")
+        raise ToolError(f"{folder.label} is not a folder")
     return pace(folder.walk_tree(MAX_VISITED))
 
 
@@ -392,4 +392,4 @@ def _choose_files(start: Place, glob: str) -> list[Place]:
         return [start] if matches(start.names[-1:]) else []
     below = (place for place, entry in _below(start) if entry.kind == "file")
     chosen = [place for place in below if matches(place.names[len(start.names) :])]
-    return sorted(chosen, key=lambda place: place.shown)
+    return sorted(chosen, key=lambda place: place.label)

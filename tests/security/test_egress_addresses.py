@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.security.egress.connector import checked_addresses, is_own_address, parse_exceptions
+from nanobot.security.egress.connector import check_addresses, is_own_address, parse_exceptions
 from nanobot.security.egress.urls import EgressRefused, is_public, parse_url
 
 CLOSED_4 = (
@@ -124,9 +124,9 @@ def nobodys(_: object) -> bool:
 
 def test_the_machines_own_address_is_refused_however_public_it_is() -> None:
     address, nothing = ip_address("93.184.216.34"), parse_exceptions([])
-    assert checked_addresses("me.example", 80, [address], nothing, nobodys) == (address,)
+    assert check_addresses("me.example", 80, [address], nothing, nobodys) == (address,)
     with pytest.raises(EgressRefused):
-        checked_addresses("me.example", 80, [address], nothing, lambda it: it == address)
+        check_addresses("me.example", 80, [address], nothing, lambda it: it == address)
     assert is_own_address(ip_address("127.0.0.1"))
     assert not is_own_address(address)
 
@@ -136,11 +136,11 @@ def test_an_exception_of_the_owner_reaches_no_further_than_it_says() -> None:
         ["printer.lan", "127.0.0.1:8080", "10.1.0.0/16", "[::1]:80", "fd00::1"]
     )
     private = [ip_address("192.168.0.9")]
-    assert checked_addresses("printer.lan", 80, private, owners, nobodys)
-    assert checked_addresses("127.0.0.1", 8080, [ip_address("127.0.0.1")], owners, nobodys)
-    assert checked_addresses("nas.lan", 25, [ip_address("10.1.2.3")], owners, nobodys)
-    assert checked_addresses("::1", 80, [ip_address("::1")], owners, nobodys)
-    assert checked_addresses("fd00::1", 443, [ip_address("fd00::1")], owners, nobodys)
+    assert check_addresses("printer.lan", 80, private, owners, nobodys)
+    assert check_addresses("127.0.0.1", 8080, [ip_address("127.0.0.1")], owners, nobodys)
+    assert check_addresses("nas.lan", 25, [ip_address("10.1.2.3")], owners, nobodys)
+    assert check_addresses("::1", 80, [ip_address("::1")], owners, nobodys)
+    assert check_addresses("fd00::1", 443, [ip_address("fd00::1")], owners, nobodys)
     for host, port, address in (
         ("x.printer.lan", 80, "192.168.0.9"),
         ("127.0.0.1", 8081, "127.0.0.1"),
@@ -150,7 +150,7 @@ def test_an_exception_of_the_owner_reaches_no_further_than_it_says() -> None:
         ("mail.example.com", 25, "93.184.216.34"),
     ):
         with pytest.raises(EgressRefused, match=r".") as refused:
-            checked_addresses(host, port, [ip_address(address)], owners, nobodys)
+            check_addresses(host, port, [ip_address(address)], owners, nobodys)
         assert "allow_hosts" in refused.value.hint
 
 

@@ -262,14 +262,14 @@ def test_names_that_are_not_utf8_are_listed_read_and_written(root: Root) -> None
     (Path(os.fsdecode(os.fsencode(root.path) + b"/caf\xe9.txt"))).write_bytes(b"coffee")
     [entry] = [entry for entry in root.place(".").entries() if entry.kind == "file"]
     place = root.place(entry.name)
-    assert place.shown == "caf\\udce9.txt"
+    assert place.label == "caf\\udce9.txt"
     assert place.read_bytes(100) == b"coffee"
     place.write_bytes(b"tea", expected=b"coffee")
     assert place.read_bytes(100) == b"tea"
 
 
 def test_names_with_control_characters_are_shown_on_one_line(root: Root) -> None:
-    assert root.place("a\nb\x1b[31m").shown == "a\\nb\\x1b[31m"
+    assert root.place("a\nb\x1b[31m").label == "a\\nb\\x1b[31m"
 
 
 def test_a_folder_lists_folders_first_and_a_walk_is_bounded(root: Root) -> None:

@@ -286,7 +286,7 @@ def _entries(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
     """Yield the entries of a history file, also in the format of HKUDS/nanobot."""
     unknown = datetime.min.replace(tzinfo=zone)
     for file in files:
-        with file.place.opened(os.O_RDONLY) as descriptor:
+        with file.place.open(os.O_RDONLY) as descriptor:
             content = without_long_lines(descriptor)[0]
         for _, raw in pace(entry_lines(content)):
             if entry := decode_entry(raw, zone) or decode_foreign(raw, unknown):

@@ -162,7 +162,7 @@ class ForgetQuestions:
             content = place.read_bytes(_LIMIT)
             known = msgspec.convert(json.loads(content or b"{}"), dict[str, ForgetQuestion])
         except (NanobotError, ValueError, msgspec.ValidationError, RecursionError) as error:
-            logger.warning("{}: dropped the open questions: {}", place.shown, error)
+            logger.warning("{}: dropped the open questions: {}", place.label, error)
             return {}
         return {
             asker: one if now < one.until else replace(one, text="", is_begun=False)

@@ -1,14 +1,14 @@
-"""The program that shuts commands in: it runs beside nanobot and knows nothing of it.
+"""The program that confines commands. It runs separately from nanobot and imports nothing else of
+it.
 
-It uses the standard library alone, for its second half runs inside the sandbox, where nothing else
-is. `__main__` runs outside: it looks where repositories are, leaves a watcher behind and becomes
-the sandbox. `stage` runs inside, before the command: it protects what must not change, gives up
-every power it has and becomes the command. Each command pays for both, so imports are few: values
-are named tuples and not dataclasses, whose import alone takes as long as everything here.
+It uses only the standard library, because its second half runs inside the sandbox, where nothing
+else is available. `__main__` runs outside: it finds repositories, starts a watcher and becomes the
+sandbox. `stage` runs inside before the command: it protects files, drops all privileges and becomes
+the command. Each command pays for both, so there are few imports: values are named tuples, because
+importing dataclasses takes as long as everything here.
 
-What is to be done is passed as JSON in one variable of the environment, and not as arguments, which
-everybody on the machine can read.
-"""
+The task is JSON in an environment variable, not in arguments, which everyone on the machine can
+read."""
 
 from __future__ import annotations
 
@@ -17,38 +17,37 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
-"""The few of /dev that hold nothing."""
+"""The files of /dev that hold no data."""
 
 RELAY_PORT = 3128
-"""Where the relay listens inside, on 127.0.0.1."""
+"""Port of the relay inside, on 127.0.0.1."""
 
 VARIABLE = "NANOBOT_CONFINED"
 
 REFUSAL = "nanobot: the command was not started: "
-"""The beginning of a line that says why."""
+"""Prefix of a line with the reason."""
 
 MEMORY_FOLDERS = ("/tmp", "/dev/shm")  # noqa: S108
-"""The folders of a sandbox of bubblewrap that are memory and can be written in."""
+"""Writable folders of a bubblewrap sandbox that are in memory."""
 
 
 class ConfineRefused(Exception):
-    """The command cannot be started; `str(error)` says why."""
+    """The command cannot be started. `str(error)` is the reason."""
 
 
 class Spec(NamedTuple):
-    """All paths are absolute, save `read_only` and `held`.
+    """The task. All paths except `read_only` and `held` are absolute.
 
-    `readable` and `writable` lie outside the `workspace`, `borrowed` is shown to this program and
-    gone before the command starts, `links` are (target, path). `temporary` is where a private
-    folder is made that takes the place of the system's temporary one. `bubblewrap` is a program.
-    `own_folder`: no person works in the workspace. `strict`: no name with a dot stays there.
-    `relay` is the socket that is given a listener inside. `held` is what was there of what no
-    command may change (`tree`), as (tree, path in it, kind); `relay_descriptor` is the open way to
-    `relay`. `ledger` is a file, open, in which all commands write how much memory they use.
+    `readable` and `writable` are outside the `workspace`, `borrowed` is visible to this program and
+    removed before the command starts, `links` are (target, path). In `temporary` a private folder
+    replaces the system's temporary one. `bubblewrap` is a program. `own_folder`: no person works in
+    the workspace. `strict`: no name with a dot stays there. `relay` is the socket that receives a
+    listener inside, `relay_descriptor` its open connection. `held` are the existing files that no
+    command may change (`tree`), as (tree, path in it, kind). `ledger` is an open file in which all
+    commands write their memory usage.
 
-    `processes` counts threads. `memory_megabytes` hold for each process, for all together, and for
-    all commands; `file_megabytes` is the longest file, `disk_megabytes` what is left free.
-    """
+    `processes` includes threads. `memory_megabytes` limits each process, all together, and all
+    commands. `file_megabytes` limits one file, `disk_megabytes` stays free."""
 
     kind: str
     workspace: str
@@ -79,21 +78,21 @@ class Spec(NamedTuple):
         return (self.workspace, *self.writable)
 
     @property
-    def guarded(self) -> frozenset[str]:
-        """What of the workspace the command cannot change, whatever is there."""
+    def read_only_paths(self) -> frozenset[str]:
+        """Paths in the workspace that the command cannot change."""
         return frozenset(path.rstrip("/") for path in self.read_only)
 
     def as_text(self) -> str:
-        """For the environment."""
+        """Return the text for the environment."""
         return json.dumps(self)
 
     @classmethod
     def of_text(cls, text: str) -> Spec:
-        """What `as_text` made, with lists for tuples."""
+        """Parse the text of `as_text`, with lists for tuples."""
         return cls(*json.loads(text))
 
 
 def parents(path: str) -> list[str]:
-    """The folders above a path: `a` and `a/b` for `a/b/c`."""
+    """Return the folders above a path: `a` and `a/b` for `a/b/c`."""
     names = path.split("/")
     return ["/".join(names[:count]) for count in range(1, len(names))]

@@ -1,13 +1,12 @@
 """`python -E -s -S FOLDER start COMMAND…` outside, then `… stage DESCRIPTOR COMMAND…` inside.
 
-What happens outside: look, leave a watcher behind, become the sandbox. Nothing is given up yet, and
-nothing is done that depends on what a command could have prepared: in the workspace this only
-reads names and makes what is missing, and follows no link.
+The outside part checks files, starts a watcher and becomes the sandbox. It keeps its privileges,
+and nothing it does depends on files that a command could have prepared: in the workspace it only
+reads names, creates missing files, and follows no link.
 
-In bubblewrap this program is started once more (`stage`), with the power to mount and nothing else.
-What is mounted below the workspace is mounted by that, and not by bubblewrap, which would look up
-the paths outside: a command in the background could make them links meanwhile.
-"""
+In bubblewrap this program is started again (`stage`), with only the privilege to mount. It makes
+the mounts below the workspace itself. Bubblewrap would look up the paths outside, where a
+background command could replace them with links."""
 
 from __future__ import annotations
 
@@ -36,14 +35,14 @@ from nanobot.security.confine.watcher import Watcher  # noqa: E402
 NOT_STARTED = 125
 
 FREE_FOLDER = "work/"
-"""Made where nothing new can stand beside what is protected."""
+"""Created because no new files are possible next to protected files."""
 
 _USER = 1_000
-"""Who root's commands believe to be: tools do strange things for root."""
+"""User id inside for commands of root, because tools behave differently for root."""
 
 
 def main(step: str, rest: list[str]) -> NoReturn:
-    """Never returns: becomes something else, or ends."""
+    """Become another program, or exit. Never returns."""
     try:
         if step == "start":
             start(Spec.of_text(os.environ.pop(VARIABLE)), rest)
@@ -58,13 +57,13 @@ def main(step: str, rest: list[str]) -> NoReturn:
 
 def start(spec: Spec, command: Sequence[str]) -> NoReturn:
     if spec.ledger >= 0:
-        os.set_inheritable(spec.ledger, False)  # the watcher's alone
+        os.set_inheritable(spec.ledger, False)  # only for the watcher
     triggers = None
     if spec.kind != "none":
         _complete(spec)
         triggers = TreeWatch(spec)
-        spec = spec._replace(held=(*triggers.held(), *triggers.linked()))
-    if spec.kind == "landlock":  # a private folder in place of the system's temporary one
+        spec = spec._replace(held=(*triggers.list_held(), *triggers.list_linked()))
+    if spec.kind == "landlock":  # a private temporary folder
         made = f"{spec.temporary}/nanobot-{os.urandom(8).hex()}"
         os.mkdir(made, 0o700)
         os.mkdir(f"{made}/home", 0o700)
@@ -79,11 +78,11 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
     if spec.kind == "none":
         stage.in_the_open(spec, command)
     if spec.relay:
-        spec = spec._replace(relay_descriptor=_connected(spec.relay))
+        spec = spec._replace(relay_descriptor=connect_relay(spec.relay))
     inside = (sys.executable, "-E", "-s", "-S", FOLDER, "stage", str(_file(spec.as_text())))
     arguments_fd = str(_file("\0".join(_bubblewrap_arguments(spec))))
     os.set_inheritable(info_write, True)
-    # Neither arguments nor environment: commands can read those of bubblewrap.
+    # Commands can read bubblewrap's arguments and environment, so use neither.
     line = [spec.bubblewrap, "--info-fd", str(info_write), "--args", arguments_fd, "--"]
     line += [*inside, *command]
     try:
@@ -93,8 +92,8 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
 
 
 def _complete(spec: Spec) -> None:
-    """Have everything be there that is protected by its path, so that nobody else can put something
-    there: an empty folder for what ends in `/`, or else an empty file."""
+    """Create the missing protected paths, so that no one else can: an empty folder for a path that
+    ends in `/`, otherwise an empty file."""
     free = (FREE_FOLDER,) if spec.read_only and spec.kind == "landlock" else ()
     with kernel.closing(os.open(spec.workspace, os.O_PATH | os.O_DIRECTORY)) as root:
         for path in (*spec.read_only, *free):
@@ -107,7 +106,7 @@ def _complete(spec: Spec) -> None:
 def _ensure(root: int, path: str) -> None:
     *above, last = path.split("/")
     for count in range(len(above) + 1):
-        folder = kernel.opened(root, "/".join(above[:count]) or ".", os.O_PATH | os.O_DIRECTORY)
+        folder = kernel.open_below(root, "/".join(above[:count]) or ".", os.O_PATH | os.O_DIRECTORY)
         with kernel.closing(folder), suppress(FileExistsError):
             if count < len(above):
                 os.mkdir(above[count], 0o700, dir_fd=folder)
@@ -117,9 +116,9 @@ def _ensure(root: int, path: str) -> None:
 
 
 def _leave_watcher(watcher: Watcher, info_read: int, info_write: int) -> None:
-    """Fork twice, so that the watcher is nobody's child: what this becomes waits for its own.
-    `info_read` and `info_write` are the ends of the pipe by which bubblewrap reports what it
-    started."""
+    """Fork twice, so that the watcher is not a child of this process, which later waits for its
+    children. `info_read` and `info_write` are the ends of the pipe on which bubblewrap reports its
+    child."""
     between = os.fork()
     if between:
         os.waitpid(between, 0)
@@ -144,7 +143,7 @@ def _leave_watcher(watcher: Watcher, info_read: int, info_write: int) -> None:
         os._exit(0)
 
 
-def _connected(relay: str) -> int:
+def connect_relay(relay: str) -> int:
     import socket
 
     way = socket.socket(socket.AF_UNIX)
@@ -167,10 +166,10 @@ _HOME = "/tmp/home"  # noqa: S108 - in the sandbox's own, empty one
 
 
 def _bubblewrap_arguments(spec: Spec) -> list[str]:
-    """What bubblewrap is told, save the command itself."""
+    """Return bubblewrap's arguments without the command."""
     user, group = os.getuid() or _USER, os.getgid() or _USER
     megabytes = min(spec.file_megabytes, spec.memory_megabytes // 4)
-    size = str(max(1, megabytes) * 1024 * 1024)  # what is in them is memory
+    size = str(max(1, megabytes) * 1024 * 1024)  # these folders are in memory
     made = ["--unshare-user", "--unshare-all", "--die-with-parent"]
     made += ["--new-session", "--hostname", "sandbox", "--uid", str(user), "--gid", str(group)]
     made += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
@@ -184,7 +183,7 @@ def _bubblewrap_arguments(spec: Spec) -> list[str]:
     made += ["--size", size, "--tmpfs", "/tmp", "--dir", _HOME]  # noqa: S108
     for target, path in spec.links:
         made += ["--symlink", target, path]
-    # Who is who in there; the system's own would name everybody.
+    # Own user and host files, because the system's would list everyone.
     for path, text in (
         ("/etc/passwd", f"agent:x:{user}:{group}::{_HOME}:/bin/sh\n"),
         ("/etc/group", f"agent:x:{group}:\n"),

@@ -1,19 +1,18 @@
-"""Names of files that run by themselves: something happens because a person enters the folder, sees
-it in a prompt or a list, or opens it in an editor or with an agent.
+"""Names of files that run automatically: because a person enters the folder, sees it in a prompt or
+a list, or opens it in an editor or with an agent.
 
-Whoever can write one acts as the person, so commands make and change none, and file tools ask. The
-rule also holds for programs that are newer than this file:
+Writing such a file means acting as the person. So commands can't create or change one, and file
+tools ask for approval. To cover programs newer than this file, the rule has two parts:
 
-- a name of `NAMES`, `ENDINGS`, `AGENTS` or `COMMON`, in every spelling that some file system takes
-  for it;
-- any other name that begins with a dot, unless it is known to be data (`DATA`), or lies among
-  packages or build results (`BUILT`), which need such names and in which no one works.
+- a name in `NAMES`, `ENDINGS`, `AGENTS` or `COMMON`, in every equivalent spelling of any file
+  system;
+- any other name that begins with a dot, unless it is known data (`DATA`), or is among packages or
+  build results (`BUILT`), which need such names and in which no one works.
 
-What runs because a person starts a program on a file is work like any script and isn't meant: build
-tools, package managers, interpreters, test runners, hooks of a commit.
+Files that run only when a person starts a program are not included: build tools, package managers,
+interpreters, test runners, commit hooks.
 
-This is the only rule: commands, file tools and the limits of guests use it.
-"""
+Commands, file tools and the limits of guests all use this rule."""
 
 from __future__ import annotations
 
@@ -21,18 +20,18 @@ from functools import lru_cache
 from typing import Literal
 
 Kind = Literal["", "repository", "trigger", "late", "dot"]
-"""`repository`: git's; commands don't see it. `trigger`: a name of the list. A command that makes
-one of these two is ended at once. `dot`: another name with a dot, which may be a file that a
-program needs for a moment, or a common name; it is put out of use when the command ends. `late`: a
-name of the list among packages, which bring their authors' settings along; the same."""
+"""`repository`: git's, invisible to commands. `trigger`: a listed name. A command that creates one
+of these two is killed at once. `dot`: another name with a dot, possibly a temporary or common file;
+it is disabled when the command ends. `late`: a listed name among packages, which contain their
+authors' settings; also disabled at the end."""
 
 GIT = ".git"
 """Its hooks, `core.fsmonitor`, aliases and filters are commands. A file of this name (worktree,
-submodule) leads to such a folder."""
+submodule) points to such a folder."""
 
 HEAD = "head"
 OF_BARE = frozenset({HEAD, "objects", "commondir"})
-"""Git takes a folder with the first as a file and one of the others for a bare repository."""
+"""Git recognizes a bare repository by the first as a file and one of the others."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -69,7 +68,7 @@ The same | .rovodev .vibe .grok .hermes .devin .kimi-code .aiassistant .zencoder
 The same | .antigravity .deepagents .reasonix .qoder .codebuddy .iflow .kode .tabnine .cody .plandex
 Windows shows the folder: what these name is fetched | desktop.ini autorun.inf
 """
-"""Why files and folders are here, and their names in small letters."""
+"""The reason for each group of names, and the names in lower case."""
 
 NAMES = _words(" ".join(line.partition("|")[2] for line in _TABLE.splitlines()))
 
@@ -80,20 +79,20 @@ ENDINGS = (
     *(".komodoproject", ".tmproj", ".bbprojectd", ".novaproject"),
     *(".lnk", ".scf", ".url", ".library-ms", ".searchconnector-ms"),
 )
-"""Projects of editors, and what Windows looks up when it shows a folder."""
+"""Editor projects, and files that Windows reads when it shows a folder."""
 
 COMMON = _words(
     ".github rust-toolchain rust-toolchain.toml lean-toolchain global.json mcp.json agent.toml"
     " forge.yaml knowledge.md devfile.yaml"
 )
-"""Names of the same kind (agents; which compiler a prompt asks for its version) that are common in
-archives and in data. So is every `.nix` file, which lorri and nix-direnv evaluate."""
+"""Similar names (agents; the compiler whose version a prompt shows) that are common in archives and
+data. The same holds for `.nix` files, which lorri and nix-direnv evaluate."""
 
 AGENTS = _words(
     "agent agents claude gemini qwen crush iflow codebuddy warp replit reasonix bugbot kimi grok"
     " opencode codex hermes copilot-instructions amazonq"
 )
-"""Orders that an agent obeys: `CLAUDE.md`, `AGENTS.override.md`. In other letters (`claude.md`)
+"""Instructions that an agent obeys: `CLAUDE.md`, `AGENTS.override.md`. In other cases (`claude.md`)
 they are common in documentation, so they count like `COMMON`."""
 
 DATA = _words(
@@ -108,7 +107,7 @@ DATA = _words(
     " .doctrees .snakemake .nextflow .phpunit.result.cache .phpunit.cache .php-cs-fixer.cache"
     " .rspec_status .bin .package-lock.json"
 )
-"""Names with a dot that no program obeys by itself: data, caches, what build tools leave."""
+"""Names with a dot that no program runs automatically: data, caches, build results."""
 
 _DATA_BEGINNINGS = ("._", ".#", ".~", ".nfs", ".fuse_hidden", ".coverage.", ".syncthing.", ".sync_")
 _DATA_ENDINGS = ("ignore", ".swp", ".swo", ".cmd")
@@ -126,7 +125,7 @@ _UNSEEN = dict.fromkeys(
         *(*range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
     )
 )
-"""What ext4 and F2FS leave out when they compare names without case (Unicode's
+"""Characters that ext4 and F2FS ignore in case-insensitive comparisons (Unicode's
 Default_Ignorable_Code_Point), and HFS+ in part (git's `next_hfs_char`)."""
 
 
@@ -135,8 +134,8 @@ _MOST_NAMES = 10_000
 
 @lru_cache(_MOST_NAMES)
 def plain(name: str) -> str:
-    """Return the name that a file system without case, HFS+ or NTFS takes this one for: NTFS drops
-    dots and blanks at the end, and a colon begins something else."""
+    """Return the equivalent name on a case-insensitive file system, HFS+ or NTFS. NTFS drops final
+    dots and blanks, and a colon begins a stream name."""
     if not name.isascii():
         name = name.translate(_UNSEEN)
     if name.startswith("."):
@@ -145,8 +144,8 @@ def plain(name: str) -> str:
 
 
 def kind(folder: str, name: str, *, strict: bool = False) -> Kind:
-    """Return the kind of an entry called `name` in `folder`, a path. With `strict` each name with a
-    dot is of a kind."""
+    """Return the kind of an entry `name` in the path `folder`. With `strict`, each name with a dot
+    has a kind."""
     found, is_below_hidden = _kind_of_name(name), "/." in f"/{folder}"
     if found == "repository":
         return found
@@ -154,7 +153,7 @@ def kind(folder: str, name: str, *, strict: bool = False) -> Kind:
         return _kind_by_place(folder, name, strict=strict and not is_below_hidden)
     if is_built(folder):
         return "late" if found == "trigger" else ""
-    # What lies in a folder with a dot is as good as the folder.
+    # The folder with a dot is treated as a whole.
     return "" if found == "dot" and is_below_hidden else found
 
 
@@ -166,7 +165,7 @@ def _kind_by_place(folder: str, name: str, *, strict: bool) -> Kind:
 
 @lru_cache(_MOST_NAMES)
 def _kind_of_name(given: str) -> Kind:
-    """Return the kind of an entry, wherever it is."""
+    """Return the kind of a name in any folder."""
     if is_git(given) or plain(given) == HEAD:
         return "repository"
     name = plain(given)
@@ -195,13 +194,13 @@ def _is_data(name: str) -> bool:
 
 
 def _is_of_mise(folder: str, name: str) -> bool:
-    """Whether it's one of mise's files in a folder without a dot: `mise/config.local.toml`."""
+    """Check for mise's files in a folder without a dot: `mise/config.local.toml`."""
     above = folder.casefold().split("/")
     return (above[-1] == "mise" and name.startswith("config.")) or above[-2:] == ["mise", "conf.d"]
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a name begins with a dot, for any file system."""
+    """Check whether a name begins with a dot on any file system."""
     return name.translate(_UNSEEN).startswith(".")
 
 
@@ -210,13 +209,13 @@ def is_git(name: str) -> bool:
 
 
 def is_built(folder: str) -> bool:
-    """Whether a folder holds packages or build results."""
+    """Check whether a folder holds packages or build results."""
     return not BUILT.isdisjoint(folder.casefold().split("/"))
 
 
-def obeyed_name(path: str) -> str:
-    """Return the first name in a path that makes it such a file, or one in such a folder; "" if
-    there is none. A folder called `HEAD` is an ordinary one."""
+def find_obeyed_name(path: str) -> str:
+    """Return the first name in a path that runs automatically, or "". A folder called `HEAD` is
+    ordinary."""
     names = [name for name in path.replace("\\", "/").split("/") if name not in ("", ".")]
     for at, name in enumerate(names):
         is_folder = at + 1 < len(names)
@@ -226,12 +225,12 @@ def obeyed_name(path: str) -> str:
 
 
 def runs_by_itself(path: str) -> bool:
-    """Whether a path in a workspace is such a file, or lies in such a folder."""
-    return bool(obeyed_name(path))
+    """Check whether a workspace path is such a file, or is in such a folder."""
+    return bool(find_obeyed_name(path))
 
 
 def _is_short_for(name: str, names: frozenset[str] | tuple[str, ...]) -> bool:
-    """Whether it's what NTFS calls one of these for old programs: `git~1`, `vscode~1`."""
+    """Check for NTFS short names of old programs: `git~1`, `vscode~1`."""
     short, tilde, number = name.partition("~")
     if not tilde or not number[:1].isdigit():
         return False

@@ -1,4 +1,4 @@
-"""System calls that Python has no function for, and opening files without following links."""
+"""System calls without a Python function, and opening files without following links."""
 
 from __future__ import annotations
 
@@ -34,49 +34,47 @@ _NUMBERS = {
     "landlock_add_rule": 445,
     "landlock_restrict_self": 446,
 }
-"""Calls as new as these have one number on every machine."""
+"""Recent calls have the same number on every machine."""
 
 
 def call(name: str, *arguments: int | bytes | None) -> int:
-    """Make a system call. Texts and structures are bytes, passed by their address. Raises
-    `OSError`."""
+    """Make a system call. Texts and structures are bytes, passed by address. Raise `OSError`."""
     number = _CAPSET[os.uname().machine] if name == "capset" else _NUMBERS[name]
     passed = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
-    return _checked(_libc.syscall(ctypes.c_long(number), *passed), name)
+    return _check(_libc.syscall(ctypes.c_long(number), *passed), name)
 
 
 def prctl(option: int, *arguments: int) -> int:
-    """`prctl(2)`. Raises `OSError`."""
+    """Call `prctl(2)`. Raise `OSError`."""
     passed = [ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4]]
-    return _checked(_libc.prctl(ctypes.c_int(option), *passed), f"prctl {option}")
+    return _check(_libc.prctl(ctypes.c_int(option), *passed), f"prctl {option}")
 
 
 def unmount(path: str) -> None:
-    """Take away what is mounted at `path`, now for names and later for what is in use."""
+    """Unmount `path` lazily: its names at once, and open files when they are closed."""
     detach = 2
-    _checked(_libc.umount2(os.fsencode(path), detach), path)
+    _check(_libc.umount2(os.fsencode(path), detach), path)
 
 
 def inotify() -> int:
-    """A descriptor that tells of what happens in watched folders; -1 where there are too many."""
+    """Return an inotify descriptor, or -1 if there are too many."""
     return int(_libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
 
 
 def watch(inotify: int, folder: int, events: int) -> int:
-    """Have `inotify` tell of `events` in an open folder; the number of this watch. Raises
-    `OSError`."""
+    """Watch an open folder for `events` and return the number of the watch. Raise `OSError`."""
     path = b"/proc/self/fd/%d" % folder
-    return _checked(_libc.inotify_add_watch(inotify, path, events), "inotify_add_watch")
+    return _check(_libc.inotify_add_watch(inotify, path, events), "inotify_add_watch")
 
 
 def is_memory(path: str) -> bool:
-    """Whether files at `path` lie in memory (tmpfs)."""
+    """Check whether files at `path` are in memory (tmpfs)."""
     answer, tmpfs = ctypes.create_string_buffer(512), 0x01021994
     failed = _libc.statfs(os.fsencode(path), answer)
     return not failed and ctypes.c_long.from_buffer(answer).value == tmpfs
 
 
-def _checked(result: int, what: str) -> int:
+def _check(result: int, what: str) -> int:
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), what)
@@ -85,12 +83,12 @@ def _checked(result: int, what: str) -> int:
 
 _NO_LINKS, _BENEATH = 0x04, 0x08
 _NAMES_AT_ONCE = 15
-"""So many names of the greatest length are one path that the kernel takes."""
+"""This many names of maximum length fit one kernel path."""
 
 
-def opened(root: int, path: str, flags: int = os.O_PATH) -> int:
-    """Open what stands at `path` below the folder `root`, however deep. Raises `OSError` where
-    nothing does, or where there is a link on the way; with O_PATH a link at the end is opened."""
+def open_below(root: int, path: str, flags: int = os.O_PATH) -> int:
+    """Open `path` below the folder `root`, at any depth. Raise `OSError` if it is missing or a
+    folder on the way is a link. With O_PATH, a final link itself is opened."""
     descriptor, names = os.dup(root), path.split("/")
     for start in range(0, len(names), _NAMES_AT_ONCE):
         is_last = start + _NAMES_AT_ONCE >= len(names)
@@ -107,10 +105,10 @@ def opened(root: int, path: str, flags: int = os.O_PATH) -> int:
 
 @contextmanager
 def at(root: int, path: str) -> Iterator[tuple[int, os.stat_result]]:
-    """What `opened` opens (O_PATH), and its status, for a while. Raises `ConfineRefused` for a
-    link, and `FileNotFoundError`."""
+    """Yield a descriptor (O_PATH) of `path` and its status. Raise `ConfineRefused` for a link, and
+    `FileNotFoundError`."""
     try:
-        descriptor = opened(root, path)
+        descriptor = open_below(root, path)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -126,7 +124,7 @@ def at(root: int, path: str) -> Iterator[tuple[int, os.stat_result]]:
 
 @contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """Closes it in the end."""
+    """Close the descriptor at the end."""
     try:
         yield descriptor
     finally:

@@ -1,7 +1,6 @@
-"""A command that tries to get out, and tells how far it came.
+"""A command that tries to escape and reports its successes.
 
-Run inside a sandbox before anything else is. Whatever succeeds here is a hole.
-"""
+It runs first in each new sandbox. Each success is a hole."""
 
 from __future__ import annotations
 
@@ -14,14 +13,13 @@ from collections.abc import Callable
 ALLOWED = frozenset(
     {"HOME", "LANG", "LOGNAME", "PATH", "PWD", "TERM", "TMPDIR", "USER", "LC_CTYPE", "SHLVL", "_"}
 )
-"""Names that a command's environment has where nothing is added."""
+"""Variables in a command's default environment."""
 
 
 def main(outside: str, workspace: str, process: str, port: int, abstract: str) -> None:
-    """Try each, and print which succeeded; fails where what is allowed does not.
+    """Try each escape and print the successful ones. Fail if an allowed action fails.
 
-    `process` is a process id and the number of its namespace: `77:4026531836`.
-    """
+    `process` is a process id and its namespace number: `77:4026531836`."""
     tries = _files(outside, workspace) | {
         "read another process's environment": lambda: _read(f"/proc/{_reachable(process)}/environ"),
         "signal another process": lambda: os.kill(_reachable(process), 0),
@@ -76,7 +74,7 @@ def _replace(path: str) -> None:
 
 
 def _reachable(process: str) -> int:
-    """The same number is somebody else in another namespace."""
+    """Return the process id, which means another process in another namespace."""
     number, namespace = process.split(":")
     if str(os.stat("/proc/self/ns/pid").st_ino) != namespace:
         raise ProcessLookupError(number)

@@ -1,9 +1,9 @@
-"""The filter of system calls: what no command needs, or needs only to get out.
+"""The system call filter: calls that no command needs, or needs only to escape.
 
-Each rule refuses a call, or a call with certain arguments; everything else is allowed. Only the
-lower half of an argument is looked at, which is all that the kernel takes of an `int`. Calls of
-another machine (32-bit programs) and calls newer than the list fail as if Linux had none of them.
-"""
+Each rule rejects a call, or a call with certain arguments. All other calls are allowed. Only the
+lower half of an argument is checked, which is all that the kernel uses of an `int`. Calls of
+another architecture (32-bit programs) and calls newer than the list fail as if Linux had none of
+them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import NamedTuple
 from nanobot.security.confine import kernel
 
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""For each machine its name in a filter, and its column below."""
+"""For each machine its number in a filter, and its column below."""
 
 NEWEST = 469
-"""What has a higher number was added to Linux after this list was made: nobody looked at it."""
+"""Higher numbers were added to Linux after this list, so nobody has checked them."""
 
 _TABLE = """
 _sysctl 156 - | accept 43 202 | accept4 288 242 | acct 163 89 | add_key 248 217
@@ -54,7 +54,7 @@ swapon 167 224 | sysfs 139 - | syslog 103 116 | tgkill 234 131 | tkill 200 130 |
 umount2 166 39 | unshare 272 97 | uselib 134 - | userfaultfd 323 282 | ustat 136 -
 utime 132 - | utimensat 280 88 | utimes 235 - | vhangup 153 58
 """
-"""System calls that a command is not simply allowed: name, number on x86_64, number on aarch64."""
+"""Restricted system calls: name, number on x86_64, number on aarch64."""
 
 _NUMBERS = {
     name: numbers
@@ -82,9 +82,9 @@ _HARMLESS_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1025, 1030, 1031, 1032, 
 
 
 class Rule(NamedTuple):
-    """Refuse `name` with `error`; with `values` only where `argument & mask` is one of them, or
-    with `unless` where it is none of them; with `where`, an argument and its value, only there.
-    The error 0 lets a call seem to have worked."""
+    """Reject `name` with `error`. With `values`, only if `argument & mask` is one of them, or with
+    `unless` if it is none of them. `where` adds a condition: an argument and its value. With error
+    0 the call seems to succeed."""
 
     name: str
     error: int = errno.EPERM
@@ -106,32 +106,32 @@ def _unless(
 
 
 COMMON = (
-    # What is the administrator's.
+    # Administration.
     *_all("acct adjtimex chroot clock_adjtime clock_settime create_module delete_module fsconfig"),
     *_all("finit_module fsmount fsopen fspick get_kernel_syms init_module ioperm iopl kexec_load"),
     *_all("kexec_file_load lookup_dcookie mount mount_setattr move_mount nfsservctl open_tree"),
     *_all("open_tree_attr pivot_root query_module quotactl quotactl_fd reboot setdomainname"),
     *_all("sethostname settimeofday swapoff swapon syslog _sysctl sysfs umount2 uselib ustat"),
     *_all("vhangup modify_ldt"),
-    # Other processes, and keys, which no namespace holds apart.
+    # Other processes, and keys, which namespaces do not separate.
     *_all("add_key kcmp keyctl request_key pidfd_getfd process_madvise process_mrelease"),
     *_all("process_vm_readv process_vm_writev ptrace name_to_handle_at open_by_handle_at"),
     *_all("migrate_pages move_pages perf_event_open bpf userfaultfd fanotify_init lookup_dcookie"),
-    # New namespaces, where a command would have powers again. Not to be told from its arguments,
-    # clone3 is said not to exist; everybody then falls back to clone.
+    # New namespaces, in which a command would have privileges again. A filter can't read clone3's
+    # arguments, so it seems missing, and programs fall back to clone.
     *_all("setns unshare"),
     Rule("clone", errno.EPERM, 0, (0,), True, _NEW_NAMESPACES),
     *_all("clone3", errno.ENOSYS),
-    # Memory that nobody could count: files without a name, System V segments and queues, and
-    # buffers that are larger than usual (it is as if that were done).
+    # Memory that can't be counted: unnamed files, System V segments and queues, and larger
+    # buffers (the call seems to succeed).
     *_all("memfd_create memfd_secret", errno.ENOSYS),
     *_all("shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl"),
     Rule("setsockopt", 0, 2, _BUFFER_SIZES, where=(1, _SOCKET_LEVEL)),
-    # It does what other calls do, and no filter sees it.
+    # io_uring does the same as other calls, unseen by filters.
     *_all("io_uring_enter io_uring_register io_uring_setup", errno.ENOSYS),
-    # Sockets that no network namespace holds: machines' (vsock), and Unix ones, by which a command
-    # would reach the programs behind the socket files of its workspace, also those that appear
-    # while it runs. Pairs that are joined for good stay: a datagram one could be sent elsewhere.
+    # Sockets outside network namespaces: vsock, and Unix sockets, through which a command could
+    # reach programs by socket files in its workspace, including new ones. Connected pairs are
+    # allowed, except datagram ones, which could send elsewhere.
     _unless("socket", 0, _INET, _INET6, _NETLINK, error=errno.EAFNOSUPPORT),
     _unless("socketpair", 0, _UNIX, error=errno.EAFNOSUPPORT),
     _unless("socketpair", 1, _STREAM, _SEQPACKET, mask=0xF, error=errno.EAFNOSUPPORT),
@@ -141,21 +141,21 @@ COMMON = (
 )  # fmt: skip
 
 ALONE = (
-    # No sockets but pairs that are joined for good.
+    # No sockets except connected pairs.
     *_all("socket", errno.EACCES),
     *_all("connect bind listen accept accept4"),
-    # Landlock does not look at these, and they work on any file whose name is known.
+    # Landlock does not check these, and they work on any file with a known name.
     *_all("chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat utime utimes futimesat"),
     *_all("utimensat file_setattr truncate inotify_add_watch"),
     *_all("setxattr lsetxattr fsetxattr setxattrat", errno.ENOTSUP),
     *_all("removexattr lremovexattr fremovexattr removexattrat", errno.ENOTSUP),
     _unless("ioctl", 1, *_HARMLESS_IOCTLS, error=errno.ENOTTY),
     _unless("fcntl", 1, *_HARMLESS_FCNTLS),
-    # What processes of one user share.
+    # Shared by processes of one user.
     *_all("mq_open mq_unlink", errno.ENOSYS),
-    # Sockets could be sent away in others, and not be found.
+    # Sockets in transit inside others would not be counted.
     *_all("sendmsg sendmmsg"),
-    # Other processes of the same user. To stay in its session keeps a command within reach.
+    # Other processes of the same user. A command that stays in its session can be killed.
     *_all("setsid sched_setattr sched_setscheduler sched_setparam"),
     _unless("prlimit64", 0, 0),
     _unless("sched_setaffinity", 0, 0),
@@ -164,17 +164,17 @@ ALONE = (
     _unless("ioprio_set", 0, 1),
     _unless("ioprio_set", 1, 0),
 )
-"""On top of that, where no namespace holds a command."""
+"""Additional rules without namespaces."""
 
 WITHOUT_SIGNAL_SCOPE = (
     _unless("kill", 0, 0),
     *_all("tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal"),
 )
-"""On top of that, where Landlock does not keep signals in."""
+"""Additional rules if Landlock does not restrict signals."""
 
 
 def program(rules: Iterable[Rule], machine: str) -> bytes:
-    """The filter as the kernel reads it. Raises `KeyError` for a machine that is not known."""
+    """Return the filter in the kernel's format. Raise `KeyError` for an unknown machine."""
     name, column = MACHINES[machine]
     refuse = _RETURN, 0, 0, _ERROR | errno.ENOSYS
     code: list[tuple[int, int, int, int]] = [
@@ -182,7 +182,7 @@ def program(rules: Iterable[Rule], machine: str) -> bytes:
         (_EQUAL, 1, 0, name),
         refuse,
         (_LOAD, 0, 0, _NUMBER),
-        (_ABOVE, 0, 1, NEWEST),  # the numbers of x32 are all above
+        (_ABOVE, 0, 1, NEWEST),  # all x32 numbers are higher
         refuse,
     ]
     for rule in rules:
@@ -200,7 +200,7 @@ def _block(rule: Rule, number: int) -> Sequence[tuple[int, int, int, int]]:
     count = len(rule.values)
     steps = [(_LOAD, 0, 0, _ARGUMENTS + 8 * rule.argument), (_AND, 0, 0, rule.mask)]
     for index, value in enumerate(rule.values):
-        beyond = count - 1 - index + 1  # one instruction lies between the last of these and there
+        beyond = count - 1 - index + 1  # skip one instruction after the last of these
         steps.append((_EQUAL, beyond, 0, value & _WHOLE))
     steps += [refuse] if rule.unless else [(_JUMP, 0, 0, 1), refuse]
     if rule.where:
@@ -214,7 +214,7 @@ class _Program(ctypes.Structure):
 
 
 def install(rules: Iterable[Rule]) -> None:
-    """Filter this process's system calls from now on, and those of all that it starts."""
+    """Filter the system calls of this process and its children from now on."""
     code = program(rules, os.uname().machine)
     with_filter = 2
     passed = _Program(len(code) // 8, code)

@@ -1,12 +1,11 @@
-"""The last steps before a command, each of which only takes something away; then the command.
+"""The last steps before a command. Each step only removes privileges.
 
-Invariant: if any step fails, the command does not run. Mounts are made by descriptor: what was
-looked at is what is mounted on, whatever another process renames meanwhile.
+Invariant: if any step fails, the command does not run. Mounts use descriptors, so the checked file
+is the mounted one, even if another process renames it.
 
-With Landlock, files that are not granted cannot be opened, made, renamed or removed. A grant holds
-for a folder and all below it, and nothing can be taken from it again. So what must be held fast is
-left out: folders above it are granted entry by entry, and can take no new ones.
-"""
+With Landlock, files without a grant cannot be opened, created, renamed or removed. A grant covers a
+folder and everything below it, without exceptions. So protected files get no grant: the folders
+above them are granted entry by entry, and can't have new entries."""
 
 from __future__ import annotations
 
@@ -37,18 +36,18 @@ _MANY = 2**31 - 1
 
 
 def in_namespaces(spec: Spec, command: Sequence[str]) -> NoReturn:
-    """Become the command in what bubblewrap made."""
+    """Become the command inside bubblewrap's namespaces."""
     for tree in spec.trees:
-        _hold(tree, _protected(spec, tree))
+        _hold(tree, _layout_of(spec, tree))
     for name in (*_SECRETIVE, *_SECRETIVE_TOO):
         _hide(f"/proc/{name}")
-    # Where nanobot is root, so is its command to the files of the kernel: /proc/sys is the host's.
-    # And /proc/1/mem is bubblewrap's, which no filter holds.
+    # If nanobot is root, its command is root for the host's /proc/sys. And /proc/1/mem belongs to
+    # bubblewrap, which has no filter.
     _restrict(_HERE, b"/proc", _READ_ONLY)
     if spec.relay:
         _hand_over_listener(spec.relay_descriptor)
     for path in spec.borrowed:
-        with suppress(OSError):  # two of them may be one
+        with suppress(OSError):  # two may be the same
             kernel.unmount(path)
     _limit(spec, spec.processes)
     _give_up_capabilities()
@@ -56,14 +55,14 @@ def in_namespaces(spec: Spec, command: Sequence[str]) -> NoReturn:
 
 
 def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
-    """Become the command, on the system as it is, with a few grants."""
+    """Become the command on the system as it is, with a few grants."""
     die, with_parent = kernel.DIE_WITH_PARENT, 9
     kernel.prctl(die, with_parent)
     grants = Grants()
     grants.readable(spec.readable)
     grants.devices()
     for tree in spec.trees:
-        grants.writable(tree, _protected(spec, tree))
+        grants.writable(tree, _layout_of(spec, tree))
     grants.writable(spec.temporary, Layout((), (), ()))
     _limit_with_all_of_user(spec)
     os.chdir(spec.cwd)
@@ -76,13 +75,13 @@ def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
 
 
 def in_the_open(spec: Spec, command: Sequence[str]) -> NoReturn:
-    """Become the command, with limits and nothing else: the owner's choice."""
+    """Become the command with limits only, by the owner's choice."""
     _limit_with_all_of_user(spec)
     _become(spec, command, ())
 
 
-def _protected(spec: Spec, tree: str) -> Layout:
-    """How to hold fast what is protected in a tree."""
+def _layout_of(spec: Spec, tree: str) -> Layout:
+    """Return the layout of the protected files in a tree."""
     locked = set(spec.read_only if tree == spec.workspace else ())
     hidden: set[str] = set()
     for where, path, kind in spec.held:
@@ -93,7 +92,7 @@ def _protected(spec: Spec, tree: str) -> Layout:
 
 
 def _hand_over_listener(descriptor: int) -> None:
-    """Listen in here, and let somebody outside have the listener."""
+    """Listen here and pass the listener to the relay outside."""
     import array
     import socket
 
@@ -109,7 +108,9 @@ def _hand_over_listener(descriptor: int) -> None:
 def _become(spec: Spec, command: Sequence[str], rules: Sequence[seccomp.Rule]) -> NoReturn:
     os.chdir(spec.cwd)
     os.closerange(3, _MANY)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and so would the command
+    signal.signal(
+        signal.SIGPIPE, signal.SIG_DFL
+    )  # Python ignores it, and the command would inherit that
     if rules:
         seccomp.install(rules)
     try:
@@ -126,8 +127,8 @@ _HERE = -100
 
 
 def _hold(tree: str, layout: Layout) -> None:
-    """Mount the files of the layout read-only. A file that is gone is skipped. If it comes back,
-    the command is ended. Raises `ConfineRefused` and `OSError`."""
+    """Mount the files of the layout read-only. A missing file is skipped. If it reappears, the
+    command is ended. Raise `ConfineRefused` and `OSError`."""
     with closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
         for path in (*layout.pinned, *layout.locked):
             with suppress(FileNotFoundError), kernel.at(root, path) as (target, _):
@@ -138,8 +139,7 @@ def _hold(tree: str, layout: Layout) -> None:
 
 
 def _hide(path: str) -> None:
-    """Put nothing in the place of what stands at an absolute path; where nothing does, it stays so.
-    Raises `OSError`."""
+    """Mount something empty on an absolute path, if it exists. Raise `OSError`."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(FileNotFoundError), closing(os.open(path, flags)) as target:
         _put_nothing_on(target, stat.S_ISDIR(os.fstat(target).st_mode))
@@ -168,7 +168,7 @@ def _clone_onto(source: int, target: int, attributes: int) -> None:
 
 
 def _restrict(folder: int, path: bytes, attributes: int) -> None:
-    """Set these attributes of what is mounted there, and of all that is mounted below."""
+    """Set attributes of a mount and of all mounts below it."""
     wanted = struct.pack("=4Q", attributes, 0, 0, 0)  # mount_attr
     flags = _EMPTY_PATH | _RECURSIVE
     kernel.call("mount_setattr", folder, path, flags, wanted, len(wanted))
@@ -186,23 +186,23 @@ _NICE = 5
 
 
 def _give_up_capabilities() -> None:
-    """Have none, and get none back from any program. Raises `ConfineRefused` where that cannot
-    be."""
+    """Drop all capabilities for this process and its programs. Raise `ConfineRefused` if that is
+    impossible."""
     kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
-    with suppress(OSError):  # a kernel without ambient ones
+    with suppress(OSError):  # a kernel without ambient capabilities
         clear_all = 4
         kernel.prctl(kernel.AMBIENT, clear_all)
     for capability in range(_HIGHEST_CAPABILITY + 1):
         try:
             kernel.prctl(kernel.DROP_FROM_BOUNDING_SET, capability)
         except OSError:
-            if os.geteuid() == 0 and _bounded_by(capability):
+            if os.geteuid() == 0 and _is_in_bounding_set(capability):
                 raise ConfineRefused("capabilities can't be dropped here") from None
     header, nothing = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
     kernel.call("capset", header, nothing)
 
 
-def _bounded_by(capability: int) -> bool:
+def _is_in_bounding_set(capability: int) -> bool:
     read = 23
     try:
         return kernel.prctl(read, capability) == 1
@@ -211,8 +211,8 @@ def _bounded_by(capability: int) -> bool:
 
 
 def _limit(spec: Spec, processes: int | None) -> None:
-    """Limit what each process can use. `processes` are those of this user in this namespace, with
-    all their threads, or None for no limit of that kind."""
+    """Limit each process. `processes` counts this user's threads in this namespace; None is no
+    limit."""
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_DATA: spec.memory_megabytes * _MEGABYTE,
@@ -229,8 +229,8 @@ def _limit(spec: Spec, processes: int | None) -> None:
 
 
 def _limit_with_all_of_user(spec: Spec) -> None:
-    """Limit it where no namespace holds it: all threads of this user on the machine, as far as can
-    be seen, count as well. For root the kernel has no limit."""
+    """Limit processes without a namespace: all visible threads of this user on the machine count as
+    well. The kernel has no such limit for root."""
     count = 0
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):
@@ -240,7 +240,7 @@ def _limit_with_all_of_user(spec: Spec) -> None:
 
 
 def lower_priority() -> None:
-    """Be slower than the rest of the machine, and the first to be killed where memory runs out."""
+    """Lower the CPU priority, and be the first to be killed when memory runs out."""
     os.nice(_NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write("1000")
@@ -251,10 +251,10 @@ _TRUNCATE = 1 << 14
 _MAKE_DEVICES = 1 << 6 | 1 << 11
 _USE_DEVICES = 1 << 15
 _OLDEST = 3
-"""Earlier ones let any file be cut short (Linux before 6.2)."""
+"""Earlier versions allow truncating any file (Linux before 6.2)."""
 
 _RIGHTS = {3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""All rights to files that a version knows; later ones know no more."""
+"""All file rights of a version. Later versions have no more."""
 
 _LOOK = _EXECUTE | _READ | _LIST
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _USE_DEVICES
@@ -262,7 +262,7 @@ _NETWORK, _SCOPES = 0b11, 0b11
 
 
 def landlock_version() -> int:
-    """What the kernel has of it; 0 where there is none."""
+    """Return the kernel's Landlock version, or 0."""
     try:
         return kernel.call("landlock_create_ruleset", None, 0, 1)
     except OSError:
@@ -270,7 +270,7 @@ def landlock_version() -> int:
 
 
 def landlock_lack(version: int) -> str:
-    """Why a version is not used; empty for one that is."""
+    """Return why a version is unusable, or an empty text."""
     needed = "Linux 6.2 or newer, with `landlock` in its lsm list"
     if not version:
         return f"this kernel has no Landlock ({needed})"
@@ -280,10 +280,9 @@ def landlock_lack(version: int) -> str:
 
 
 class Layout(NamedTuple):
-    """What of a folder is held fast while a command may write in it, as paths in it, upper ones
-    first. What is `locked` cannot be changed, and what is `hidden` cannot be seen either. All
-    folders above are `pinned`: they cannot be renamed or replaced, or a command could put another
-    folder, with any contents, in its place."""
+    """The protected paths in a writable folder, upper ones first. `locked` paths cannot be changed,
+    `hidden` ones not even be seen. All folders above are `pinned`: if a command could rename or
+    replace them, it could put another folder in their place."""
 
     pinned: tuple[str, ...]
     locked: tuple[str, ...]
@@ -291,8 +290,8 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, locked: Iterable[str], hidden: Iterable[str]) -> Layout:
-        """What to hold fast for these. What lies below something hidden needs nothing more, nor
-        does what is locked below something locked."""
+        """Return the minimal layout. Paths below hidden ones need nothing more, nor do locked paths
+        below locked ones."""
         out_of_sight = {path.rstrip("/") for path in hidden}
         out_of_sight = _not_below(out_of_sight, out_of_sight)
         fast = {path.rstrip("/") for path in locked} - out_of_sight
@@ -307,7 +306,7 @@ def _not_below(paths: set[str], tops: set[str]) -> set[str]:
 
 
 class Grants:
-    """What a command gets, before it is restricted to that."""
+    """Landlock grants of a command, collected before the restriction."""
 
     def __init__(self) -> None:
         self.version = landlock_version()
@@ -319,7 +318,7 @@ class Grants:
         self._ruleset = kernel.call("landlock_create_ruleset", ruleset, len(ruleset), 0)
 
     def readable(self, paths: Iterable[str]) -> None:
-        """Grant to read and to execute these and all below them, as far as they exist."""
+        """Grant reading and executing the existing paths and everything below."""
         for path in paths:
             try:
                 descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -332,7 +331,7 @@ class Grants:
             self._grant(os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC), _READ | _WRITE)
 
     def writable(self, tree: str, layout: Layout) -> None:
-        """Grant everything in this folder but to change what the layout holds fast."""
+        """Grant everything in this folder except changes to the layout's protected paths."""
         root = os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         if not layout.locked:
             self._grant(root, self._all & ~_MAKE_DEVICES & ~_USE_DEVICES)
@@ -344,7 +343,7 @@ class Grants:
             with (
                 suppress(FileNotFoundError),
                 kernel.closing(
-                    kernel.opened(root, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+                    kernel.open_below(root, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
                 ) as listed,
                 os.scandir(listed) as entries,
             ):
@@ -352,12 +351,12 @@ class Grants:
                 paths = [os.path.join(folder, name) for name in names]
             for path in set(paths) - kept:
                 self._grant_at(root, path, self._all & ~_MAKE_DEVICES & ~_USE_DEVICES)
-        for path in layout.locked:  # refuses a link: what it leads to would be another file
+        for path in layout.locked:  # refuses a link, whose target would be another file
             self._grant_at(root, path, _LOOK)
         os.close(root)
 
     def enter(self) -> None:
-        """Be restricted to what was granted, from now on and with all that is started."""
+        """Restrict this process and its children to the grants from now on."""
         kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
         kernel.call("landlock_restrict_self", self._ruleset, 0)
         os.close(self._ruleset)
@@ -367,7 +366,7 @@ class Grants:
             self._grant(os.dup(descriptor), rights)
 
     def _grant(self, descriptor: int, rights: int) -> None:
-        """Closes the descriptor. One that is no file of a disk (a pipe) is passed over."""
+        """Grant rights and close the descriptor. Skip one that is not a disk file (a pipe)."""
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _OF_FILES
         try:

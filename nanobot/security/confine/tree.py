@@ -1,10 +1,8 @@
-"""A folder that a command can write in: what runs by itself there, before, while and after it runs.
+"""Files that run automatically in a writable folder, before, during and after a command.
 
-Each part serves one promise. `find_triggers`: the sandbox holds fast what was there. `TreeWatch`: a
-command that makes something that runs by itself is ended at once, also if a person makes it, since
-the command could have its say in it before the person has typed the next word.
-`disable_triggers`: afterwards nothing new is in use.
-"""
+`find_triggers`: the sandbox protects the existing ones. `TreeWatch`: a command during which one
+appears is killed at once, even if a person created it, because the command could change it before
+the person types the next word. `disable_triggers`: afterwards new ones are renamed."""
 
 from __future__ import annotations
 
@@ -21,21 +19,21 @@ from nanobot.security.confine.autorun import GIT, HEAD, OF_BARE, Kind, is_built,
 
 _CLOSED = "closed"
 _MOST_ROUNDS = 1_000
-"""So deep may these lie in each other."""
+"""Maximum nesting depth of triggers."""
 
 _SETTLE = 1.0
-"""Seconds in which a file that a program needs for a moment is gone again."""
+"""Seconds after which a program's temporary file is gone."""
 
 
 ENDING: tuple[Kind, ...] = ("repository", "trigger")
-"""Kinds of which a new one, or one in place of another, ends the command."""
+"""Kinds that end the command when one appears or is replaced."""
 
 _MOST_LINKED = 1_000
 
 
 class Trigger(NamedTuple):
-    """Something that runs by itself; of a bare repository its folder. `mark` changes with
-    whatever makes it another one. `entry` is what has to be renamed to put it out of use."""
+    """A file that runs automatically, or the folder of a bare repository. `mark` changes with its
+    identity. `entry` is the path to rename to disable it."""
 
     path: str
     kind: Kind
@@ -44,16 +42,16 @@ class Trigger(NamedTuple):
 
 
 Entered = Callable[[int, str], None]
-"""Told of each folder before it is listed: its descriptor, and its path with a `/` at the end."""
+"""Called for each folder before it is listed: its descriptor, and its path with a final `/`."""
 
 
 Links = dict[tuple[int, int, int], list[str]]
-"""The names of files with several (hard links), by the file and how many it has."""
+"""The paths of files with several hard links, by the file and its link count."""
 
 
 class Tree(NamedTuple):
-    """A folder that a command can write in, `without` some paths in it. Triggers of the `allowed`
-    kinds may be made there; `strict` is as for `kind`."""
+    """A writable folder, `without` some paths in it. Triggers of the `allowed` kinds may be created
+    there; `strict` is as for `kind`."""
 
     path: str
     without: Collection[str] = ()
@@ -63,15 +61,14 @@ class Tree(NamedTuple):
     def find_triggers(
         self, start: str = "", entered: Entered | None = None, links: Links | None = None
     ) -> list[Trigger]:
-        """All triggers in the folder `start` and below. Takes note of `links`, if given, save
-        among packages.
+        """Return all triggers in the folder `start` and below. Record hard links in `links`, if
+        given, except among packages.
 
-        Another process may be changing the tree: no link is followed, and what is gone or belongs
-        to another user is passed over.
-        """
+        Another process may change the tree: links are not followed, and files that are gone or
+        belong to another user are skipped."""
         found: list[Trigger] = []
         waiting = [start]
-        with self._opened() as root:
+        with self._open() as root:
             while waiting:
                 path = waiting.pop()
                 prefix = f"{path}/" if path else ""
@@ -80,7 +77,7 @@ class Tree(NamedTuple):
                         if entered:
                             entered(folder, prefix)
                         triggers, inner = self._look_at(folder, prefix, links)
-                except PermissionError:  # it was closed at once, and may hold anything
+                except PermissionError:  # closed again at once, so it may contain anything
                     found.append(Trigger(path, "trigger", _CLOSED, path))
                 except OSError:
                     continue
@@ -90,41 +87,41 @@ class Tree(NamedTuple):
         return [one for one in found if one.kind not in self.allowed]
 
     def disable_triggers(self, known: Collection[Trigger] = ()) -> Iterator[tuple[str, str]]:
-        """Put what is not `known` out of use, by another name; says which and what."""
+        """Rename all triggers that are not `known`. Yield the old and the new path."""
 
         def new() -> list[Trigger]:
-            # What is in a closed folder has no new name.
+            # Files in a closed folder can't be renamed.
             return [one for one in self.find_triggers() if one not in known and one.mark != _CLOSED]
 
-        # What another program needs for a moment is gone by the second look.
+        # Temporary files of other programs are gone at the second scan.
         first = {one.path for one in new() if one.kind == "dot"}
         if first:
             time.sleep(_SETTLE)
         tried, moved = set[Trigger](), set[str]()
-        for _ in range(_MOST_ROUNDS):  # there may be more of it inside what was renamed
+        for _ in range(_MOST_ROUNDS):  # a renamed folder may contain more
             found = [one for one in new() if one not in tried and _stays(one, first, moved)]
             if not found:
                 return
             tried.update(found)
             for one, renamed in self._rename(found):
-                moved.update((renamed, one.path))  # a bare repository hid the rest of it
+                moved.update((renamed, one.path))  # a bare repository hid its contents
                 yield one.entry, renamed
 
     def _rename(self, found: Collection[Trigger]) -> Iterator[tuple[Trigger, str]]:
-        """Rename them, as far as they are still there; says what each is called now."""
-        with self._opened() as root:
+        """Rename the existing ones and yield their new paths."""
+        with self._open() as root:
             for one in found:
                 folder, slash, name = one.entry.rpartition("/")
                 with suppress(OSError), kernel.closing(_listable(root, folder or ".")) as above:
-                    yield one, f"{folder}{slash}{_renamed(above, folder, name)}"
+                    yield one, f"{folder}{slash}{_rename_entry(above, folder, name)}"
 
-    def _opened(self) -> AbstractContextManager[int]:
+    def _open(self) -> AbstractContextManager[int]:
         return kernel.closing(os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def _look_at(
         self, descriptor: int, folder: str, links: Links | None
     ) -> tuple[list[Trigger], list[str]]:
-        """The triggers in one folder, and the folders in it that have to be looked at."""
+        """Return the triggers in one folder, and its subfolders to check."""
         with os.scandir(descriptor) as entries:
             names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         below = folder.rstrip("/")
@@ -147,7 +144,7 @@ class Tree(NamedTuple):
             if path in self.without:
                 continue
             of_kind = kind(folder.rstrip("/"), name, strict=self.strict)
-            if plain(name) == HEAD and name not in heads:  # no repository is around it
+            if plain(name) == HEAD and name not in heads:  # not in a repository
                 of_kind = ""
             if of_kind:
                 with suppress(FileNotFoundError):
@@ -160,23 +157,23 @@ class Tree(NamedTuple):
 
 
 def _stays(one: Trigger, first: set[str], moved: set[str]) -> bool:
-    """Whether it is there for more than a moment."""
+    """Check whether a trigger is more than a temporary file."""
     return one.kind != "dot" or one.path in first or not moved.isdisjoint(parents(one.path))
 
 
 def _listable(root: int, path: str) -> int:
-    """Open a folder, also one that may not be listed: that hides nothing from who owns it. Raises
-    `OSError`: `PermissionError` only for one of ours that is closed again at once."""
+    """Open a folder and make it listable if we own it. Raise `OSError`, and `PermissionError` only
+    for our own folder that is closed again at once."""
     flags = os.O_RDONLY | os.O_DIRECTORY
     try:
-        descriptor = kernel.opened(root, path, flags)
+        descriptor = kernel.open_below(root, path, flags)
     except PermissionError:
-        with kernel.closing(kernel.opened(root, path)) as named:
+        with kernel.closing(kernel.open_below(root, path)) as named:
             status = os.fstat(named)
             if status.st_uid != os.geteuid():
-                raise FileNotFoundError(path) from None  # a command cannot enter it either
+                raise FileNotFoundError(path) from None  # the command can't enter it either
             os.chmod(f"/proc/self/fd/{named}", stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
-        descriptor = kernel.opened(root, path, flags)
+        descriptor = kernel.open_below(root, path, flags)
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     if not mode & stat.S_IXUSR:
         with suppress(OSError):
@@ -193,7 +190,7 @@ def _note_link(descriptor: int, name: str, path: str, links: Links) -> None:
 
 
 def _heads_of_repository(names: dict[str, bool]) -> list[str]:
-    """The names of `HEAD` in a folder that is a bare repository; git asks for no more."""
+    """Return the names of `HEAD` in a bare repository's folder, by git's criteria."""
     heads = [name for name in names if plain(name) == HEAD]
     if not heads or len(OF_BARE & {plain(name) for name in names}) < 2:
         return []
@@ -203,16 +200,16 @@ def _heads_of_repository(names: dict[str, bool]) -> list[str]:
 def _trigger(descriptor: int, path: str, name: str, kind: Kind) -> Trigger:
     status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     if kind in ("trigger", "dot") and stat.S_ISLNK(status.st_mode):
-        kind = "late"  # what a link leads to cannot be held fast
+        kind = "late"  # the target of a link can't be protected
     if kind == "late":
-        mark = f"{status.st_ino} {_changed(descriptor, name, status)}"
+        mark = f"{status.st_ino} {_latest_change(descriptor, name, status)}"
     else:
         mark = f"{status.st_ino}" if plain(name) == GIT else ""
     return Trigger(path, kind, mark, path)
 
 
-def _changed(descriptor: int, name: str, status: os.stat_result) -> int:
-    """When a file was changed last, or anything in a folder, as the kernel notes it."""
+def _latest_change(descriptor: int, name: str, status: os.stat_result) -> int:
+    """Return the latest ctime of a file or of anything in a folder."""
     latest = status.st_ctime_ns
     if stat.S_ISDIR(status.st_mode):
         for _, _, files, folder in os.fwalk(name, dir_fd=descriptor):
@@ -223,8 +220,8 @@ def _changed(descriptor: int, name: str, status: os.stat_result) -> int:
     return latest
 
 
-def _renamed(folder: int, path: str, name: str) -> str:
-    """Rename it in its folder to a name that no program obeys; returns the new name."""
+def _rename_entry(folder: int, path: str, name: str) -> str:
+    """Rename an entry to a harmless name in the same folder and return it."""
     base = GIT if plain(name) == GIT else name
     new = stem = f"dot-{base.lstrip('.')[:50]}"
     taken, number = set(os.listdir(folder)), 1
@@ -252,18 +249,17 @@ REPLACED = "a protected file was replaced while it ran"
 
 _NEVER = float("inf")
 _PAUSE = 1.0
-"""Seconds between two looks at everything, where there are not enough watches."""
+"""Seconds between full scans if there are too few inotify watches."""
 
 
 class TreeWatch:
-    """Watches the folders that a command can write in. Made before it starts; `appeared` is asked
-    while it runs, whenever `descriptor` is readable, and from time to time. `known` are the
-    triggers that were there. The first sign of a new one counts, even if it is gone again.
-    """
+    """Watches the writable folders of a command. Create it before the command starts, and call
+    `check_events` while it runs, when `descriptor` is readable and at intervals. `known` are the
+    existing triggers. The first sign of a new one counts, even if it is gone again."""
 
     def __init__(self, spec: Spec) -> None:
         git: tuple[Kind, ...] = () if spec.hide_git else ("repository",)
-        self._guarded, self._trees = spec.guarded, dict[str, Tree]()
+        self._guarded, self._trees = spec.read_only_paths, dict[str, Tree]()
         for tree in spec.trees:
             own = spec.own_folder and tree == spec.workspace
             allowed = (*git, "dot") if own else git
@@ -273,24 +269,24 @@ class TreeWatch:
         self.descriptor = kernel.inotify()
         links: dict[str, Links] = {tree: {} for tree in spec.trees}
         self.known = {tree: self._find_triggers(tree, "", links[tree]) for tree in spec.trees}
-        self._held = {(tree, path) for tree, path, _ in self.held()}
+        self._held = {(tree, path) for tree, path, _ in self.list_held()}
         self._linked = list(self._reaching(links))
-        self._mounted = self._held_by_mounts(spec) if spec.kind == "bubblewrap" else set()
+        self._mounted = self._list_mounted(spec) if spec.kind == "bubblewrap" else set()
 
-    def _held_by_mounts(self, spec: Spec) -> set[tuple[str, str]]:
-        """What is protected, and the folders above: what is made in their place is not."""
+    def _list_mounted(self, spec: Spec) -> set[tuple[str, str]]:
+        """Return the mounted paths and their parents. A replacement would be unprotected."""
         own = ((spec.workspace, path) for path in self._guarded)
-        held = ((tree, path) for tree, path, kind in self.held() if kind in ENDING)
+        held = ((tree, path) for tree, path, kind in self.list_held() if kind in ENDING)
         return {(tree, one) for tree, path in (*own, *held) for one in (*parents(path), path)}
 
-    def held(self) -> Iterator[tuple[str, str, str]]:
-        """What no command may change, as `Spec.held`."""
+    def list_held(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the files that no command may change, as in `Spec.held`."""
         for tree, known in self.known.items():
             yield from ((tree, one.path, one.kind) for one in known if one.kind != "late")
 
-    def linked(self) -> Iterator[tuple[str, str, str]]:
-        """The files that have another name elsewhere, where a command may not change them, as
-        `Spec.held`. Raises `ConfineRefused` if they are too many."""
+    def list_linked(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the files with another name elsewhere, which a command may not change, as in
+        `Spec.held`. Raise `ConfineRefused` if there are too many."""
         if len(self._linked) > _MOST_LINKED:
             raise ConfineRefused(
                 f"{len(self._linked):,} files such as {self._linked[0][1]} have hard links "
@@ -299,8 +295,8 @@ class TreeWatch:
         yield from ((tree, path, "linked") for tree, path in self._linked)
 
     def _reaching(self, links: dict[str, Links]) -> Iterator[tuple[str, str]]:
-        """Files that have a name which a command can't change, by tree; files with all their names
-        in the tree are ordinary."""
+        """Yield the files with a name that a command can't change, by tree. Files with all names in
+        the tree are ordinary."""
         for tree, files in links.items():
             for (_, _, count), paths in files.items():
                 names = [[(tree, up) for up in (path, *parents(path))] for path in paths]
@@ -309,17 +305,17 @@ class TreeWatch:
                     yield from free
 
     def disable_triggers(self) -> Iterator[tuple[str, str]]:
-        """Put what is new out of use; says what it was called and is called."""
+        """Rename new triggers. Yield the old and the new path."""
         for tree, known in self.known.items():
             yield from self._trees[tree].disable_triggers(known)
 
-    def appeared(self) -> str:
-        """What ends the command, in words, or nothing."""
+    def check_events(self) -> str:
+        """Return the reason to end the command, or an empty text."""
         for watch, mask, name in self._events():
             if mask & _OVERFLOW:
                 self._look_at = 0.0
             elif watch in self._watched and (
-                reason := self._looked_into(*self._watched[watch], name, bool(mask & _FOLDER))
+                reason := self._check_name(*self._watched[watch], name, bool(mask & _FOLDER))
             ):
                 return reason
         if time.monotonic() >= self._look_at:
@@ -331,14 +327,14 @@ class TreeWatch:
                 self._look_at = time.monotonic() + _PAUSE
         return ""
 
-    def _looked_into(self, tree: str, folder: str, name: str, is_folder: bool) -> str:
-        """What has come up in a folder under a name."""
+    def _check_name(self, tree: str, folder: str, name: str, is_folder: bool) -> str:
+        """Return the reason to end the command after a change of this name."""
         of_kind, path = kind(folder.rstrip("/"), name), f"{folder}{name}"
-        if (tree, path) in self._mounted:  # its number may be that of the old one
+        if (tree, path) in self._mounted:  # its inode number may be the old one
             return REPLACED
         if path in self._guarded or (tree, path) in self._held:
             return ""
-        if plain(name) in OF_BARE:  # git replaces the HEAD of a bare repository that was there
+        if plain(name) in OF_BARE:  # git replaces the HEAD of an existing bare repository
             return self._new(tree, folder)
         if of_kind in ENDING and of_kind not in self._trees[tree].allowed:
             return _APPEARED.format(path)
@@ -360,7 +356,7 @@ class TreeWatch:
         return set(self._trees[tree].find_triggers(folder, watch, links))
 
     def _events(self) -> Iterator[tuple[int, int, str]]:
-        """Of each the number of the watch, what happened, and to which name."""
+        """Yield the watch number, mask and name of each event."""
         events = b""
         with suppress(OSError):
             events = os.read(self.descriptor, _AT_ONCE)

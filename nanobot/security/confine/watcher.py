@@ -1,14 +1,13 @@
-"""Stays outside beside a command, and clears away what is left of it however it ends.
+"""Watcher process outside a sandbox, which cleans up after any end of its command.
 
-It is in a session of its own, so that who kills the command does not kill it. It ends the command
-where all its processes together take too much, where nanobot is gone, and where a file that it must
-not change was replaced: the new one would no longer be protected.
+It has its own session, so that killing the command does not kill it. It kills the command if all
+its processes together use too much, if nanobot is gone, or if a protected file was replaced,
+because the new one would be unprotected.
 
-Memory is what the processes have, what lies in folders that are memory, and what the kernel keeps
-for them: page tables, stacks, and buffers of sockets and pipes. The kernel says of no buffer whose
-it is, so each socket and each open file counts as much as it may hold unasked. What cannot be
-counted at all (System V segments) is refused by the filter.
-"""
+Memory includes the processes, the folders in memory, and the kernel's share: page tables, stacks,
+and buffers of sockets and pipes. The kernel does not report the owner of a buffer, so each socket
+and open file counts with its default maximum. The filter rejects resources that cannot be counted
+(System V segments)."""
 
 from __future__ import annotations
 
@@ -30,33 +29,33 @@ from nanobot.security.confine.tree import ENDING, REPLACED, TreeWatch
 
 _QUICK, _SLOW = 0.1, 1.0
 _YOUNG = 300
-"""Looks at the short interval before one is taken at leisure."""
+"""Number of quick checks before the interval becomes longer."""
 
 _SWITCH = 0.0005
-"""Seconds after which one thread lets the other one go on."""
+"""Seconds after which one thread yields to the other."""
 
 _UNCOUNTED = "its use of resources can't be measured"
 
 _MOST_NAMED = 20
-"""Files that were put out of use and are named one by one."""
+"""Renamed files that are reported one by one."""
 
 _LINGER = 5
 """Milliseconds between two rounds of killing."""
 
 _WRITE_MILLISECONDS = 1_000
-"""Milliseconds to wait for somebody to read what there is to say."""
+"""Milliseconds to wait for a reader of a report."""
 
 _BYTES_OF_A_FILE = 16 * 1024
-"""For as many bytes a disk is mostly made to hold one file: so much of both is kept free."""
+"""Disks usually have one inode for this many bytes. Both are kept free in this ratio."""
 
 
 Room = tuple[int, int]
-"""What is free of a disk: bytes, and files that it can still hold."""
+"""Free space of a disk: bytes and inodes."""
 
 
 class Watcher:
-    """Made by the process that becomes the command: what that uses, fills and replaces is told from
-    how things are before there is a watcher, which may be late."""
+    """Created by the process that becomes the command. So usage and replacements are measured from
+    the state before the watcher started, which may be late."""
 
     def __init__(self, spec: Spec, triggers: TreeWatch | None) -> None:
         self._spec, self._triggers = spec, triggers
@@ -67,14 +66,13 @@ class Watcher:
         self._identities, self._free = _identities(spec), _free(spec)
 
     def close(self) -> None:
-        """Leave all of it to the process that watches."""
+        """Close this process's descriptors. The watcher has its own."""
         os.close(self._gone)
         os.close(self._owner_gone)
 
     def watch(self, inside: int) -> None:
-        """Until the command is gone, then clear up. Says on standard error what went wrong. From
-        `inside`, a pipe, comes which process bubblewrap has started as the first one in there; -1
-        without bubblewrap."""
+        """Watch until the command is gone, then clean up. Report problems on standard error.
+        `inside` is a pipe with the first process inside bubblewrap, or -1."""
         first = _first_inside(inside)
         reason = self._until_the_end()
         _end(self._process)
@@ -98,21 +96,21 @@ class Watcher:
             shutil.rmtree(self._spec.temporary, ignore_errors=True)
 
     def _until_the_end(self) -> str:
-        """Why the command is ended, empty where it ended by itself. To count takes a while where
-        much runs; what appears must be noticed at once, so another thread counts."""
+        """Return why the command is ended; empty if it ended by itself. Counting takes long with
+        many processes, so another thread counts, and new triggers are noticed at once."""
         triggers = self._triggers
         counted, tells = os.pipe()
         ending, reasons = self._poll_of(counted), list[str]()
         sys.setswitchinterval(_SWITCH)
         try:
             _thread.start_new_thread(self._count, (tells, reasons))
-        except RuntimeError:  # nobody else would count
+        except RuntimeError:  # no other thread can count
             return _UNCOUNTED
         while True:
             ready = {descriptor for descriptor, _ in ending.poll(_SLOW * 1_000)}
             if ready & {self._gone, self._owner_gone}:
                 return "" if self._gone in ready else "nanobot is gone"
-            if triggers and (reason := triggers.appeared() or self._replaced()):
+            if triggers and (reason := triggers.check_events() or self._check_replacement()):
                 return reason
             if counted in ready:
                 return [*reasons, _UNCOUNTED][0]
@@ -126,12 +124,12 @@ class Watcher:
         return ending
 
     def _count(self, tells: int, reasons: list[str]) -> None:
-        """Look at what is used until that is too much; then say so by closing a pipe."""
+        """Measure usage until it is too much, then report it by closing a pipe."""
         looks = 0
         try:
             while True:
-                threads, reason = self._usage.looked_at()
-                if reason := reason or self._filled() or self._replaced():
+                threads, reason = self._usage.measure()
+                if reason := reason or self._check_disks() or self._check_replacement():
                     reasons.append(reason)
                     return
                 busy = threads > self._spec.processes // 4
@@ -140,33 +138,33 @@ class Watcher:
         finally:
             os.close(tells)
 
-    def _filled(self) -> str:
+    def _check_disks(self) -> str:
         reserve = self._spec.disk_megabytes * MEGABYTE
         kept = reserve, reserve // _BYTES_OF_A_FILE
         disks = zip(_free(self._spec), self._free, strict=False)
         full = any(is_used_up(left, before, kept) for left, before in disks)
         return "the disk is nearly full" if full else ""
 
-    def _replaced(self) -> str:
+    def _check_replacement(self) -> str:
         return REPLACED if self._identities != _identities(self._spec) else ""
 
 
 def _end(session: int) -> None:
-    """Kill a command's group, and all others in its session, until there are none: a command may
-    make groups, and where nothing else holds it, it can make no session."""
+    """Kill a command's group and all others in its session until none is left. A command may create
+    groups, but no session if nothing else confines it."""
     groups = {session}
     while groups:
         for group in groups:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
         groups = _groups(session)
-        if groups:  # some take a moment to die, and what hangs in a disk takes longer
+        if groups:  # some die slowly, more so when blocked on a disk
             select.poll().poll(_LINGER)
 
 
 def _first_inside(info_fd: int) -> int:
-    """A descriptor of the first process in the sandbox, with which all others in there end; -1
-    where there is none, or none any more. Bubblewrap tells before it runs the command."""
+    """Return a descriptor of the sandbox's first process, with which all others end, or -1.
+    Bubblewrap reports it before it runs the command."""
     if info_fd < 0:
         return -1
     answer = b""
@@ -179,13 +177,13 @@ def _first_inside(info_fd: int) -> int:
         numbers = _lines(f"/proc/{process}/status").get("NSpid", "").split()
         if len(numbers) > 1 and numbers[-1] == "1":
             return descriptor
-        os.close(descriptor)  # it was not the first of its namespace: another one has its number
+        os.close(descriptor)  # not the first of its namespace: its number was reused
     return -1
 
 
 def _end_inside(first: int) -> None:
-    """Kill the first process of a sandbox; it is gone when all others in there are. They may
-    outlive the command by a moment, in which they would go on working."""
+    """Kill the first process of a sandbox and wait for it, because the others may outlive the
+    command briefly and continue to work."""
     with suppress(ProcessLookupError, PermissionError):
         signal.pidfd_send_signal(first, signal.SIGKILL)
     gone = select.poll()
@@ -194,7 +192,7 @@ def _end_inside(first: int) -> None:
 
 
 def _groups(session: int) -> set[int]:
-    """The groups in which somebody of this session is alive."""
+    """Return the groups of this session with a live process."""
     found = set()
     for name in os.listdir("/proc"):
         with suppress(OSError, ValueError):
@@ -208,13 +206,13 @@ def _groups(session: int) -> set[int]:
 
 
 def is_used_up(left: Room, before: Room, reserve: Room) -> bool:
-    """Whether less than a reserve is left, and a good part of that was taken since."""
+    """Check whether less than a reserve is left, and the command took a good part of it."""
     both = zip(left, before, reserve, strict=True)
     return any(now < kept and had - now > kept // 4 for now, had, kept in both)
 
 
 def _free(spec: Spec) -> list[Room]:
-    """A file system that can have any number of files says that it has none, before and after."""
+    """Return the free space of the disks. A file system without inode limit reports 0 each time."""
     found = []
     for path in filter(None, (spec.workspace, spec.temporary)):
         with suppress(OSError):
@@ -224,11 +222,11 @@ def _free(spec: Spec) -> list[Room]:
 
 
 def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
-    """Which files and folders the protected paths are. Landlock protects whatever is there."""
+    """Return the identities of the protected files. Landlock protects any file at the path."""
     if spec.kind != "bubblewrap":
         return ()
     found = []
-    own = sorted(f"{spec.workspace}/{path}" for path in spec.guarded)
+    own = sorted(f"{spec.workspace}/{path}" for path in spec.read_only_paths)
     held = (f"{tree}/{path}" for tree, path, kind in spec.held if kind in ENDING)
     for path in (*own, *held):
         with suppress(OSError):
@@ -248,17 +246,17 @@ def _report(text: str) -> None:
 MEGABYTE = 1024 * 1024
 
 _STACK, _FILE, _NAME = 16 * 1024, 4 * 1024, 1024
-"""Bytes of the kernel's for a thread, an open file (one end of a pipe) and a file in memory."""
+"""Kernel bytes for a thread, an open file (one end of a pipe) and a file in memory."""
 
 _SEGMENT = "/dev/zero (deleted)"
-"""What memory is called in a process's maps that it shares with others and no file has."""
+"""Name in a process's maps of shared memory without a file."""
 
 _ENTRY = struct.Struct("=qq")
 _ENTRIES = 64
 
 
 class Tally(NamedTuple):
-    """What the processes of a command have together; `memory` in bytes."""
+    """Total usage of a command's processes. `memory` is in bytes."""
 
     threads: int
     memory: int
@@ -267,7 +265,7 @@ class Tally(NamedTuple):
 
 
 class ProcessUsage:
-    """Looks at what a command uses, whose first process is `process`."""
+    """Measures the usage of a command whose first process is `process`."""
 
     def __init__(self, spec: Spec, process: int) -> None:
         self._spec, self._process = spec, process
@@ -277,8 +275,8 @@ class ProcessUsage:
         in_memory = spec.temporary and kernel.is_memory(spec.temporary)
         self._in_temporary = _files_in_memory(spec.temporary) if in_memory else -1
 
-    def looked_at(self) -> tuple[int, str]:
-        """How many threads there are, and why the command is ended, if it is."""
+    def measure(self) -> tuple[int, str]:
+        """Return the number of threads, and the reason to end the command, if any."""
         spec, tally = self._spec, _tally(self._process)
         memory = self._memory(tally)
         if tally.threads > spec.processes + 4:  # bubblewrap's own
@@ -297,7 +295,7 @@ class ProcessUsage:
         self._note(0)
 
     def _memory(self, tally: Tally) -> int:
-        """Bytes; exact only where it matters, for that takes long."""
+        """Return the bytes in use. They are exact only near the limit, because that takes long."""
         kept = tally.files * _FILE + tally.threads * _STACK
         in_files = 0
         if self._spec.kind == "bubblewrap":
@@ -315,8 +313,8 @@ class ProcessUsage:
         return _proportional(tally.processes, in_files) + kept
 
     def _note(self, memory: int) -> list[int]:
-        """Write down what this command uses; what all do. An entry is a watcher's process and
-        bytes, and free once that process is gone."""
+        """Record this command's usage and return that of all. An entry is a watcher's process and
+        bytes; it is free when that process is gone."""
         me, ledger = os.getpid(), self._spec.ledger
         if ledger < 0:
             return []
@@ -366,13 +364,13 @@ def _files_in_memory(folder: str) -> int:
 
 
 def _of_namespace(processes: tuple[int, ...]) -> tuple[int, bool, int]:
-    """How many sockets there are in a sandbox, those on their way in other sockets too, whether
-    there are any of TCP, and bytes of what lies in its temporary folders, which are memory."""
+    """Return the number of sockets in a sandbox (including those in transit), whether any is TCP,
+    and the bytes in its temporary folders, which are memory."""
     for process in reversed(processes):
         inside = f"/proc/{process}"
         with suppress(OSError, ValueError, IndexError):
             if os.path.samestat(os.stat(f"{inside}/root/"), os.stat("/")):
-                continue  # bubblewrap's own outside
+                continue  # bubblewrap's own process outside
             lines = _lines(f"{inside}/net/sockstat")
             in_files = sum(_files_in_memory(f"{inside}/root{path}") for path in MEMORY_FOLDERS)
             return int(lines["sockets"].split()[1]), int(lines["TCP"].split()[1]) > 0, in_files
@@ -380,7 +378,7 @@ def _of_namespace(processes: tuple[int, ...]) -> tuple[int, bool, int]:
 
 
 def _sockets(processes: tuple[int, ...]) -> int:
-    """How many sockets these processes have open."""
+    """Return the number of open sockets of these processes."""
     found = set()
     for process in processes:
         with suppress(OSError), os.scandir(f"/proc/{process}/fd") as files:
@@ -397,7 +395,7 @@ def _maps_a_segment(process: int) -> bool:
 
 
 def _proportional(processes: tuple[int, ...], in_files: int) -> int:
-    """Bytes of memory, what is shared counted once, and so what is in files and mapped, too."""
+    """Return the bytes of memory. Shared memory counts once, including mapped files in memory."""
     own = shared = 0
     for process in processes:
         with suppress(OSError, ValueError):
@@ -409,12 +407,12 @@ def _proportional(processes: tuple[int, ...], in_files: int) -> int:
 
 
 def _shmem() -> int:
-    """Bytes of shared memory and of files in memory, of everybody."""
+    """Return the bytes of shared memory and files in memory, system-wide."""
     return _fields("/proc/meminfo").get("Shmem", 0) * 1024
 
 
 def _tcp() -> int:
-    """Bytes in buffers of TCP, of everybody."""
+    """Return the bytes in TCP buffers, system-wide."""
     pages = _lines("/proc/net/sockstat").get("TCP", "mem 0").split()[-1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -425,12 +423,12 @@ def _text(path: str) -> str:
 
 
 def _lines(path: str) -> dict[str, str]:
-    """A file of lines such as `Threads: 4`."""
+    """Parse a file of lines such as `Threads: 4`."""
     parts = (line.partition(":") for line in _text(path).splitlines())
     return {name: value.strip() for name, _, value in parts}
 
 
 def _fields(path: str) -> dict[str, int]:
-    """The numbers in a file of lines such as `Threads: 4` or `RssAnon: 120 kB`."""
+    """Parse the numbers in a file of lines such as `Threads: 4` or `RssAnon: 120 kB`."""
     values = ((name, value.split(maxsplit=1)[:1]) for name, value in _lines(path).items())
     return {name: int(first[0]) for name, first in values if first and first[0].isdecimal()}

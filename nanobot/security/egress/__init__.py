@@ -1,14 +1,12 @@
-"""The way out: all that tools ask of the network goes through here, and only to public addresses.
+"""Network access of tools, limited to public addresses.
 
-Invariant: a name is resolved once, every address it has must be public, and the connection goes to
-the very address that was checked. Each hop of a redirect is checked like the first address; nothing
-is remembered from one request to the next (no cookies, no credentials, no referer); time, size,
-redirects and types have limits, and what goes beyond them is an error with its reason. Of a body,
-bytes are counted as they come and again as they are unpacked.
+Invariant: a name is resolved once, all its addresses must be public, and the connection goes to a
+checked address. Each redirect is checked like the first address. No state is kept between requests
+(no cookies, credentials or referer). Time, size, redirects and types are limited; exceeding a limit
+is an error with its reason. A body is counted as received and as decompressed.
 
-Here is the client; `urls` says what is public and plain, `connector` decides and connects,
-`transport` speaks HTTP.
-"""
+This module has the client. `urls` decides which addresses are public and which URLs are plain,
+`connector` checks and connects, `transport` speaks HTTP."""
 
 from __future__ import annotations
 
@@ -42,8 +40,8 @@ MEGABYTE = 1_000_000
 
 
 class EgressRequest(Struct, frozen=True):
-    """One question. `headers` and `body` go to the first address and no further: a redirect to
-    another one carries neither, and is not followed at all where there is a body."""
+    """A request. `headers` and `body` are sent only to the first address: a redirect to another one
+    gets neither, and is not followed if there is a body."""
 
     url: str
     method: str = "GET"
@@ -52,9 +50,9 @@ class EgressRequest(Struct, frozen=True):
 
 
 class EgressLimits(Struct, frozen=True):
-    """`seconds` for everything, redirects included. `bytes` bound the body, both as it is sent and
-    decompressed. `types` are the beginnings of the content types that are read at all; none means
-    any. Redirects beyond `redirects` are an error; with `https_only`, one to anything else is."""
+    """`seconds` include redirects. `bytes` limits the body, as sent and as decompressed. `types`
+    are prefixes of accepted content types; none means any. More than `redirects` redirects are an
+    error; with `https_only`, so is one to any other scheme."""
 
     seconds: float = 30.0
     bytes: int = 10 * MEGABYTE
@@ -64,8 +62,8 @@ class EgressLimits(Struct, frozen=True):
 
 
 class EgressResponse(Struct, frozen=True):
-    """What came back. `url` is where it came from in the end, `headers` have lower-case names, and
-    `body` is decompressed."""
+    """A response. `url` is the final address, `headers` have lower-case names, and `body` is
+    decompressed."""
 
     status: int
     url: str
@@ -74,15 +72,15 @@ class EgressResponse(Struct, frozen=True):
 
     @property
     def content_type(self) -> str:
-        """The MIME type without its parameters, lower-case; empty where none was given."""
+        """The lower-case MIME type without parameters, or an empty text."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 _ENCODINGS = ("", "identity", "gzip", "deflate")
-"""What is asked for, one at a time: several within each other could grow without bounds."""
+"""Accepted one at a time, because nested encodings could grow without bounds."""
 
 USER_AGENT = f"Mozilla/5.0 (compatible; nanobot/{__version__})"
-"""Says what it is, in the form that sites expect of a program."""
+"""Identifies nanobot in the form that sites expect of a program."""
 
 _CONNECT_SECONDS = 15.0
 _ORDINARY = EgressLimits()
@@ -91,13 +89,12 @@ _KEEPING_THE_BODY = frozenset({307, 308})
 
 
 class Egress:
-    """The way out. One for the whole process; `close` when it ends.
+    """Network access of the process; `close` it at the end.
 
     `allow_hosts` are the owner's exceptions (`host`, `host:port`, an address, `[::1]:80`, a
-    network), `domains` what else is reached where there are any, with all names below them,
-    `proxy` is `http://[user:password@]host:port` or empty, `tls` replaces the system's
-    certificates. Raises `ValueError` for an entry or a proxy that cannot be read.
-    """
+    network). `domains`, if any, are the only other reachable names, including subdomains. `proxy`
+    is `http://[user:password@]host:port` or empty, `tls` replaces the system's certificates. Raise
+    `ValueError` for an invalid entry or proxy."""
 
     def __init__(
         self,
@@ -120,8 +117,8 @@ class Egress:
     async def connect(
         self, host: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection without TLS. `host` is a name or an address. Raises `EgressRefused` and
-        `EgressError`; the caller closes the writer."""
+        """Open a connection without TLS to a name or address. The caller closes the writer. Raise
+        `EgressRefused` and `EgressError`."""
         return await self._dialler.open(host, port)
 
     def client(
@@ -132,16 +129,19 @@ class Egress:
         most_values: int,
         allow_hosts: Iterable[str] = (),
     ) -> httpx2.AsyncClient:
-        """A client of the caller's, which closes it: each question has one answer of at most
-        `most_bytes`, with `most_values` of JSON, whose parts come within `seconds`; there is no
-        stream (GET). `allow_hosts` are exceptions for this client alone."""
+        """Return a client, which the caller closes. Each request has one answer of at most
+        `most_bytes` and `most_values` of JSON, whose parts arrive within `seconds`. There is no
+        stream (GET). `allow_hosts` are exceptions for this client only."""
         import httpx2
 
         from nanobot.security.egress.transport import EgressTransport
 
         return httpx2.AsyncClient(
             transport=EgressTransport(
-                self._dialler.allowing(allow_hosts), self._certificates(), most_bytes, most_values
+                self._dialler.with_exceptions(allow_hosts),
+                self._certificates(),
+                most_bytes,
+                most_values,
             ),
             headers={**headers, "accept-encoding": "identity"},
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=seconds),
@@ -151,8 +151,8 @@ class Egress:
     async def fetch(
         self, request: EgressRequest, limits: EgressLimits = _ORDINARY
     ) -> EgressResponse:
-        """Ask, follow redirects, read the body. A status that says "no" is an answer like any
-        other. Raises `EgressRefused` and `EgressError`."""
+        """Send a request, follow redirects and read the body. An error status is a normal answer.
+        Raise `EgressRefused` and `EgressError`."""
         url = parse_url(request.url)
         try:
             async with asyncio.timeout(limits.seconds) as time:
@@ -165,7 +165,7 @@ class Egress:
             ) from None
 
     async def close(self) -> None:
-        """Close what is connected. Later requests open new connections."""
+        """Close all connections. Later requests open new ones."""
         if self._own is not None:
             own, self._own = self._own, None
             await own.aclose()
@@ -181,14 +181,14 @@ class Egress:
                 return answer
             status, location = answer
             target = url.join(location)
-            request = _redirected(request, status, same_origin=target.origin == url.origin)
+            request = _redirect(request, status, same_origin=target.origin == url.origin)
             url = target
         raise EgressError(f"more than {limits.redirects} redirects, the last one to {url}")
 
     async def _exchange(
         self, url: Url, request: EgressRequest, limits: EgressLimits
     ) -> EgressResponse | tuple[int, str]:
-        """The answer, or the status and target of a redirect."""
+        """Return the response, or the status and target of a redirect."""
         import httpx2
 
         if self._own is None:
@@ -211,14 +211,14 @@ class Egress:
     def _certificates(self) -> ssl.SSLContext:
         try:
             return self._tls or _system_certificates()
-        except OSError as error:  # SSL_CERT_FILE names none
+        except OSError as error:  # SSL_CERT_FILE is invalid
             said = error.strerror or error
             raise EgressError(f"the trusted certificates cannot be read: {said}") from error
 
 
 @cache
 def _system_certificates() -> ssl.SSLContext:
-    """Loading them takes 20 ms, so every way out shares them."""
+    """Load the certificates once, because it takes 20 ms."""
     import httpx2
 
     return httpx2.create_ssl_context()
@@ -258,8 +258,8 @@ async def _body(answer: httpx2.Response, url: Url, limits: EgressLimits) -> byte
     raise EgressError(f"{url} was not read: it is larger than {most}")
 
 
-def _redirected(request: EgressRequest, status: int, *, same_origin: bool) -> EgressRequest:
-    """What is asked of the next address."""
+def _redirect(request: EgressRequest, status: int, *, same_origin: bool) -> EgressRequest:
+    """Return the request for the next address."""
     if request.body and status in _KEEPING_THE_BODY and not same_origin:
         raise EgressRefused("a redirect would send the request's body to another address")
     headers = request.headers if same_origin else {}

@@ -1,8 +1,7 @@
-"""Which destinations are asked at all, and connections to them.
+"""Checks destinations and connects to them.
 
-Invariant: a name is resolved once, all its addresses are judged, and the connection goes to one of
-these very addresses; nothing below asks for the name again.
-"""
+Invariant: a name is resolved once, all its addresses are checked, and the connection goes to one of
+these addresses. The name is not resolved again."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from nanobot.security.egress.urls import (
     EgressRefused,
     IpAddress,
     as_address,
-    bracketed,
+    bracket,
     is_public,
     parse_host,
 )
@@ -35,21 +34,21 @@ _PORTS = (
     "6566 6665 6666 6667 6668 6669 6679 6697 10080"
 )
 _CLOSED_PORTS = frozenset(map(int, _PORTS.split()))
-"""The ports that browsers refuse (WHATWG Fetch, "bad port"): mail and others that would take a
-line of an HTTP request for a command."""
+"""Ports that browsers reject (WHATWG Fetch, "bad port"): mail and others that would take a line of
+an HTTP request for a command."""
 
 _ONLY_THE_OWNER = "Only the owner can allow this, with tools.web.allow_hosts in the configuration."
 
 
 class Exceptions(Struct, frozen=True):
-    """What the owner allows although it is not public: names and networks, each with a port or
-    None for any."""
+    """Non-public destinations that the owner allows: names and networks, each with a port or None
+    for any."""
 
     names: frozenset[tuple[str, int | None]] = frozenset()
     networks: tuple[tuple[_Network, int | None], ...] = ()
 
     def name(self, host: str, port: int) -> bool:
-        """Whether this name is one of them, whatever its addresses are."""
+        """Check whether this name is an exception, whatever its addresses are."""
         return (host, port) in self.names or (host, None) in self.names
 
     def address(self, address: IpAddress, port: int) -> bool:
@@ -61,8 +60,8 @@ class Exceptions(Struct, frozen=True):
 
 
 def parse_exceptions(entries: Iterable[str]) -> Exceptions:
-    """Read `host`, `host:port`, an address, `address:port` (`[::1]:80`) or a network. Raises
-    `ValueError` with a sentence about the entry that is none of these."""
+    """Parse `host`, `host:port`, an address, `address:port` (`[::1]:80`) or a network. Raise
+    `ValueError` with a sentence about an invalid entry."""
     names: set[tuple[str, int | None]] = set()
     networks: list[tuple[_Network, int | None]] = []
     for entry in map(str.strip, entries):
@@ -93,7 +92,7 @@ def _plain_name(entry: str, host: str) -> str:
 
 
 def parse_domains(entries: Iterable[str]) -> tuple[str, ...]:
-    """Read names of domains. Raises `ValueError` with a sentence about the one that is none."""
+    """Parse domain names. Raise `ValueError` with a sentence about an invalid one."""
     names = [_plain_name(entry, entry.strip()) for entry in entries]
     for name in names:
         if as_address(name):
@@ -101,23 +100,25 @@ def parse_domains(entries: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def checked_addresses(
+def check_addresses(
     host: str,
     port: int,
     addresses: Sequence[IpAddress],
     exceptions: Exceptions,
     is_own_address: Callable[[IpAddress], bool],
 ) -> tuple[IpAddress, ...]:
-    """The addresses to connect to. One that is not public closes the whole name: an attacker who
-    answers with a good and a bad one would choose which is taken. An address of this machine
-    (`is_own_address`) is a way round its firewall, however public it is. Raises `EgressRefused`."""
+    """Return the addresses to connect to. Raise `EgressRefused`.
+
+    One non-public address blocks the whole name, because an attacker who answers with a good and a
+    bad one could choose which is used. An address of this machine (`is_own_address`) is a way
+    around its firewall, even if it is public."""
     judged = [it for it in addresses if not exceptions.address(it, port)]
     if exceptions.name(host, port):
         judged = []
     if not all(is_public(address) and not is_own_address(address) for address in judged):
-        # Which address a name has inside somebody's network is nobody's business.
+        # Do not reveal the addresses of names in a private network.
         raise EgressRefused(
-            f"{bracketed(host)}:{port} is not on the public Internet", hint=_ONLY_THE_OWNER
+            f"{bracket(host)}:{port} is not on the public Internet", hint=_ONLY_THE_OWNER
         )
     if judged and port in _CLOSED_PORTS:
         raise EgressRefused(f"port {port} of {host} is not allowed", hint=_ONLY_THE_OWNER)
@@ -125,7 +126,7 @@ def checked_addresses(
 
 
 Resolve = Callable[[str], Awaitable[Sequence[IpAddress]]]
-"""The addresses of a name. Raises `OSError` where it has none."""
+"""Returns the addresses of a name. Raises `OSError` if it has none."""
 
 _MOST_ADDRESSES = 6
 _SECONDS_EACH = 6.0
@@ -135,21 +136,21 @@ NO_PROXY = "the proxy (tools.web.proxy) cannot be reached"
 
 
 async def resolve_by_system(host: str) -> Sequence[IpAddress]:
-    """The addresses of a name as this machine sees them."""
+    """Resolve a name as this machine does."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(ip_address(answer[4][0]) for answer in found))
 
 
 class Proxy(Struct, frozen=True):
-    """An HTTP proxy of the owner's; `credentials` is the value of its header, or empty."""
+    """The owner's HTTP proxy. `credentials` is the value of its header, or empty."""
 
     host: str
     port: int
     credentials: str = ""
 
     def question(self, address: str, port: int) -> bytes:
-        """What it is asked for a tunnel to an address."""
-        target = f"{bracketed(address)}:{port}"
+        """Return the request for a tunnel to an address."""
+        target = f"{bracket(address)}:{port}"
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
         if self.credentials:
             lines.append(f"Proxy-Authorization: {self.credentials}")
@@ -157,7 +158,8 @@ class Proxy(Struct, frozen=True):
 
 
 def parse_proxy(text: str) -> Proxy | None:
-    """Read `http://[user:password@]host:port`; None for an empty text. Raises `ValueError`."""
+    """Parse `http://[user:password@]host:port`, or return None for an empty text. Raise
+    `ValueError`."""
     if not text:
         return None
     parts = urlsplit(text)
@@ -171,8 +173,8 @@ def parse_proxy(text: str) -> Proxy | None:
 
 
 async def read_proxy_answer(read: Callable[[int], Awaitable[bytes]]) -> None:
-    """Read what a proxy says to its question, and no more: what follows belongs to the tunnel.
-    Raises `EgressError` where that is no yes."""
+    """Read the proxy's answer and nothing after it, which belongs to the tunnel. Raise
+    `EgressError` if the proxy rejects the request."""
     answer = b""
     while not answer.endswith(b"\r\n\r\n"):
         byte = await read(1)
@@ -189,7 +191,7 @@ T = TypeVar("T")
 
 
 class Dialler:
-    """Judges, resolves, connects. Where there are `domains`, other names are not even resolved."""
+    """Checks, resolves and connects. With `domains`, other names are not even resolved."""
 
     def __init__(
         self,
@@ -201,15 +203,15 @@ class Dialler:
         self._exceptions, self._resolve, self._domains = exceptions, resolve, domains
         self.proxy = proxy
 
-    def allowing(self, hosts: Iterable[str]) -> Dialler:
-        """The same with more exceptions. Raises `ValueError`."""
+    def with_exceptions(self, hosts: Iterable[str]) -> Dialler:
+        """Return a dialler with more exceptions. Raise `ValueError`."""
         own, more = self._exceptions, parse_exceptions(hosts)
         both = Exceptions(own.names | more.names, own.networks + more.networks)
         return Dialler(both, self.proxy, self._resolve, self._domains)
 
     async def dial(self, host: str, port: int, connect: Callable[[str], Awaitable[T]]) -> T:
-        """What `connect` makes of the first address that answers; where there is a `proxy`, it goes
-        by way of that. Raises `EgressRefused` and `EgressError`."""
+        """Return the result of `connect` for the first address that answers, through the `proxy` if
+        there is one. Raise `EgressRefused` and `EgressError`."""
         host = parse_host(host)
         if not 1 <= port <= 65_535:
             raise EgressRefused(f"{port} is not a port")
@@ -220,7 +222,7 @@ class Dialler:
         except (OSError, UnicodeError) as error:
             problem = f"the host {host} does not exist, or its name can't be resolved"
             raise EgressError(problem) from error
-        addresses = checked_addresses(host, port, addresses, self._exceptions, is_own_address)
+        addresses = check_addresses(host, port, addresses, self._exceptions, is_own_address)
         problem = "it has no address"
         for address in addresses[:_MOST_ADDRESSES]:
             try:
@@ -230,22 +232,22 @@ class Dialler:
                 problem = "no answer"
             except OSError as error:
                 problem = error.strerror or "it failed"
-        raise EgressError(f"could not connect to {bracketed(host)}:{port}: {problem}")
+        raise EgressError(f"could not connect to {bracket(host)}:{port}: {problem}")
 
     def _refuse_other_domains(self, host: str, port: int, literal: IpAddress | None) -> None:
-        """A domain stands for itself and for all names below it."""
+        """Raise `EgressRefused` outside the allowed domains and their subdomains."""
         exceptions = self._exceptions
         if exceptions.name(host, port) or (literal and exceptions.address(literal, port)):
             return
         name = f".{host.removesuffix('.')}"
         if self._domains and not any(name.endswith(f".{domain}") for domain in self._domains):
             raise EgressRefused(
-                f"{bracketed(host)} is not in an allowed domain",
+                f"{bracket(host)} is not in an allowed domain",
                 hint="Only the owner can allow it, with tools.web.domains in the configuration.",
             )
 
     async def open(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection without TLS. Raises as `dial`; the caller closes the writer."""
+        """Open a connection without TLS. Raises like `dial`. The caller closes the writer."""
 
         async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             if self.proxy is None:
@@ -267,11 +269,11 @@ class Dialler:
 
 
 def is_own_address(address: IpAddress) -> bool:
-    """Whether a packet to `address` would leave from it. Sends nothing."""
+    """Check whether a packet to `address` would have it as its source. Sends nothing."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((str(address), 9))
             return ip_address(probe.getsockname()[0]) == address
     except OSError:
-        return False  # there is no way to it at all
+        return False  # no route to it

@@ -1,8 +1,6 @@
-"""HTTP over connections that were checked, for httpx2 and for `Egress` itself.
+"""HTTP over checked connections, for httpx2 and for `Egress`.
 
-Neither cookies nor credentials nor proxies from the environment: all of those belong to a client,
-and this is only its transport.
-"""
+A transport has no cookies, credentials or proxies from the environment: they belong to a client."""
 
 from __future__ import annotations
 
@@ -29,13 +27,13 @@ _ERRORS = (
 
 
 Unreachable = httpx2.TransportError
-"""Raised to clients of this transport if a server cannot be reached, or is lost."""
+"""Raised to clients if a server cannot be reached or is lost."""
 
 
 class EgressTransport(httpx2.AsyncBaseTransport):
-    """A destination that is refused raises `EgressRefused`; everything else that fails is one of
-    httpx2's own errors. With `most_bytes`, an answer has at most so many, and `most_values` of
-    JSON, is not packed, and there is none to a GET."""
+    """Raises `EgressRefused` for a rejected destination, and httpx2's errors for all other
+    failures. With `most_bytes`, an answer is limited to that size and to `most_values` of JSON, is
+    never compressed, and GET is rejected."""
 
     def __init__(
         self, dialler: Dialler, tls: ssl.SSLContext, most_bytes: int = 0, most_values: int = 0
@@ -53,7 +51,7 @@ class EgressTransport(httpx2.AsyncBaseTransport):
         if self._most_bytes and request.method == "GET":
             return httpx2.Response(405, request=request)
         url = request.url
-        with _translated():
+        with _translate_errors():
             answer = await self._pool.handle_async_request(
                 httpcore2.Request(
                     method=request.method,
@@ -87,7 +85,7 @@ class _Body(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
-        with _translated():
+        with _translate_errors():
             async for chunk in self._stream:
                 size += len(chunk)
                 if self._most and size > self._most:
@@ -104,7 +102,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 class _Backend(httpcore2.AnyIOBackend):
-    """Connects to the addresses that were checked."""
+    """Connects to checked addresses."""
 
     def __init__(self, dialler: Dialler) -> None:
         self._dialler = dialler
@@ -119,13 +117,13 @@ class _Backend(httpcore2.AnyIOBackend):
     ) -> httpcore2.AsyncNetworkStream:
         try:
             async with asyncio.timeout(timeout):
-                return await self._dialler.dial(host, port, partial(self._connected, port))
+                return await self._dialler.dial(host, port, partial(self._connect, port))
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout("no answer") from error
         except EgressError as error:
             raise httpcore2.ConnectError(str(error)) from error
 
-    async def _connected(self, port: int, address: str) -> httpcore2.AsyncNetworkStream:
+    async def _connect(self, port: int, address: str) -> httpcore2.AsyncNetworkStream:
         proxy = self._dialler.proxy
         where = (proxy.host, proxy.port) if proxy else (address, port)
         try:
@@ -145,8 +143,8 @@ class _Backend(httpcore2.AnyIOBackend):
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """As httpx2's errors, which have the same names."""
+def _translate_errors() -> Iterator[None]:
+    """Raise httpx2's errors, which have the same names."""
     try:
         yield
     except _ERRORS as error:

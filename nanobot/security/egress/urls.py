@@ -1,17 +1,15 @@
-"""Which addresses are public, which URLs are plain, and what can go wrong. Pure.
+"""Public addresses, plain URLs, and egress errors. Pure.
 
-Invariant: an address is public only if it is globally reachable unicast and everything that it
-embeds is as well. IPv6 has many ways to write an IPv4 address, and some gateway or kernel honours
-each of them: mapped (`::ffff:a.b.c.d`), compatible (`::a.b.c.d`), translated
-(`::ffff:0:a.b.c.d`), NAT64 (`64:ff9b::/96` and `64:ff9b:1::/48`), 6to4 (`2002::/16`), Teredo
-(`2001::/32`) and ISATAP (`…:0:5efe:a.b.c.d`). `ipaddress.is_global` sees through few of these.
+Invariant: an address is public only if it is globally reachable unicast, and so is every address
+that it embeds. IPv6 has many ways to embed an IPv4 address, and some gateway or kernel honours each
+of them: mapped (`::ffff:a.b.c.d`), compatible (`::a.b.c.d`), translated (`::ffff:0:a.b.c.d`), NAT64
+(`64:ff9b::/96` and `64:ff9b:1::/48`), 6to4 (`2002::/16`), Teredo (`2001::/32`) and ISATAP
+(`…:0:5efe:a.b.c.d`). `ipaddress.is_global` handles few of these.
 
-A URL here is http or https, a plain host, a port, a path. Whatever two programs could read in two
-ways is refused, never repaired, so the host that is checked is the host that is asked. That means
-no user names, no percent signs or backslashes in the host, no numbers that only old C libraries
-take for addresses (`127.1`, `0x7f.0.0.1`, `2130706433`), no letters that a browser would fold into
-others.
-"""
+A URL is http or https, a plain host, a port and a path. An ambiguous URL is rejected and never
+repaired, so the checked host is the requested host. There are no user names, no percent signs or
+backslashes in the host, no numbers that only old C libraries read as addresses (`127.1`,
+`0x7f.0.0.1`, `2130706433`), and no letters that a browser would fold into others."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ from nanobot.text import printable
 
 
 class EgressRefused(ToolError):
-    """This will not be asked for: the address is not public, or the URL is not a plain one."""
+    """The address is not public, or the URL is not plain. No request is sent."""
 
 
 class EgressError(ToolError):
-    """The network or the other side failed: no answer, a broken one, or one beyond the limits."""
+    """The network or the server failed: no answer, a broken one, or one beyond the limits."""
 
 
 IpAddress = IPv4Address | IPv6Address
@@ -63,8 +61,7 @@ _CLOSED_4 = tuple(
 )
 
 _OPEN_6 = IPv6Network("2000::/3")
-"""All that has been given out as global unicast. What lies outside is something else, or will be
-something that nobody here has thought about."""
+"""The allocated global unicast space. Other addresses have another or a future meaning."""
 
 _CLOSED_6 = tuple(
     map(
@@ -84,7 +81,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: IpAddress) -> bool:
-    """Whether `address` may be asked for things without the owner's exception."""
+    """Check whether `address` may be requested without the owner's exception."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _CLOSED_4)
     if address.scope_id is not None:
@@ -110,12 +107,12 @@ _UNUSABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ud800-\udfff]")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _KEPT = "%/:?[]@!$&'()*+,;=~-._"
-"""What may stand in a path or query as it is; everything else is percent-encoded."""
+"""Characters allowed in a path or query. All others are percent-encoded."""
 
 
 class Url(Struct, frozen=True):
-    """A URL that was checked. `host` is a lower-case ASCII name or an address (IPv6 without its
-    brackets), `target` path and query. There is no fragment: it is never sent."""
+    """A checked URL. `host` is a lower-case ASCII name or an address (IPv6 without brackets),
+    `target` is path and query. A fragment is never sent."""
 
     scheme: str
     host: str
@@ -127,17 +124,17 @@ class Url(Struct, frozen=True):
 
     @property
     def origin(self) -> str:
-        """Scheme, host, and the port where it is not the scheme's own."""
+        """Scheme, host, and the port if it is not the scheme's default."""
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
-        return f"{self.scheme}://{bracketed(self.host)}{port}"
+        return f"{self.scheme}://{bracket(self.host)}{port}"
 
     @property
     def place(self) -> str:
         """Host and port, as an entry of the owner's exceptions."""
-        return f"{bracketed(self.host)}:{self.port}"
+        return f"{bracket(self.host)}:{self.port}"
 
     def join(self, reference: str) -> Url:
-        """Where a link or a redirect leads that stands on this page. Raises `EgressRefused`."""
+        """Return the target of a link or redirect on this page. Raise `EgressRefused`."""
         try:
             return parse_url(urljoin(str(self), reference))
         except ValueError as error:
@@ -145,7 +142,7 @@ class Url(Struct, frozen=True):
 
 
 def parse_url(text: str) -> Url:
-    """Check a URL. Raises `EgressRefused`."""
+    """Parse a URL. Raise `EgressRefused` if it is not plain."""
     text = text.strip()
     match = _URL.fullmatch(text)
     if match is None:
@@ -171,8 +168,8 @@ def parse_url(text: str) -> Url:
 
 
 def parse_host(text: str) -> str:
-    """Check a host: a name, an IPv4 address or an IPv6 one with or without brackets. Returns it in
-    lower case without brackets. Raises `EgressRefused`."""
+    """Parse a host: a name, an IPv4 address, or an IPv6 address with or without brackets. Return it
+    in lower case without brackets. Raise `EgressRefused`."""
     if bracketed := re.fullmatch(r"\[(.*:.*)\]", text):
         text = bracketed[1]
     try:
@@ -191,7 +188,7 @@ def parse_host(text: str) -> str:
 
 
 def as_address(host: str) -> IpAddress | None:
-    """The address that a checked host is; None for a name."""
+    """Return the address of a checked host, or None for a name."""
     if ":" in host:
         return IPv6Address(host)
     try:
@@ -200,15 +197,14 @@ def as_address(host: str) -> IpAddress | None:
         return None
 
 
-def bracketed(host: str) -> str:
-    """A checked host as it stands before a port."""
+def bracket(host: str) -> str:
+    """Return a checked host as it is written before a port."""
     return f"[{host}]" if ":" in host else host
 
 
 def _ascii_name(text: str) -> str:
-    """A name in other letters as DNS has it. IDNA 2008 folds nothing: `１２７.０.０.１` and
-    `ⓔxample.com` are no names, where the older rules make plain ones of them. Raises
-    `ValueError`."""
+    """Encode a non-ASCII name for DNS. IDNA 2008 folds nothing: `１２７.０.０.１` and
+    `ⓔxample.com` are invalid, but older rules turn them into plain names. Raise `ValueError`."""
     import idna
 
     return idna.encode(text, strict=True, std3_rules=True).decode()

@@ -1,13 +1,12 @@
-"""Where commands and other people's programs run, and what they cannot do there.
+"""Sandboxes for commands and third-party programs.
 
-Invariant: a command sees the system's programs and libraries, its workspace and what it was
-given, and nothing else of the disk; it writes only there; it has no environment, process, socket or
-network of ours. `find_sandbox` proves that, by a command that tries to get out (`confine/probe`),
-before anything is run.
+Invariant: a command sees only the system's programs and libraries, its workspace and its given
+paths. It writes only there. It has no environment, process, socket or network of nanobot. Before
+any command runs, `find_sandbox` verifies this with a command that tries to escape
+(`confine/probe`).
 
-A sandbox makes a `Launch`, the instructions for the program that does it
-(`nanobot.security.confine`). `relay` is the way from a sandbox into the network.
-"""
+A sandbox returns a `Launch`, the instructions for the program that confines a command
+(`nanobot.security.confine`). `relay` is a sandbox's network access."""
 
 from __future__ import annotations
 
@@ -35,27 +34,24 @@ Kind = Literal["bubblewrap", "landlock", "none"]
 
 
 class SandboxRefused(ToolError):
-    """This sandbox cannot run a command in this way; nothing was started."""
+    """This sandbox cannot run a command in this way. Nothing was started."""
 
     for_operator = True
 
 
 class Confined(Struct, frozen=True):
-    """The little that a command gets. All paths are absolute, save those of `read_only`.
+    """The permissions of a command. All paths except `read_only` are absolute.
 
-    `workspace` exists and is shown at its own path; with `writable` it is all that can be written.
-    `read_only` are paths below the workspace that cannot be changed. They need not exist; one that
-    ends in `/` is a folder then. With `hide_git` every `.git` in what can be written cannot be seen
-    either, and what a command makes of that name is called `dot-git` when it ends.
-    In an `own_folder` no person works, so names with a dot may be kept there, unless they are known
-    to run by themselves; with `strict` none is kept anywhere. `extra_read_only` and `writable` lie
-    elsewhere.
+    `workspace` exists and keeps its path. Only it and `writable` can be written. `read_only` are
+    protected paths below the workspace. They need not exist; a path that ends in `/` is then a
+    folder. `hide_git` hides every `.git` in the writable folders, and renames any that the command
+    makes to `dot-git` when it ends. In an `own_folder` no person works, so names with a dot may
+    stay, except known automatic ones. With `strict`, none may stay anywhere. `extra_read_only` and
+    `writable` are outside the workspace.
 
-    `environment` is added to a small fixed one. `memory_megabytes` hold for each process, for all
-    together, and for all commands that write what they use into one `ledger` (an open file; -1 for
-    none). `processes` counts threads as well, `file_megabytes` is the longest file. `cwd` is the
-    workspace where nothing is said.
-    """
+    `environment` is added to a small fixed one. `memory_megabytes` limits each process, all
+    together, and all commands with the same `ledger` (an open file; -1 for none). `processes`
+    includes threads, `file_megabytes` limits one file. `cwd` defaults to the workspace."""
 
     workspace: Path
     read_only: tuple[str, ...] = ()
@@ -85,20 +81,20 @@ _ALWAYS = (
     "/etc/services", "/etc/shells", "/etc/ssl/cert.pem", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
     "/etc/terminfo", "/etc/timezone", "/etc/xdg/fonts",
 )  # fmt: skip
-"""What every command sees of the system: programs, libraries, certificates; nothing personal. Not
-in it: home folders, /run, /var, /opt, /sys, and of /etc what is not named here."""
+"""Visible to every command: programs, libraries and certificates, nothing personal. Home folders,
+/run, /var, /opt, /sys and the rest of /etc are not."""
 
 _NAMES = ("/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd")
-"""Readable as they are where they cannot be replaced."""
+"""Readable if they cannot be replaced."""
 
 
 def links() -> tuple[tuple[str, str], ...]:
-    """The links at the top, as (target, path)."""
+    """Return the top-level links as (target, path)."""
     return tuple((str(Path(path).readlink()), path) for path in _FOLDERS if Path(path).is_symlink())
 
 
 def readable(*, names: bool) -> tuple[str, ...]:
-    """What is shown and cannot be changed; `names` of people and hosts on this machine as well."""
+    """Return the read-only paths. `names` adds the files with this machine's users and hosts."""
     real = (path for path in _FOLDERS if not Path(path).is_symlink())
     return (*real, *_ALWAYS, *(_NAMES if names else ()))
 
@@ -109,13 +105,13 @@ _NOWHERE = "localhost,127.0.0.1,::1"
 
 
 class Sandbox(Struct, frozen=True):
-    """A way to run commands. `bubblewrap`: namespaces, a world with nothing else in it; `program`
-    is bubblewrap's. `landlock`: Landlock and a filter of system calls, on the system as it is;
-    `temporary` is where commands get a private folder each. `none`, by the owner's choice: limits,
-    a small environment, and nothing left behind.
+    """A way to run commands. `bubblewrap`: namespaces with nothing else in them; `program` is
+    bubblewrap's. `landlock`: Landlock and a system call filter, on the system as it is; `temporary`
+    holds a private folder for each command. `none`, by the owner's choice: limits, a small
+    environment, and cleanup.
 
-    `private` are folders of ours: a workspace may lie in one; nothing that is given holds one.
-    """
+    `private` are nanobot's folders. A workspace may be in one, but no given path may contain
+    one."""
 
     kind: Kind
     private: tuple[Path, ...] = ()
@@ -124,7 +120,7 @@ class Sandbox(Struct, frozen=True):
 
     @property
     def notes(self) -> str:
-        """What a command cannot do here that it could elsewhere, in a sentence; mostly empty."""
+        """Limitations of this sandbox in a few sentences; mostly empty."""
         if self.kind != "landlock":
             return ""
         return (
@@ -136,16 +132,16 @@ class Sandbox(Struct, frozen=True):
     def launch(
         self, command: Sequence[str], confined: Confined, relay: Path | None = None
     ) -> Launch:
-        """What starts `command` with only what `confined` gives. Cheap, starts nothing.
+        """Return the launch of `command` with only the permissions in `confined`. Cheap, starts
+        nothing.
 
-        The process is the leader of a group: end it by killing the group. A watcher clears away
-        what is left of it, in whatever way it ended, and holds standard error open until then. It
-        writes there, after `nanobot: `, why it ended a command ("more than 256 processes").
+        The process leads a group: end it by killing the group. A watcher cleans up after any kind
+        of end, and keeps standard error open until then. After `nanobot: ` it writes there why it
+        ended a command ("more than 256 processes").
 
-        `relay` is the socket of a `network_relay`, which gives HTTP through a proxy that its other
-        end decides about; with none there is no network, save without a sandbox. Raises
-        `SandboxRefused`.
-        """
+        `relay` is the socket of a `network_relay`, which offers an HTTP proxy whose other end
+        decides. Without it there is no network, except without a sandbox. Raise
+        `SandboxRefused`."""
         spec = Spec(
             kind=self.kind,
             workspace=str(confined.workspace),
@@ -187,7 +183,7 @@ class Sandbox(Struct, frozen=True):
         return Launch((*start, *command), {VARIABLE: spec.as_text()}, "/", passed)
 
     def _environment(self, relay: Path | None) -> dict[str, str]:
-        """Small and fixed; nothing of ours is inherited."""
+        """Return a small fixed environment. Nothing is inherited."""
         own = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent", "LOGNAME": "agent"}
         if self.kind == "bubblewrap":
             own |= {"HOME": "/tmp/home", "TMPDIR": "/tmp"}  # noqa: S108 - in the sandbox
@@ -201,14 +197,14 @@ class Sandbox(Struct, frozen=True):
 
 
 def program_folders(*programs: Path) -> tuple[Path, ...]:
-    """What programs of ours run on, as far as commands do not see it anyway."""
+    """Return the folders that nanobot's own programs need and commands don't see."""
     paths = (Path(os.path.realpath(sys.base_prefix)), *programs)
     return tuple(path for path in paths if not path.is_relative_to("/usr"))
 
 
 @cache
 def interpreter() -> str:
-    """The Python that this one was made from, without its virtual environment."""
+    """Return the base Python, without its virtual environment."""
     return os.path.realpath(sys.executable)
 
 
@@ -217,7 +213,7 @@ _TOO_MUCH = frozenset(("/", "/home", "/run", "/tmp", "/var", "/opt", "/mnt"))  #
 
 
 def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
-    """Raise `SandboxRefused` for what would give a command more than was meant. Blocks briefly."""
+    """Raise `SandboxRefused` if a command would get more than intended. Blocks briefly."""
     for below in confined.read_only:
         if not all(name and _is_plain(name) for name in below.rstrip("/").split("/")):
             raise SandboxRefused(f"{below!r} is not a path in the workspace")
@@ -226,7 +222,7 @@ def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
 
 
 def _refuse_ours(confined: Confined, ours: Sequence[Path]) -> None:
-    """Nothing that is given holds a folder of ours, and only a workspace lies in one."""
+    """Refuse paths that contain nanobot's folders, or are in one (except a workspace)."""
     beside = (*confined.writable, *confined.extra_read_only)
     for path in (confined.workspace, *beside):
         if not path.is_absolute() or not all(map(_is_plain, path.parts)):
@@ -244,7 +240,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _refuse_unless_apart(confined: Confined) -> None:
-    """Trees that can be written are folders of their own and not the system's."""
+    """Refuse writable folders that overlap or belong to the system."""
     trees: list[Path] = []
     for path in (confined.workspace, *confined.writable):
         tree = _real(path)
@@ -254,7 +250,7 @@ def _refuse_unless_apart(confined: Confined) -> None:
             raise SandboxRefused(
                 f"commands can't write to {path}, because it is part of the system"
             )
-        # What is mounted last would win, whatever was meant.
+        # The last mount would win.
         if any(tree.is_relative_to(one) or one.is_relative_to(tree) for one in trees):
             raise SandboxRefused(f"{path} overlaps with another writable folder")
         trees.append(tree)
@@ -268,19 +264,17 @@ def _real(path: Path) -> Path:
 
 
 CHUNK = 64 * 1024
-"""Bytes that are read at once."""
+"""Bytes of one read."""
 
 
 @asynccontextmanager
 async def running(
     launch: Launch, *, stdin: int = DEVNULL, stdout: int | None = None
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
-    """A process, and what it prints: standard error, and standard output unless that goes to the
-    file `stdout`. Its group is dead afterwards. Raises `OSError` where it cannot start.
+    """Yield a process and its output: standard error, and standard output unless it goes to the
+    file `stdout`. The group is dead afterwards. Raise `OSError` if it cannot start.
 
-    The pipe is ours and not asyncio's, which would wait for it to be closed by what inherited
-    it, however long that lives.
-    """
+    It has its own pipe, because asyncio's would wait for each process that inherited it."""
     reader = asyncio.StreamReader(limit=CHUNK)
     read, write = os.pipe()
     try:
@@ -303,7 +297,7 @@ async def running(
 
 
 def signal_group(child: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """To the whole group, which is named after its first process and outlives it."""
+    """Signal the whole group, which is named after its first process and outlives it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
 
@@ -313,8 +307,8 @@ _SECONDS = 30.0
 
 
 class FoundSandbox(Struct, frozen=True):
-    """A sandbox that was proven to hold, or none and what to do about it. A `problem` beside a
-    sandbox is why a better one was not used."""
+    """A verified sandbox, or None and advice. With a sandbox, `problem` is why a better one was not
+    used."""
 
     sandbox: Sandbox | None
     problem: str = ""
@@ -325,7 +319,7 @@ def _myself() -> str:
 
 
 async def verify_sandbox(sandbox: Sandbox) -> str:
-    """Empty if the sandbox holds, or else what is wrong with it."""
+    """Return the problem of a sandbox, or an empty text if it holds."""
     with tempfile.TemporaryDirectory(prefix="nanobot-canary-") as folder, ExitStack() as stack:
         outside, workspace = Path(folder, "outside"), Path(folder, "workspace")
         project = workspace / "project" / ".git"
@@ -370,11 +364,11 @@ _NAMESPACES = " (it needs user namespaces, see docs/security.md)"
 
 
 async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ()) -> FoundSandbox:
-    """The sandbox to use. `private` are folders that no command may be given (nanobot's home),
-    save for the workspaces in them. Takes a few tenths of a second and starts processes."""
+    """Return the sandbox to use. No command may get the folders `private` (nanobot's home), except
+    workspaces in them. Takes a few tenths of a second and starts processes."""
     if wanted == "none":
         return FoundSandbox(Sandbox("none"))
-    if problem := _unsupported(private):
+    if problem := find_unsupported(private):
         return FoundSandbox(None, problem)
     problems = []
     if wanted in ("auto", "bubblewrap"):
@@ -396,8 +390,8 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
 
 
 class SandboxFinder:
-    """Finds the sandbox when it is first needed, and again as long as there is none: the owner may
-    install one meanwhile. `private` are nanobot's own folders."""
+    """Finds the sandbox on first use, and again while there is none, because the owner may install
+    one. `private` are nanobot's folders."""
 
     def __init__(self, wanted: Wanted, *private: Path) -> None:
         self._wanted, self._private = wanted, private
@@ -412,10 +406,10 @@ class SandboxFinder:
 
 
 FindSandbox = Callable[[], Awaitable[FoundSandbox]]
-"""A `SandboxFinder`, or a test's."""
+"""A `SandboxFinder`, or a test double."""
 
 
-def _unsupported(private: Sequence[Path]) -> str:
+def find_unsupported(private: Sequence[Path]) -> str:
     from nanobot.security.confine.seccomp import MACHINES  # loads ctypes
 
     machine = os.uname()

@@ -1,9 +1,8 @@
-"""The way from a sandbox into the network: an HTTP proxy that listens inside and decides outside.
+"""Network access of a sandbox: an HTTP proxy that listens inside and decides outside.
 
-A sandbox has no network but its own loopback. There, a listener is made before the command starts,
-and handed over to this process through a socket that the command never sees. So no program is
-needed inside, and whatever a command says arrives here, where `Egress` decides whether it goes on.
-"""
+A sandbox has only its own loopback. There a listener is made before the command starts, and passed
+to this process through a socket that the command never sees. So the sandbox needs no program, and
+each request arrives here, where `Egress` decides."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ from nanobot.security.egress.urls import parse_url
 from nanobot.tasks import Background
 
 _OURS = (b"proxy-", b"connection:", b"keep-alive:", b"host:", b"upgrade:")
-"""Beginnings of header lines that are not passed on; the host is the one that was asked for."""
+"""Prefixes of header lines that are not forwarded. `Host` is set to the requested host."""
 
 _CONNECTIONS = 32
-"""At a time; one more is closed at once."""
+"""Simultaneous connections. Others are closed at once."""
 
 _SECONDS_TO_ASK = 30.0
 _LONGEST_HEAD = 32 * 1024
@@ -32,8 +31,8 @@ _CHUNK = 64 * 1024
 
 @asynccontextmanager
 async def network_relay(egress: Egress) -> AsyncIterator[Path]:
-    """The network of one command: the socket that `Sandbox.launch` gets. Nothing of it is left
-    afterwards."""
+    """Yield the socket for `Sandbox.launch`, the network access of one command. Everything is
+    removed afterwards."""
     background, servers = Background(), list[asyncio.Server]()
 
     def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,7 +42,8 @@ async def network_relay(egress: Egress) -> AsyncIterator[Path]:
             background.start(_serve(egress, reader, writer), name="network relay")
 
     async def take_listener(door: socket.socket) -> None:
-        """From the first who comes, which is before any command runs; nobody comes after."""
+        """Receive the listener from the first connection, which comes before any command runs. No
+        other is accepted."""
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
         way, _ = await loop.sock_accept(door)
         door.close()
@@ -118,8 +118,8 @@ async def _answer(
 
 
 def _parse_request(head: bytes) -> tuple[str, int, bytes, bytes]:
-    """Host and port that a request's head names, what tells its sender that they are there, and
-    what they have said to the other side so far. Raises `EgressRefused` and `ValueError`."""
+    """Return host, port, the confirmation for the client, and the bytes to forward. Raise
+    `EgressRefused` and `ValueError`."""
     first, *headers = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     method, target, version = first.decode("ascii").split(" ")
     if not version.startswith("HTTP/1.") or not method.isalpha():
@@ -137,14 +137,14 @@ def _parse_request(head: bytes) -> tuple[str, int, bytes, bytes]:
 
 
 def _refusal(status: int, text: str) -> bytes:
-    """A whole answer that says no."""
+    """Return a complete error response."""
     body = f"nanobot: {text}\n".encode()
     head = f"HTTP/1.1 {status} Refused\r\nContent-Type: text/plain; charset=utf-8\r\n"
     return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
 async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Pass on what comes, and its end."""
+    """Forward all bytes and the end of the stream."""
     with suppress(OSError):
         while chunk := await source.read(_CHUNK):
             target.write(chunk)
