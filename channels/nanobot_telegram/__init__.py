@@ -1,7 +1,6 @@
 """Telegram as a channel, through the Bot API.
 
-Nothing is imported before it is used: checking the settings must not cost the platform's library.
-"""
+Imports are lazy, so that checking the settings does not load the platform's library."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Telegram as a channel of nanobot: puts the parts of this adapter together, and sets the menu of
-slash commands."""
+"""Telegram as a channel of nanobot: composes the adapter's parts, and sets the menu of slash
+commands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _EVERYBODY = "everybody"
 
 
 class _Live(Struct, frozen=True):
-    """What there is while the channel runs."""
+    """The parts that exist while the channel runs."""
 
     client: TelegramClient
     outbound: Outbound
@@ -68,11 +68,11 @@ class TelegramChannel:
         self._options = options
         self._slot: ConnectionSlot[_Live] = ConnectionSlot()
         self.is_exclusive = not options.webhook_url
-        """Telegram gives its updates to one that asks for them."""
+        """Telegram delivers updates to only one polling client."""
         self.paths = () if self.is_exclusive else (options.local_path,)
 
     async def run(self, host: ChannelHost) -> None:
-        """Receive until cancelled. Raises `ChannelOff` for a token or address that is refused."""
+        """Receive until cancelled. Raises `ChannelOff` if the token or address is rejected."""
         async with aclosing(TelegramClient(self._options, host.clock)) as client:
             try:
                 await self._run(host, client)
@@ -87,25 +87,25 @@ class TelegramChannel:
             return await live.outbound.send(part)
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
-        """Take the buttons of a message away; see `nanobot.channel`."""
+        """Remove the buttons of a message; see `nanobot.channel`."""
         async with self._slot.use() as live:
             await live.outbound.close_choices(part, receipt, outcome)
 
     async def reach(self) -> None:
-        """Ask Telegram who we are; see `nanobot.channel`."""
+        """Make a harmless request; see `nanobot.channel`."""
         try:
             await (await self._slot.wait()).client.me()
         except TelegramError as error:
             raise as_send_error(error) from None
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        """The content of a file that someone sent; see `nanobot.channel`."""
+        """Return an inbound file; see `nanobot.channel`."""
         if media.size > limit:
             raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
         return await (await self._slot.wait()).client.download(media.ref, limit)
 
     async def show_progress(self, event: Progress) -> None:
-        """Show progress; nothing while the channel does not run."""
+        """Show progress, if the channel runs."""
         if (live := self._slot.current) is not None:
             live.reactions.note_progress(event)
             await live.previews.show_progress(event)
@@ -134,7 +134,7 @@ class TelegramChannel:
 
 
 def menu_commands(entries: Sequence[MenuEntry], *, owner: bool) -> tuple[BotCommand, ...]:
-    """The commands that the owner, or anybody else, may use, with names that Telegram takes."""
+    """Return the commands for the owner or for other people, with names that Telegram accepts."""
     shown = []
     for entry in entries:
         name = entry.name.replace("-", "_").lower()
@@ -146,9 +146,8 @@ def menu_commands(entries: Sequence[MenuEntry], *, owner: bool) -> tuple[BotComm
 async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -> None:
     """Set the menu of slash commands for everybody and for each owner. Best effort.
 
-    Each scope is only set when it differs from what was set last. A former owner gets the menu of
-    everybody again.
-    """
+    A scope is set only if it differs from the last one set. A former owner gets the default menu
+    again."""
     path = host.state_folder / "menu.json"
     current = _read(path)
     wanted = {_EVERYBODY: menu_commands(host.menu(), owner=False)}
@@ -169,7 +168,7 @@ async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -
             del current[name]
         else:
             current[name] = digest
-        with suppress(OSError):  # it is only set once more then
+        with suppress(OSError):  # at worst it is set again
             await FENCE.wait_aside()
             replace_file(path, json.dumps(current).encode(), durable=False)
 

@@ -1,11 +1,10 @@
-"""What is known of each chat: its current id, whether it is reachable.
+"""The state of each chat: its current id, and whether it is reachable.
 
-A group that becomes a supergroup gets a new id. Everything of ours goes on under the first one it
-had (its conversation, its memory), so ids are translated at the edge: `canonical` on the way in,
-`current` on the way out. Moves outlive a restart, but only those of groups with an admitted
-person: anyone can add the bot to a group and move it. That a chat refused us is only remembered
-until a restart, because asking it again costs one call.
-"""
+A group that becomes a supergroup gets a new id. Its conversation and memory continue under its
+first id, so ids are translated at the edge: `canonical` for inbound, `current` for outbound. Moves
+survive a restart only for groups with an admitted person, because anyone can add the bot to a group
+and move it. Unreachable chats are remembered only until a restart: another attempt costs one
+call."""
 
 from __future__ import annotations
 
@@ -20,25 +19,25 @@ from nanobot.channel.documents import StateFile
 from nanobot.errors import SendRefused
 
 _UNREACHABLE = 128
-"""So many chats that refused us are remembered, strangers' as well; another costs one call."""
+"""The number of unreachable chats remembered, strangers' included."""
 _MOVES = 1000
-"""So many groups, and so many moves, are kept; with one more the oldest is dropped."""
+"""The number of groups, and of moves, that are stored. The oldest is dropped."""
 _UNADMITTED = 256
-"""The same for moves of groups without an admitted person: they are in memory only."""
+"""The number of moves of groups without an admitted person, in memory only."""
 
 _DIGITS = 18
-"""No id has more."""
+"""The longest id."""
 
 
 def number(text: str) -> int | None:
-    """The id of a message or topic; None for what is none, which then is left out."""
+    """Return the id of a message or topic, or None if it is not one."""
     is_id = text.isascii() and text.isdigit() and len(text) <= _DIGITS
     return int(text) if is_id else None
 
 
 class _Moves(Struct):
-    """The file `chats.json`. `moved`: old id to new id; `groups`: first ids of groups with
-    an admitted person."""
+    """The file `chats.json`. `moved`: new ids by old id. `groups`: first ids of groups with an
+    admitted person."""
 
     version: int = 1
     moved: dict[str, str] = {}
@@ -46,11 +45,10 @@ class _Moves(Struct):
 
 
 class Chats:
-    """Chat ids are texts here, as in the core; Telegram's are the same as numbers.
+    """The known chats. Ids are texts here, as in the core.
 
-    `state_folder` is this adapter's own and exists. Where its file is damaged, a group that moved
-    has its new id, which may be in no list, and begins a new conversation.
-    """
+    `state_folder` is the adapter's and exists. If its file is damaged, a moved group has its new
+    id, which may be in no list, and starts a new conversation."""
 
     def __init__(self, state_folder: Path) -> None:
         self._file = StateFile(state_folder / "chats.json", _Moves)
@@ -62,11 +60,11 @@ class Chats:
         self._is_written = True
 
     def canonical(self, chat_id: str) -> str:
-        """The first id that a chat had, under which the core knows it."""
+        """Return the first id of a chat, under which the core knows it."""
         return _path_from(chat_id, self._came_from)[-1] if self._came_from else chat_id
 
     def current(self, chat_id: str) -> int:
-        """Where to send now; raises `SendRefused` for what is no id of a chat."""
+        """Return the id to send to. Raises `SendRefused` if it is not a chat id."""
         newest = _path_from(chat_id, self._moved)[-1] if self._moved else chat_id
         try:
             return int(newest)
@@ -77,15 +75,15 @@ class Chats:
             ) from None
 
     def move(self, old: str, new: str) -> None:
-        """A group that we write to has a new id. In force at once; `StorageError` says that it is
-        not on disk."""
+        """Record the new id of a group that we send to. It applies at once. `StorageError` means
+        that it is not on disk."""
         self.note_move(old, new)
         self.admit_group(old)
         self.flush()
 
     def note_move(self, old: str, new: str) -> None:
-        """A group has a new id. In force at once, and on disk with the next `flush` after
-        `admit_group`, be that before or after the move."""
+        """Record the new id of a group. It applies at once, and is stored by the next `flush` after
+        `admit_group`, which may come before or after the move."""
         latest = _path_from(old, self._moved)[-1]
         if latest == new and old != new:
             return
@@ -101,7 +99,7 @@ class Chats:
         self._trim()
 
     def admit_group(self, chat_id: str) -> None:
-        """A person in this group was admitted: from now on its moves are kept."""
+        """Record that a person in this group was admitted, so that its moves are stored."""
         first = self.canonical(chat_id)
         if first in self._groups:
             return
@@ -112,7 +110,7 @@ class Chats:
         self._trim()
 
     def flush(self) -> None:
-        """Write what is not on disk yet. Raises `StorageError`; the next call tries again."""
+        """Write pending changes. After a `StorageError` the next call retries."""
         if self._is_written:
             return
         moved = {old: new for old, new in self._moved.items() if self._is_admitted(old)}
@@ -120,17 +118,17 @@ class Chats:
         self._is_written = True
 
     def set_unreachable(self, chat_id: str) -> None:
-        """A chat takes nothing from us any more: blocked, removed, deleted."""
+        """Record that a chat accepts nothing from the bot: blocked, removed, deleted."""
         self._unreachable[self.canonical(chat_id)] = None
         if len(self._unreachable) > _UNREACHABLE:
             self._unreachable.popitem(last=False)
 
     def is_unreachable(self, chat_id: str) -> bool:
-        """Whether sending is pointless until someone there writes again."""
+        """Return True if sending is pointless until someone there writes again."""
         return self.canonical(chat_id) in self._unreachable
 
     def set_reachable(self, chat_id: str) -> None:
-        """Someone there wrote, or let us in again."""
+        """Record that someone there wrote, or admitted the bot again."""
         self._unreachable.pop(self.canonical(chat_id), None)
 
     def _is_admitted(self, chat_id: str) -> bool:
@@ -145,7 +143,7 @@ class Chats:
 
 
 def _path_from(chat_id: str, steps: Mapping[str, str]) -> list[str]:
-    """The ids that follow one another from this one on."""
+    """Follow the ids from this one on."""
     path = [chat_id]
     while (step := steps.get(path[-1])) is not None and step not in path:
         path.append(step)

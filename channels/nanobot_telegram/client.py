@@ -1,7 +1,7 @@
-"""Requests to the Bot API: a call gives Telegram's result, or raises one of the errors below.
+"""Requests to the Bot API: a call returns Telegram's result, or raises one of the errors below.
 
-No error, context or log line has an address in it, since addresses hold the token; see
-`nanobot.channel.http`.
+No error, context or log line contains an address, because addresses contain the token (see
+`nanobot.channel.http`).
 
 The errors, one for each reaction:
 
@@ -17,8 +17,7 @@ TelegramError          of the library
     ├── MaybeSent      it was sent, and no readable answer came back
     └── ServerFault    it was sent, and a proxy answered, or Telegram with 5xx (`status`)
 
-Their texts are nanobot's or Telegram's, shortened.
-"""
+Their texts are nanobot's or Telegram's, shortened."""
 
 from __future__ import annotations
 
@@ -58,11 +57,11 @@ from nanobot.parsing import off_loop, parse_json
 from nanobot_telegram.settings import TelegramSettings
 
 _WORDS = 300
-"""As much of what the other side says as is repeated, in characters."""
+"""Characters of the server's text that errors repeat."""
 
 _LONGEST_WAIT = 3600.0
 _USUAL_WAIT = 5.0
-"""Seconds, where Telegram asks to wait and does not say for how long."""
+"""Seconds, if Telegram asks to wait without a time."""
 
 
 _REFUSALS: Mapping[int, type[TelegramError]] = {
@@ -95,8 +94,7 @@ class ServerFault(NetworkError):
 class Flooded(TelegramError):
     """Too many requests: wait `seconds`.
 
-    The library's own error for this warns of its deprecation wherever it is made.
-    """
+    The library's own error emits a deprecation warning whenever it is created."""
 
     __slots__ = ("seconds",)
 
@@ -106,10 +104,9 @@ class Flooded(TelegramError):
 
 
 def refusal(code: int, said: object, parameters: object = None) -> TelegramError:
-    """The error for an answer of Telegram's own that is not `ok`.
+    """Return the error for an answer of Telegram's own that is not `ok`.
 
-    `code` is its `error_code`, `said` its `description`, `parameters` what goes with them.
-    """
+    `code` is its `error_code`, `said` its `description`."""
     details: Mapping[object, object] = parameters if isinstance(parameters, dict) else {}
     words = said[:_WORDS] if isinstance(said, str) and said else f"error {code}"
     if isinstance(moved := details.get("migrate_to_chat_id"), int):
@@ -122,7 +119,7 @@ def refusal(code: int, said: object, parameters: object = None) -> TelegramError
 
 
 def wait(seconds: object) -> float:
-    """How long to wait where a server asks for it: a number, or a text that is one."""
+    """Return the seconds to wait, from a server's number or text."""
     try:
         asked = float(seconds) if isinstance(seconds, int | float | str) else 0.0
     except (ValueError, OverflowError):
@@ -131,12 +128,12 @@ def wait(seconds: object) -> float:
 
 
 def requested_wait(error: TelegramError) -> float:
-    """The seconds for which Telegram asks to be left alone; 0 where it does not."""
+    """Return the seconds for which Telegram asks to wait, or 0."""
     return error.seconds if isinstance(error, Flooded) else 0.0
 
 
 def as_send_error(error: Exception) -> SendError:
-    """What the core should do about `error`; raise it `from None`."""
+    """Return the core's error for `error`. Raise it `from None`."""
     match error:
         case SendError():
             return error
@@ -151,19 +148,18 @@ def as_send_error(error: Exception) -> SendError:
         case TelegramError():
             return SendUnknown(f"Telegram did not confirm it: {error}")
         case _:
-            # Not ours, so perhaps after Telegram acted on it; the text might hold an address.
+            # A foreign error: Telegram may have acted, and its text might contain an address.
             return SendUnknown(f"Telegram did not confirm it ({type(error).__name__})")
 
 
 _WITH_FILES = 600.0
-"""Seconds that a request with files may take."""
+"""The time limit in seconds of a request with files."""
 
 
 class Wire:
-    """Connections of one kind. `answer_bytes` bounds an answer, `seconds` a request without files.
+    """Connections of one kind. `answer_bytes` limits an answer, `seconds` a request without files.
 
-    Connects when the first request is made; close it at the end.
-    """
+    Connects at the first request. Close it at the end."""
 
     def __init__(self, token: str, proxy: str, *, answer_bytes: int, seconds: float) -> None:
         logging.getLogger("telegram").setLevel(logging.WARNING)  # below, it logs whole addresses
@@ -171,11 +167,11 @@ class Wire:
         self._answer_bytes, self._seconds = answer_bytes, seconds
 
     async def aclose(self) -> None:
-        """Cut all connections; requests that wait for an answer end with `MaybeSent`."""
+        """Close all connections. Pending requests raise `MaybeSent`."""
         await self._http.close()
 
     async def renew(self) -> None:
-        """Cut all connections; the next request opens new ones."""
+        """Close all connections. The next request opens new ones."""
         await self._http.renew()
 
     async def post(
@@ -186,18 +182,17 @@ class Wire:
         *,
         patience: float = 0.0,
     ) -> tuple[object, bytes]:
-        """Call a method: its result, and the answer as it came.
+        """Call a method. Return its result, and the raw answer.
 
-        `patience` are seconds that the server may take before it answers, beyond the usual ones.
-        Raises a `TelegramError`.
-        """
+        `patience` are extra seconds that the server may take to answer. Raises a
+        `TelegramError`."""
         seconds = patience + (_WITH_FILES if files else self._seconds)
         limit = self._answer_bytes
         answer = await self._request("POST", url, seconds, limit, data=fields, files=files or None)
         return await off_loop(len(answer.body), self._result, answer), answer.body
 
     async def get(self, url: str, limit: int, seconds: float) -> bytes:
-        """A file of at most `limit` bytes. Raises a `TelegramError`."""
+        """Return a file of at most `limit` bytes. Raises a `TelegramError`."""
         answer = await self._request("GET", url, seconds, limit)
         if answer.status != HTTPStatus.OK:
             self._result(answer)
@@ -212,7 +207,7 @@ class Wire:
         except Unsent as error:
             raise NotSent(str(error)) from None
         except (AnswerTooLarge, BadAddress) as error:
-            # The effect of a call that was answered is unknown; fetching a file has none.
+            # The effect of an answered call is unknown. Fetching a file has none.
             is_call = method == "POST" and isinstance(error, AnswerTooLarge)
             raise (MaybeSent if is_call else BadRequest)(str(error)) from None
         except HttpFault as error:
@@ -221,8 +216,8 @@ class Wire:
     def _result(self, answer: HttpAnswer) -> object:
         status = answer.status
         try:
-            # Telegram bounds its answers. Each update in one is bounded where it is read: refusing
-            # all of them for one would stop the intake.
+            # Telegram bounds its answers, and each update is bounded when it is parsed. Rejecting
+            # all updates for a single one would block the channel.
             document = parse_json(answer.body, most=len(answer.body))
         except ValueError:
             document = None
@@ -236,7 +231,7 @@ class Wire:
                     self._http.redact(said) if isinstance(said, str) else "",
                     document.get("parameters"),
                 )
-        # An answer that Telegram itself would not give.
+        # The answer of another server, such as a proxy.
         if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise BadRequest("the request is too large")
         if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -247,8 +242,8 @@ class Wire:
 
 
 class ApiRequest(BaseRequest):
-    """The library's way to make requests, over a `Wire`. All but success is raised here, before
-    the library can put an answer or an address into an error of its own."""
+    """The library's request class, over a `Wire`. Errors are raised here, before the library can
+    put an answer or an address into its own errors."""
 
     __slots__ = ("_wire",)
 
@@ -276,13 +271,11 @@ class ApiRequest(BaseRequest):
         connect_timeout: object = None,
         pool_timeout: object = None,
     ) -> tuple[int, bytes]:
-        """The status, always 200, and the answer. Raises a `TelegramError`.
+        """Return the status, always 200, and the answer. Raises a `TelegramError`.
 
-        An answer of `ok` means that Telegram took the message. However it then describes that
-        message (a new kind of entity, another server that leaves things out), the library must not
-        stumble over the description: the message would count as not delivered and be sent once
-        more. So the library sees little more than the ids of messages.
-        """
+        An answer of `ok` means that Telegram accepted the message. If the library failed on its
+        description (a new kind of entity, fields missing from another server), the message would
+        count as not delivered and be sent again. So the library gets only the ids of messages."""
         fields = request_data.json_parameters if request_data else {}
         files = request_data.multipart_data if request_data else None
         result, body = await self._wire.post(url, fields, files)
@@ -296,7 +289,7 @@ class ApiRequest(BaseRequest):
 
 
 def _slim(message: object) -> dict[str, object] | None:
-    """A message with its id alone, in the shortest form that the library parses."""
+    """Return a message with only its id, in the shortest form that the library parses."""
     number = message.get("message_id") if isinstance(message, dict) else None
     if not isinstance(number, int):
         return None
@@ -312,30 +305,30 @@ ALLOWED_UPDATES = (
 )
 BATCH = 100
 NO_LINK_PREVIEW = LinkPreviewOptions(is_disabled=True)
-"""Link previews are off: a reply that quotes ten pages is no page of pictures, and a page that a
-model was talked into naming is not fetched on anybody's behalf."""
+"""Link previews are off: they would fill a reply that quotes ten pages, and fetch pages that a
+manipulated model names."""
 
 _MEGABYTE = 1_000_000
 _CALL_SECONDS = 60.0
 _POLL_SECONDS = 15.0
-"""Beyond those for which Telegram was asked to wait."""
+"""In addition to the wait time in the poll."""
 
 DOWNLOAD_SECONDS = 50.0
-"""For a file in all, attempts and pauses included: the core gives up after a minute, and can say
-why there is no file when it hears so before."""
+"""The time limit of a download, with retries and pauses. It is below the core's limit of a minute,
+so that the core can report the reason."""
 
 _DOWNLOAD_TRIES = 3
 
 
 class Identity(Struct, frozen=True):
-    """Who the bot is; `username` without the @."""
+    """The bot's account. `username` has no @."""
 
     id: int
     username: str
 
 
 class TelegramClient:
-    """What the adapter asks of Telegram. Raises the errors above."""
+    """The adapter's requests to Telegram. Raises the errors above."""
 
     def __init__(self, options: TelegramSettings, clock: Clock) -> None:
         token, proxy = options.token.get_secret_value(), options.proxy.get_secret_value()
@@ -350,23 +343,22 @@ class TelegramClient:
             request=request,
             get_updates_request=request,
         )
-        """The library's bot: all methods but `get_updates`."""
+        """The library's bot, for all methods except `get_updates`."""
         self._url = f"{options.base_url}/bot{token}"
 
     async def aclose(self) -> None:
-        """Cut all connections."""
+        """Close all connections."""
         await self._polls.aclose()
         await self._calls.aclose()
 
     async def rebuild_polling(self) -> None:
-        """Give up the connections of the polls for new ones."""
+        """Open new connections for polling."""
         await self._polls.renew()
 
     async def get_updates(self, offset: int | None, timeout: int) -> list[object]:
-        """Updates from `offset` on, as they came, or none after `timeout` seconds.
+        """Return raw updates from `offset` on, or none after `timeout` seconds.
 
-        Confirms all before `offset` to Telegram, which then forgets them.
-        """
+        Confirms all updates before `offset`, which Telegram then forgets."""
         fields = {
             "timeout": str(timeout),
             "limit": str(BATCH),
@@ -380,17 +372,17 @@ class TelegramClient:
         return result
 
     async def me(self) -> Identity:
-        """Who the bot is; asks once."""
+        """Return the bot's account, with one attempt."""
         result, _ = await self._calls.post(f"{self._url}/getMe", {})
         if not isinstance(result, dict) or not isinstance(result.get("id"), int):
             raise MaybeSent("an answer that is not Telegram's")
-        username = result.get("username")  # servers other than Telegram's may say less
+        username = result.get("username")  # other servers may omit it
         return Identity(result["id"], username if isinstance(username, str) else "")
 
     async def send_rich(self, chat_id: int, blocks: object, fields: Mapping[str, str]) -> int:
-        """Send `blocks` (see `rich`) as a rich message, which the library does not know; the id of
-        the message. `fields` are the other parameters. Raises `InvalidToken` also where the server
-        has no such method."""
+        """Send `blocks` (see `rich`) as a rich message, which the library does not support. Return
+        its id. `fields` are the other parameters. Raises `InvalidToken` also if the server has no
+        such method."""
         message = json.dumps({"blocks": blocks}, ensure_ascii=False)
         fields = {"chat_id": str(chat_id), "rich_message": message, **fields}
         result, _ = await self._calls.post(f"{self._url}/sendRichMessage", fields)
@@ -400,10 +392,10 @@ class TelegramClient:
         return number
 
     async def identify(self, health: HealthReporter) -> Identity:
-        """Who the bot is. Asks until Telegram is reached, and meanwhile reports why it is not.
+        """Return the bot's account. Retries until Telegram is reached, and reports the problem
+        until then.
 
-        Raises `ChannelOff` for a token that Telegram does not accept.
-        """
+        Raises `ChannelOff` if Telegram rejects the token."""
         backoff = Backoff(self._clock)
         while True:
             try:
@@ -418,21 +410,19 @@ class TelegramClient:
                 return identity
 
     async def verify_token(self, error: InvalidToken, health: HealthReporter) -> None:
-        """A request was answered as if the token was invalid: check whether it is.
+        """Check the token after an answer that rejected it.
 
-        Raises `ChannelOff` where it is, and otherwise reports that it is something else.
-        """
+        Raises `ChannelOff` if it is invalid, and otherwise reports another problem."""
         await self.identify(health)
         health.report(
             "connection", f"Telegram knows the bot and refuses the request all the same: {error}"
         )
 
     async def download(self, file_id: str, limit: int, seconds: float = DOWNLOAD_SECONDS) -> bytes:
-        """The content of a file of at most `limit` bytes, within that time.
+        """Return a file of at most `limit` bytes, within `seconds`.
 
-        Raises `SendRefused` for one that is larger or that Telegram does not have, and another
-        `SendError` where it cannot be reached or does not come in time.
-        """
+        Raises `SendRefused` if it is larger or unavailable, and another `SendError` if Telegram
+        cannot be reached in time."""
         backoff, failure = Backoff(self._clock), TelegramError("")
         try:
             async with asyncio.timeout(seconds):
@@ -459,7 +449,7 @@ class TelegramClient:
 
 
 class _Bot(Bot):
-    """The library's bot shows its token wherever it is printed; this one does not."""
+    """A bot whose `repr` does not show the token."""
 
     __slots__ = ()
 
@@ -468,7 +458,7 @@ class _Bot(Bot):
 
 
 def token_refused() -> ChannelOff:
-    """The one clear message for a token that is of no use."""
+    """Return the error for an invalid token."""
     return ChannelOff(
         "Telegram does not accept the bot token",
         hint="Get a new one from @BotFather and put it into channels.telegram.token.",

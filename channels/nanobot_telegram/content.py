@@ -1,8 +1,7 @@
-"""What a message of the Bot API holds: its text, at most one file, and notes about the rest. Pure.
+"""The content of a Bot API message: its text, at most one file, and notes about the rest. Pure.
 
-A file becomes a reference that `fetch` understands. What is neither text nor a file (a place, a
-contact, a poll) becomes a note of one line, and so does content that is newer than this program.
-"""
+A file becomes a reference that `fetch` understands. Other content (a place, a contact, a poll, or
+content that this version does not know) becomes a note of one line."""
 
 from __future__ import annotations
 
@@ -26,27 +25,27 @@ from nanobot.bus.events import Media, MediaKind
 from nanobot.text import one_line, valid_unicode
 
 Content = Message | ExternalReplyInfo
-"""What can hold the same kinds of content."""
+"""The types that hold the same kinds of content."""
 
 
 class Me(Struct, frozen=True):
-    """The bot itself. `username` has no `@`; `commands` are the names of our slash commands."""
+    """The bot. `username` has no `@`. `commands` are the names of its slash commands."""
 
     id: int
     username: str
     commands: frozenset[str] = frozenset()
 
 
-# --- text: mentions and links lie where Telegram's entities say, nothing is found by searching
+# --- text: mentions and links come from Telegram's entities, never from a search
 
 _COMMAND = re.compile(r"\s*/([A-Za-z0-9_-]{1,64})(?:@([A-Za-z0-9_]{1,64}))?(?!\S)(.*)", re.DOTALL)
 _START = "start"
-"""What the app sends for the button that opens a chat, perhaps with where the person came from."""
+"""Sent by the app's button that opens a chat, possibly with a referrer."""
 
 
 class ParsedText(Struct, frozen=True):
-    """The text as the agent gets it; `addressed`: it mentions or commands us. `links` are notes
-    about addresses that are hidden behind words: the person did not type them."""
+    """The text for the agent. `addressed`: it mentions or commands the bot. `links` are notes about
+    addresses behind link texts, because the person did not type them."""
 
     text: str
     addressed: bool = False
@@ -54,7 +53,7 @@ class ParsedText(Struct, frozen=True):
 
 
 class _Span(Struct, frozen=True):
-    """An entity and where it lies, in characters."""
+    """An entity and its range in characters."""
 
     entity: MessageEntity
     start: int
@@ -64,11 +63,10 @@ class _Span(Struct, frozen=True):
 def parse_text(
     text: str, entities: Sequence[MessageEntity], me: Me, *, own: bool
 ) -> ParsedText | None:
-    """The text; None for a command to another bot.
+    """Return the text, or None for a command to another bot.
 
-    `own`: the sender wrote it. Forwarded text neither mentions nor commands us, and has its links
-    written out.
-    """
+    `own`: the sender wrote it. Forwarded text neither mentions nor commands the bot, and has its
+    links written out."""
     text = valid_unicode(text)
     spans = _spans(text, entities) if entities else []
     mentions = [span for span in spans if own and _mentions(text, span, me)]
@@ -82,21 +80,21 @@ def parse_text(
     name, bot, rest = command.groups()
     if bot and bot.casefold() != me.username.casefold():
         return None
-    if name.lower() == _START:  # in a group, every bot has it
+    if name.lower() == _START:  # in a group, it is for all bots
         return ParsedText("/help", bool(mentions or bot))
     known = name.lower().replace("_", "-") in me.commands
     return ParsedText(f"/{name}{rest}" if bot else text, bool(mentions or bot or known), links)
 
 
 def words_of(message: Message, *, links: bool = True) -> str:
-    """Text, caption, or the text of a rich message, whose addresses are written out with `links`;
-    without what entities add."""
+    """Return the text, the caption, or the text of a rich message, without entities. With `links`,
+    a rich message's addresses are written out."""
     rich = message.api_kwargs.get("rich_message")
     return message.text or message.caption or _rich_text(rich, links=links)
 
 
 def rich_links(message: Message) -> tuple[str, ...]:
-    """Notes about the addresses that are hidden behind words of a rich message."""
+    """Return notes about the addresses behind link texts in a rich message."""
     if message.text or message.caption:
         return ()
     found = _rich_links(message.api_kwargs.get("rich_message"), 2 * _DEPTH)
@@ -104,7 +102,7 @@ def rich_links(message: Message) -> tuple[str, ...]:
 
 
 def _links(text: str, spans: Sequence[_Span]) -> Iterator[tuple[str, str]]:
-    """The words and the address of each link that is hidden behind them."""
+    """Yield the text and address of each link whose text hides its address."""
     for span in spans:
         words, url = text[span.start : span.end], valid_unicode(span.entity.url or "")
         hidden = span.entity.type == MessageEntity.TEXT_LINK and url
@@ -120,8 +118,8 @@ def _mentions(text: str, span: _Span, me: Me) -> bool:
 
 
 def _after_mention(text: str, mentions: Sequence[_Span]) -> int:
-    """Where the text goes on after a mention of us in front; 0 for none, or if nothing follows: a
-    bare mention is a message as well."""
+    """Return the offset after a leading mention of the bot. 0 if there is none or nothing follows:
+    a bare mention is a message too."""
     first = next((span for span in mentions if not text[: span.start].strip()), None)
     if first is None:
         return 0
@@ -132,7 +130,7 @@ def _after_mention(text: str, mentions: Sequence[_Span]) -> int:
 
 
 def _with_links(text: str, spans: Sequence[_Span]) -> str:
-    """The text with the addresses of its links."""
+    """Return the text with the addresses of its links."""
     pieces, at = [], 0
     for span in spans:
         url = valid_unicode(span.entity.url or "")
@@ -146,8 +144,8 @@ def _with_links(text: str, spans: Sequence[_Span]) -> str:
 
 
 def _spans(text: str, entities: Sequence[MessageEntity]) -> list[_Span]:
-    """The entities that lie on whole characters, in the order of the text. Their offsets are in
-    UTF-16 code units."""
+    """Return the entities on whole characters, in text order. Telegram's offsets are in UTF-16 code
+    units."""
     units = accumulate((1 + (ord(char) > 0xFFFF) for char in text), initial=0)
     index = {unit: at for at, unit in enumerate(units)}
     found = []
@@ -158,17 +156,16 @@ def _spans(text: str, entities: Sequence[MessageEntity]) -> list[_Span]:
     return sorted(found, key=lambda span: span.start)
 
 
-# --- rich messages: a tree of blocks that the library passes on unparsed
+# --- rich messages: a tree of blocks, unparsed by the library
 
 _DEPTH = 32
-"""Levels that are read; deeper ones, which no person writes, are left out."""
+"""Levels that are read. People don't write deeper ones."""
 _MOST_LINKS = 100
 _NAMED = ("animation", "audio", "photo", "video", "voice_note", "location")
 
 
 def _rich_text(message: object, *, links: bool) -> str:
-    """The text of a `RichMessage`. Unknown shapes are skipped and nothing is raised, whatever the
-    tree holds."""
+    """Return the text of a `RichMessage`. Skips unknown shapes and never raises."""
     blocks = _field(message, "blocks")
     if not links:
         blocks = _without_links(blocks, 2 * _DEPTH)
@@ -176,7 +173,7 @@ def _rich_text(message: object, *, links: bool) -> str:
 
 
 def _without_links(value: object, depth: int) -> object:
-    """The same tree without addresses, as deep as it is read."""
+    """Return the tree without addresses, to the same depth."""
     if isinstance(value, list):
         return [_without_links(one, depth - 1) for one in value] if depth else []
     if not isinstance(value, Mapping):
@@ -203,7 +200,7 @@ def _blocks(blocks: object, depth: int) -> Iterator[str]:
 
 
 def _block(block: Mapping[str, object], depth: int) -> Iterator[str]:
-    """The lines of a block, whatever its type: the kinds differ in which fields they have."""
+    """Yield the lines of a block of any type: the types differ only in their fields."""
     yield from (f"[{kind.replace('_', ' ')}]" for kind in _NAMED if kind in block)
     own = (_inline(block.get(name), depth) for name in ("summary", "text", "expression"))
     yield from filter(None, own)
@@ -219,7 +216,7 @@ def _block(block: Mapping[str, object], depth: int) -> Iterator[str]:
 
 
 def _inline(value: object, depth: int) -> str:
-    """A `RichText`: a string, a list of them, or one with attributes."""
+    """Return the text of a `RichText`: a string, a list of them, or one with attributes."""
     if isinstance(value, str):
         return value
     if not depth:
@@ -246,7 +243,7 @@ def _list(value: object) -> list[object]:
 # --- files
 
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})
-"""Sent as files these are still pictures to look at; other images (drawings, raw) are documents."""
+"""Images sent as files. Other images (drawings, raw) are documents."""
 _FILES: tuple[tuple[str, MediaKind, str], ...] = (
     ("voice", "voice", "audio/ogg"),
     ("audio", "audio", ""),
@@ -257,11 +254,11 @@ _FILES: tuple[tuple[str, MediaKind, str], ...] = (
     ("document", "document", ""),
 )
 """Field, kind, usual MIME type. Telegram repeats some kinds under an older name (an animation as a
-document): the first one that is present counts."""
+document), so the first present field counts."""
 
 
 def file_of(content: Content) -> Media | None:
-    """The file of a message, or None."""
+    """Return the file of a message, or None."""
     photos: Sequence[PhotoSize] = content.photo or ()
     if not photos and content.live_photo is not None:
         photos = content.live_photo.photo or ()
@@ -291,20 +288,20 @@ def _is_still(sticker: Sticker) -> bool:
 # --- notes
 
 _SILENT = frozenset({"community_chat_added", "community_chat_removed"})
-"""Service messages that the library does not know yet; they say nothing to us."""
+"""Service messages without content that the library does not know yet."""
 _LONGEST = 10_000
-"""Characters of a detail: a full checklist has half of that."""
+"""Characters of a detail. A full checklist has half as many."""
 
 
 def note(kind: str, *details: str | None) -> str:
-    """`kind: detail, detail`, or `kind` where no detail is known."""
+    """Return `kind: detail, detail`, or `kind` without details."""
     lines = (one_line(detail, _LONGEST) for detail in details if detail)
     known = ", ".join(filter(None, lines))
     return f"{kind}: {known}" if known else kind
 
 
 def note_of(content: Content) -> str:
-    """The note for content that the agent gets in no other way; empty for none."""
+    """Return the note about content that is neither text nor a file, or empty."""
     for name, describe in _NOTES.items():
         if (value := getattr(content, name)) is not None:
             return describe(value)
@@ -312,14 +309,14 @@ def note_of(content: Content) -> str:
 
 
 def label_of(content: Content) -> str:
-    """What kind of content a quoted message has, in brackets; empty where it has only text."""
+    """Return the kind of a quoted message's content, in brackets, or empty if it has only text."""
     file = file_of(content)
     label = note_of(content) or (f"{file.kind} {file.name}".rstrip() if file else "")
     return label and f"[{label}]"
 
 
 def unknown_in(message: Message) -> str:
-    """A note about content that this program and its library are too old for; empty for none."""
+    """Return a note about content that this version or its library does not know, or empty."""
     for name, value in message.api_kwargs.items():
         if isinstance(value, dict | list) and name not in _SILENT:
             return note("unsupported message", name.replace("_", " "))
@@ -327,13 +324,13 @@ def unknown_in(message: Message) -> str:
 
 
 def _coordinates(location: Location) -> str:
-    """Latitude and longitude in degrees, to about a decimetre."""
+    """Format latitude and longitude in degrees, to about a decimetre."""
     numbers = (f"{degrees:.6f}" for degrees in (location.latitude, location.longitude))
     return ", ".join(number.rstrip("0").rstrip(".") for number in numbers)
 
 
 def _location(location: Location) -> str:
-    # As a dictionary: the library warns of its own plans where the attribute is read.
+    # As a dictionary: reading the attribute emits a deprecation warning.
     moves = location.to_dict().get("live_period")
     return note("live location" if moves else "location", _coordinates(location))
 
@@ -366,4 +363,4 @@ _NOTES: Mapping[str, Callable[[Any], str]] = {
     "giveaway_winners": lambda _: "giveaway winners",
     "story": lambda _: "story",
 }
-"""How each field is described; a venue also comes as a location, so it stands before that."""
+"""The description of each field. A venue also has a location, so it comes first."""

@@ -1,19 +1,18 @@
-"""How updates come in: by long polling, and from there, or from the webhook, into the core's inbox.
+"""Inbound updates: from long polling or the webhook into the core's inbox.
 
-Nothing is acknowledged to Telegram before it is in the inbox. A poll with an offset acknowledges
-all updates before it, and Telegram forgets them. So the offset of a poll is the one that was
-stored, in one transaction, with the messages it covers. Whatever happens in between, the same
-updates come again, and the inbox knows those that it has.
+No update is acknowledged to Telegram before it is in the inbox. A poll with an offset acknowledges
+all earlier updates, and Telegram forgets them. So a poll uses the offset that was stored in one
+transaction with the messages it covers. After an interruption the same updates come again, and the
+inbox recognizes those it has.
 
-Each update is parsed alone: one that can't be parsed is quarantined, and the others are handled. If
-only parts of a message are malformed, its words are taken in, with a note. Otherwise its sender in
-private is answered that it could not be read.
-A batch is published at once, together with the cursor that covers it. An error of the core is no
-fault of an update: it is raised, nothing is confirmed, and Telegram delivers the batch again.
+Each update is parsed separately: one that can't be parsed is quarantined, and the others are
+handled. If only parts of a message are malformed, its words are ingested with a note. Otherwise a
+private sender is informed that the message could not be read. A batch is published at once, with
+the cursor that covers it. Errors of the core propagate: nothing is confirmed, and Telegram delivers
+the batch again.
 
-Failing polls are at least a second apart. A poll that hangs is given up: when none was answered for
-90 s, the connections are rebuilt. Time is the host's clock.
-"""
+Failing polls are at least a second apart. If no poll was answered for 90 s, the connections are
+rebuilt. Time is the host's clock."""
 
 from __future__ import annotations
 
@@ -50,15 +49,15 @@ from nanobot_telegram.updates import (
 )
 
 _MOST_VALUES = 10_000
-"""Objects and values in an update. A text has at most 100 entities, of four values each; the reader
-makes objects of all of them, which takes 40 ms for so many."""
+"""Objects and values in an update. A text has at most 100 entities of four values each. Parsing
+this many takes 40 ms."""
 _KINDS = ("message", "edited_message")
 _WHO = (
     "message_id", "chat", "from", "sender_chat", "sender_business_bot", "guest_query_id",
     "business_connection_id", "message_thread_id", "is_topic_message", "ephemeral_message_id",
     "migrate_to_chat_id", "migrate_from_chat_id", "date", "forward_origin", "via_bot",
 )  # fmt: skip
-"""These say whose words a message holds, and where: without them it is not read."""
+"""The fields that identify author and chat. A message without valid ones is not read."""
 _ODD_PARTS = "nanobot could not read parts of the message, and left out all but its words"
 _NOT_VALID = "This button is no longer valid."
 _NOT_EPHEMERAL = (
@@ -68,7 +67,7 @@ _NOT_EPHEMERAL = (
 
 
 class UpdateIngest:
-    """Ingests updates of the bot that `me` is. `tasks` own what goes on afterwards by itself."""
+    """Ingests updates for the bot `me`. `tasks` runs follow-up tasks."""
 
     def __init__(
         self,
@@ -85,10 +84,9 @@ class UpdateIngest:
         self._quarantine = Quarantine("telegram", host)
 
     async def ingest(self, updates: Sequence[object], cursor: str | None = None) -> None:
-        """Handle updates as they came from Telegram; returns when all are durable with `cursor`.
+        """Handle raw updates. Returns when all are durable with `cursor`.
 
-        Raises `StorageError`, and then none of them is.
-        """
+        Raises `StorageError`, and then none of them is."""
         messages: list[InboundMessage] = []
         presses: list[tuple[Press, bool]] = []
         parsed: Sequence[ParsedUpdate | None] = [await self._parsed(update) for update in updates]
@@ -105,25 +103,25 @@ class UpdateIngest:
                 if value is not None:
                     messages.append(from_press(update, press, value, self._host.clock.now()))
         await FENCE.wait_aside()
-        self._chats.flush()  # before Telegram forgets the updates that say so
+        self._chats.flush()  # before Telegram forgets the updates with the moves
         stored = frozenset(await self._host.publish(messages, cursor))
         self._reactions.note_stored(one for one in messages if one.event_id in stored)
         for press, is_valid in presses:
             self._tasks.create_task(self._acknowledge(press, is_valid=is_valid))
 
     def quarantine(self, update: object, error: Exception) -> None:
-        """Keep what is no update aside."""
+        """Quarantine a malformed update."""
         self._quarantine.keep(update, f"malformed, {type(error).__name__}")
 
     async def _parsed(self, update: object) -> ParsedUpdate | None:
-        await asyncio.sleep(0)  # an update of the largest size takes a while, and there may be many
+        await asyncio.sleep(0)  # a large update takes a while, and there may be many
         now = self._host.clock.now()
         try:
             parsed = self._read(update, now)
             if parsed is not None and parsed.moved is not None:
-                # At once: what was said in the new group comes next, and is the old one's.
+                # At once: messages in the new group follow, and belong to the old chat.
                 self._chats.note_move(*parsed.moved)
-        except Exception as error:  # noqa: BLE001 - the boundary: one update, whatever is in it
+        except Exception as error:  # noqa: BLE001 - the boundary: one update must not stop the others
             self.quarantine(update, error)
             return self._words_of(update, now) or unreadable(update, self._chats.canonical, now)
         return parsed
@@ -135,7 +133,7 @@ class UpdateIngest:
         for kind in _KINDS:
             if isinstance(message := whole.get(kind), dict):
                 kept = {key: message[key] for key in (*_WHO, "text", "caption") if key in message}
-                with suppress(Exception):  # whatever a malformed value makes the library raise
+                with suppress(Exception):  # the library may raise anything
                     parsed = self._read({**whole, kind: kept}, now)
                     if parsed and (said := parsed.message) and said.content:
                         notes = (*said.notes, note(_ODD_PARTS))
@@ -153,7 +151,8 @@ class UpdateIngest:
         )
 
     def _admitted(self, update: ParsedUpdate) -> bool:
-        """Whether it says something and its sender may; takes note of what it says of the chat."""
+        """Return True if the update has content and its sender is admitted. Records the state of
+        the chat."""
         chat = update.chat
         if update.gone is True:
             self._chats.set_unreachable(chat.id)
@@ -169,8 +168,8 @@ class UpdateIngest:
         return True
 
     async def _decline(self, person: str, chat_id: str) -> None:
-        """Tell the sender alone that ephemeral messages are not answered: an answer of several
-        parts would not stay between us. Best effort."""
+        """Reply to an ephemeral message, visible only to its sender, that these are not answered:
+        an answer in several parts would not stay private. Best effort."""
         try:
             await self._client.bot.send_message(
                 self._chats.current(chat_id),
@@ -181,8 +180,7 @@ class UpdateIngest:
             logger.warning("telegram: an ephemeral message was not answered: {}", error)
 
     async def _acknowledge(self, press: Press, *, is_valid: bool) -> None:
-        """Stop the button's spinner, and take the buttons away once one of them was used; best
-        effort."""
+        """Stop the button's spinner, and remove the buttons once one was used. Best effort."""
         bot = self._client.bot
         try:
             await bot.answer_callback_query(press.query_id, text=None if is_valid else _NOT_VALID)
@@ -195,23 +193,23 @@ class UpdateIngest:
 POLL_SECONDS = 30
 STALL_SECONDS = 90.0
 ROUND_SECONDS = POLL_SECONDS + 30.0
-"""When no poll is answered or refused for so long, polling is dead: nothing comes in."""
+"""If no poll is answered or rejected for this long, polling has died."""
 
 _FRESH = timedelta(days=6)
 _IDLE_PAUSE = 0.25
-"""Seconds between polls that are answered at once with nothing new, as Telegram never does."""
+"""Seconds between polls that are answered at once without updates, which Telegram never does."""
 
 _QUICK = 1.0
 _ID_LIMIT = 2**63
-"""From here on a number is no id of an update, and no offset that Telegram takes."""
+"""No update id, and no offset that Telegram accepts, is this high."""
 
 
 class Cursor(Struct, frozen=True):
-    """Up to where updates are stored: the next is `offset`; `at` is when the last one came.
+    """The position up to which updates are stored: the next one is `offset`, and the last one came
+    at `at`.
 
-    After a week without updates Telegram numbers them from anywhere, and another bot's numbers mean
-    nothing: an offset is not used then. What comes twice for that reason is known to the inbox.
-    """
+    After a week without updates Telegram restarts the numbers anywhere, and another bot has other
+    numbers, so the offset is ignored then. The inbox recognizes repeated updates."""
 
     bot_id: int
     offset: int
@@ -222,7 +220,7 @@ class Cursor(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str | None) -> Cursor | None:
-        """The cursor that was stored; None for none, or for what is no cursor of ours."""
+        """Parse a stored cursor. None if there is none or it is not ours."""
         try:
             bot_id, offset, at = (text or "").split(":", 2)
             cursor = cls(int(bot_id), int(offset), datetime.fromisoformat(at))
@@ -232,7 +230,7 @@ class Cursor(Struct, frozen=True):
 
 
 class Polling:
-    """Polls for the bot with this id and ingests what comes, until cancelled."""
+    """Polls for the bot with this id and ingests its updates, until cancelled."""
 
     def __init__(
         self,
@@ -250,20 +248,23 @@ class Polling:
         self._was_away = False
 
     async def run(self) -> None:
-        """Raises `ChannelOff` when the token is of no use."""
+        """Poll until cancelled. Raises `ChannelOff` if the token is invalid."""
         cursor = Cursor.parse(await self._host.cursor())
         self._host.report_alive(ROUND_SECONDS)
         while True:
-            now, is_usable = self._clock.now(), False  # whether Telegram numbers on from there
+            now, is_usable = (
+                self._clock.now(),
+                False,
+            )  # whether Telegram still continues these numbers
             if cursor is not None and cursor.bot_id == self._bot_id:
                 is_usable = abs(now - cursor.at) <= _FRESH
             cursor = await self._poll(cursor if is_usable else None)
 
     async def _poll(self, cursor: Cursor | None) -> Cursor | None:
-        """Poll once and store what came; the cursor to go on with."""
+        """Poll once and store the updates. Return the next cursor."""
         asked = self._clock.monotonic()
         left = max(self._answered + STALL_SECONDS - asked, 0.0)
-        seconds = 0 if self._was_away else POLL_SECONDS  # that it is back shows at once
+        seconds = 0 if self._was_away else POLL_SECONDS  # report the recovery at once
         offset = cursor.offset if cursor else None
         try:
             updates = await with_timeout(
@@ -295,7 +296,7 @@ class Polling:
         return following
 
     def _after(self, updates: Sequence[object], cursor: Cursor | None) -> Cursor | None:
-        """The cursor that covers these updates as well."""
+        """Return the cursor that also covers these updates."""
         ids = [update.get("update_id") for update in updates if isinstance(update, dict)]
         known = [id for id in ids if isinstance(id, int) and 0 <= id < _ID_LIMIT]
         following = max(known, default=-1) + 1
@@ -313,7 +314,7 @@ class Polling:
         self._answered = self._clock.monotonic()
 
     async def _recover(self, error: TelegramError) -> None:
-        """Report what is wrong, do what can be done about it, and wait."""
+        """Report an error, fix it if possible, and wait."""
         if not isinstance(error, NetworkError):  # Telegram itself answered
             self._answered = self._clock.monotonic()
         self._was_away = isinstance(error, NetworkError)
@@ -324,7 +325,7 @@ class Polling:
                 await self._resolve_conflict()
             case _:
                 self._health.report("connection", f"Telegram cannot be reached: {error}")
-        heard = not isinstance(error, MaybeSent)  # else it went out, and nothing came back
+        heard = not isinstance(error, MaybeSent)  # else it was sent without an answer
         await self._pause(self._backoff.next(requested_wait(error)), heard=heard)
 
     async def _pause(self, seconds: float, *, heard: bool) -> None:
@@ -333,7 +334,7 @@ class Polling:
         await self._clock.sleep(seconds)
 
     async def _resolve_conflict(self) -> None:
-        """Updates go elsewhere: to a webhook, which is removed, or to another program."""
+        """Find out who else gets the updates: remove a webhook, or report another program."""
         try:
             webhook = (await self._client.bot.get_webhook_info()).url
             if webhook:

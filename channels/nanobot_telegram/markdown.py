@@ -1,11 +1,10 @@
 """Markdown as Telegram shows it: plain text with entities, which cannot fail to parse.
 
-The path is: Markdown to lines of spans (`nanobot.channel.markdown`), and these to a `_Page`, which
-keeps to the rules that Telegram has for entities. Quotes cannot be nested: inner ones get a `>`.
+Markdown becomes lines of spans (`nanobot.channel.markdown`), and these become a `_Page`, which
+follows Telegram's rules for entities. Quotes cannot nest: inner ones get a `>`.
 
-Invariant: nothing visible vanishes. Where the result would be empty, or the text is nothing but
-markup or nested more deeply than anyone writes, the source is shown as it is.
-"""
+Invariant: no visible text is lost. If the result would be empty, or the text is only markup or
+nested too deeply, the source is shown as it is."""
 
 from __future__ import annotations
 
@@ -23,22 +22,22 @@ from nanobot.channel.markdown import Dialect, Line, clean_source, is_parsed, lay
 TEXT_LIMIT = 4096
 """UTF-16 units of a message."""
 CAPTION_LIMIT = 1024
-"""UTF-16 units of the caption of a file."""
+"""UTF-16 units of a file's caption."""
 ENTITY_LIMIT = 100
-"""Entities of a message; Telegram ignores any more."""
+"""Entities of a message. Telegram ignores more."""
 
 _DELIMITER = re.compile(
     r"(?<![\s*])\*++|(?<!\S)\*++(?=\S)|~~++|(?<![\w])_++(?=\S)|(?<=[^\s_])_++(?!\w)|`++"
 )
-"""The runs that begin or end most entities. They are matched whole, for linear time."""
+"""The runs that begin or end most entities. Runs match as a whole, for linear time."""
 
 _PLAIN = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;?!'’])*+(?<! )")
-"""A line without any markup, as most short answers are: the parser need not be loaded for it."""
+"""A line without markup, such as most short answers. It needs no parser."""
 
 STYLES = {"em": "italic", "strong": "bold", "s": "strikethrough", "spoiler": "spoiler"}
 _LINKABLE = re.compile(r"https?://[^/?#\s]*[^/?#\s.]\.[^/?#\s]+|tg://[\w-]+", re.IGNORECASE)
-"""What Telegram makes a link to: it silently drops those to hosts without a dot, and takes
-`mailto:a@b.c` for a web address."""
+"""Addresses that Telegram accepts as links. It silently drops links to hosts without a dot, and
+reads `mailto:a@b.c` as a web address."""
 _QUOTE = ("blockquote", "")
 DIALECT = Dialect(
     bullets=("• ", "◦ ", "▪ "),
@@ -51,10 +50,9 @@ DIALECT = Dialect(
 
 
 def render(markdown: str) -> Rendered:
-    """`markdown` as text and entities. Never raises; the work is bounded.
+    """Render `markdown` as text and entities. Never raises. The work is bounded.
 
-    There are as many entities as there are; `fits` says whether Telegram takes so many.
-    """
+    The number of entities is not limited: see `fits`."""
     if _PLAIN.fullmatch(markdown):
         return Rendered(markdown)
     source = clean_source(markdown)
@@ -63,22 +61,22 @@ def render(markdown: str) -> Rendered:
         for line in lay_out(source, DIALECT):
             page.add(line)
         rendered: Rendered | None = page.finish()
-    except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
+    except Exception as error:  # noqa: BLE001 - no text may prevent the answer
         logger.warning("Markdown is sent unformatted: {}", type(error).__name__)
         rendered = None
     return rendered if rendered and rendered.text else Rendered(source.strip())
 
 
 def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
-    """Whether `markdown`, once rendered, fits: UTF-16 units (`limit`) and number of entities.
+    """Return True if the rendered `markdown` fits in `limit` UTF-16 units and the number of
+    entities.
 
-    Says no, without a close look, to what has so many delimiters that it hardly can.
-    """
+    A text with too many delimiters is rejected without rendering."""
     if _PLAIN.fullmatch(markdown) and 2 * len(markdown) <= limit:
         return True
     if is_parsed(markdown):
         delimiters = _DELIMITER.findall(markdown)
-        edges = sum(min(2, (len(run) + 1) // 2) for run in delimiters)  # a long run may be two
+        edges = sum(min(2, (len(run) + 1) // 2) for run in delimiters)  # a long run may count twice
         edges += 2 * min(markdown.count("["), markdown.count("]("))
         if edges > 2 * ENTITY_LIMIT:
             return False
@@ -87,15 +85,15 @@ def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
 
 
 class Rendered(Struct, frozen=True):
-    """A text and its entities, outer ones before the ones inside them."""
+    """A text and its entities, outer ones before inner ones."""
 
     text: str
     entities: tuple[MessageEntity, ...] = ()
 
 
 class _Range(Struct, frozen=True):
-    """A future entity; `start` and `end` (exclusive) are in characters, `detail` is the address of
-    a link or the language of code."""
+    """A future entity. `start` and `end` (exclusive) are in characters. `detail` is a link's
+    address or a code block's language."""
 
     type: str
     start: int
@@ -104,12 +102,11 @@ class _Range(Struct, frozen=True):
 
 
 class _Page:
-    """Text that is being written, with the ranges marked so far.
+    """The written text, and the marked ranges.
 
-    Invariant: the entities keep to Telegram's rules. A range lies within the text, has something
-    visible in it and does not cut a character; two ranges are nested or apart; `pre` and `code`
-    contain nothing and, but for quotes, are in nothing.
-    """
+    Invariant: the entities follow Telegram's rules. A range lies within the text, has visible text
+    and does not cut a character. Two ranges are nested or disjoint. `pre` and `code` contain no
+    others, and are contained only in quotes."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -118,7 +115,7 @@ class _Page:
         self._length = 0
 
     def add(self, line: Line) -> None:
-        """Write a line. Styles end with it; a quote goes on to the last line that is in it."""
+        """Write a line. Styles end with it. A quote continues to its last line."""
         if self._pieces:
             self._write("\n")
         quote = [_QUOTE] if line.is_quoted else []
@@ -134,7 +131,7 @@ class _Page:
                 marks.append(("text_link", span.url))
             elif line.is_code:
                 marks = [("pre", line.language)]
-            elif span.code:  # Telegram takes no code inside of styles
+            elif span.code:  # Telegram allows no code in styles
                 marks = [("code", "")]
             self._style([*quote, *marks])
             self._write(span.text)
@@ -145,15 +142,15 @@ class _Page:
         self._length += len(text)
 
     def _style(self, wanted: Sequence[tuple[str, str]]) -> None:
-        """From here on the text has these marks: kinds, and the address or language with them."""
+        """Set the marks of the following text: kinds, and their addresses or languages."""
         for mark in [mark for mark in self._open if mark not in wanted]:
             self._ranges.append(_Range(mark[0], self._open.pop(mark), self._length, mark[1]))
         for mark in wanted:
             self._open.setdefault(mark, self._length)
 
     def finish(self) -> Rendered:
-        """The text without blanks around it (the indentation of code stays), and the entities in
-        order."""
+        """Return the text without surrounding blanks (code keeps its indentation), and the sorted
+        entities."""
         self._style(())
         text = "".join(self._pieces).rstrip()
         lead = len(text) - len(text.lstrip())
@@ -162,7 +159,7 @@ class _Page:
         text = text[lead:]
         ranges = [kept for one in self._ranges if (kept := _trimmed(text, one, lead))]
         ranges.sort(key=lambda one: (one.start, -one.end, _ORDER.index(one.type)))
-        units: dict[int, int] = {}  # an offset in characters in UTF-16 code units
+        units: dict[int, int] = {}  # UTF-16 code units by character offset
         at = before = 0
         for position in sorted({edge for one in ranges for edge in (one.start, one.end)}):
             at += utf16_length(text[before:position])
@@ -182,7 +179,7 @@ class _Page:
 
 
 _LONG_QUOTE, _LONG_QUOTE_LINES = 600, 8
-"""A quote of so many characters, or of more lines, is shown folded; a tap shows all of it."""
+"""A quote with this many characters or lines is folded. A tap expands it."""
 _EXPANDABLE = "expandable_blockquote"
 _ORDER = (
     *("blockquote", _EXPANDABLE, "text_link", "bold", "italic", "strikethrough", "spoiler"),
@@ -191,11 +188,11 @@ _ORDER = (
 
 
 def _trimmed(text: str, one: _Range, lead: int) -> _Range | None:
-    """The range, moved by `lead`, without the blanks around it; None where nothing is left."""
+    """Return the range moved by `lead`, without surrounding blanks. None if nothing is left."""
     start = max(one.start - lead, 0)
     inside = text[start : max(one.end - lead, 0)].rstrip()
     end, kind = start + len(inside), one.type
-    if kind == "pre":  # blank lines at the beginning of code belong to it
+    if kind == "pre":  # code keeps leading blank lines
         shown = inside
     elif kind == "blockquote":
         shown = inside.lstrip("\n")

@@ -1,14 +1,13 @@
-"""Delivers one part with exactly one call of the Bot API that succeeds.
+"""Delivers one part with exactly one successful call of the Bot API.
 
-Telegram shows photos, voice notes, videos and music only in some formats and sizes; everything else
-goes as a document, which always works. No file is read into memory whole. A text with headings or
-tables goes as a rich message where the server has these, else with entities like any other.
+Telegram shows photos, voice notes, videos and music only in some formats and sizes. Other files are
+sent as documents, which always works. No file is read into memory whole. A text with headings or
+tables is sent as a rich message if the server supports these, otherwise with entities.
 
-A refusal that another form avoids (a quoted message that is gone, a topic that was deleted, a photo
-that Telegram cannot read) is answered by sending that form at once: nothing was sent by the call
-refused. Everything else becomes a `SendError`, and the core decides when to try again. Once
-Telegram took a part it is delivered: nothing that is done afterwards changes that.
-"""
+If another form avoids a refusal (a quoted message or topic was deleted, Telegram cannot read a
+photo), that form is sent at once: the refused call sent nothing. Other failures become a
+`SendError`, and the core decides when to retry. Once Telegram accepted a part it is delivered, and
+later failures don't change that."""
 
 from __future__ import annotations
 
@@ -53,22 +52,22 @@ from nanobot_telegram.preview import Previews
 from nanobot_telegram.rich import MAY_BE_RICH, Block, rich_blocks
 
 Shape = Literal["photo", "animation", "voice", "audio", "video", "document"]
-"""What a file is sent as, by the method `send_…` of the Bot API."""
+"""The form of a file, sent by the method `send_…` of the Bot API."""
 
 _DOCUMENT: Shape = "document"
 
 LARGEST_FILE = 50_000_000
-"""Bytes that a bot may upload."""
+"""The size limit of a bot's upload in bytes."""
 _LARGEST_PHOTO = 10_000_000
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
 _MUSIC = frozenset({"audio/mpeg", "audio/mp3", "audio/mp4", "audio/m4a", "audio/x-m4a"})
 _VOICES = _MUSIC | {"audio/ogg", "audio/opus"}
 
 _MOST_ATTEMPTS = 8
-"""One more than there are other forms of a part."""
+"""One more than the number of other forms."""
 
-# The Bot API tells its refusals apart only by their texts, so they are read here and nowhere else.
-# What is not known is final.
+# The Bot API distinguishes refusals only by their texts, which are read only here.
+# Unknown refusals are final.
 _NO_REPLY = (
     "message to be replied not found",
     "message to reply not found",
@@ -89,9 +88,9 @@ _TOO_LONG = ("too long", "too_long")
 
 
 class Attempt(Struct, frozen=True):
-    """One form of a part. `thread` and `reply_to` are ids or None; `plain`: without entities;
-    `documents`: every file as a plain document; `blocks`: as a rich message of these; `only`: the
-    person in a group who alone sees it."""
+    """One form of a part. `thread` and `reply_to` are ids or None. `plain`: without entities.
+    `documents`: send every file as a document. `blocks`: send a rich message of these. `only`: the
+    person in a group who sees it."""
 
     chat_id: int
     thread: int | None = None
@@ -103,14 +102,14 @@ class Attempt(Struct, frozen=True):
 
     @property
     def reply(self) -> ReplyParameters | None:
-        """What it replies to."""
+        """The message to reply to."""
         if self.reply_to is None:
             return None
         return ReplyParameters(self.reply_to, allow_sending_without_reply=True)
 
     def after(self, refusal: str, *, has_files: bool) -> Attempt | None:
-        """The form to try after one was refused with this text; None where there is none. Each
-        change is made once, so that trying ends."""
+        """Return the form to try after a refusal with this text, or None. Each change is made once,
+        so the attempts end."""
         if self.thread is not None and _says(refusal, _NO_TOPIC):
             return replace(self, thread=None)
         if self.reply_to is not None and _says(refusal, _NO_REPLY):
@@ -121,13 +120,13 @@ class Attempt(Struct, frozen=True):
             return None
         is_too_long = _says(refusal, _TOO_LONG)
         if not self.plain and (is_too_long or _says(refusal, _NO_ENTITIES)):
-            return replace(self, plain=True)  # the source may be shorter than what is made of it
+            return replace(self, plain=True)  # the source may be shorter than the rendered text
         can_be_document = has_files and not self.documents and not is_too_long
         return replace(self, documents=True) if can_be_document else None
 
 
 class _Upload(Struct, frozen=True):
-    """A file on disk, the name that people see, and what it is sent as."""
+    """A file on disk, its display name, and the form it is sent in."""
 
     path: Path
     name: str
@@ -135,8 +134,8 @@ class _Upload(Struct, frozen=True):
 
 
 class Outbound:
-    """Sends parts. `previews` are settled before each send. `rich`: rich messages are sent, until
-    the server turns out not to have them."""
+    """Sends parts. `previews` are finished before each send. `rich`: send rich messages, until the
+    server turns out not to support them."""
 
     def __init__(
         self,
@@ -151,8 +150,8 @@ class Outbound:
         self._rich, self._failed_rich = rich, ""
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver a part; raises one of the `SendError`s. Buttons go with a text or a single file:
-        an album can have none."""
+        """Deliver a part. Raises a `SendError`. Only a text or a single file can have buttons, an
+        album can't."""
         if self._chats.is_unreachable(part.chat_id):
             raise _lost("it refused us before")
         uploads: Sequence[_Upload] = ()
@@ -162,11 +161,11 @@ class Outbound:
             raise SendRefused("there is nothing to send")
         await self._previews.finish(part.chat_id)
         message_id = await self._deliver(part, uploads, self._first_attempt(part))
-        return Receipt(str(message_id or ""))  # what one person sees has no id for others
+        return Receipt(str(message_id or ""))  # a message for one person has no id for others
 
     def _first_attempt(self, part: OutboundPart) -> Attempt:
         chat_id = self._chats.current(part.chat_id)
-        # Where the group has another id by now, messages have other ones as well.
+        # In a group that moved, messages have other ids too.
         place, _, answered = part.reply_to.rpartition("/")
         is_there = (place or part.chat_id) == str(chat_id)
         reply_to = number(answered) if is_there else None
@@ -179,8 +178,8 @@ class Outbound:
         return Attempt(chat_id, thread, reply_to, blocks=blocks, only=only)
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
-        """Edit a message that was sent: without its buttons, and with a line below it where there
-        is room. Raises the library's errors."""
+        """Edit a sent message: remove its buttons, and add a line if there is room. Raises the
+        library's errors."""
         place, message_id = self._chats.current(part.chat_id), number(receipt.platform_id)
         text = _text(replace(part, content=f"{part.content}\n\n{outcome}"), plain=False)
         bot = self._client.bot
@@ -197,7 +196,7 @@ class Outbound:
         try:
             await bot.edit_message_reply_markup(place, message_id)
         except BadRequest as error:
-            if "not modified" not in str(error):  # it has none any more
+            if "not modified" not in str(error):  # it has no buttons any more
                 raise
 
     async def _deliver(
@@ -218,13 +217,13 @@ class Outbound:
                 self._previews.pause(part.chat_id, error.seconds)
                 raise as_send_error(error) from None
             except Exception as error:  # noqa: BLE001 - the boundary: the core decides
-                # Whatever the library stumbles over (an answer that it does not understand, say),
-                # the core hears what that means for the part.
+                # The library may fail in any way, for example on an answer that it can't parse:
+                # translate that into its effect on the part.
                 raise as_send_error(error) from None
         raise SendRefused("Telegram refuses this in every form")
 
     async def _call(self, part: OutboundPart, uploads: Sequence[_Upload], to: Attempt) -> int:
-        """One call; the id of the (first) message. Raises the library's errors."""
+        """Make one call. Return the id of the (first) message. Raises the library's errors."""
         if to.only is not None:
             try:
                 return await self._send_text(part, to)
@@ -234,10 +233,10 @@ class Outbound:
         if to.blocks:
             try:
                 return await self._send_rich(part, to)
-            except InvalidToken as error:  # what a server says too that has no such method
+            except InvalidToken as error:  # also the answer of a server without this method
                 logger.info("telegram: no rich messages: {}", error)
                 self._rich = False
-            except ServerFault:  # where that is because of its form, the next attempt has another
+            except ServerFault:  # the form may be the cause: retry in another
                 self._failed_rich = part.key
                 raise
         if not uploads:
@@ -287,7 +286,7 @@ class Outbound:
         try:
             self._chats.move(part.chat_id, str(new_id))
         except StorageError as error:
-            logger.warning("telegram: {}", error)  # the next start asks the old chat once more
+            logger.warning("telegram: {}", error)  # after a restart, the old chat is tried again
         # Messages have other ids there.
         return replace(attempt, chat_id=new_id, reply_to=None)
 
@@ -311,8 +310,8 @@ _ALBUM_ITEMS: Mapping[Shape, Callable[..., _AlbumItem]] = {
 
 
 def _text(part: OutboundPart, *, plain: bool) -> Rendered:
-    """The words of a part. `plain`: without entities, as the source where that is short enough,
-    since it still shows where links lead."""
+    """Return the text of a part. `plain`: without entities, and as the source if that is short
+    enough, because it shows the addresses of links."""
     markdown = valid_unicode(part.content)
     if plain and utf16_length(markdown) <= (CAPTION_LIMIT if part.media else TEXT_LIMIT):
         return Rendered(markdown)
@@ -321,7 +320,8 @@ def _text(part: OutboundPart, *, plain: bool) -> Rendered:
 
 
 def _together(uploads: Sequence[_Upload]) -> Sequence[_Upload]:
-    """One album may mix photos with videos, else only one kind."""
+    """Make all files documents, unless their forms can share an album: photos with videos, or one
+    kind."""
     shapes = {upload.shape for upload in uploads}
     if len(uploads) == 1 or shapes <= {"photo", "video"} or shapes == {"audio"}:
         return uploads
@@ -357,7 +357,7 @@ def _shape(media: Media, mime: str, size: int) -> Shape:
 
 
 def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
-    """One button to a line: labels are words of people, and phones are narrow."""
+    """Return the buttons, one per line: labels are words of people, and phones are narrow."""
     rows = [
         [InlineKeyboardButton(valid_unicode(button.label), callback_data=button.id)]
         for button in buttons

@@ -1,17 +1,15 @@
-"""Shows in Telegram what happens while a turn runs: typing, the reading progress of a slow
-model, the reply being written, the output of tools, notices.
+"""Shows the progress of a turn in Telegram: typing, the reading progress of a slow model, the reply
+being written, the output of tools, and notices.
 
-Best effort, and never in the way: `show_progress` only takes note, each turn has a task of its own
-that makes the calls, and a send waits at most a moment for a call of a turn that is over. Text is
-shown in private chats only, as a draft, which vanishes by itself when the reply arrives. The reply
-itself is always sent by `outbound`.
+Best effort, and never blocking: `show_progress` only records events, each turn has its own task for
+the calls, and a send waits at most a moment for a call of a finished turn. Text is shown only in
+private chats, as a draft that disappears when the reply arrives. `outbound` sends the reply itself.
 
-Only the newest text is shown: the number of calls depends on time, never on the number of pieces
-in which a reply arrives. Calls that show text keep a distance from the end of the one before. All
-chats share the calls that Telegram accepts from one bot: the more of them show text, the slower
-each does. A way of showing that fails is given up for its turn. When Telegram asks to wait, nothing
-is shown in the chat until then, and nothing more of the turns that run there.
-"""
+Only the newest text is shown, so the number of calls depends on time and not on the number of
+pieces of a reply. Calls that show text keep a distance from the end of the previous one. All chats
+share the calls that Telegram accepts from one bot: the more chats show text, the slower each
+updates. If a kind of progress fails, the turn stops showing it. When Telegram asks to wait, the
+chat shows nothing until then, and its running turns show nothing more."""
 
 from __future__ import annotations
 
@@ -46,19 +44,19 @@ from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 _TYPING_PACE = 4.0
 _DRAFT_PACE = 0.5
 _READING_PAUSE = 1.0
-"""A prompt that is read sooner needs no call to say so."""
+"""A prompt that is read faster needs no progress."""
 _TEXTS_A_SECOND = 15
-"""Of about 30 calls that Telegram takes from a bot, in all chats."""
+"""Out of about 30 calls that Telegram accepts from a bot in all chats."""
 _DRAFT_LIVES = 20.0
-"""A draft vanishes after 30 seconds unless it is sent again."""
+"""A draft disappears after 30 seconds unless it is sent again."""
 _NOTICE_PACE = 60.0
 _NOTICES = 100
-"""Notices remembered at a time."""
+"""The number of remembered notices."""
 _SILENT = 3600.0
-"""A turn that reports nothing for that long is given up."""
+"""A turn without events for this long is dropped."""
 _GRACE = 1.0
-"""Seconds that a send waits for a call that shows a turn which is over. Usually it is answered
-within a tenth; one that hangs is cut."""
+"""Seconds that a send waits for a call of a finished turn. Usually it takes a tenth of a second. A
+hanging one is cancelled."""
 
 _OUTPUT_KEPT = 4_000
 _OUTPUT_LINES = 6
@@ -66,8 +64,8 @@ _OUTPUT_COLUMNS = 100
 
 
 class _Turn(Struct, eq=False):
-    """A turn that runs. `is_aside`: the text so far came before a tool, and the reply itself starts
-    over. `has_content`: there is more to show than typing."""
+    """A running turn. `is_aside`: the text so far preceded a tool call, and the reply starts over.
+    `has_content`: there is more to show than typing."""
 
     id: str
     chat_id: str
@@ -90,11 +88,11 @@ class _Turn(Struct, eq=False):
 
     @property
     def draft_id(self) -> int:
-        """The same for the whole turn, never 0."""
+        """The draft's id, constant for the turn and never 0."""
         return int.from_bytes(sha256(self.id.encode()).digest()[:4], "big") % 0x7FFFFFFF + 1
 
     def note(self, event: PromptReading | TextDelta | ToolStarted | ToolOutput, now: float) -> None:
-        """Take note of progress."""
+        """Record progress."""
         was_reading, self.reading = bool(self.reading), ""
         match event:
             case PromptReading():
@@ -118,13 +116,13 @@ class _Turn(Struct, eq=False):
         self.changed.set()
 
     def text_due(self) -> float:
-        """When the content may be shown."""
+        """Return the time at which the content may be shown."""
         if not (self.shows_text and self.has_content):
             return float("inf")
         return self.reading_due if self.reading else 0.0
 
     def rendered(self) -> Rendered:
-        """The present content."""
+        """Render the current content."""
         text = "".join(self.pieces)
         self.pieces = [text]
         if self.reading:
@@ -133,7 +131,7 @@ class _Turn(Struct, eq=False):
 
 
 class Previews:
-    """All chats. `enabled` False: typing and notices, but no text."""
+    """The previews of all chats. `enabled` False: typing and notices, but no text."""
 
     def __init__(
         self, client: TelegramClient, chats: Chats, clock: Clock, *, enabled: bool = True
@@ -146,16 +144,16 @@ class Previews:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Own the tasks of the turns until cancelled; without it nothing is shown."""
+        """Run the tasks of the turns until cancelled. Nothing is shown without it."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
                 await asyncio.Event().wait()
             finally:
-                self._tasks = None  # from here on the group takes no tasks
+                self._tasks = None  # the group accepts no more tasks
 
     async def show_progress(self, event: Progress) -> None:
-        """Take note of an event; returns at once."""
+        """Record an event. Returns at once."""
         if self._tasks is None:
             return
         chat_id, now = self._chats.canonical(event.chat_id), self._clock.monotonic()
@@ -180,7 +178,8 @@ class Previews:
             turn.note(event, now)
 
     async def finish(self, chat_id: str) -> None:
-        """Before a send: nothing of a turn that is over may be shown after it."""
+        """End the calls of finished turns before a send, so that nothing of them is shown after
+        it."""
         over = [turn.task for turn in self._in(chat_id) if turn.is_over and turn.task]
         if over:
             with suppress(TimeoutError):
@@ -189,7 +188,7 @@ class Previews:
                 task.cancel()
 
     def pause(self, chat_id: str, seconds: float) -> None:
-        """Telegram asked to leave a chat alone that long."""
+        """Show nothing in a chat for this long, because Telegram asked to wait."""
         now, chat_id = self._clock.monotonic(), self._chats.canonical(chat_id)
         quiet = {chat: until for chat, until in self._quiet_until.items() if until > now}
         self._quiet_until = {**quiet, chat_id: max(now + seconds, quiet.get(chat_id, now))}
@@ -201,7 +200,7 @@ class Previews:
         return [turn for turn in self._turns.values() if turn.chat_id == chat_id]
 
     async def _show(self, turn: _Turn) -> None:
-        """Show a turn until it is over: its text if there is any, else typing."""
+        """Show a turn until it ends: its text if there is any, otherwise typing."""
         await self._clock.sleep(self._quiet_for(turn.chat_id))
         now = typing_due = self._clock.monotonic()
         has_draft = False
@@ -241,7 +240,7 @@ class Previews:
             turn.is_calling = False
 
     async def _post(self, chat_id: str, notice: Notice) -> None:
-        """Send a notice; again if Telegram asks to wait."""
+        """Send a notice. Retries if Telegram asks to wait."""
         while True:
             await self._clock.sleep(self._quiet_for(chat_id))
             if await self._is_done(chat_id, self._send(chat_id, notice)):
@@ -250,11 +249,11 @@ class Previews:
                 return
 
     def _quiet_for(self, chat_id: str) -> float:
-        """Seconds for which nothing may be shown in a chat."""
+        """Return the seconds for which a chat may show nothing."""
         return max(0.0, self._quiet_until.get(chat_id, 0.0) - self._clock.monotonic())
 
     async def _is_done(self, chat_id: str, call: Awaitable[None]) -> bool:
-        """Make a call of the Bot API; whether it worked."""
+        """Make a call of the Bot API. Return True if it succeeded."""
         try:
             await call
         except Flooded as error:
@@ -299,22 +298,22 @@ class Previews:
 
 
 def _end(turn: _Turn) -> None:
-    """Show nothing more of a turn. A call under way is left to end."""
+    """Stop showing a turn. A call in progress is left to finish."""
     turn.is_over = True
     if turn.task is not None and not turn.is_calling:
         turn.task.cancel()
 
 
 def _last_lines(output: str) -> str:
-    """The last lines with content; the tool has made plain text of the output."""
+    """Return the last lines with content. The tool already made the output plain text."""
     lines = [line.rstrip() for line in output.split("\n") if line.strip()][-_OUTPUT_LINES:]
     width = _OUTPUT_COLUMNS
     return "\n".join(one if len(one) <= width else f"{one[: width - 1]}…" for one in lines)
 
 
 def _rendered(markdown: str, hint: str = "", output: str = "") -> Rendered:
-    """The last part of `markdown` that fits in a message, and under it `hint` in italics and
-    `output` as it is."""
+    """Render the last part of `markdown` that fits in a message, followed by `hint` in italics and
+    the literal `output`."""
     markdown = valid_unicode(markdown)
     notes = [
         (kind, valid_unicode(note))

@@ -1,14 +1,12 @@
-"""Marks a person's message with a reaction: seen, being worked on, done.
+"""Marks a person's message with a reaction: seen, in progress, done.
 
-Best effort, and never in the way. What happens is only noted here; one task makes the calls, one
-after the other and with pauses, and what changed meanwhile is not caught up with: only the newest
-mark of a message counts. Telegram's limits are for replies: when it asks to wait, nothing is marked
-until then.
+Best effort, and never blocking. Events are only recorded here. One task makes the calls, one after
+the other and with pauses, and only the newest mark of a message counts. Telegram's limits are for
+replies: when it asks to wait, nothing is marked until then.
 
-A chat that does not take our reactions is left alone until a restart, as asking once more costs a
-call (see `chats`). Messages that got a mark before a restart get the next one all the same, because
-a turn says which messages it answers.
-"""
+A chat that rejects reactions is skipped until a restart, because another attempt costs a call (see
+`chats`). Messages that were marked before a restart get their next mark too, because a turn names
+the messages it answers."""
 
 from __future__ import annotations
 
@@ -29,30 +27,30 @@ from nanobot_telegram.chats import Chats, number
 from nanobot_telegram.client import Flooded, TelegramClient
 
 SEEN, WORKING, DONE, NOTHING = "👀", "⚡", "👍", ""
-"""None of these is one by which a person asks to keep a message."""
+"""None of these asks to keep a message."""
 
 _PACE = 0.25
 _PATIENCE = 10.0
 """Seconds between two calls, and for one."""
 _MESSAGES = 500
 _REFUSED = 256
-"""So many messages and chats are remembered."""
+"""The numbers of remembered messages and chats."""
 _GONE = ("not found", "message_id_invalid", "not_modified", "not modified")
-"""What Telegram says where only this message cannot be marked."""
+"""Telegram's texts if only this message cannot be marked."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class _Mark(Struct):
-    """The mark that a message should have, and the one that it has as far as is known."""
+    """The mark that a message should have, and the last known one."""
 
     wanted: str
     shown: str = NOTHING
 
 
 class Reactions:
-    """All chats. Not `enabled`: nothing is marked."""
+    """The reactions in all chats. Without `enabled` there are none."""
 
     def __init__(
         self, client: TelegramClient, chats: Chats, clock: Clock, *, enabled: bool = True
@@ -65,8 +63,8 @@ class Reactions:
         self._wake = asyncio.Event()
 
     def note_stored(self, messages: Iterable[InboundMessage]) -> None:
-        """These messages are durable. Only those are marked that wait for an answer of the agent,
-        and the first of an album, whose reactions are one."""
+        """Mark durable messages that wait for the agent's answer. Of an album only the first,
+        because its reactions are shared."""
         album = ""
         for message in messages:
             is_next = bool(message.group_id) and message.group_id == album
@@ -77,7 +75,7 @@ class Reactions:
                 self._note(key, SEEN)
 
     def note_progress(self, event: Progress) -> None:
-        """Something happens in a turn."""
+        """Record the start or end of a turn."""
         if not isinstance(event, TurnStarted | TurnEnded):
             return
         keys = self._keys(event.chat_id, event.event_ids)
@@ -91,7 +89,7 @@ class Reactions:
             self._note(key, mark)
 
     async def run(self) -> None:
-        """Make the calls, until cancelled."""
+        """Make the calls until cancelled."""
         while True:
             await self._wake.wait()
             while self._changed:
@@ -103,7 +101,7 @@ class Reactions:
             self._wake.clear()
 
     async def _show(self, key: tuple[str, int], mark: _Mark) -> float:
-        """Mark a message; the seconds to leave Telegram alone. Raises nothing."""
+        """Mark a message. Return the seconds until the next call. Never raises."""
         chat_id, message_id = key
         wanted = mark.wanted
         try:
@@ -132,8 +130,8 @@ class Reactions:
         self._wake.set()
 
     def _keys(self, chat_id: str, event_ids: Sequence[str]) -> list[tuple[str, int]]:
-        """The messages that these events are about; a pressed button, say, is no message. Those of
-        a group that has another id by now cannot be reached."""
+        """Return the messages of these events. Other events, such as a pressed button, are skipped,
+        and so are messages of a group that has a new id."""
         chat_id = self._chats.canonical(chat_id)
         keys = []
         for event_id in event_ids:
@@ -144,7 +142,7 @@ class Reactions:
         return keys
 
     def _is_at(self, chat_id: str, place: str) -> bool:
-        with suppress(SendRefused):  # no id of a chat
+        with suppress(SendRefused):  # not a chat id
             return str(self._chats.current(chat_id)) == place
         return False
 
@@ -153,7 +151,7 @@ class Reactions:
 
 
 def _remember(known: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
-    """Keep the newest entries, at most `limit`; one that is there keeps its place."""
+    """Keep the newest entries, at most `limit`. An existing entry keeps its place."""
     known[key] = value
     if len(known) > limit:
         known.popitem(last=False)

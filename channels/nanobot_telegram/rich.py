@@ -1,9 +1,8 @@
-"""Markdown as a rich message: a tree of blocks that shows headings and tables as such.
+"""Markdown as a rich message: a tree of blocks with real headings and tables.
 
-The lines are those of `nanobot.channel.markdown`, the same as in a message with entities, so that
-both forms say the same. Only a text with headings or tables becomes one. Invariant: a text that
-Telegram would refuse for its size has no rich form.
-"""
+It uses the same lines (`nanobot.channel.markdown`) as a message with entities, so that both forms
+have the same text. Only a text with headings or tables becomes a rich message. Invariant: a text
+that exceeds Telegram's limits has no rich form."""
 
 from __future__ import annotations
 
@@ -22,20 +21,20 @@ Block = dict[str, object]
 RichText = str | list["str | Block"]
 
 _LENGTH, _BLOCKS, _DEPTH, _COLUMNS = 32_768, 500, 16, 20
-"""What Telegram takes: characters, blocks with items and rows, levels, columns of a table."""
+"""Telegram's limits: characters, blocks with items and rows, levels, table columns."""
 MAY_BE_RICH = re.compile(r"[#|]|(?:^|[\r\n])[ >]*(?:=+|-+)[ \t]*(?:$|[\r\n])")
-"""No text without it has a heading or a table: most answers are not parsed a second time."""
+"""Every text with a heading or table matches. Most answers don't, and are not parsed twice."""
 _NUMBER = re.compile(r"(\d+)[.)] ")
 _CHECK_BOXES = {"☐ ": False, "☑ ": True}
 _ALIGNED = frozenset({"left", "center", "right"})
 
 
 def rich_blocks(markdown: str) -> list[Block]:
-    """The blocks of a text with headings or tables; none for any other, or one that is too large
-    or cannot be parsed. Pure. Never raises; the work is bounded."""
+    """Return the blocks of a text with headings or tables. Empty for any other text, or one that is
+    too large or cannot be parsed. Pure. Never raises. The work is bounded."""
     try:
         return _checked(markdown)
-    except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
+    except Exception as error:  # noqa: BLE001 - no text may prevent the answer
         logger.warning("Markdown has no rich form: {}", type(error).__name__)
         return []
 
@@ -51,7 +50,7 @@ def _checked(markdown: str) -> list[Block]:
 
 
 def _is_small(lines: Sequence[Line], blocks: Sequence[Block], rows: Sequence[Sized]) -> bool:
-    """Whether Telegram takes as much."""
+    """Return True if Telegram accepts this size."""
     length = sum(len(span.text) + len(line.prefix) + 1 for line in lines for span in line.spans)
     if length > _LENGTH or any(len(row) > _COLUMNS for row in rows):
         return False
@@ -59,7 +58,7 @@ def _is_small(lines: Sequence[Line], blocks: Sequence[Block], rows: Sequence[Siz
 
 
 def _blocks(lines: Sequence[Line]) -> list[Block]:
-    """The blocks of these lines, those of a list together."""
+    """Return the blocks of these lines, with lists as one block."""
     blocks: list[Block] = []
     start = at = 0
     while at < len(lines):
@@ -101,7 +100,7 @@ def _plain_blocks(lines: Sequence[Line]) -> list[Block]:
 
 
 def _kind(line: Line) -> str:
-    """What a line belongs to. Blank lines only divide."""
+    """Return the kind of block that a line belongs to. Blank lines only separate."""
     if line.is_quoted:
         return "quote"
     if line.is_code or (line.heading and not line.prefix):
@@ -114,7 +113,7 @@ def _unquoted(line: Line) -> Line:
 
 
 def _single(line: Line) -> Block:
-    """A line that is a block of its own: a heading, a table, code."""
+    """Return the block of one line: a heading, a table, or code."""
     if line.heading:
         spans = [replace(s, styles=tuple(x for x in s.styles if x != "strong")) for s in line.spans]
         return {
@@ -142,7 +141,7 @@ def _cells(line: Line) -> list[list[Block]]:
 
 
 def _rich_text(lines: Iterable[Line]) -> RichText:
-    """The text of these lines; a list only where a part of it has attributes."""
+    """Return the text of these lines, as a list only if a part has attributes."""
     pieces: list[str | Block] = []
     for number, line in enumerate(lines):
         before = "\n" * (number > 0) + (line.prefix if line.spans else line.prefix.rstrip())
@@ -157,7 +156,7 @@ def _rich_text(lines: Iterable[Line]) -> RichText:
 
 
 def _piece(span: Span) -> str | Block:
-    """As in a message with entities, there are no styles in code."""
+    """Return a span's text. As with entities, code has no styles."""
     if span.code and not span.url:
         return {"type": "code", "text": span.text}
     piece: str | Block = span.text
@@ -167,7 +166,7 @@ def _piece(span: Span) -> str | Block:
 
 
 def _count(blocks: Iterable[Block]) -> int:
-    """The blocks, nested ones and items as well."""
+    """Count the blocks, with nested ones and items."""
     total = 0
     for block in blocks:
         inner = (block.get(name) for name in ("blocks", "items"))
@@ -176,7 +175,7 @@ def _count(blocks: Iterable[Block]) -> int:
 
 
 def _depth(value: object) -> int:
-    """The levels of objects."""
+    """Return the number of nested levels of objects."""
     if isinstance(value, list):
         return max(map(_depth, value), default=0)
     return 1 + _depth([*value.values()]) if isinstance(value, dict) else 0

@@ -1,7 +1,6 @@
-"""What can be set about Telegram. Light: checking the configuration loads no platform library.
+"""The settings of Telegram. Light: checking the configuration loads no platform library.
 
-What is wrong with a value is said without repeating it, since values may be secrets.
-"""
+Error messages do not repeat values, which may be secrets."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ class TelegramSettings(Checked, frozen=True):
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.webhook_url:
-            # Telegram itself takes https only; a Bot API server of one's own takes both.
+            # Telegram accepts only https. Your own Bot API server accepts both.
             try:
                 schemes = ["https"] if self.base_url == OFFICIAL_API else ["https", "http"]
                 parts = address_parts(self.webhook_url, *schemes)

@@ -1,9 +1,8 @@
-"""Sets Telegram up with a person (the bot's token, tried out, and who its owner is), and checks it
-for `nanobot doctor` (whether the token is good, and whether calls get through).
+"""Sets Telegram up with a person (tries the bot's token and finds its owner), and checks it for
+`nanobot doctor` (the token, and whether calls get through).
 
-Nothing is changed at Telegram and no update acknowledged: a gateway may be running, and gets the
-messages by which the owner was found afterwards.
-"""
+Changes nothing at Telegram and acknowledges no update: a gateway may be running, and still gets the
+messages that identified the owner."""
 
 from __future__ import annotations
 
@@ -39,8 +38,8 @@ _RECENTLY = timedelta(hours=1)
 
 
 class Writer(Struct, frozen=True):
-    """A person who wrote to the bot in private, and what they wrote last: its text, empty where it
-    has none, and the number of its update."""
+    """A person who wrote to the bot in private. `text` is the latest text, if any, and `update` the
+    number of its update."""
 
     id: str
     name: str
@@ -49,17 +48,17 @@ class Writer(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """Who wrote what."""
+        """The person and their text."""
         said = f"wrote: “{self.text}”" if self.text else "sent something without words"
         return f"{self.name} (id {self.id}) {said}"
 
 
 class _Unreachable(NanobotError):
-    """Telegram did not answer: whether the token is right is not known."""
+    """Telegram did not answer, so the token was not checked."""
 
 
 async def setup(request: SetupRequest) -> SetupResult | None:
-    """Ask for what is not given. Raises `NanobotError`."""
+    """Ask for the settings that are not given. Raises `NanobotError`."""
     person, present = request.person, request.options
     if not isinstance(present, TelegramSettings | None):
         raise TypeError("the options belong to another channel")
@@ -90,7 +89,7 @@ async def setup(request: SetupRequest) -> SetupResult | None:
 
 
 def writers(updates: Sequence[object]) -> tuple[Writer, ...]:
-    """Who wrote to the bot in private, the latest first."""
+    """Return the people who wrote to the bot in private, the latest first."""
     found: dict[str, Writer] = {}
     for update in map(_object, updates):
         message, number = _object(update.get("message")), update.get("update_id")
@@ -110,7 +109,7 @@ def writers(updates: Sequence[object]) -> tuple[Writer, ...]:
 async def _with_token(
     request: SetupRequest, present: TelegramSettings | None, token: str
 ) -> SetupResult:
-    """The result with this token, once it was tried out."""
+    """Try this token out and return the result."""
     base_url = {"base_url": request.given["base_url"]} if request.given.get("base_url") else {}
     try:
         options = build(
@@ -149,7 +148,8 @@ async def _username(client: TelegramClient) -> str:
 
 
 async def _find_owner(request: SetupRequest, client: TelegramClient, link: str) -> list[str]:
-    """Find the owner by what they write; empty where they stay as they are, or are left open."""
+    """Identify the owner by a message to the bot. Empty if the owner stays as configured, or stays
+    open."""
     person = request.person
     if request.owners:
         known = ", ".join(request.owners)
@@ -168,7 +168,7 @@ async def _find_owner(request: SetupRequest, client: TelegramClient, link: str) 
             person.say("An id is a number. A name (@…) won't do, because names can change hands.")
             continue
         for writer in await _who_wrote(request, client):
-            if writer in refused:  # asked about again once they wrote something else
+            if writer in refused:  # ask again only after another message
                 continue
             if await person.confirm(f"{writer.shown} — is that you?", default=False):
                 return [writer.id]
@@ -178,7 +178,7 @@ async def _find_owner(request: SetupRequest, client: TelegramClient, link: str) 
 
 
 async def _ask_owner(request: SetupRequest) -> list[str]:
-    """Ask for the id where nothing is looked up."""
+    """Ask for the owner's id."""
     default = "".join(request.owners[:1])
     while True:
         answer = await request.person.ask("Your id there (Enter to leave it open)", default)
@@ -205,7 +205,7 @@ def _object(value: object) -> dict[str, object]:
 
 
 async def check(request: CheckRequest) -> Sequence[CheckFinding]:
-    """Whether the bot can be reached and, in webhook mode, can be called."""
+    """Check whether the bot can be reached and, in webhook mode, can be called."""
     options = request.options
     if not isinstance(options, TelegramSettings):
         raise TypeError("the options belong to another channel")
@@ -229,7 +229,7 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
 
 
 async def _webhook(client: TelegramClient, wanted: str, now: datetime) -> CheckFinding:
-    """What Telegram says of the address that it is to call."""
+    """Check Telegram's report about the webhook."""
     info = await client.bot.get_webhook_info()
     if info.url != wanted:
         hint = "`nanobot gateway` registers it at its start."

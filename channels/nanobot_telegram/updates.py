@@ -1,10 +1,9 @@
-"""What an update of the Bot API says, as values of the core: pure, and the only reader of updates.
+"""Updates of the Bot API as values of the core: pure, and the only reader of updates.
 
 `parse_update` never uses the network. Each kind of message is parsed (`content`), described in a
-note, or knowingly ignored. Decisions rest on ids; names are for texts only. What is sent in the
-name of a chat (anonymous admins, channels) has the sender `chat:<id>`, which no list of people
-holds by accident: it could be anyone who may speak for that chat.
-"""
+note, or deliberately ignored. Decisions use ids. Names are for texts only. A message in the name of
+a chat (anonymous admins, channels) has the sender `chat:<id>`, which no list of people holds by
+accident: anyone who may speak for that chat could have sent it."""
 
 from __future__ import annotations
 
@@ -52,23 +51,23 @@ from nanobot_telegram.content import (
 )
 
 Canonical = Callable[[str], str]
-"""Gives the first id that a chat had: a group that became a supergroup keeps it."""
+"""Returns the first id of a chat, which a group keeps when it becomes a supergroup."""
 
 _ID_LIMIT = 2**53
 _GENERAL = 1
-"""The thread of a forum's General topic; nothing can be sent to it by that number."""
+"""The thread of a forum's General topic. Messages can't be sent to it by that number."""
 _SOMEONE = "someone"
 _OURS = "you"
-"""The author of what the agent itself wrote, in its own context."""
+"""The author of the agent's own texts, in its context."""
 _QUOTED_FILES = frozenset({"image", "document"})
-"""Kinds of quoted files that come along. Sound does not: it would pass for what the person said."""
+"""Kinds of quoted files that are included. Quoted sound would count as the sender's words."""
 _ALBUMS = 256
-"""How many albums are remembered: their items come within seconds of each other."""
+"""The number of remembered albums. Their items arrive within seconds."""
 
 
 class Press(Struct, frozen=True):
-    """A button under one of our messages was pressed. `button_id` is what it was sent with, `place`
-    the id of the chat where that message stands, as Telegram has it."""
+    """A pressed button under one of our messages. `button_id` is the id it was sent with, `place`
+    Telegram's id of the message's chat."""
 
     query_id: str
     button_id: str
@@ -81,13 +80,12 @@ class Press(Struct, frozen=True):
 
 
 class ParsedUpdate(Struct, frozen=True):
-    """One update: who, where, and one of the things that can be in it.
+    """One update: sender, chat, and one of the possible contents.
 
-    `addressed`: it was meant for the agent (always so in private). `moved` are the old and the new
-    id of a group that became a supergroup, as Telegram has them. `gone`: the chat is closed to us
-    (we were blocked or removed), or, where False, open again. `ephemeral`: it is a message in a
-    group that only its sender and we can see, which has no id to answer to.
-    """
+    `addressed`: it was meant for the agent (always True in private). `moved`: Telegram's old and
+    new id of a group that became a supergroup. `gone`: True if the chat is closed to the bot
+    (blocked or removed), False if it is open again. `ephemeral`: a message in a group that only its
+    sender and the bot can see, without an id to answer to."""
 
     sender: Sender
     chat: Chat
@@ -102,13 +100,11 @@ class ParsedUpdate(Struct, frozen=True):
 def parse_update(
     update: Update, me: Me, canonical: Canonical = str, zone: tzinfo = UTC
 ) -> ParsedUpdate | None:
-    """What an update says; None where it is nothing for us (channel posts, service messages, what
-    bots write, the moves of a live location, commands for another bot, …).
+    """Parse an update, or return None if it is irrelevant (channel posts, service messages,
+    messages of bots, moves of a live location, commands for another bot, …).
 
-    `canonical` gives the first id that a chat had; `zone` is the person's, for the timestamps.
-    Raises nothing for what the Bot API allows; a value of another type than documented may raise
-    anything.
-    """
+    `canonical` returns the first id of a chat. `zone` is the person's time zone. Never raises for
+    updates that the Bot API allows. A value with an undocumented type may raise anything."""
     if update.my_chat_member is not None:
         return _membership(update.my_chat_member, canonical)
     if update.callback_query is not None:
@@ -122,7 +118,7 @@ def parse_update(
 
 
 def from_press(parsed: ParsedUpdate, press: Press, value: str, at: datetime) -> InboundMessage:
-    """What pressing a button said: `value`, as if typed `at` that time (aware)."""
+    """Return the message for a pressed button: `value`, as if typed at the (aware) time `at`."""
     event = _event_id(press.message_id, press.place, parsed.chat)
     return _inbound(
         parsed.sender, parsed.chat, value, f"callback:{press.query_id}", at, message_id=event
@@ -130,8 +126,8 @@ def from_press(parsed: ParsedUpdate, press: Press, value: str, at: datetime) -> 
 
 
 def unreadable(update: object, canonical: Canonical, now: datetime) -> ParsedUpdate | None:
-    """A private message that could not be parsed, as a note in its place, so that its sender gets
-    an answer; None where it is not clear who that is. `now` is aware."""
+    """Return a note in place of a private message that could not be parsed, so that its sender gets
+    an answer. None if the sender is unclear. `now` is aware."""
     message = update.get("message") if isinstance(update, dict) else None
     if not isinstance(message, dict):
         return None
@@ -149,18 +145,17 @@ def unreadable(update: object, canonical: Canonical, now: datetime) -> ParsedUpd
 
 
 class AlbumTracker:
-    """Albums in groups that were meant for the agent. One for all batches of a channel.
+    """Albums in groups that were meant for the agent, shared by all batches of a channel.
 
-    Every item comes as an update of its own, and only one carries the text with the mention: where
-    one item is addressed, they all are.
-    """
+    Each item is an update of its own, and only one has the text with the mention: if one item is
+    addressed, all are."""
 
     def __init__(self) -> None:
         self._addressed: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def complete(self, batch: Sequence[ParsedUpdate | None]) -> tuple[ParsedUpdate | None, ...]:
-        """The same batch, in which an album is addressed as a whole. An item that came in an
-        earlier batch than the one with the mention cannot be reached any more."""
+        """Return the batch with albums addressed as a whole. An item in an earlier batch than the
+        mention is missed."""
         for item in batch:
             if item and item.addressed and (album := _album(item)):
                 self._addressed[album] = None
@@ -186,8 +181,8 @@ def _album(item: ParsedUpdate) -> tuple[str, str, str] | None:
 def _reaction(
     change: MessageReactionUpdated, canonical: Canonical, zone: tzinfo
 ) -> ParsedUpdate | None:
-    """A mark that a person put on a message or took away: a wish to keep it, or no longer. Any
-    other is a note that asks for nothing; in groups it is for others."""
+    """Parse a reaction that was added or removed: a wish to keep the message, or its withdrawal.
+    Any other reaction is a note in private chats, and ignored in groups."""
     sender = _person(change.user) if change.user is not None else None
     chat = _chat(change.chat, canonical)
     before, marks = (
@@ -210,7 +205,7 @@ def _reaction(
 
 
 def _membership(change: ChatMemberUpdated, canonical: Canonical) -> ParsedUpdate | None:
-    """We were blocked or removed, or may be in a chat (again), be it by a bot."""
+    """Parse a change of the bot's membership: blocked or removed, or admitted (again)."""
     chat = _chat(change.chat, canonical)
     if chat is None:
         return None
@@ -222,8 +217,8 @@ def _membership(change: ChatMemberUpdated, canonical: Canonical) -> ParsedUpdate
 
 
 def _pressed(query: CallbackQuery, canonical: Canonical) -> ParsedUpdate | None:
-    """A button of ours; None for those of games and of messages sent inline, which we never send.
-    The message it is under may be too old to be shown; where it is, is known all the same."""
+    """Parse a pressed button. None for buttons of games and inline messages, which the bot never
+    sends. Its message may be too old to be included, but its chat and id are known."""
     message = query.message
     if message is None or not query.data:
         return None
@@ -243,7 +238,7 @@ def _message(
     if chat is None or message.business_connection_id or message.guest_query_id:
         return None
     here = str(message.chat.id)
-    if message.migrate_to_chat_id:  # it comes in the old group as well as in the new one
+    if message.migrate_to_chat_id:  # it arrives in both the old and the new group
         moved = here, str(message.migrate_to_chat_id)
         return ParsedUpdate(Sender(""), chat, addressed=False, moved=moved)
     if message.migrate_from_chat_id:
@@ -301,7 +296,7 @@ def _content(message: Message, me: Me, origin: str, *, edited: bool) -> _Content
     """Return the content, or None if there is nothing to answer."""
     file, words = file_of(message), words_of(message, links=bool(origin))
     if edited and not (words or message.checklist or file):
-        return None  # not by hand: a live location moves, votes come in
+        return None  # an automatic edit: a live location moves, votes arrive
     parsed = parse_text(words, message.entities or message.caption_entities, me, own=not origin)
     if parsed is None:
         return None
@@ -318,7 +313,7 @@ def _content(message: Message, me: Me, origin: str, *, edited: bool) -> _Content
 def _inbound(
     sender: Sender, chat: Chat, text: str, event_id: str, at: datetime, **more: Any
 ) -> InboundMessage:
-    """A message of this person in this chat."""
+    """Return a message of this person in this chat."""
     return InboundMessage(
         "telegram",
         chat.id,
@@ -334,14 +329,14 @@ def _inbound(
 
 
 def _event_id(message_id: int, place: str, chat: Chat) -> str:
-    """Message ids begin again when a group becomes a supergroup, while its chat id here stays:
-    `place` is the one that it has at Telegram."""
+    """Return an unambiguous id. Message ids restart when a group becomes a supergroup, while its
+    chat id here stays. `place` is its id at Telegram."""
     return str(message_id) if place == chat.id else f"{place}/{message_id}"
 
 
 def _edit_of(said: InboundMessage, message: Message, content: str, zone: tzinfo) -> InboundMessage:
-    """The same message as an edit. The stamp has whole seconds: the content tells two edits in the
-    same second apart."""
+    """Return the message as an edit. The timestamp has whole seconds, so a hash of the content
+    tells two edits in the same second apart."""
     at, event = message.edit_date or message.date, said.event_id
     digest = blake2s(content.encode("utf-8", "replace"), digest_size=4).hexdigest()
     id = f"{event}:e{int(at.timestamp())}-{digest}"
@@ -349,18 +344,19 @@ def _edit_of(said: InboundMessage, message: Message, content: str, zone: tzinfo)
 
 
 def _is_elsewhere(message: MaybeInaccessibleMessage) -> bool:
-    """Whether it is in another person's chat, to which we are connected or were called."""
+    """Return True if it is in another person's chat, through a business connection or a guest
+    query."""
     return isinstance(message, Message) and bool(
         message.business_connection_id or message.guest_query_id
     )
 
 
-# --- what a message refers to
+# --- references to other messages
 
 
 class _Reference(Struct, frozen=True):
-    """The message that another one replies to, or the part of it that its sender chose. `is_ours`:
-    we wrote it. `file` is a picture or document that is spoken about."""
+    """The message that another one replies to, or the quoted part of it. `is_ours`: the bot wrote
+    it. `file` is a quoted picture or document."""
 
     quote: Quote
     is_ours: bool = False
@@ -391,8 +387,8 @@ def _reference(message: Message, me: Me) -> _Reference | None:
 
 
 def _replied_to(message: Message) -> Message | None:
-    """The message that this one replies to. In a topic everything that replies to nothing is, to
-    Telegram, a reply to the message that opened the topic."""
+    """Return the message that this one replies to. In a topic, Telegram marks every other message
+    as a reply to the message that opened the topic."""
     reply = message.reply_to_message
     if reply is None or reply.forum_topic_created is not None:
         return None
@@ -413,8 +409,8 @@ def _quoted_text(message: Message) -> str:
 
 
 def _forwarded_from(message: Message, me: Me) -> str:
-    """Who wrote the text, where it was not the sender; empty where it was. What a person let
-    another bot write into the chat counts as forwarded from it."""
+    """Return the author of the text if it was not the sender, or empty. A text that a person
+    inserted through another bot counts as forwarded from it."""
     origin = message.forward_origin
     if origin is not None:
         return _OURS if _is_from(origin, me) else _other(_origin_name(origin))
@@ -422,7 +418,7 @@ def _forwarded_from(message: Message, me: Me) -> str:
 
 
 def _other(name: str) -> str:
-    """The name of another person, who may have chosen one that means the agent."""
+    """Return another person's name, made distinct from the agent's."""
     return f"someone called {name}" if name.casefold() == _OURS else name
 
 
@@ -430,8 +426,8 @@ def _other(name: str) -> str:
 
 
 def _sender(message: Message, canonical: Canonical) -> Sender | None:
-    """Who sent a message; None for bots (the agent never talks to one, nor to itself), and for
-    posts of a channel that Telegram itself copies into the discussion group."""
+    """Return the sender of a message. None for bots (the agent never talks to one, nor to itself),
+    and for channel posts that Telegram copies into the discussion group."""
     chat = message.sender_chat
     if chat is None:
         return None if message.from_user is None else _person(message.from_user)
@@ -446,8 +442,8 @@ def _person(user: User) -> Sender | None:
 
 
 def _chat(chat: telegram.Chat, canonical: Canonical, thread_id: str = "") -> Chat | None:
-    """The chat; None where it is no place to talk: a channel, or the inbox of a channel, whose
-    threads are not those of a group."""
+    """Return the chat, or None if it is no place to talk: a channel, or a channel's inbox, whose
+    threads differ from a group's."""
     if chat.type not in {"private", "group", "supergroup"} or chat.is_direct_messages:
         return None
     is_group = chat.type != "private"
@@ -456,34 +452,34 @@ def _chat(chat: telegram.Chat, canonical: Canonical, thread_id: str = "") -> Cha
 
 
 def _thread(message: Message) -> str:
-    """The topic that a message is in; empty for none. (Outside topics Telegram numbers the threads
-    of replies in the same field, which divide no conversation.)"""
+    """Return the topic of a message, or empty. Outside topics, Telegram numbers reply threads in
+    the same field, which do not divide a conversation."""
     thread = message.message_thread_id
     return str(thread) if message.is_topic_message and thread and thread != _GENERAL else ""
 
 
 def _user_name(user: User) -> str:
-    """What a user is called, never empty, as even the first name may be (a deleted account)."""
+    """Return the name of a user, never empty: even the first name may be (a deleted account)."""
     full = " ".join(filter(None, (user.first_name, user.last_name)))
     return one_line(full) or one_line(user.username or "") or str(user.id)
 
 
 def _chat_name(chat: telegram.Chat, signature: str | None = None) -> str:
-    """What a chat is called, never empty, and who signed for it."""
+    """Return the name of a chat, never empty, with a signature if there is one."""
     name = one_line(chat.title or chat.first_name or chat.username or "") or str(chat.id)
     signed = one_line(signature or "")
     return f"{name} ({signed})" if signed else name
 
 
 def _author_name(message: Message) -> str:
-    """Who wrote a message that is quoted, bots included."""
+    """Return the author of a quoted message, bots included."""
     if message.sender_chat is not None:
         return _chat_name(message.sender_chat, message.author_signature)
     return _SOMEONE if message.from_user is None else _user_name(message.from_user)
 
 
 def _origin_name(origin: MessageOrigin) -> str:
-    """Who wrote what was forwarded, never empty: what is forwarded must be seen to be."""
+    """Return the author of a forwarded text, never empty, so that it always shows as forwarded."""
     match origin:
         case MessageOriginUser():
             return _user_name(origin.sender_user)

@@ -1,9 +1,8 @@
-"""Webhook mode: Telegram calls us. It is answered 200 only when its update is in the inbox, and
-repeats what got another answer.
+"""Webhook mode: Telegram calls us. A call gets status 200 only when its update is in the inbox.
+Telegram repeats calls that got another status.
 
-Calls are authenticated by a secret that only Telegram knows. It is made of the bot's token, so that
-several workers behind one address take each other's calls.
-"""
+Calls are authenticated by a secret that only Telegram knows. It is derived from the bot's token, so
+that several workers behind one address accept each other's calls."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from nanobot_telegram.settings import TelegramSettings
 HEADER = "x-telegram-bot-api-secret-token"
 
 _CHECK = 300.0
-"""Seconds between looks at what Telegram says about the webhook."""
+"""Seconds between checks of Telegram's webhook status."""
 
 _INVALID_ADDRESS = (
     "https url must be provided",
@@ -34,12 +33,12 @@ _INVALID_ADDRESS = (
     "invalid webhook url",
     "url host is empty",
 )
-"""What Telegram says of an address that will never do. All other refusals may pass: a name that is
-not resolved yet, a connection that is refused, a certificate that is late."""
+"""Telegram's texts for an address that will never work. All other refusals may pass: a name that
+does not resolve yet, a refused connection, a late certificate."""
 
 
 class Webhook:
-    """Serves the calls of Telegram and keeps the webhook registered, until cancelled."""
+    """Serves Telegram's calls and keeps the webhook registered, until cancelled."""
 
     def __init__(
         self,
@@ -56,7 +55,8 @@ class Webhook:
         self._order = asyncio.Lock()
 
     async def run(self) -> None:
-        """Raises `ChannelOff` for a token, or at the start for an address, that will never do."""
+        """Serve until cancelled. Raises `ChannelOff` for an invalid token or, at the start, an
+        invalid address."""
         async with self._host.serve_webhook(self._options.local_path, self._receive):
             await self._insist(self._register_first)
             while True:
@@ -64,7 +64,7 @@ class Webhook:
                 await self._insist(self._check)
 
     async def _receive(self, request: WebhookRequest) -> WebhookReply:
-        """The answer to one call."""
+        """Answer one call."""
         if request.method != "POST":
             return WebhookReply(405)
         given = request.headers.get(HEADER, "").encode("utf-8", "surrogateescape")
@@ -101,7 +101,7 @@ class Webhook:
             allowed_updates=ALLOWED_UPDATES,
             drop_pending_updates=False,
             secret_token=self._secret,
-            max_connections=1,  # several would bring updates out of order
+            max_connections=1,  # several would reorder updates
         )
         self._health.resolve("connection")
 
@@ -117,7 +117,7 @@ class Webhook:
             self._health.resolve("connection")
 
     async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Make a call until it succeeds."""
+        """Retry a call until it succeeds."""
         backoff = Backoff(self._host.clock)
         while True:
             try:
