@@ -149,7 +149,7 @@ async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -
     A scope is set only if it differs from the last one set. A former owner gets the default menu
     again."""
     path = host.state_folder / "menu.json"
-    current = _read(path)
+    current = read_digests(path)
     wanted = {_EVERYBODY: menu_commands(host.menu(), owner=False)}
     owners = filter(str.isdecimal, host.owners)
     wanted |= {owner: menu_commands(host.menu(), owner=True) for owner in owners}
@@ -160,7 +160,7 @@ async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -
         if digest == current.get(name):
             continue
         try:
-            await _set(client, name, shown)
+            await set_commands(client, name, shown)
         except TelegramError as error:  # such as an owner who never wrote to the bot
             logger.debug("telegram: the menu of commands was not set: {}", error)
             continue
@@ -173,7 +173,7 @@ async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -
             replace_file(path, json.dumps(current).encode(), durable=False)
 
 
-async def _set(client: TelegramClient, name: str, shown: Sequence[BotCommand]) -> None:
+async def set_commands(client: TelegramClient, name: str, shown: Sequence[BotCommand]) -> None:
     scope: BotCommandScope = BotCommandScopeDefault()
     if name != _EVERYBODY:
         scope = BotCommandScopeChat(int(name))
@@ -183,13 +183,10 @@ async def _set(client: TelegramClient, name: str, shown: Sequence[BotCommand]) -
         await client.bot.delete_my_commands(scope)
 
 
-def _read(path: Path) -> dict[str, str]:
+def read_digests(path: Path) -> dict[str, str]:
     with suppress(OSError, ValueError):
         stored = json.loads(path.read_bytes())
         if isinstance(stored, dict):
-            return {name: str(digest) for name, digest in stored.items() if _is_scope(name)}
+            names = (name for name in stored if name == _EVERYBODY or name.isdecimal())
+            return {name: str(stored[name]) for name in names}
     return {}
-
-
-def _is_scope(name: str) -> bool:
-    return name == _EVERYBODY or name.isdecimal()

@@ -61,11 +61,11 @@ class Chats:
 
     def canonical(self, chat_id: str) -> str:
         """Return the first id of a chat, under which the core knows it."""
-        return _path_from(chat_id, self._came_from)[-1] if self._came_from else chat_id
+        return follow_moves(chat_id, self._came_from)[-1] if self._came_from else chat_id
 
     def current(self, chat_id: str) -> int:
         """Return the id to send to. Raises `SendRefused` if it is not a chat id."""
-        newest = _path_from(chat_id, self._moved)[-1] if self._moved else chat_id
+        newest = follow_moves(chat_id, self._moved)[-1] if self._moved else chat_id
         try:
             return int(newest)
         except ValueError:
@@ -84,7 +84,7 @@ class Chats:
     def note_move(self, old: str, new: str) -> None:
         """Record the new id of a group. It applies at once, and is stored by the next `flush` after
         `admit_group`, which may come before or after the move."""
-        latest = _path_from(old, self._moved)[-1]
+        latest = follow_moves(old, self._moved)[-1]
         if latest == new and old != new:
             return
         if new in self._came_from or self.canonical(old) == self.canonical(new):
@@ -142,7 +142,7 @@ class Chats:
             self._came_from.pop(self._moved.pop(old), None)
 
 
-def _path_from(chat_id: str, steps: Mapping[str, str]) -> list[str]:
+def follow_moves(chat_id: str, steps: Mapping[str, str]) -> list[str]:
     """Follow the ids from this one on."""
     path = [chat_id]
     while (step := steps.get(path[-1])) is not None and step not in path:

@@ -112,13 +112,13 @@ def refusal(code: int, said: object, parameters: object = None) -> TelegramError
     if isinstance(moved := details.get("migrate_to_chat_id"), int):
         return ChatMigrated(moved)
     if code == 429:
-        return Flooded(wait(details.get("retry_after")))
+        return Flooded(parse_wait(details.get("retry_after")))
     if known := _REFUSALS.get(code):
         return known(words)
     return BadRequest(words) if 400 <= code < 500 else ServerFault(words, code)
 
 
-def wait(seconds: object) -> float:
+def parse_wait(seconds: object) -> float:
     """Return the seconds to wait, from a server's number or text."""
     try:
         asked = float(seconds) if isinstance(seconds, int | float | str) else 0.0
@@ -127,7 +127,7 @@ def wait(seconds: object) -> float:
     return min(asked, _LONGEST_WAIT) if asked > 0 else _USUAL_WAIT
 
 
-def requested_wait(error: TelegramError) -> float:
+def wait_after(error: TelegramError) -> float:
     """Return the seconds for which Telegram asks to wait, or 0."""
     return error.seconds if isinstance(error, Flooded) else 0.0
 
@@ -235,7 +235,7 @@ class Wire:
         if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise BadRequest("the request is too large")
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise Flooded(wait(answer.retry_after))
+            raise Flooded(parse_wait(answer.retry_after))
         if 200 <= status < 300:
             raise MaybeSent("an answer that is not Telegram's")
         raise ServerFault(f"HTTP status {status}", status)
@@ -279,16 +279,16 @@ class ApiRequest(BaseRequest):
         fields = request_data.json_parameters if request_data else {}
         files = request_data.multipart_data if request_data else None
         result, body = await self._wire.post(url, fields, files)
-        short: object = _slim(result)
+        short: object = slim_message(result)
         if isinstance(result, list):
-            messages = [_slim(one) for one in result]
+            messages = [slim_message(one) for one in result]
             short = messages if None not in messages else None
         if short:
             body = json.dumps({"ok": True, "result": short}).encode()
         return int(HTTPStatus.OK), body
 
 
-def _slim(message: object) -> dict[str, object] | None:
+def slim_message(message: object) -> dict[str, object] | None:
     """Return a message with only its id, in the shortest form that the library parses."""
     number = message.get("message_id") if isinstance(message, dict) else None
     if not isinstance(number, int):
@@ -404,7 +404,7 @@ class TelegramClient:
                 raise token_refused() from None
             except TelegramError as error:
                 health.report("connection", f"Telegram cannot be reached: {error}")
-                await backoff.wait(requested_wait(error))
+                await backoff.wait(wait_after(error))
             else:
                 logger.info("telegram: connected as @{}", identity.username)
                 return identity
@@ -428,7 +428,7 @@ class TelegramClient:
             async with asyncio.timeout(seconds):
                 for attempt in range(_DOWNLOAD_TRIES):
                     if attempt:
-                        await backoff.wait(requested_wait(failure))
+                        await backoff.wait(wait_after(failure))
                     try:
                         return await self._download(file_id, limit, seconds)
                     except (BadRequest, Forbidden, InvalidToken) as error:

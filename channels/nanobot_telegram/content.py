@@ -68,12 +68,12 @@ def parse_text(
     `own`: the sender wrote it. Forwarded text neither mentions nor commands the bot, and has its
     links written out."""
     text = valid_unicode(text)
-    spans = _spans(text, entities) if entities else []
-    mentions = [span for span in spans if own and _mentions(text, span, me)]
+    spans = locate_entities(text, entities) if entities else []
+    mentions = [span for span in spans if own and is_mention(text, span, me)]
     if not own:
-        return ParsedText(_with_links(text, spans))
-    links = tuple(note("link", *one) for one in _links(text, spans))
-    text = text[_after_mention(text, mentions) :]
+        return ParsedText(write_out_links(text, spans))
+    links = tuple(note("link", *one) for one in find_links(text, spans))
+    text = text[skip_mention(text, mentions) :]
     command = _COMMAND.fullmatch(text)
     if command is None:
         return ParsedText(text, bool(mentions), links)
@@ -90,18 +90,18 @@ def words_of(message: Message, *, links: bool = True) -> str:
     """Return the text, the caption, or the text of a rich message, without entities. With `links`,
     a rich message's addresses are written out."""
     rich = message.api_kwargs.get("rich_message")
-    return message.text or message.caption or _rich_text(rich, links=links)
+    return message.text or message.caption or read_rich_text(rich, links=links)
 
 
 def rich_links(message: Message) -> tuple[str, ...]:
     """Return notes about the addresses behind link texts in a rich message."""
     if message.text or message.caption:
         return ()
-    found = _rich_links(message.api_kwargs.get("rich_message"), 2 * _DEPTH)
+    found = find_rich_links(message.api_kwargs.get("rich_message"), 2 * _DEPTH)
     return tuple(note("link", *one) for one in islice(found, _MOST_LINKS))
 
 
-def _links(text: str, spans: Sequence[_Span]) -> Iterator[tuple[str, str]]:
+def find_links(text: str, spans: Sequence[_Span]) -> Iterator[tuple[str, str]]:
     """Yield the text and address of each link whose text hides its address."""
     for span in spans:
         words, url = text[span.start : span.end], valid_unicode(span.entity.url or "")
@@ -110,14 +110,14 @@ def _links(text: str, spans: Sequence[_Span]) -> Iterator[tuple[str, str]]:
             yield words, url
 
 
-def _mentions(text: str, span: _Span, me: Me) -> bool:
+def is_mention(text: str, span: _Span, me: Me) -> bool:
     if span.entity.type == MessageEntity.MENTION:
         return text[span.start : span.end].casefold() == f"@{me.username}".casefold()
     user = span.entity.user
     return span.entity.type == MessageEntity.TEXT_MENTION and user is not None and user.id == me.id
 
 
-def _after_mention(text: str, mentions: Sequence[_Span]) -> int:
+def skip_mention(text: str, mentions: Sequence[_Span]) -> int:
     """Return the offset after a leading mention of the bot. 0 if there is none or nothing follows:
     a bare mention is a message too."""
     first = next((span for span in mentions if not text[: span.start].strip()), None)
@@ -129,7 +129,7 @@ def _after_mention(text: str, mentions: Sequence[_Span]) -> int:
     return len(text) - len(rest) if rest else 0
 
 
-def _with_links(text: str, spans: Sequence[_Span]) -> str:
+def write_out_links(text: str, spans: Sequence[_Span]) -> str:
     """Return the text with the addresses of its links."""
     pieces, at = [], 0
     for span in spans:
@@ -143,7 +143,7 @@ def _with_links(text: str, spans: Sequence[_Span]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def _spans(text: str, entities: Sequence[MessageEntity]) -> list[_Span]:
+def locate_entities(text: str, entities: Sequence[MessageEntity]) -> list[_Span]:
     """Return the entities on whole characters, in text order. Telegram's offsets are in UTF-16 code
     units."""
     units = accumulate((1 + (ord(char) > 0xFFFF) for char in text), initial=0)
@@ -164,72 +164,72 @@ _MOST_LINKS = 100
 _NAMED = ("animation", "audio", "photo", "video", "voice_note", "location")
 
 
-def _rich_text(message: object, *, links: bool) -> str:
+def read_rich_text(message: object, *, links: bool) -> str:
     """Return the text of a `RichMessage`. Skips unknown shapes and never raises."""
     blocks = _field(message, "blocks")
     if not links:
-        blocks = _without_links(blocks, 2 * _DEPTH)
-    return valid_unicode("\n".join(_blocks(blocks, _DEPTH)))
+        blocks = strip_links(blocks, 2 * _DEPTH)
+    return valid_unicode("\n".join(read_blocks(blocks, _DEPTH)))
 
 
-def _without_links(value: object, depth: int) -> object:
+def strip_links(value: object, depth: int) -> object:
     """Return the tree without addresses, to the same depth."""
     if isinstance(value, list):
-        return [_without_links(one, depth - 1) for one in value] if depth else []
+        return [strip_links(one, depth - 1) for one in value] if depth else []
     if not isinstance(value, Mapping):
         return value
     fields = {name: one for name, one in value.items() if name != "url" or "text" not in value}
-    return {name: _without_links(one, depth - 1) for name, one in fields.items()} if depth else {}
+    return {name: strip_links(one, depth - 1) for name, one in fields.items()} if depth else {}
 
 
-def _rich_links(value: object, depth: int) -> Iterator[tuple[str, str]]:
+def find_rich_links(value: object, depth: int) -> Iterator[tuple[str, str]]:
     inside = value if isinstance(value, list) else []
     if isinstance(value, Mapping):
         inside, url = list(value.values()), value.get("url")
-        words = _inline(_without_links(value.get("text"), depth), _DEPTH)
+        words = read_inline(strip_links(value.get("text"), depth), _DEPTH)
         if isinstance(url, str) and "text" in value and url.rstrip("/") != words.rstrip("/"):
             yield valid_unicode(words), valid_unicode(url)
     for one in inside if depth else ():
-        yield from _rich_links(one, depth - 1)
+        yield from find_rich_links(one, depth - 1)
 
 
-def _blocks(blocks: object, depth: int) -> Iterator[str]:
+def read_blocks(blocks: object, depth: int) -> Iterator[str]:
     for block in _list(blocks) if depth else ():
         if isinstance(block, Mapping) and block.get("type") != "thinking":
-            yield from _block(block, depth - 1)
+            yield from read_block(block, depth - 1)
 
 
-def _block(block: Mapping[str, object], depth: int) -> Iterator[str]:
+def read_block(block: Mapping[str, object], depth: int) -> Iterator[str]:
     """Yield the lines of a block of any type: the types differ only in their fields."""
     yield from (f"[{kind.replace('_', ' ')}]" for kind in _NAMED if kind in block)
-    own = (_inline(block.get(name), depth) for name in ("summary", "text", "expression"))
+    own = (read_inline(block.get(name), depth) for name in ("summary", "text", "expression"))
     yield from filter(None, own)
-    yield from _blocks(block.get("blocks"), depth)
+    yield from read_blocks(block.get("blocks"), depth)
     for item in _list(block.get("items")):
-        lines = "\n  ".join(_blocks(_field(item, "blocks"), depth))
-        yield f"{_inline(_field(item, 'label'), depth)} {lines}".strip()
+        lines = "\n  ".join(read_blocks(_field(item, "blocks"), depth))
+        yield f"{read_inline(_field(item, 'label'), depth)} {lines}".strip()
     for row in _list(block.get("cells")):
-        yield " | ".join(_inline(_field(cell, "text"), depth) for cell in _list(row))
+        yield " | ".join(read_inline(_field(cell, "text"), depth) for cell in _list(row))
     caption = block.get("caption")
     below = (caption, _field(caption, "credit"), block.get("credit"))
-    yield from filter(None, (_inline(value, depth) for value in below))
+    yield from filter(None, (read_inline(value, depth) for value in below))
 
 
-def _inline(value: object, depth: int) -> str:
+def read_inline(value: object, depth: int) -> str:
     """Return the text of a `RichText`: a string, a list of them, or one with attributes."""
     if isinstance(value, str):
         return value
     if not depth:
         return ""
     if isinstance(value, list):
-        return "".join(_inline(part, depth - 1) for part in value)
+        return "".join(read_inline(part, depth - 1) for part in value)
     if not isinstance(value, Mapping):
         return ""
-    text = _inline(value.get("text"), depth - 1)
+    text = read_inline(value.get("text"), depth - 1)
     url = value.get("url")
     if isinstance(url, str) and url.rstrip("/") != text.rstrip("/"):
         return f"{text} ({url})"
-    return text or _inline(value.get("alternative_text") or value.get("expression"), depth - 1)
+    return text or read_inline(value.get("alternative_text") or value.get("expression"), depth - 1)
 
 
 def _field(value: object, name: str) -> object:
@@ -264,15 +264,15 @@ def file_of(content: Content) -> Media | None:
         photos = content.live_photo.photo or ()
     if photos:
         best = max(photos, key=lambda photo: photo.width * photo.height)
-        return _media(best, "image", "image/jpeg")
+        return as_media(best, "image", "image/jpeg")
     for name, kind, mime in _FILES:
         if (item := getattr(content, name)) is not None:
-            return _media(item, kind, mime)
+            return as_media(item, kind, mime)
     sticker = content.sticker
-    return _media(sticker, "image", "image/webp") if sticker and _is_still(sticker) else None
+    return as_media(sticker, "image", "image/webp") if sticker and is_still(sticker) else None
 
 
-def _media(item: Any, kind: MediaKind, mime: str) -> Media:
+def as_media(item: Any, kind: MediaKind, mime: str) -> Media:
     fields: dict[str, str] = item.to_dict()
     title = " - ".join(filter(None, (fields.get("performer"), fields.get("title"))))
     mime = one_line(fields.get("mime_type") or mime).lower()
@@ -281,7 +281,7 @@ def _media(item: Any, kind: MediaKind, mime: str) -> Media:
     return Media(item.file_id, kind, mime, name, item.file_size or 0)
 
 
-def _is_still(sticker: Sticker) -> bool:
+def is_still(sticker: Sticker) -> bool:
     return not (sticker.is_animated or sticker.is_video)
 
 
@@ -323,27 +323,29 @@ def unknown_in(message: Message) -> str:
     return ""
 
 
-def _coordinates(location: Location) -> str:
+def format_coordinates(location: Location) -> str:
     """Format latitude and longitude in degrees, to about a decimetre."""
     numbers = (f"{degrees:.6f}" for degrees in (location.latitude, location.longitude))
     return ", ".join(number.rstrip("0").rstrip(".") for number in numbers)
 
 
-def _location(location: Location) -> str:
+def describe_location(location: Location) -> str:
     # As a dictionary: reading the attribute emits a deprecation warning.
     moves = location.to_dict().get("live_period")
-    return note("live location" if moves else "location", _coordinates(location))
+    return note("live location" if moves else "location", format_coordinates(location))
 
 
-def _task(task: ChecklistTask) -> str:
+def describe_task(task: ChecklistTask) -> str:
     done = task.completed_by_user or task.completed_by_chat
     return f"{'done' if done else 'to do'}: {task.text}"
 
 
 _NOTES: Mapping[str, Callable[[Any], str]] = {
     "sticker": lambda sticker: f"sticker {one_line(sticker.emoji or '')}".rstrip(),
-    "venue": lambda venue: note("venue", venue.title, venue.address, _coordinates(venue.location)),
-    "location": _location,
+    "venue": lambda venue: note(
+        "venue", venue.title, venue.address, format_coordinates(venue.location)
+    ),
+    "location": describe_location,
     "contact": lambda contact: note(
         "contact",
         " ".join(filter(None, (contact.first_name, contact.last_name))),
@@ -353,7 +355,7 @@ _NOTES: Mapping[str, Callable[[Any], str]] = {
         "poll", f"{poll.question} ({' / '.join(option.text for option in poll.options)})"
     ),
     "checklist": lambda checklist: note(
-        "checklist", f"{checklist.title} ({'; '.join(map(_task, checklist.tasks))})"
+        "checklist", f"{checklist.title} ({'; '.join(map(describe_task, checklist.tasks))})"
     ),
     "dice": lambda dice: note("dice", f"{dice.emoji} {dice.value}"),
     "game": lambda game: note("game", game.title),

@@ -36,7 +36,7 @@ from nanobot.errors import SendRefused, StorageError
 from nanobot.io import FENCE
 from nanobot.parsing import holds_more
 from nanobot_telegram.chats import Chats
-from nanobot_telegram.client import MaybeSent, TelegramClient, requested_wait
+from nanobot_telegram.client import MaybeSent, TelegramClient, wait_after
 from nanobot_telegram.content import Me, note
 from nanobot_telegram.reactions import Reactions
 from nanobot_telegram.updates import (
@@ -89,9 +89,9 @@ class UpdateIngest:
         Raises `StorageError`, and then none of them is."""
         messages: list[InboundMessage] = []
         presses: list[tuple[Press, bool]] = []
-        parsed: Sequence[ParsedUpdate | None] = [await self._parsed(update) for update in updates]
+        parsed: Sequence[ParsedUpdate | None] = [await self._parse(update) for update in updates]
         for update in self._albums.complete(parsed):
-            if update is None or not self._admitted(update):
+            if update is None or not self._admit(update):
                 continue
             if update.ephemeral:
                 self._tasks.create_task(self._decline(update.sender.id, update.chat.id))
@@ -113,7 +113,7 @@ class UpdateIngest:
         """Quarantine a malformed update."""
         self._quarantine.keep(update, f"malformed, {type(error).__name__}")
 
-    async def _parsed(self, update: object) -> ParsedUpdate | None:
+    async def _parse(self, update: object) -> ParsedUpdate | None:
         await asyncio.sleep(0)  # a large update takes a while, and there may be many
         now = self._host.clock.now()
         try:
@@ -150,7 +150,7 @@ class UpdateIngest:
             Update.de_json(update, None), self._me, self._chats.canonical, now.tzinfo
         )
 
-    def _admitted(self, update: ParsedUpdate) -> bool:
+    def _admit(self, update: ParsedUpdate) -> bool:
         """Return True if the update has content and its sender is admitted. Records the state of
         the chat."""
         chat = update.chat
@@ -326,7 +326,7 @@ class Polling:
             case _:
                 self._health.report("connection", f"Telegram cannot be reached: {error}")
         heard = not isinstance(error, MaybeSent)  # else it was sent without an answer
-        await self._pause(self._backoff.next(requested_wait(error)), heard=heard)
+        await self._pause(self._backoff.next(wait_after(error)), heard=heard)
 
     async def _pause(self, seconds: float, *, heard: bool) -> None:
         if heard:

@@ -157,7 +157,7 @@ class _Page:
         if any(one.type == "pre" and one.start < lead for one in self._ranges):
             lead = 0
         text = text[lead:]
-        ranges = [kept for one in self._ranges if (kept := _trimmed(text, one, lead))]
+        ranges = [kept for one in self._ranges if (kept := trim(text, one, lead))]
         ranges.sort(key=lambda one: (one.start, -one.end, _ORDER.index(one.type)))
         units: dict[int, int] = {}  # UTF-16 code units by character offset
         at = before = 0
@@ -187,7 +187,7 @@ _ORDER = (
 )
 
 
-def _trimmed(text: str, one: _Range, lead: int) -> _Range | None:
+def trim(text: str, one: _Range, lead: int) -> _Range | None:
     """Return the range moved by `lead`, without surrounding blanks. None if nothing is left."""
     start = max(one.start - lead, 0)
     inside = text[start : max(one.end - lead, 0)].rstrip()

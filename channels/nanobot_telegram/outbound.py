@@ -110,16 +110,16 @@ class Attempt(Struct, frozen=True):
     def after(self, refusal: str, *, has_files: bool) -> Attempt | None:
         """Return the form to try after a refusal with this text, or None. Each change is made once,
         so the attempts end."""
-        if self.thread is not None and _says(refusal, _NO_TOPIC):
+        if self.thread is not None and mentions_any(refusal, _NO_TOPIC):
             return replace(self, thread=None)
-        if self.reply_to is not None and _says(refusal, _NO_REPLY):
+        if self.reply_to is not None and mentions_any(refusal, _NO_REPLY):
             return replace(self, reply_to=None)
         if self.blocks:
             return replace(self, blocks=())
-        if _says(refusal, _FINAL):
+        if mentions_any(refusal, _FINAL):
             return None
-        is_too_long = _says(refusal, _TOO_LONG)
-        if not self.plain and (is_too_long or _says(refusal, _NO_ENTITIES)):
+        is_too_long = mentions_any(refusal, _TOO_LONG)
+        if not self.plain and (is_too_long or mentions_any(refusal, _NO_ENTITIES)):
             return replace(self, plain=True)  # the source may be shorter than the rendered text
         can_be_document = has_files and not self.documents and not is_too_long
         return replace(self, documents=True) if can_be_document else None
@@ -153,10 +153,12 @@ class Outbound:
         """Deliver a part. Raises a `SendError`. Only a text or a single file can have buttons, an
         album can't."""
         if self._chats.is_unreachable(part.chat_id):
-            raise _lost("it refused us before")
+            raise unreachable_chat("it refused us before")
         uploads: Sequence[_Upload] = ()
         if part.media:
-            uploads = _together([_upload(one, self._host.media_path(one)) for one in part.media])
+            uploads = make_compatible(
+                [describe_upload(one, self._host.media_path(one)) for one in part.media]
+            )
         if not uploads and not part.content.strip():
             raise SendRefused("there is nothing to send")
         await self._previews.finish(part.chat_id)
@@ -181,7 +183,7 @@ class Outbound:
         """Edit a sent message: remove its buttons, and add a line if there is room. Raises the
         library's errors."""
         place, message_id = self._chats.current(part.chat_id), number(receipt.platform_id)
-        text = _text(replace(part, content=f"{part.content}\n\n{outcome}"), plain=False)
+        text = render_part(replace(part, content=f"{part.content}\n\n{outcome}"), plain=False)
         bot = self._client.bot
         if not part.media and utf16_length(text.text) <= TEXT_LIMIT:
             with suppress(BadRequest):
@@ -212,7 +214,7 @@ class Outbound:
                 attempt = self._in_another_form(part, attempt, error)
             except Forbidden as error:
                 self._chats.set_unreachable(part.chat_id)
-                raise _lost(error.message) from None
+                raise unreachable_chat(error.message) from None
             except Flooded as error:
                 self._previews.pause(part.chat_id, error.seconds)
                 raise as_send_error(error) from None
@@ -241,10 +243,10 @@ class Outbound:
                 raise
         if not uploads:
             return await self._send_text(part, to)
-        bot, text = self._client.bot, _text(part, plain=to.plain)
+        bot, text = self._client.bot, render_part(part, plain=to.plain)
         place: dict[str, Any] = {"message_thread_id": to.thread, "reply_parameters": to.reply}
         with ExitStack() as stack:
-            files = [_opened(upload, stack, attach=len(uploads) > 1) for upload in uploads]
+            files = [open_upload(upload, stack, attach=len(uploads) > 1) for upload in uploads]
             shapes = [_DOCUMENT if to.documents else upload.shape for upload in uploads]
             words = {"caption": text.text or None, "caption_entities": text.entities or None}
             if len(files) > 1:
@@ -254,17 +256,17 @@ class Outbound:
                 ]
                 return (await bot.send_media_group(to.chat_id, items, **place))[0].message_id
             send: Callable[..., Awaitable[Message]] = getattr(bot, f"send_{shapes[0]}")
-            keyboard = _keyboard(part.buttons)
+            keyboard = build_keyboard(part.buttons)
             message = await send(to.chat_id, files[0], reply_markup=keyboard, **words, **place)
             return message.message_id
 
     async def _send_text(self, part: OutboundPart, to: Attempt) -> int:
-        text = _text(part, plain=to.plain)
+        text = render_part(part, plain=to.plain)
         message = await self._client.bot.send_message(
             to.chat_id,
             text.text,
             entities=text.entities or None,
-            reply_markup=_keyboard(part.buttons),
+            reply_markup=build_keyboard(part.buttons),
             link_preview_options=NO_LINK_PREVIEW,
             message_thread_id=to.thread,
             reply_parameters=to.reply,
@@ -278,7 +280,7 @@ class Outbound:
             fields["message_thread_id"] = str(to.thread)
         if to.reply is not None:
             fields["reply_parameters"] = to.reply.to_json()
-        if (keyboard := _keyboard(part.buttons)) is not None:
+        if (keyboard := build_keyboard(part.buttons)) is not None:
             fields["reply_markup"] = keyboard.to_json()
         return await self._client.send_rich(to.chat_id, to.blocks, fields)
 
@@ -291,9 +293,9 @@ class Outbound:
         return replace(attempt, chat_id=new_id, reply_to=None)
 
     def _in_another_form(self, part: OutboundPart, attempt: Attempt, error: BadRequest) -> Attempt:
-        if _says(error.message, _NO_CHAT):
+        if mentions_any(error.message, _NO_CHAT):
             self._chats.set_unreachable(part.chat_id)
-            raise _lost(error.message)
+            raise unreachable_chat(error.message)
         again = attempt.after(error.message, has_files=bool(part.media))
         if again is None:
             raise as_send_error(error) from None
@@ -309,7 +311,7 @@ _ALBUM_ITEMS: Mapping[Shape, Callable[..., _AlbumItem]] = {
 }
 
 
-def _text(part: OutboundPart, *, plain: bool) -> Rendered:
+def render_part(part: OutboundPart, *, plain: bool) -> Rendered:
     """Return the text of a part. `plain`: without entities, and as the source if that is short
     enough, because it shows the addresses of links."""
     markdown = valid_unicode(part.content)
@@ -319,7 +321,7 @@ def _text(part: OutboundPart, *, plain: bool) -> Rendered:
     return Rendered(rendered.text, () if plain else rendered.entities[:ENTITY_LIMIT])
 
 
-def _together(uploads: Sequence[_Upload]) -> Sequence[_Upload]:
+def make_compatible(uploads: Sequence[_Upload]) -> Sequence[_Upload]:
     """Make all files documents, unless their forms can share an album: photos with videos, or one
     kind."""
     shapes = {upload.shape for upload in uploads}
@@ -328,7 +330,7 @@ def _together(uploads: Sequence[_Upload]) -> Sequence[_Upload]:
     return [replace(upload, shape=_DOCUMENT) for upload in uploads]
 
 
-def _opened(upload: _Upload, stack: ExitStack, *, attach: bool) -> InputFile:
+def open_upload(upload: _Upload, stack: ExitStack, *, attach: bool) -> InputFile:
     try:
         file = stack.enter_context(upload.path.open("rb"))
     except OSError as error:
@@ -336,12 +338,12 @@ def _opened(upload: _Upload, stack: ExitStack, *, attach: bool) -> InputFile:
     return InputFile(file, upload.name, attach=attach, read_file_handle=False)
 
 
-def _upload(media: Media, path: Path) -> _Upload:
+def describe_upload(media: Media, path: Path) -> _Upload:
     name, mime, size = file_facts(media, path, LARGEST_FILE, "Telegram")
-    return _Upload(path, name, _shape(media, mime, size))
+    return _Upload(path, name, choose_shape(media, mime, size))
 
 
-def _shape(media: Media, mime: str, size: int) -> Shape:
+def choose_shape(media: Media, mime: str, size: int) -> Shape:
     match media.kind:
         case "image" if mime == "image/gif":
             return "animation"
@@ -356,7 +358,7 @@ def _shape(media: Media, mime: str, size: int) -> Shape:
     return "document"
 
 
-def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
+def build_keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
     """Return the buttons, one per line: labels are words of people, and phones are narrow."""
     rows = [
         [InlineKeyboardButton(valid_unicode(button.label), callback_data=button.id)]
@@ -365,11 +367,11 @@ def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
     return InlineKeyboardMarkup(rows) if rows else None
 
 
-def _says(refusal: str, texts: Sequence[str]) -> bool:
+def mentions_any(refusal: str, texts: Sequence[str]) -> bool:
     return any(text in refusal.casefold() for text in texts)
 
 
-def _lost(reason: str) -> SendRefused:
+def unreachable_chat(reason: str) -> SendRefused:
     return SendRefused(
         f"this chat of Telegram takes nothing from the bot ({reason})",
         hint="It works again when someone there unblocks the bot or adds it, and writes to it.",

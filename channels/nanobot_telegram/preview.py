@@ -121,13 +121,17 @@ class _Turn(Struct, eq=False):
             return float("inf")
         return self.reading_due if self.reading else 0.0
 
-    def rendered(self) -> Rendered:
+    def render(self) -> Rendered:
         """Render the current content."""
         text = "".join(self.pieces)
         self.pieces = [text]
         if self.reading:
-            return _rendered(text, self.reading)
-        return _rendered(text, self.hint, _last_lines(self.output))
+            return render_preview(text, self.reading)
+        # the tool already made the output plain text
+        lines = [line.rstrip() for line in self.output.split("\n") if line.strip()]
+        width = _OUTPUT_COLUMNS
+        lines = [one if len(one) <= width else f"{one[: width - 1]}…" for one in lines]
+        return render_preview(text, self.hint, "\n".join(lines[-_OUTPUT_LINES:]))
 
 
 class Previews:
@@ -159,7 +163,7 @@ class Previews:
         chat_id, now = self._chats.canonical(event.chat_id), self._clock.monotonic()
         if isinstance(event, TurnEnded):
             if turn := self._turns.get(event.turn_id):
-                _end(turn)
+                end_turn(turn)
         elif self._chats.is_unreachable(chat_id):
             return
         elif isinstance(event, Notice):
@@ -193,7 +197,7 @@ class Previews:
         quiet = {chat: until for chat, until in self._quiet_until.items() if until > now}
         self._quiet_until = {**quiet, chat_id: max(now + seconds, quiet.get(chat_id, now))}
         for turn in self._in(chat_id):
-            _end(turn)
+            end_turn(turn)
 
     def _in(self, chat_id: str) -> list[_Turn]:
         chat_id = self._chats.canonical(chat_id)
@@ -275,7 +279,7 @@ class Previews:
         )
 
     async def _draft(self, turn: _Turn) -> None:
-        shown = turn.rendered()
+        shown = turn.render()
         if shown.text.strip():
             await self._client.bot.send_message_draft(
                 self._chats.current(turn.chat_id),
@@ -286,7 +290,7 @@ class Previews:
             )
 
     async def _send(self, chat_id: str, notice: Notice) -> None:
-        shown = _rendered(notice.text)
+        shown = render_preview(notice.text)
         await self._client.bot.send_message(
             self._chats.current(chat_id),
             shown.text,
@@ -297,21 +301,14 @@ class Previews:
         )
 
 
-def _end(turn: _Turn) -> None:
+def end_turn(turn: _Turn) -> None:
     """Stop showing a turn. A call in progress is left to finish."""
     turn.is_over = True
     if turn.task is not None and not turn.is_calling:
         turn.task.cancel()
 
 
-def _last_lines(output: str) -> str:
-    """Return the last lines with content. The tool already made the output plain text."""
-    lines = [line.rstrip() for line in output.split("\n") if line.strip()][-_OUTPUT_LINES:]
-    width = _OUTPUT_COLUMNS
-    return "\n".join(one if len(one) <= width else f"{one[: width - 1]}…" for one in lines)
-
-
-def _rendered(markdown: str, hint: str = "", output: str = "") -> Rendered:
+def render_preview(markdown: str, hint: str = "", output: str = "") -> Rendered:
     """Render the last part of `markdown` that fits in a message, followed by `hint` in italics and
     the literal `output`."""
     markdown = valid_unicode(markdown)

@@ -115,7 +115,7 @@ class Reactions:
         except (BadRequest, Forbidden, InvalidToken, SendRefused) as error:
             logger.debug("telegram: a reaction in {}: {}", chat_id, error)
             if not any(text in str(error).casefold() for text in _GONE):
-                _remember(self._refused, chat_id, None, _REFUSED)
+                remember(self._refused, chat_id, None, _REFUSED)
         except (TelegramError, TimeoutError) as error:
             logger.debug("telegram: a reaction in {}: {!r}", chat_id, error)
         return _PACE
@@ -125,8 +125,8 @@ class Reactions:
             return
         mark = self._marks.pop(key, None) or _Mark(wanted)
         mark.wanted = wanted
-        _remember(self._marks, key, mark, _MESSAGES)
-        _remember(self._changed, key, None, _MESSAGES)
+        remember(self._marks, key, mark, _MESSAGES)
+        remember(self._changed, key, None, _MESSAGES)
         self._wake.set()
 
     def _keys(self, chat_id: str, event_ids: Sequence[str]) -> list[tuple[str, int]]:
@@ -150,7 +150,7 @@ class Reactions:
         return chat_id in self._refused or self._chats.is_unreachable(chat_id)
 
 
-def _remember(known: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
+def remember(known: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
     """Keep the newest entries, at most `limit`. An existing entry keeps its place."""
     known[key] = value
     if len(known) > limit:

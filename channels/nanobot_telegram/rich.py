@@ -7,7 +7,7 @@ that exceeds Telegram's limits has no rich form."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from loguru import logger
@@ -33,31 +33,26 @@ def rich_blocks(markdown: str) -> list[Block]:
     """Return the blocks of a text with headings or tables. Empty for any other text, or one that is
     too large or cannot be parsed. Pure. Never raises. The work is bounded."""
     try:
-        return _checked(markdown)
+        lines = lay_out(clean_source(markdown), DIALECT)
+        if not any(line.table or (line.heading and not line.prefix) for line in lines):
+            return []
+        blocks = build_blocks(lines)
+        return blocks if is_small(lines, blocks) else []
     except Exception as error:  # noqa: BLE001 - no text may prevent the answer
         logger.warning("Markdown has no rich form: {}", type(error).__name__)
         return []
 
 
-def _checked(markdown: str) -> list[Block]:
-    lines = lay_out(clean_source(markdown), DIALECT)
-    tables = [line.table for line in lines if line.table]
-    if not tables and not any(line.heading and not line.prefix for line in lines):
-        return []
-    blocks = _blocks(lines)
-    rows = [row for table in tables for row in table_rows(table)]
-    return blocks if _is_small(lines, blocks, rows) else []
-
-
-def _is_small(lines: Sequence[Line], blocks: Sequence[Block], rows: Sequence[Sized]) -> bool:
+def is_small(lines: Sequence[Line], blocks: Sequence[Block]) -> bool:
     """Return True if Telegram accepts this size."""
+    rows = [row for line in lines if line.table for row in table_rows(line.table)]
     length = sum(len(span.text) + len(line.prefix) + 1 for line in lines for span in line.spans)
     if length > _LENGTH or any(len(row) > _COLUMNS for row in rows):
         return False
-    return _count(blocks) + len(rows) <= _BLOCKS and _depth(blocks) <= _DEPTH
+    return count_blocks(blocks) + len(rows) <= _BLOCKS and measure_depth(blocks) <= _DEPTH
 
 
-def _blocks(lines: Sequence[Line]) -> list[Block]:
+def build_blocks(lines: Sequence[Line]) -> list[Block]:
     """Return the blocks of these lines, with lists as one block."""
     blocks: list[Block] = []
     start = at = 0
@@ -66,15 +61,15 @@ def _blocks(lines: Sequence[Line]) -> list[Block]:
         if found is None or lines[at].is_quoted or lines[at].prefix != found.items[0][0]:
             at += 1
             continue
-        blocks += [*_plain_blocks(lines[start:at]), _list(found)]
+        blocks += [*build_plain_blocks(lines[start:at]), build_list(found)]
         start = at = at + found.lines
-    return [*blocks, *_plain_blocks(lines[start:])]
+    return [*blocks, *build_plain_blocks(lines[start:])]
 
 
-def _list(found: ItemList) -> Block:
+def build_list(found: ItemList) -> Block:
     items = []
     for marker, lines in found.items:
-        item: Block = {"blocks": _blocks(lines) or [{"type": "paragraph", "text": ""}]}
+        item: Block = {"blocks": build_blocks(lines) or [{"type": "paragraph", "text": ""}]}
         if number := _NUMBER.fullmatch(marker):
             item |= {"value": int(number[1]), "type": "1"}
         elif marker in _CHECK_BOXES:
@@ -84,22 +79,22 @@ def _list(found: ItemList) -> Block:
     return {"type": "list", "items": items}
 
 
-def _plain_blocks(lines: Sequence[Line]) -> list[Block]:
+def build_plain_blocks(lines: Sequence[Line]) -> list[Block]:
     blocks: list[Block] = []
-    for kind, group in groupby(lines, _kind):
+    for kind, group in groupby(lines, kind_of):
         members = list(group)
         match kind:
             case "quote":
-                inner = [_unquoted(line) for line in members]
-                blocks.append({"type": "blockquote", "blocks": _blocks(inner)})
+                inner = [unquote(line) for line in members]
+                blocks.append({"type": "blockquote", "blocks": build_blocks(inner)})
             case "text":
-                blocks.append({"type": "paragraph", "text": _rich_text(members)})
+                blocks.append({"type": "paragraph", "text": build_text(members)})
             case "single":
-                blocks += map(_single, members)
+                blocks += map(build_single, members)
     return blocks
 
 
-def _kind(line: Line) -> str:
+def kind_of(line: Line) -> str:
     """Return the kind of block that a line belongs to. Blank lines only separate."""
     if line.is_quoted:
         return "quote"
@@ -108,31 +103,31 @@ def _kind(line: Line) -> str:
     return "text" if line.spans or line.prefix.strip() else "blank"
 
 
-def _unquoted(line: Line) -> Line:
+def unquote(line: Line) -> Line:
     return replace(line, is_quoted=False, lead="", prefix=line.lead + line.prefix)
 
 
-def _single(line: Line) -> Block:
+def build_single(line: Line) -> Block:
     """Return the block of one line: a heading, a table, or code."""
     if line.heading:
         spans = [replace(s, styles=tuple(x for x in s.styles if x != "strong")) for s in line.spans]
         return {
             "type": "heading",
-            "text": _rich_text([replace(line, spans=spans)]),
+            "text": build_text([replace(line, spans=spans)]),
             "size": line.heading,
         }
     if line.table:
-        return {"type": "table", "cells": _cells(line), "is_bordered": True}
+        return {"type": "table", "cells": build_cells(line), "is_bordered": True}
     language = {"language": line.language} if line.language else {}
     return {"type": "pre", "text": line.spans[0].text, **language}
 
 
-def _cells(line: Line) -> list[list[Block]]:
+def build_cells(line: Line) -> list[list[Block]]:
     rows = []
     for row in table_rows(line.table, DIALECT):
         cells: list[Block] = []
         for cell in row:
-            text = _rich_text([Line(spans) for spans in cell.lines])
+            text = build_text([Line(spans) for spans in cell.lines])
             align = cell.align if cell.align in _ALIGNED else "left"
             header: Block = {"is_header": True} if cell.is_header else {}
             cells.append({"text": text, "align": align, "valign": "top", **header})
@@ -140,12 +135,12 @@ def _cells(line: Line) -> list[list[Block]]:
     return rows
 
 
-def _rich_text(lines: Iterable[Line]) -> RichText:
+def build_text(lines: Iterable[Line]) -> RichText:
     """Return the text of these lines, as a list only if a part has attributes."""
     pieces: list[str | Block] = []
     for number, line in enumerate(lines):
         before = "\n" * (number > 0) + (line.prefix if line.spans else line.prefix.rstrip())
-        for piece in (before, *map(_piece, line.spans)):
+        for piece in (before, *map(build_piece, line.spans)):
             if isinstance(piece, str) and pieces and isinstance(last := pieces[-1], str):
                 pieces[-1] = last + piece
             elif piece:
@@ -155,7 +150,7 @@ def _rich_text(lines: Iterable[Line]) -> RichText:
     return pieces
 
 
-def _piece(span: Span) -> str | Block:
+def build_piece(span: Span) -> str | Block:
     """Return a span's text. As with entities, code has no styles."""
     if span.code and not span.url:
         return {"type": "code", "text": span.text}
@@ -165,17 +160,17 @@ def _piece(span: Span) -> str | Block:
     return {"type": "url", "text": piece, "url": span.url} if span.url else piece
 
 
-def _count(blocks: Iterable[Block]) -> int:
+def count_blocks(blocks: Iterable[Block]) -> int:
     """Count the blocks, with nested ones and items."""
     total = 0
     for block in blocks:
         inner = (block.get(name) for name in ("blocks", "items"))
-        total += 1 + sum(_count(one) for one in inner if isinstance(one, list))
+        total += 1 + sum(count_blocks(one) for one in inner if isinstance(one, list))
     return total
 
 
-def _depth(value: object) -> int:
+def measure_depth(value: object) -> int:
     """Return the number of nested levels of objects."""
     if isinstance(value, list):
-        return max(map(_depth, value), default=0)
-    return 1 + _depth([*value.values()]) if isinstance(value, dict) else 0
+        return max(map(measure_depth, value), default=0)
+    return 1 + measure_depth([*value.values()]) if isinstance(value, dict) else 0

@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{3,128}", re.ASCII)
 _PATH = re.compile(r"/[A-Za-z0-9._~/-]+", re.ASCII)
 
 
-def _checked_token(secret: SecretStr) -> SecretStr:
+def check_token(secret: SecretStr) -> SecretStr:
     token = secret.get_secret_value().strip().removeprefix("bot")
     if not _TOKEN.fullmatch(token):
         raise ValueError(
@@ -34,7 +34,7 @@ def _checked_token(secret: SecretStr) -> SecretStr:
     return SecretStr(token)
 
 
-def _checked_api(text: str) -> str:
+def check_api_address(text: str) -> str:
     url = text.strip().rstrip("/").removesuffix("/bot").rstrip("/")
     parts = address_parts(url, "https", "http")
     if parts.username is not None or parts.query or parts.fragment or "{" in url:
@@ -45,9 +45,9 @@ def _checked_api(text: str) -> str:
 class TelegramSettings(Checked, frozen=True):
     """The keys of `channels.telegram` beyond those that every channel has."""
 
-    token: Annotated[SecretStr, Check(_checked_token)]
+    token: Annotated[SecretStr, Check(check_token)]
     """The bot's token, from BotFather."""
-    base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
+    base_url: Annotated[str, Check(check_api_address)] = OFFICIAL_API
     """The address of the Bot API, for your own server."""
     webhook_url: Annotated[str, Check(str.strip)] = ""
     """The public https address of the webhook. Empty: polling."""

@@ -47,7 +47,7 @@ class Writer(Struct, frozen=True):
     update: int
 
     @property
-    def shown(self) -> str:
+    def summary(self) -> str:
         """The person and their text."""
         said = f"wrote: “{self.text}”" if self.text else "sent something without words"
         return f"{self.name} (id {self.id}) {said}"
@@ -69,14 +69,14 @@ async def setup(request: SetupRequest) -> SetupResult | None:
     token = given or await person.ask("The bot's token", known, secret=True)
     while token:
         try:
-            return await _with_token(request, present, token)
+            return await try_token(request, present, token)
         except _Unreachable as error:
             if not request.attended:
                 raise
             person.say(f"{error}.\n  Is this machine online, and may it reach Telegram?")
             what_now = await person.choose("What now?", _UNREACHABLE)
             if what_now == 1:
-                found = await _with_token(replace(request, test=False), present, token)
+                found = await try_token(replace(request, test=False), present, token)
                 return replace(found, unchecked=True)
             token = "" if what_now else token
         except NanobotError as error:
@@ -91,9 +91,9 @@ async def setup(request: SetupRequest) -> SetupResult | None:
 def writers(updates: Sequence[object]) -> tuple[Writer, ...]:
     """Return the people who wrote to the bot in private, the latest first."""
     found: dict[str, Writer] = {}
-    for update in map(_object, updates):
-        message, number = _object(update.get("message")), update.get("update_id")
-        sender, chat = _object(message.get("from")), _object(message.get("chat"))
+    for update in map(as_object, updates):
+        message, number = as_object(update.get("message")), update.get("update_id")
+        sender, chat = as_object(message.get("from")), as_object(message.get("chat"))
         if chat.get("type") != "private" or sender.get("is_bot") or "id" not in sender:
             continue
         id = str(sender["id"])
@@ -106,7 +106,7 @@ def writers(updates: Sequence[object]) -> tuple[Writer, ...]:
     return tuple(reversed(found.values()))
 
 
-async def _with_token(
+async def try_token(
     request: SetupRequest, present: TelegramSettings | None, token: str
 ) -> SetupResult:
     """Try this token out and return the result."""
@@ -124,19 +124,19 @@ async def _with_token(
     who = ""
     if request.test:
         async with aclosing(TelegramClient(options, request.clock)) as client:
-            who = f"@{await _username(client)}"
+            who = f"@{await fetch_username(client)}"
             link = f"https://t.me/{who[1:]}"
             request.person.say(f"Telegram knows this bot: {who}, {link}")
             if request.attended and not owners:
-                owners = await _find_owner(request, client, link)
+                owners = await find_owner(request, client, link)
     elif request.attended and not owners:
-        owners = await _ask_owner(request)
+        owners = await ask_owner(request)
     is_new = present is None or present.token != options.token
     secrets = {"token": options.token.get_secret_value()} if is_new else {}
     return SetupResult(base_url, secrets, owners, who)
 
 
-async def _username(client: TelegramClient) -> str:
+async def fetch_username(client: TelegramClient) -> str:
     try:
         return (await client.me()).username
     except InvalidToken:
@@ -147,7 +147,7 @@ async def _username(client: TelegramClient) -> str:
         raise _Unreachable(f"Telegram cannot be reached: {error}", hint=hint) from None
 
 
-async def _find_owner(request: SetupRequest, client: TelegramClient, link: str) -> list[str]:
+async def find_owner(request: SetupRequest, client: TelegramClient, link: str) -> list[str]:
     """Identify the owner by a message to the bot. Empty if the owner stays as configured, or stays
     open."""
     person = request.person
@@ -167,17 +167,17 @@ async def _find_owner(request: SetupRequest, client: TelegramClient, link: str) 
         if answer:
             person.say("An id is a number. A name (@…) won't do, because names can change hands.")
             continue
-        for writer in await _who_wrote(request, client):
+        for writer in await find_writers(request, client):
             if writer in refused:  # ask again only after another message
                 continue
-            if await person.confirm(f"{writer.shown} — is that you?", default=False):
+            if await person.confirm(f"{writer.summary} — is that you?", default=False):
                 return [writer.id]
             refused.add(writer)
         said = "No one else has written. If it was you, write to the bot again."
         person.say(said if refused else "No one has written to the bot yet.")
 
 
-async def _ask_owner(request: SetupRequest) -> list[str]:
+async def ask_owner(request: SetupRequest) -> list[str]:
     """Ask for the owner's id."""
     default = "".join(request.owners[:1])
     while True:
@@ -189,7 +189,7 @@ async def _ask_owner(request: SetupRequest) -> list[str]:
         request.person.say("An id is a number.")
 
 
-async def _who_wrote(request: SetupRequest, client: TelegramClient) -> tuple[Writer, ...]:
+async def find_writers(request: SetupRequest, client: TelegramClient) -> tuple[Writer, ...]:
     try:
         return writers(await client.get_updates(None, _LOOK_SECONDS))
     except Conflict:
@@ -200,7 +200,7 @@ async def _who_wrote(request: SetupRequest, client: TelegramClient) -> tuple[Wri
     return ()
 
 
-def _object(value: object) -> dict[str, object]:
+def as_object(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
@@ -215,7 +215,9 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
                 me = await client.me()
                 found = [CheckFinding("ok", f"Telegram knows the bot @{me.username}")]
                 if options.webhook_url:
-                    found.append(await _webhook(client, options.webhook_url, request.clock.now()))
+                    found.append(
+                        await check_webhook(client, options.webhook_url, request.clock.now())
+                    )
                 return found
         except InvalidToken:
             refused = token_refused()
@@ -228,7 +230,7 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
             return [CheckFinding("fail", f"Telegram cannot be reached: {reason}", hint)]
 
 
-async def _webhook(client: TelegramClient, wanted: str, now: datetime) -> CheckFinding:
+async def check_webhook(client: TelegramClient, wanted: str, now: datetime) -> CheckFinding:
     """Check Telegram's report about the webhook."""
     info = await client.bot.get_webhook_info()
     if info.url != wanted:

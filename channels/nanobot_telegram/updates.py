@@ -22,7 +22,6 @@ from telegram import (
     ChatMemberRestricted,
     ChatMemberUpdated,
     ExternalReplyInfo,
-    MaybeInaccessibleMessage,
     Message,
     MessageOrigin,
     MessageOriginChannel,
@@ -106,21 +105,21 @@ def parse_update(
     `canonical` returns the first id of a chat. `zone` is the person's time zone. Never raises for
     updates that the Bot API allows. A value with an undocumented type may raise anything."""
     if update.my_chat_member is not None:
-        return _membership(update.my_chat_member, canonical)
+        return parse_membership(update.my_chat_member, canonical)
     if update.callback_query is not None:
-        return _pressed(update.callback_query, canonical)
+        return parse_press(update.callback_query, canonical)
     if update.message_reaction is not None:
-        return _reaction(update.message_reaction, canonical, zone)
+        return parse_reaction(update.message_reaction, canonical, zone)
     message = update.message or update.edited_message
     if message is None:
         return None
-    return _message(message, me, canonical, zone, edited=update.message is None)
+    return parse_message(message, me, canonical, zone, edited=update.message is None)
 
 
 def from_press(parsed: ParsedUpdate, press: Press, value: str, at: datetime) -> InboundMessage:
     """Return the message for a pressed button: `value`, as if typed at the (aware) time `at`."""
-    event = _event_id(press.message_id, press.place, parsed.chat)
-    return _inbound(
+    event = make_event_id(press.message_id, press.place, parsed.chat)
+    return make_message(
         parsed.sender, parsed.chat, value, f"callback:{press.query_id}", at, message_id=event
     )
 
@@ -140,7 +139,7 @@ def unreadable(update: object, canonical: Canonical, now: datetime) -> ParsedUpd
         return None
     sender, chat = Sender(str(person)), Chat(canonical(str(person)))
     notes = ("a message that nanobot could not read",)
-    said = _inbound(sender, chat, "", str(number), now, message_id=str(number), notes=notes)
+    said = make_message(sender, chat, "", str(number), now, message_id=str(number), notes=notes)
     return ParsedUpdate(sender, chat, addressed=True, message=said)
 
 
@@ -157,18 +156,18 @@ class AlbumTracker:
         """Return the batch with albums addressed as a whole. An item in an earlier batch than the
         mention is missed."""
         for item in batch:
-            if item and item.addressed and (album := _album(item)):
+            if item and item.addressed and (album := album_key(item)):
                 self._addressed[album] = None
                 self._addressed.move_to_end(album)
         while len(self._addressed) > _ALBUMS:
             self._addressed.popitem(last=False)
         return tuple(
-            replace(item, addressed=True) if item and _album(item) in self._addressed else item
+            replace(item, addressed=True) if item and album_key(item) in self._addressed else item
             for item in batch
         )
 
 
-def _album(item: ParsedUpdate) -> tuple[str, str, str] | None:
+def album_key(item: ParsedUpdate) -> tuple[str, str, str] | None:
     message = item.message
     if message is None or not message.group_id or not message.is_group:
         return None
@@ -178,13 +177,13 @@ def _album(item: ParsedUpdate) -> tuple[str, str, str] | None:
 # --- kinds of updates
 
 
-def _reaction(
+def parse_reaction(
     change: MessageReactionUpdated, canonical: Canonical, zone: tzinfo
 ) -> ParsedUpdate | None:
     """Parse a reaction that was added or removed: a wish to keep the message, or its withdrawal.
     Any other reaction is a note in private chats, and ignored in groups."""
-    sender = _person(change.user) if change.user is not None else None
-    chat = _chat(change.chat, canonical)
+    sender = as_sender(change.user) if change.user is not None else None
+    chat = as_chat(change.chat, canonical)
     before, marks = (
         [mark.emoji for mark in reactions if isinstance(mark, ReactionTypeEmoji)]
         for reactions in (change.old_reaction, change.new_reaction)
@@ -200,41 +199,45 @@ def _reaction(
         quote = Quote(str(change.message_id))
     else:
         notes = (note("reaction to an earlier message", " ".join(marks)),)
-    said = _inbound(sender, chat, wish, event, at, notes=notes, reply_to=quote, unanswered=True)
+    said = make_message(sender, chat, wish, event, at, notes=notes, reply_to=quote, unanswered=True)
     return ParsedUpdate(sender, chat, addressed=chat.is_group, message=said)
 
 
-def _membership(change: ChatMemberUpdated, canonical: Canonical) -> ParsedUpdate | None:
+def parse_membership(change: ChatMemberUpdated, canonical: Canonical) -> ParsedUpdate | None:
     """Parse a change of the bot's membership: blocked or removed, or admitted (again)."""
-    chat = _chat(change.chat, canonical)
+    chat = as_chat(change.chat, canonical)
     if chat is None:
         return None
-    sender = Sender(str(change.from_user.id), _user_name(change.from_user))
+    sender = Sender(str(change.from_user.id), name_user(change.from_user))
     now = change.new_chat_member
     outside = isinstance(now, ChatMemberRestricted) and not now.is_member
     gone = outside or now.status in {ChatMember.LEFT, ChatMember.BANNED}
     return ParsedUpdate(sender, chat, addressed=False, gone=gone)
 
 
-def _pressed(query: CallbackQuery, canonical: Canonical) -> ParsedUpdate | None:
+def parse_press(query: CallbackQuery, canonical: Canonical) -> ParsedUpdate | None:
     """Parse a pressed button. None for buttons of games and inline messages, which the bot never
     sends. Its message may be too old to be included, but its chat and id are known."""
     message = query.message
     if message is None or not query.data:
         return None
-    thread = _thread(message) if isinstance(message, Message) else ""
-    sender, chat = _person(query.from_user), _chat(message.chat, canonical, thread)
-    if sender is None or chat is None or _is_elsewhere(message):
+    thread = find_topic(message) if isinstance(message, Message) else ""
+    sender, chat = as_sender(query.from_user), as_chat(message.chat, canonical, thread)
+    # In another person's chat, through a business connection or a guest query.
+    is_elsewhere = isinstance(message, Message) and bool(
+        message.business_connection_id or message.guest_query_id
+    )
+    if sender is None or chat is None or is_elsewhere:
         return None
     press = Press(query.id, query.data, str(message.chat.id), message.message_id)
     return ParsedUpdate(sender, chat, addressed=True, press=press)
 
 
-def _message(
+def parse_message(
     message: Message, me: Me, canonical: Canonical, zone: tzinfo, *, edited: bool
 ) -> ParsedUpdate | None:
-    thread = _thread(message) if message.is_topic_message else ""
-    chat = _chat(message.chat, canonical, thread)
+    thread = find_topic(message) if message.is_topic_message else ""
+    chat = as_chat(message.chat, canonical, thread)
     if chat is None or message.business_connection_id or message.guest_query_id:
         return None
     here = str(message.chat.id)
@@ -244,26 +247,26 @@ def _message(
     if message.migrate_from_chat_id:
         moved = str(message.migrate_from_chat_id), here
         return ParsedUpdate(Sender(""), chat, addressed=False, moved=moved)
-    sender = _sender(message, canonical)
+    sender = find_sender(message, canonical)
     if sender is None:
         return None
     if not message.message_id:
         is_ephemeral = "ephemeral_message_id" in message.api_kwargs
         return ParsedUpdate(sender, chat, addressed=True, ephemeral=True) if is_ephemeral else None
-    return _said(message, me, sender, chat, zone, edited=edited)
+    return build_message(message, me, sender, chat, zone, edited=edited)
 
 
-def _said(
+def build_message(
     message: Message, me: Me, sender: Sender, chat: Chat, zone: tzinfo, *, edited: bool
 ) -> ParsedUpdate | None:
-    origin = _forwarded_from(message, me)
-    content = _content(message, me, origin, edited=edited)
+    origin = find_forward_author(message, me)
+    content = parse_content(message, me, origin, edited=edited)
     if content is None:
         return None
-    reference = _reference(message, me)
+    reference = find_reference(message, me)
     files = (content.file, reference.file if reference else None)
-    event = _event_id(message.message_id, str(message.chat.id), chat)
-    said = _inbound(
+    event = make_event_id(message.message_id, str(message.chat.id), chat)
+    said = make_message(
         sender,
         chat,
         content.text,
@@ -277,7 +280,7 @@ def _said(
         notes=content.notes,
     )
     if edited:
-        said = _edit_of(said, message, f"{content.text}\n{content.described}", zone)
+        said = as_edit(said, message, f"{content.text}\n{content.described}", zone)
     addressed = not chat.is_group or content.addressed or bool(reference and reference.is_ours)
     return ParsedUpdate(sender, chat, addressed, said)
 
@@ -292,7 +295,7 @@ class _Content(Struct, frozen=True):
     file: Media | None
 
 
-def _content(message: Message, me: Me, origin: str, *, edited: bool) -> _Content | None:
+def parse_content(message: Message, me: Me, origin: str, *, edited: bool) -> _Content | None:
     """Return the content, or None if there is nothing to answer."""
     file, words = file_of(message), words_of(message, links=bool(origin))
     if edited and not (words or message.checklist or file):
@@ -310,7 +313,7 @@ def _content(message: Message, me: Me, origin: str, *, edited: bool) -> _Content
     return _Content(parsed.text, parsed.addressed, described, notes, file)
 
 
-def _inbound(
+def make_message(
     sender: Sender, chat: Chat, text: str, event_id: str, at: datetime, **more: Any
 ) -> InboundMessage:
     """Return a message of this person in this chat."""
@@ -328,27 +331,19 @@ def _inbound(
     )
 
 
-def _event_id(message_id: int, place: str, chat: Chat) -> str:
+def make_event_id(message_id: int, place: str, chat: Chat) -> str:
     """Return an unambiguous id. Message ids restart when a group becomes a supergroup, while its
     chat id here stays. `place` is its id at Telegram."""
     return str(message_id) if place == chat.id else f"{place}/{message_id}"
 
 
-def _edit_of(said: InboundMessage, message: Message, content: str, zone: tzinfo) -> InboundMessage:
+def as_edit(said: InboundMessage, message: Message, content: str, zone: tzinfo) -> InboundMessage:
     """Return the message as an edit. The timestamp has whole seconds, so a hash of the content
     tells two edits in the same second apart."""
     at, event = message.edit_date or message.date, said.event_id
     digest = blake2s(content.encode("utf-8", "replace"), digest_size=4).hexdigest()
     id = f"{event}:e{int(at.timestamp())}-{digest}"
     return replace(said, event_id=id, timestamp=at.astimezone(zone), edits=event)
-
-
-def _is_elsewhere(message: MaybeInaccessibleMessage) -> bool:
-    """Return True if it is in another person's chat, through a business connection or a guest
-    query."""
-    return isinstance(message, Message) and bool(
-        message.business_connection_id or message.guest_query_id
-    )
 
 
 # --- references to other messages
@@ -363,30 +358,30 @@ class _Reference(Struct, frozen=True):
     file: Media | None = None
 
 
-def _reference(message: Message, me: Me) -> _Reference | None:
+def find_reference(message: Message, me: Me) -> _Reference | None:
     elsewhere, chosen = message.external_reply, message.quote
     text = valid_unicode(chosen.text) if chosen else ""
-    if (reply := _replied_to(message)) is not None:
+    if (reply := find_replied_message(message)) is not None:
         author, by_chat = reply.from_user, reply.sender_chat
         is_ours = author is not None and author.id == me.id and by_chat is None
         quote = Quote(
             str(reply.message_id),
-            _OURS if is_ours else _other(_author_name(reply)),
-            text or _quoted_text(reply),
+            _OURS if is_ours else name_other(name_author(reply)),
+            text or quote_text(reply),
         )
-        return _Reference(quote, is_ours, None if is_ours else _quoted_file(reply))
+        return _Reference(quote, is_ours, None if is_ours else find_quoted_file(reply))
     if elsewhere is not None:
         is_ours = _is_from(elsewhere.origin, me)
         quote = Quote(
             str(elsewhere.message_id or ""),
-            _OURS if is_ours else _other(_origin_name(elsewhere.origin)),
+            _OURS if is_ours else name_other(name_origin(elsewhere.origin)),
             text or label_of(elsewhere) or "[a message elsewhere]",
         )
-        return _Reference(quote, is_ours, None if is_ours else _quoted_file(elsewhere))
+        return _Reference(quote, is_ours, None if is_ours else find_quoted_file(elsewhere))
     return _Reference(Quote("", "", "[story]")) if message.reply_to_story is not None else None
 
 
-def _replied_to(message: Message) -> Message | None:
+def find_replied_message(message: Message) -> Message | None:
     """Return the message that this one replies to. In a topic, Telegram marks every other message
     as a reply to the message that opened the topic."""
     reply = message.reply_to_message
@@ -396,28 +391,28 @@ def _replied_to(message: Message) -> Message | None:
     return None if is_root else reply
 
 
-def _quoted_file(quoted: Message | ExternalReplyInfo) -> Media | None:
+def find_quoted_file(quoted: Message | ExternalReplyInfo) -> Media | None:
     file = file_of(quoted)
     return file if file and file.kind in _QUOTED_FILES else None
 
 
-def _quoted_text(message: Message) -> str:
+def quote_text(message: Message) -> str:
     words = valid_unicode(words_of(message))
     unknown = "" if words else unknown_in(message)
     label = label_of(message) or (unknown and f"[{unknown}]")
     return " ".join(filter(None, (label, words))) or "[a message]"
 
 
-def _forwarded_from(message: Message, me: Me) -> str:
+def find_forward_author(message: Message, me: Me) -> str:
     """Return the author of the text if it was not the sender, or empty. A text that a person
     inserted through another bot counts as forwarded from it."""
     origin = message.forward_origin
     if origin is not None:
-        return _OURS if _is_from(origin, me) else _other(_origin_name(origin))
-    return "" if message.via_bot is None else _other(_user_name(message.via_bot))
+        return _OURS if _is_from(origin, me) else name_other(name_origin(origin))
+    return "" if message.via_bot is None else name_other(name_user(message.via_bot))
 
 
-def _other(name: str) -> str:
+def name_other(name: str) -> str:
     """Return another person's name, made distinct from the agent's."""
     return f"someone called {name}" if name.casefold() == _OURS else name
 
@@ -425,23 +420,23 @@ def _other(name: str) -> str:
 # --- people and chats
 
 
-def _sender(message: Message, canonical: Canonical) -> Sender | None:
+def find_sender(message: Message, canonical: Canonical) -> Sender | None:
     """Return the sender of a message. None for bots (the agent never talks to one, nor to itself),
     and for channel posts that Telegram copies into the discussion group."""
     chat = message.sender_chat
     if chat is None:
-        return None if message.from_user is None else _person(message.from_user)
+        return None if message.from_user is None else as_sender(message.from_user)
     if message.is_automatic_forward:
         return None
-    name = _chat_name(chat, message.author_signature)
+    name = name_chat(chat, message.author_signature)
     return Sender(f"chat:{canonical(str(chat.id))}", name)
 
 
-def _person(user: User) -> Sender | None:
-    return None if user.is_bot else Sender(str(user.id), _user_name(user))
+def as_sender(user: User) -> Sender | None:
+    return None if user.is_bot else Sender(str(user.id), name_user(user))
 
 
-def _chat(chat: telegram.Chat, canonical: Canonical, thread_id: str = "") -> Chat | None:
+def as_chat(chat: telegram.Chat, canonical: Canonical, thread_id: str = "") -> Chat | None:
     """Return the chat, or None if it is no place to talk: a channel, or a channel's inbox, whose
     threads differ from a group's."""
     if chat.type not in {"private", "group", "supergroup"} or chat.is_direct_messages:
@@ -451,44 +446,44 @@ def _chat(chat: telegram.Chat, canonical: Canonical, thread_id: str = "") -> Cha
     return Chat(canonical(str(chat.id)), is_group, title, thread_id)
 
 
-def _thread(message: Message) -> str:
+def find_topic(message: Message) -> str:
     """Return the topic of a message, or empty. Outside topics, Telegram numbers reply threads in
     the same field, which do not divide a conversation."""
     thread = message.message_thread_id
     return str(thread) if message.is_topic_message and thread and thread != _GENERAL else ""
 
 
-def _user_name(user: User) -> str:
+def name_user(user: User) -> str:
     """Return the name of a user, never empty: even the first name may be (a deleted account)."""
     full = " ".join(filter(None, (user.first_name, user.last_name)))
     return one_line(full) or one_line(user.username or "") or str(user.id)
 
 
-def _chat_name(chat: telegram.Chat, signature: str | None = None) -> str:
+def name_chat(chat: telegram.Chat, signature: str | None = None) -> str:
     """Return the name of a chat, never empty, with a signature if there is one."""
     name = one_line(chat.title or chat.first_name or chat.username or "") or str(chat.id)
     signed = one_line(signature or "")
     return f"{name} ({signed})" if signed else name
 
 
-def _author_name(message: Message) -> str:
+def name_author(message: Message) -> str:
     """Return the author of a quoted message, bots included."""
     if message.sender_chat is not None:
-        return _chat_name(message.sender_chat, message.author_signature)
-    return _SOMEONE if message.from_user is None else _user_name(message.from_user)
+        return name_chat(message.sender_chat, message.author_signature)
+    return _SOMEONE if message.from_user is None else name_user(message.from_user)
 
 
-def _origin_name(origin: MessageOrigin) -> str:
+def name_origin(origin: MessageOrigin) -> str:
     """Return the author of a forwarded text, never empty, so that it always shows as forwarded."""
     match origin:
         case MessageOriginUser():
-            return _user_name(origin.sender_user)
+            return name_user(origin.sender_user)
         case MessageOriginHiddenUser():
             return one_line(origin.sender_user_name) or _SOMEONE
         case MessageOriginChat():
-            return _chat_name(origin.sender_chat, origin.author_signature)
+            return name_chat(origin.sender_chat, origin.author_signature)
         case MessageOriginChannel():
-            return _chat_name(origin.chat, origin.author_signature)
+            return name_chat(origin.chat, origin.author_signature)
     return _SOMEONE
 
 

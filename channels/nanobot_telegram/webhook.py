@@ -18,7 +18,7 @@ from nanobot.channel.health import HealthReporter
 from nanobot.clock import Backoff
 from nanobot.errors import ChannelOff, StorageError
 from nanobot.parsing import off_loop, parse_json
-from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient, requested_wait
+from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient, wait_after
 from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.settings import TelegramSettings
 
@@ -130,5 +130,5 @@ class Webhook:
                 if not isinstance(error, BadRequest):
                     what = "cannot be reached"
                 self._health.report("connection", f"Telegram {what}: {error}")
-                pause = requested_wait(error)
+                pause = wait_after(error)
             await backoff.wait(pause)

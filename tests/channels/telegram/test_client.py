@@ -11,7 +11,7 @@ import pytest
 
 from nanobot.channel.health import HealthReporter
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
-from nanobot_telegram.client import Identity, TelegramClient, as_send_error, wait
+from nanobot_telegram.client import Identity, TelegramClient, as_send_error, parse_wait
 from tests.channels.telegram.support import RecordingHost, WatchedClock, options_for
 from tests.doubles.telegram import FakeTelegram
 
@@ -81,7 +81,7 @@ async def test_what_a_failure_means_for_a_part(
     ],
 )
 def test_a_pause_is_reasonable_whatever_is_asked_for(asked: object, seconds: float) -> None:
-    assert wait(asked) == seconds
+    assert parse_wait(asked) == seconds
 
 
 async def test_what_never_left_may_be_sent_again(

@@ -131,7 +131,7 @@ async def test_whatever_goes_wrong_the_token_stays_where_it_is(
     printed = capsys.readouterr()
     assert "telegram" in printed.out
     assert any("crashed" in line for line in lines)
-    assert any("is put aside" in line for line in lines)
+    assert any("is set aside" in line for line in lines)
     assert telegram.called("file")
     assert leaks(tmp_path, telegram, *lines, printed.out, printed.err) == []
 
