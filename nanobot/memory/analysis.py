@@ -93,10 +93,10 @@ def prepare_text(text: str, language: str = "") -> str:
     whole = join_hyphenated(text)
     if language in ("", ENGLISH) and text.isascii():
         return " ".join([text, *whole]) if whole else text
-    words = [*re.findall(_piece(text), _unified(text)), *whole]
+    words = [*re.findall(_piece(text), _unify(text)), *whole]
     return " ".join([
-        _stored(word, language) if word < _FIRST_RUN and len(word) <= _LONGEST
-        else _spelled_out(word, language)
+        encode_word(word, language) if word < _FIRST_RUN and len(word) <= _LONGEST
+        else _spell_out(word, language)
         for word in words
     ])  # fmt: skip
 
@@ -104,23 +104,23 @@ def prepare_text(text: str, language: str = "") -> str:
 def words_of(text: str, language: str = "") -> list[str]:
     """Return the words of a question in order, lower case. Runs without spaces become their
     keys."""
-    whole = (_lower(_unified(word), language) for word in join_hyphenated(text))
+    whole = (_lower(_unify(word), language) for word in join_hyphenated(text))
     return [*chain.from_iterable(word_groups(text, language)), *whole]
 
 
 def join_hyphenated(text: str) -> list[str]:
     """Return the hyphenated words of `text`, each as one word: `email` for `e-mail`."""
     found = re.findall(HYPHENATED, text) if "-" in text or "\u2011" in text else ()
-    return [joined(word) for word in found]
+    return [join_hyphens(word) for word in found]
 
 
-def joined(word: str) -> str:
+def join_hyphens(word: str) -> str:
     return re.sub(r"\W", "", word)
 
 
 def word_groups(text: str, language: str = "") -> Iterator[list[str]]:
     """Yield the words of `text` like `words_of`, with the keys of each run together."""
-    for piece in re.findall(_piece(text), _lower(_unified(text), language)):
+    for piece in re.findall(_piece(text), _lower(_unify(text), language)):
         yield _keys(piece) if re.match(_RUN, piece) else [piece]
 
 
@@ -132,7 +132,7 @@ def content_words(words: list[str], language: str = "") -> list[str]:
 
 def is_stop_word(word: str, language: str = "") -> bool:
     """Return True if a word of a question in `language` does not help to find anything."""
-    return _folded(word) in _stop_words(language or ENGLISH)
+    return _fold(word) in _stop_words(language or ENGLISH)
 
 
 @lru_cache(maxsize=256)
@@ -160,10 +160,10 @@ def language_of(text: str, likely: str = "") -> str:
         if likely in ("", ENGLISH) and _foreign_words().isdisjoint(words):
             return likely if _stop_words(ENGLISH).isdisjoint(words) else ENGLISH
     else:
-        sample = _unified(sample).lower()
+        sample = _unify(sample).lower()
         letters = {*filter(str.isalpha, set(sample))} - _ASCII
-        words = set(re.findall(_piece(sample), _folded(sample)))
-    shown = _shown_by(words, letters)
+        words = set(re.findall(_piece(sample), _fold(sample)))
+    shown = score_languages(words, letters)
     best = max(shown.values(), default=0.0)
     staying = 2 if letters <= _letters(likely) else 1
     if staying * shown.get(likely, 0.0) >= best:
@@ -171,7 +171,7 @@ def language_of(text: str, likely: str = "") -> str:
     return next(name for name in LANGUAGES if shown.get(name) == best)
 
 
-def _shown_by(words: Collection[str], letters: Collection[str]) -> dict[str, float]:
+def score_languages(words: Collection[str], letters: Collection[str]) -> dict[str, float]:
     """Return the likelihood of each language with these words and letters."""
     evidence = _evidence()
     seen = Counter(evidence[word] for word in words if word in evidence)
@@ -223,13 +223,13 @@ class WordForms(NamedTuple):
 def word_forms(word: str, asked: tuple[str, ...], searched: tuple[str, ...]) -> WordForms:
     """Return the matches of a word for a question in the languages `asked` and messages in
     `searched`."""
-    forms, beginnings, halves = [_folded(word)], list[str](), list[tuple[str, str]]()
+    forms, beginnings, halves = [_fold(word)], list[str](), list[tuple[str, str]]()
     if not re.match(_RUN, word):
         forms += [
             stem_word(one, language)
             for language in searched
             if language != ENGLISH
-            for one in _spellings(word, language)
+            for one in vary_spelling(word, language)
         ]
         for language in asked:
             stem, known = stem_word(word, language), LANGUAGES.get(language)
@@ -238,7 +238,7 @@ def word_forms(word: str, asked: tuple[str, ...], searched: tuple[str, ...]) -> 
                 beginnings += _beginning(stem)
                 if known.compounds:
                     beginnings += _end(stem)
-                    halves += _halves(word, stem, language)
+                    halves += cut_compound(word, stem, language)
     return WordForms(tuple(forms), tuple(beginnings), tuple(halves))
 
 
@@ -271,7 +271,7 @@ def bases(text: str, language: str = "") -> Iterator[str]:
     runs."""
     for piece, is_run in _pieces(text):
         if is_run:
-            yield from _units(piece)
+            yield from split_run(piece)
         elif not is_stop_word(piece.lower(), language):
             yield from _tokens_of(piece, language)[:1]
 
@@ -279,13 +279,13 @@ def bases(text: str, language: str = "") -> Iterator[str]:
 def plain_words(text: str) -> Iterator[str]:
     """Yield every word of `text` without case and accents, and the single characters of runs."""
     for piece, is_run in _pieces(text):
-        yield from _units(piece) if is_run else (_folded(piece.lower()),)
+        yield from split_run(piece) if is_run else (_fold(piece.lower()),)
 
 
 def outline(text: str) -> str:
     """Return `text` without case, accents and hyphens, and with one letter for two (`ue` for `ü`).
     It contains the `core` of each word of the text, which quickly rules texts out."""
-    plain = text.lower() if text.isascii() else _folded(_unified(text).lower())
+    plain = text.lower() if text.isascii() else _fold(_unify(text).lower())
     for letter in "aou":
         plain = plain.replace(f"{letter}e", letter)
     return plain.replace("aa", "a").replace("-", "").replace("\u2011", "")
@@ -303,7 +303,7 @@ def core(word: str, language: str = "") -> str:
     return plain[: max(1, min(_ROOT, len(plain) - 1))]
 
 
-def _spellings(word: str, language: str) -> Iterator[str]:
+def vary_spelling(word: str, language: str) -> Iterator[str]:
     """Yield a word, and its spelling with one letter for two or two for one (Ålborg, Aalborg)."""
     yield word
     for pair in LANGUAGES[language].written_out.split() if language in LANGUAGES else ():
@@ -331,7 +331,7 @@ def _end(stem: str) -> list[str]:
     return [stem[::-1].translate(_BACKWARDS)] if len(stem) >= _ROOT else []
 
 
-def _halves(word: str, stem: str, language: str) -> list[tuple[str, str]]:
+def cut_compound(word: str, stem: str, language: str) -> list[tuple[str, str]]:
     """Return the two parts of a compound for each possible cut."""
     cuts = range(_PART, min(len(stem), _LONGEST) - _PART + 1)
     return [(stem_word(word[:cut], language), stem[cut:]) for cut in cuts]
@@ -342,13 +342,13 @@ def stem_word(word: str, language: str) -> str:
     known = LANGUAGES.get(language)
     word = _lower(word, language)
     if known is None or len(word) > _LONGEST:
-        return _folded(word)
+        return _fold(word)
     if known.stemmer:
-        return _folded(_stemmer(known.stemmer)(word))
-    return _root(_folded(word), known)
+        return _fold(_stemmer(known.stemmer)(word))
+    return strip_affixes(_fold(word), known)
 
 
-def _root(word: str, known: Language) -> str:
+def strip_affixes(word: str, known: Language) -> str:
     """Return `word` without an ending, beginnings and weak letters."""
     beginnings = tuple(known.beginnings.split())
     while beginnings:
@@ -366,7 +366,7 @@ def _root(word: str, known: Language) -> str:
     return word
 
 
-def _spelled_out(piece: str, language: str) -> str:
+def _spell_out(piece: str, language: str) -> str:
     """Return a run in its stored form, or the stem of a word that is not worth caching."""
     if re.match(_RUN, piece):
         return " ".join(_singles_and_pairs(piece))
@@ -374,13 +374,13 @@ def _spelled_out(piece: str, language: str) -> str:
 
 
 @lru_cache(maxsize=1 << 14)
-def _stored(word: str, language: str) -> str:
+def encode_word(word: str, language: str) -> str:
     if language in ("", ENGLISH):
-        return word if word.isascii() else _folded(word.lower())
+        return word if word.isascii() else _fold(word.lower())
     stem = stem_word(word, language)
     found = [stem]
     # Many words have another stem if they are typed without accents (pão, pao).
-    if not word.isascii() and stem != (plain := stem_word(_folded(word.lower()), language)):
+    if not word.isascii() and stem != (plain := stem_word(_fold(word.lower()), language)):
         found.append(plain)
     if len(stem) >= _COMPOUND and LANGUAGES[language].compounds and stem.isalpha():
         found.append(stem[: _COMPOUND - _PART - 1 : -1].translate(_BACKWARDS))
@@ -391,21 +391,21 @@ def _stored(word: str, language: str) -> str:
 def _tokens_of(word: str, language: str) -> tuple[str, ...]:
     """Return the stem of a word, also backwards if it may be a compound."""
     if len(word) > _LONGEST:
-        return (_folded(word.lower()),)
-    return tuple(map(_porter, _stored(word, language).lower().split()))
+        return (_fold(word.lower()),)
+    return tuple(map(_porter, encode_word(word, language).lower().split()))
 
 
 def _porter(word: str) -> str:
     return _stemmer("porter")(word) if word.isascii() and 2 < len(word) <= 64 else word
 
 
-def _units(run: str) -> list[str]:
+def split_run(run: str) -> list[str]:
     """Return the characters of a run, each with the marks around it."""
     return re.findall(_SYLLABLE, run, re.DOTALL)
 
 
 def _singles_and_pairs(run: str) -> Iterator[str]:
-    units = _units(run)
+    units = split_run(run)
     for unit, following in zip_longest(units, units[1:]):
         yield unit
         if following:
@@ -415,12 +415,12 @@ def _singles_and_pairs(run: str) -> Iterator[str]:
 def _keys(run: str) -> list[str]:
     """Return a single character, or pairs. Pairs of grammar (hiragana) only count without
     others."""
-    units = _units(run)
+    units = split_run(run)
     pairs = [one + other for one, other in pairwise(units)] or units
     return [pair for pair in pairs if not re.match(_KANA, pair)] or pairs
 
 
-def _unified(text: str) -> str:
+def _unify(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
@@ -430,7 +430,7 @@ def _lower(text: str, language: str) -> str:
     return text.lower()
 
 
-def _folded(word: str) -> str:
+def _fold(word: str) -> str:
     """Return a word in lower case without accents and points."""
     if word.isascii():
         return word
@@ -477,7 +477,7 @@ def _letters(language: str) -> frozenset[str]:
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the words and runs of `text`, and whether each is a run."""
-    for piece in re.findall(_piece(text), _unified(text)):
+    for piece in re.findall(_piece(text), _unify(text)):
         yield piece, piece >= _FIRST_RUN and re.match(_RUN, piece) is not None
 
 

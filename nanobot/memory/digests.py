@@ -114,7 +114,7 @@ def digest_request(month: str, notes: Mapping[date, str]) -> str:
     is_long = sum(map(len, notes.values())) > _MOST_SHOWN
     most = _MOST_SHOWN // len(notes) if is_long else _MOST_SHOWN
     parts = [f"## Notes of {month}"]
-    parts += [f"### {day}\n\n{_cut(text, most)}" for day, text in sorted(notes.items())]
+    parts += [f"### {day}\n\n{cut_lines(text, most)}" for day, text in sorted(notes.items())]
     return "\n\n".join(parts)
 
 
@@ -159,7 +159,7 @@ def find_recurring(
             yield line
 
 
-def _cut(text: str, most: int) -> str:
+def cut_lines(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     shown = text[:most]

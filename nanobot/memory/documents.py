@@ -97,10 +97,10 @@ def text_of(content: bytes | None) -> str:
             "utf-16" if content.startswith((BOM_UTF16_BE, BOM_UTF16_LE)) else "utf-8"
         )
     except UnicodeDecodeError:
-        return "\n".join(map(_decoded, content.split(b"\n")))
+        return "\n".join(map(_decode_line, content.split(b"\n")))
 
 
-def _decoded(line: bytes) -> str:
+def _decode_line(line: bytes) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError:
@@ -110,7 +110,7 @@ def _decoded(line: bytes) -> str:
 def bytes_of(text: str, before: bytes | None) -> bytes:
     """Encode `text` in UTF-8 to replace `before`. Lines of `before` in another encoding keep their
     bytes if `text` still has them as `text_of` reads them."""
-    kept = {_decoded(line): line for line in (before or b"").split(b"\n")}
+    kept = {_decode_line(line): line for line in (before or b"").split(b"\n")}
     return b"\n".join(
         kept.get(line) or line.encode("utf-8", "replace") for line in text.split("\n")
     )
@@ -227,7 +227,7 @@ def redact_json(text: str, redact: Redact) -> str | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    redacted = _redacted_value(value, redact)
+    redacted = _redact_value(value, redact)
     if redacted == value:
         return text
     if "\n" in text.strip():
@@ -235,19 +235,19 @@ def redact_json(text: str, redact: Redact) -> str | None:
     return json_line(redacted, compact='": ' not in text)
 
 
-def _redacted_value(value: object, redact: Redact) -> object:
+def _redact_value(value: object, redact: Redact) -> object:
     match value:
         case str():
             return redact(value)
         case list():
-            return [_redacted_value(item, redact) for item in value]
+            return [_redact_value(item, redact) for item in value]
         case dict():
             is_call = "arguments" in value or "tool_call_id" in value
             kept = _STRUCTURE | {"name"} if is_call else _STRUCTURE
             return {
                 key: item
                 if key in kept and not isinstance(item, dict | list)
-                else _redacted_value(item, redact)
+                else _redact_value(item, redact)
                 for key, item in value.items()
             }
     return value

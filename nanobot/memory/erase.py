@@ -149,7 +149,7 @@ class Home(Struct, frozen=True):
         return [one for one in found if one]
 
     def _occurrence(self, path: Path, matcher: TextMatcher) -> Occurrence | None:
-        in_text, is_text = _search(path, matcher)
+        in_text, is_text = search_file(path, matcher)
         kind, name = self._kind_of(path, is_text=is_text), self._inside(path)
         if not is_text and matcher.is_short and kind != "store":
             in_text = False  # any three letters occur somewhere in a photo
@@ -169,19 +169,19 @@ class Home(Struct, frozen=True):
         """Yield every regular file once, except in git's folders. Unreadable folders are added to
         `unread`."""
 
-        def refused(error: OSError) -> None:
+        def note_unread(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):  # deleted in the meantime
                 unread.append(Path(str(error.filename)))
 
         for top in self._folders():
-            for root, folders, names in os.walk(top, onerror=refused):
+            for root, folders, names in os.walk(top, onerror=note_unread):
                 folders[:] = sorted(name for name in folders if name != ".git")
                 for path in (Path(root, name) for name in sorted(names)):
                     try:
                         if stat.S_ISREG(path.lstat().st_mode):
                             yield path
                     except OSError as error:
-                        refused(error)
+                        note_unread(error)
 
     def _folders(self) -> Iterator[Path]:
         """Yield the home, the workspace, and own folders on other disks."""
@@ -207,11 +207,11 @@ class Home(Struct, frozen=True):
         return "text" if is_text and not name.startswith(_COPIES) else "removed"
 
 
-def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
+def search_file(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
     """Return whether a file contains the text, and whether it is a text file that can be
     changed."""
     found, is_text, before = False, True, b""
-    with open(path, "rb", opener=_without_links) as file:
+    with open(path, "rb", opener=open_without_links) as file:
         block = file.read(_BLOCK)
         while block:
             following = file.read(_BLOCK)
@@ -232,17 +232,17 @@ def erase_from(one: Occurrence, matcher: TextMatcher) -> None:
             sync_folder(one.path.parent)
             return
         before = one.path.lstat()
-        with open(one.path, "rb", opener=_without_links) as file:
+        with open(one.path, "rb", opener=open_without_links) as file:
             content = file.read()
         text = content.decode("utf-8", "surrogateescape")
         if one.kind == "log":  # keeps its length, so no concurrent append is lost
             blotted = matcher.blot(text).encode("utf-8", "surrogateescape")
-            with open(one.path, "r+b", opener=_without_links) as log:
+            with open(one.path, "r+b", opener=open_without_links) as log:
                 os.pwrite(log.fileno(), blotted, 0)
                 os.fsync(log.fileno())
             return
 
-        def unchanged() -> None:
+        def require_unchanged() -> None:
             if FileState.of(one.path.lstat()) != FileState.of(before):
                 raise WriteConflict(one.path.name)
 
@@ -250,14 +250,16 @@ def erase_from(one: Occurrence, matcher: TextMatcher) -> None:
         text = matcher.redact(text) if is_json else matcher.redact_plain(text)
         new = text.encode("utf-8", "surrogateescape")
         if new != content:
-            replace_file(one.path, new, stat.S_IMODE(before.st_mode) & 0o777, unchanged)
+            replace_file(one.path, new, stat.S_IMODE(before.st_mode) & 0o777, require_unchanged)
 
 
-def _without_links(path: str, flags: int) -> int:
+def open_without_links(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _planned(found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[str]) -> Report:
+def describe_plan(
+    found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[str]
+) -> Report:
     """Describe an erasure, without the text itself."""
     files = [one.shown for one in found if one.changes]
     by_hand = [f"{one.shown}: {one.stays}" for one in found if one.stays]
@@ -335,7 +337,7 @@ class Eraser:
         with suppress(NanobotError):  # memory is unreadable, or the text has too few words
             forgets = await self._forgetter.plan(text, OWNER)
         occurrences = await asyncio.to_thread(self._home.occurrences, matcher)
-        return _planned(occurrences, forgets, self._home.beyond)
+        return describe_plan(occurrences, forgets, self._home.beyond)
 
     async def apply(self, text: str, *, forgets: bool = True) -> Report:
         """Erase a text. With `forgets`, other wordings of it are forgotten too.
@@ -353,7 +355,7 @@ class Eraser:
                 left, reason = await self._erase(matcher, before)
             with suppress(NanobotError):
                 hidden = await self._forgetter.plan_for(sought, OWNER) if sought else hidden
-            await _trying(matcher, self._forgetter.apply(hidden))
+            await _attempt(matcher, self._forgetter.apply(hidden))
         refused = [f"the versions of memory: {reason}"] if reason else []
         if self.tell_others is not None:
             self.tell_others(text)
@@ -366,10 +368,10 @@ class Eraser:
         matcher = TextMatcher(text)
         self._memories.forgotten += 1
         await asyncio.to_thread(self._scopes)  # reloads conversations that changed
-        await _trying(matcher, self._rebuild_index())
+        await _attempt(matcher, self._rebuild_index())
         own = self._home.own or self._home.folder
         found = await asyncio.to_thread(Home(own, own / "workspace").occurrences, matcher)
-        await _erase_files(matcher, found)
+        await erase_files(matcher, found)
 
     def _scopes(self) -> set[str]:
         """Return the scopes with memory, versions or conversations."""
@@ -385,14 +387,14 @@ class Eraser:
             await self._rewrite_memory(matcher)
             self._memories.forgotten += 1  # from here on no turn writes the text
             # The first pass skips conversations and temporary files, which turns may be writing.
-            await _erase_files(matcher, [one for one in found if again or not self._in_use(one)])
+            await erase_files(matcher, [one for one in found if again or not self._in_use(one)])
             refused = ""
             for scope in await asyncio.to_thread(self._memories.versioned_scopes):
                 rewrite = self._memories.of(scope).versions.rewrite
                 versions = asyncio.to_thread(rewrite, matcher.without_lines)
-                refused = await _trying(matcher, versions) or refused
-            await _trying(matcher, self._rebuild_index())
-            await _trying(matcher, self._journal.erase(matcher.redact))
+                refused = await _attempt(matcher, versions) or refused
+            await _attempt(matcher, self._rebuild_index())
+            await _attempt(matcher, self._journal.erase(matcher.redact))
             found = await asyncio.to_thread(self._home.occurrences, matcher)
             if not any(one.changes for one in found):
                 break
@@ -401,26 +403,26 @@ class Eraser:
     async def _rewrite_memory(self, matcher: TextMatcher) -> None:
         """Rewrite conversations, histories, and files of facts and notes."""
         for info in await asyncio.to_thread(lambda: list(self._sessions.list_sessions())):
-            await _trying(matcher, self._sessions.rewrite(info.key, matcher.redact))
+            await _attempt(matcher, self._sessions.rewrite(info.key, matcher.redact))
         for scope in await asyncio.to_thread(self._memories.existing_scopes):
             memory = self._memories.of(scope)
             history = asyncio.to_thread(memory.history.rewrite, matcher.redact_plain)
-            await _trying(matcher, history)
-            await _trying(matcher, memory.store.rewrite(matcher.without_lines))
+            await _attempt(matcher, history)
+            await _attempt(matcher, memory.store.rewrite(matcher.without_lines))
 
     def _in_use(self, one: Occurrence) -> bool:
         in_session = one.path.parent == self._home.folder / "sessions" and one.path.suffix == SUFFIX
         return in_session or _TEMPORARY.fullmatch(one.path.name) is not None
 
 
-async def _erase_files(matcher: TextMatcher, found: Iterable[Occurrence]) -> None:
+async def erase_files(matcher: TextMatcher, found: Iterable[Occurrence]) -> None:
     """Remove the text from the files that belong to no store."""
     for one in found:
         if one.changes and one.kind != "store":
-            await _trying(matcher, asyncio.to_thread(erase_from, one, matcher))
+            await _attempt(matcher, asyncio.to_thread(erase_from, one, matcher))
 
 
-async def _trying(matcher: TextMatcher, work: Awaitable[object]) -> str:
+async def _attempt(matcher: TextMatcher, work: Awaitable[object]) -> str:
     """Await `work` and return the reason if it is refused. The next pass tries again."""
     try:
         await work

@@ -85,7 +85,9 @@ class Figures(Struct, frozen=True):
             months = set(filterfalse(one.holds_month, months))
             numbers = set(filterfalse(partial(one.holds_number, units=self.units), numbers))
         clock = (f"{hour}:{minute:02}" for hour, minute in times)
-        return sorted((*map(_shown, days), *clock, *numbers, *(f"month {one}" for one in months)))
+        return sorted(
+            (*map(format_day, days), *clock, *numbers, *(f"month {one}" for one in months))
+        )
 
     def holds_number(self, number: str, units: Mapping[str, frozenset[str]]) -> bool:
         """Return True if this number occurs, with a matching unit if both have a short one."""
@@ -97,7 +99,7 @@ class Figures(Struct, frozen=True):
         named = units.get(number, frozenset()) - _function_words()
         wanted = {unit for unit in named if len(unit) <= _SHORT_UNIT}
         pairs = list(product(wanted, self.units.get(number, ())))
-        return not pairs or any(starmap(_same_unit, pairs))
+        return not pairs or any(starmap(is_same_unit, pairs))
 
     def holds_day(self, day: Day) -> bool:
         """Return True if this day occurs, or is possible for a word such as "tomorrow"."""
@@ -158,11 +160,11 @@ def figures_of(text: str, languages: Iterable[str] = (), said_on: date | None = 
             numbers.add(number := canonical(match["n"]))
             units[number].update(_units_at(match))
         elif match["h"] or match["h2"]:
-            times.add(_time(match))
-        elif day := _day(match):
+            times.add(parse_time(match))
+        elif day := parse_day(match):
             days.add(day)
         else:
-            numbers.update(_codes(match))
+            numbers.update(read_codes(match))
     counts, months = _in_words(text, tuple(languages))
     for count, unit in counts:
         units[count].update(unit)
@@ -186,7 +188,7 @@ def _years_in(numbers: Iterable[str], said_on: date | None) -> frozenset[int]:
     return frozenset(y for y in years if not said_on or abs(y - said_on.year) <= _NEAR_YEARS)
 
 
-def _codes(match: re.Match[str]) -> list[str]:
+def read_codes(match: re.Match[str]) -> list[str]:
     """Return the link or code, or the numbers of an impossible date."""
     if link := match["url"] or match["at"]:
         return [link.casefold().rstrip("./,;:!?)>]")]
@@ -212,7 +214,7 @@ def canonical(number: str) -> str:
     return f"{whole}.{fraction}" if fraction else whole
 
 
-def _day(match: re.Match[str]) -> Day | None:
+def parse_day(match: re.Match[str]) -> Day | None:
     for year, month, day in (("y", "m", "d"), ("y2", "m2", "d2"), ("y3", "m3", "d3")):
         if match[month]:
             named = int(match[year] or 0)
@@ -224,7 +226,7 @@ def _day(match: re.Match[str]) -> Day | None:
     return None
 
 
-def _time(match: re.Match[str]) -> tuple[int, int]:
+def parse_time(match: re.Match[str]) -> tuple[int, int]:
     hour = int(match["h"] or match["h2"])
     if match["half"] and match["half"][0] in "pP" and hour < 12:
         hour += 12
@@ -238,7 +240,7 @@ def _units_at(match: re.Match[str]) -> Iterator[str]:
         yield before[1]
 
 
-def _same_unit(one: str, other: str) -> bool:
+def is_same_unit(one: str, other: str) -> bool:
     """Match `km` and `kilometres`, `%` and `percent`, `€` and `euros`."""
     if one == other:
         return True
@@ -264,7 +266,7 @@ def _in_words(
         named = {months[word[:n]] + 1 for n in range(3, 7) if word[:n] in months}
         if named and _is_dated(words, at):
             dated |= named
-    runs = filter(None, map(_cjk_number, _CJK_NUMBER.findall(text)))
+    runs = filter(None, map(parse_cjk_number, _CJK_NUMBER.findall(text)))
     return [*counts, *((str(value), list[str]()) for value in runs)], dated
 
 
@@ -283,13 +285,13 @@ def fold_word(word: str) -> str:
     return stem_word(word, "")
 
 
-def _cjk_number(run: str) -> int:
+def parse_cjk_number(run: str) -> int:
     tens, ten, ones = run.rpartition("十")
     first = _RUN_DIGITS.get(tens, 1) if ten else 0
     return first * 10 + _RUN_DIGITS.get(ones, 0) if len(run) <= 3 else 0
 
 
-def _shown(day: Day) -> str:
+def format_day(day: Day) -> str:
     year, month, number = day
     return f"{year}-{month:02}-{number:02}" if year else f"{number}.{month}."
 

@@ -84,7 +84,7 @@ class _Record(Struct, frozen=True):
     def hides(self, text: str) -> bool:
         salt = bytes.fromhex(self.salt)
         return any(
-            fact.is_held_by(_hashes(salt, said))
+            fact.is_held_by(hash_words(salt, said))
             for fact in self.facts
             for said in said_in(text, fact.language)
         )
@@ -123,7 +123,7 @@ class Forgotten:
         """Durably record a `/forget`: its facts in clear text, and the numbers of messages and
         entries."""
         hashed = (
-            replace(fact, words=_hashes(salt, fact.words), keys=_hashes(salt, fact.keys))
+            replace(fact, words=hash_words(salt, fact.words), keys=hash_words(salt, fact.keys))
             for fact in facts
         )
         numbers = {key: frozenset(seqs) for key, seqs in messages.items()}
@@ -154,20 +154,20 @@ class Forgotten:
 
 
 @lru_cache(maxsize=64)
-def _hashes(salt: bytes, found: frozenset[str]) -> frozenset[str]:
+def hash_words(salt: bytes, found: frozenset[str]) -> frozenset[str]:
     return frozenset(
         hashlib.blake2b(word.encode("utf-8", "replace"), key=salt, digest_size=8).hexdigest()
         for word in found
     )
 
 
-async def _remove_lines(
+async def remove_lines(
     store: MemoryStore, lines: Sequence[FactLine]
 ) -> tuple[tuple[FactLine, ...], list[int]]:
     """Remove lines from their files. Return the removed lines and the new versions."""
     versions, gone = list[int](), set[tuple[str, str]]()
 
-    def left(text: str, path: str, texts: set[str]) -> str:
+    def remove_texts(text: str, path: str, texts: set[str]) -> str:
         pieces = re.split(r"(?<=\n)", text) if path in ALL_FACTS else blocks_of(text)
         gone.update((path, one) for one in texts.intersection(map(str.rstrip, pieces)))
         return "".join(piece for piece in pieces if piece.rstrip() not in texts)
@@ -175,7 +175,9 @@ async def _remove_lines(
     for path in dict.fromkeys(line.path for line in lines):
         texts = {line.text for line in lines if line.path == path}
         change = Change("forget", f"forgot {pluralize(len(texts), 'line')}")
-        versions.append(await store.edit(path, partial(left, path=path, texts=texts), change))
+        versions.append(
+            await store.edit(path, partial(remove_texts, path=path, texts=texts), change)
+        )
     went = tuple(one for one in lines if (one.path, one.text) in gone)
     return went, [version for version in versions if version]
 
@@ -266,7 +268,7 @@ class ForgetPlan(Struct, frozen=True):
         }
 
 
-def _forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Report:
+def report_forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Report:
     """Report an applied plan with the removed lines and the new versions."""
     undo = " and ".join(f"/dream-restore --version {number}" for number in versions)
     back = f" To restore lines of long-term files: {undo}." if undo else ""
@@ -326,7 +328,7 @@ class Forgetter:
         """Apply a plan. After a crash, a new plan finishes the rest."""
         sought = plan.sought
         if sought is None:
-            return _forgotten(plan, ())
+            return report_forgotten(plan, ())
         memory = self._memories.of(plan.scope)
         numbers = defaultdict[str, list[int]](list)
         for said in plan.messages:
@@ -338,12 +340,12 @@ class Forgetter:
             for key, seqs in numbers.items():
                 await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
             if plan.entries or plan.paragraphs:
-                left = partial(_without_facts, sought=sought)
+                left = partial(remove_facts, sought=sought)
                 await asyncio.to_thread(memory.history.rewrite, left)
             try:
-                gone, versions = await _remove_lines(memory.store, plan.lines)
+                gone, versions = await remove_lines(memory.store, plan.lines)
                 await asyncio.to_thread(memory.recall.refresh)
-                return _forgotten(replace(plan, lines=gone), versions)
+                return report_forgotten(replace(plan, lines=gone), versions)
             finally:  # if one line cannot be removed, others may be gone
                 self._memories.forgotten += 1
 
@@ -366,7 +368,7 @@ class Forgetter:
             for number, text, _ in pace(memory.history.paragraphs())
             if without(text, sought.is_stated_by) != text
         )
-        lines, messages = _lines_stating(memory, sought), tuple(self._messages(scope, sought))
+        lines, messages = find_stating_lines(memory, sought), tuple(self._messages(scope, sought))
         is_found = any((lines, messages, entries, paragraphs))
         return ForgetPlan(
             scope,
@@ -387,7 +389,7 @@ class Forgetter:
                         yield source_message(info.key, message)
 
 
-def _lines_stating(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
+def find_stating_lines(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
     """Return the facts that the request names, and the notes, digests and pending facts that state
     them."""
     close, facts = closest_lines(sought.request, lines_of(memory))
@@ -397,7 +399,7 @@ def _lines_stating(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
     return (*(facts if close >= sought.least else ()), *stating)
 
 
-def _without_facts(text: str, sought: Sought) -> str:
+def remove_facts(text: str, sought: Sought) -> str:
     """Return a text of history without the sentences that state `sought`."""
     kept = []
     for block in re.split(r"(\n\s*\n)", text):

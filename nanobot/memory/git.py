@@ -109,7 +109,7 @@ class Repository:
         """Create it in one step, with a branch of a random name, unless it exists."""
         if os.path.lexists(self.path):
             return
-        with self._translated():
+        with self._translate_errors():
             make_folder(self.path.parent)
             new = self.path.with_name(f"{self.path.name}.new")
             shutil.rmtree(new, ignore_errors=True)
@@ -121,22 +121,22 @@ class Repository:
     def branch(self) -> str:
         """The name of this device's own branch."""
         absent = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-        with self._translated(), suppress(*absent):
+        with self._translate_errors(), suppress(*absent):
             head = (self.path / "HEAD").read_bytes()
             if match := re.fullmatch(rb"ref: refs/heads/([\w.-]+)\s*", head):
                 return match[1].decode()
-        raise self._damaged("HEAD has no branch")
+        raise self._describe_damage("HEAD has no branch")
 
     def rename_branch(self, name: str) -> None:
         """Rename this device's own branch."""
         old = self.branch
         self.set_tip(self.tip(), name)
-        with self._translated():
+        with self._translate_errors():
             replace_file(self.path / "HEAD", f"ref: refs/heads/{name}\n".encode())
         self.remove_branch(old)
 
     def branches(self) -> list[str]:
-        with self._translated():
+        with self._translate_errors():
             return sorted(path.name for path in (self.path / "refs/heads").iterdir())
 
     def tip(self, branch: str = "") -> str:
@@ -144,9 +144,9 @@ class Repository:
         if not os.path.lexists(self.path):
             return ""
         name = f"refs/heads/{branch or self.branch}"
-        with self._translated(), suppress(FileNotFoundError, NotADirectoryError):
+        with self._translate_errors(), suppress(FileNotFoundError, NotADirectoryError):
             return (self.path / name).read_bytes().decode("utf-8", "replace").strip()
-        with self._translated(), suppress(FileNotFoundError, NotADirectoryError):
+        with self._translate_errors(), suppress(FileNotFoundError, NotADirectoryError):
             # A person's `git gc` moves refs there.
             packed = (self.path / "packed-refs").read_text("utf-8", "replace")
             if found := re.search(rf"^([0-9a-f]+) {re.escape(name)}$", packed, re.MULTILINE):
@@ -155,12 +155,12 @@ class Repository:
 
     def set_tip(self, commit: str, branch: str = "") -> None:
         """Let a branch (this device's by default) end at `commit`."""
-        with self._translated():
+        with self._translate_errors():
             name = branch or self.branch
             replace_file(self.path / "refs/heads" / name, f"{commit}\n".encode())
 
     def remove_branch(self, name: str) -> None:
-        with self._translated():
+        with self._translate_errors():
             FENCE.wait()
             (self.path / "refs/heads" / name).unlink(missing_ok=True)
 
@@ -192,7 +192,7 @@ class Repository:
         from dulwich.object_store import iter_tree_contents
 
         tree = (self.commit(commit) if isinstance(commit, str) else commit).tree
-        with self._translated(tree):
+        with self._translate_errors(tree):
             return {
                 one.path.decode("utf-8", "surrogateescape"): one.sha.decode()
                 for one in iter_tree_contents(self._objects, _object_id(tree))
@@ -212,7 +212,7 @@ class Repository:
         from dulwich.objects import Commit as GitCommit
 
         changes: list[tuple[bytes, int | None, ObjectID | None]] = []
-        with self._translated():
+        with self._translate_errors():
             for path, content in files.items():
                 name = path.encode("utf-8", "surrogateescape")
                 if content is None:
@@ -235,7 +235,7 @@ class Repository:
         return commit.id.decode()
 
     def pack(self) -> None:
-        with self._translated():
+        with self._translate_errors():
             self._objects.pack_loose_objects()
 
     def rewrite(
@@ -248,7 +248,7 @@ class Repository:
         new one, and doing it again deletes the rest of the old one."""
         changed, parent, before = 0, "", dict[str, str]()
         commits = list(pace(self.chain(self.tip())))
-        with self._translated():
+        with self._translate_errors():
             self._objects.fsync_object_files = False  # one sync at the end is far faster
             for commit in pace(reversed(commits)):
                 now = self.files(commit)
@@ -283,7 +283,7 @@ class Repository:
 
     def remove_leftovers(self) -> None:
         """Remove locks and temporary files of a process that died."""
-        with self._translated():
+        with self._translate_errors():
             for pattern in _LEFTOVERS:
                 for path in self.path.rglob(pattern):
                     path.unlink(missing_ok=True)
@@ -303,13 +303,13 @@ class Repository:
         return DiskObjectStore(self.path / "objects", fsync_object_files=True, shared_perm=mine)
 
     def _get(self, identity: str, kind: type[AnyObject]) -> AnyObject:
-        with self._translated(identity):
+        with self._translate_errors(identity):
             found = self._objects[_object_id(identity)]
             if not isinstance(found, kind):
-                raise self._damaged(f"{identity} is not a {kind.__name__}")
+                raise self._describe_damage(f"{identity} is not a {kind.__name__}")
             return found
 
-    def _damaged(self, reason: str) -> Damaged:
+    def _describe_damage(self, reason: str) -> Damaged:
         return Damaged(
             self.path,
             f"it is damaged ({reason})",
@@ -321,20 +321,20 @@ class Repository:
         )
 
     @contextmanager
-    def _translated(self, identity: str = "a part") -> Iterator[None]:
+    def _translate_errors(self, identity: str = "a part") -> Iterator[None]:
         """Convert errors of dulwich and the disk to errors of this repository."""
         try:
             yield
         except OSError as error:
             raise StorageError.of(self.path, error) from error
         except (AssertionError, EOFError, KeyError, ValueError, zlib.error) as error:
-            raise self._damaged(f"{identity} is missing or broken") from error
+            raise self._describe_damage(f"{identity} is missing or broken") from error
         except Exception as error:
             # Loaded only now, because most starts have nothing to do here.
             from dulwich.errors import ChecksumMismatch, FileFormatException, ObjectMissing
 
             if isinstance(error, (ChecksumMismatch, FileFormatException, ObjectMissing)):
-                raise self._damaged(f"{identity} is missing or broken") from error
+                raise self._describe_damage(f"{identity} is missing or broken") from error
             raise
 
 

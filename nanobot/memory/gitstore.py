@@ -104,7 +104,7 @@ class GitStore:
         try:
             self.repository.remove_leftovers()
             self._settle()
-            self._recorded()
+            self._load_recorded()
         except Damaged as error:
             aside = path.with_name(f"{path.name}.damaged-{self.clock.now():%Y%m%dT%H%M%S}")
             with storage_errors(path):
@@ -144,7 +144,7 @@ class GitStore:
         If the scope has no versions, its present files become the first."""
         with self.acquire():
             self._settle()
-            recorded, files = self._recorded(), dict[str, bytes | None]()
+            recorded, files = self._load_recorded(), dict[str, bytes | None]()
             for path in (self.prefix + name for name in TRACKED):
                 try:
                     content = self._current(path)
@@ -224,7 +224,7 @@ class GitStore:
         repository = self.repository
         if not (prepared := repository.tip(_PREPARED)):
             return
-        commit, recorded = repository.commit(prepared), self._recorded()
+        commit, recorded = repository.commit(prepared), self._load_recorded()
         if commit.parent == repository.tip():
             files = repository.files(prepared)
             changed = find_changed_paths(recorded, files)
@@ -247,7 +247,7 @@ class GitStore:
         if number % PACK_EVERY == 0:
             self.repository.pack()
 
-    def _recorded(self) -> dict[str, str]:
+    def _load_recorded(self) -> dict[str, str]:
         """Return the files of the newest version, each with the id of its content."""
         return self.repository.files(self.repository.tip())
 
@@ -283,7 +283,7 @@ class GitStore:
     def log(self, limit: int = 20, skip: int = 0) -> list[Version]:
         """Return the newest versions after the `skip` newest, newest first. The versions of one run
         are joined."""
-        return [_joined(run) for run in self._runs()[skip : skip + limit]]
+        return [join_run(run) for run in self._runs()[skip : skip + limit]]
 
     def count(self) -> int:
         """Return the number of all versions that `log` has."""
@@ -291,7 +291,7 @@ class GitStore:
 
     def version(self, number: int) -> Version:
         """Return one version, joined with the others of its run. Raise `NanobotError`."""
-        return _joined(self._run(number))
+        return join_run(self._run(number))
 
     def tip_number(self) -> int:
         """Return the number of the newest version, or 0."""
@@ -330,7 +330,8 @@ class GitStore:
             known = commits.index(known_at) + 1 if known_at in commits else 0
             times = times if known else {}
             for version, _, blob in pace(steps[known:]):
-                lines = _stripped_lines(self._blob_text(blob))
+                text = without_importance(self._blob_text(blob))
+                lines = {raw.strip() for raw in split_lines(text)} - {""}
                 times = {line: times.get(line, version.when) for line in lines}
             self._line_times[path] = commits[-1] if commits else "", times
             return times
@@ -348,7 +349,7 @@ class GitStore:
             made.setdefault(path, []).append(snapshot)
         wanted, conflicts = dict[str, str](), list[str]()
         for path, steps in made.items():
-            wanted[path], disputed = _undone(text_of(self._current(path)), steps)
+            wanted[path], disputed = undo_steps(text_of(self._current(path)), steps)
             conflicts += [f"{path}: {conflict}" for conflict in disputed]
         return self._revert(wanted, conflicts)
 
@@ -402,7 +403,7 @@ class GitStore:
         return text_of(self.repository.content(blob))
 
 
-def _joined(versions: Sequence[Version]) -> Version:
+def join_run(versions: Sequence[Version]) -> Version:
     """Join the versions of one run into one, with the number of the last."""
     changes = [version.change for version in versions]
     change = replace(
@@ -415,7 +416,7 @@ def _joined(versions: Sequence[Version]) -> Version:
     return replace(versions[-1], change=change, blobs=blobs)
 
 
-def _undone(text: str, steps: Sequence[VersionSnapshot]) -> tuple[str, tuple[str, ...]]:
+def undo_steps(text: str, steps: Sequence[VersionSnapshot]) -> tuple[str, tuple[str, ...]]:
     """Return `text` without the changes `steps`, or unchanged with the conflicts."""
     undone = text
     for step in reversed(steps):
@@ -424,7 +425,3 @@ def _undone(text: str, steps: Sequence[VersionSnapshot]) -> tuple[str, tuple[str
             return text, merged.conflicts
         undone = merged.text
     return undone, ()
-
-
-def _stripped_lines(text: str) -> set[str]:
-    return {line for raw in split_lines(without_importance(text)) if (line := raw.strip())}

@@ -58,9 +58,9 @@ def _facts(text: str, template: str) -> Iterator[str]:
 def find_line(line: str, text: str, *, facts_only: bool = True) -> str:
     """Return the line of `text` that matches `line` except for list mark, indent, case and final
     period, or ""."""
-    wanted = {_normalized(line), _normalized(f"- {line}")}  # a number may be a day
+    wanted = {normalize_line(line), normalize_line(f"- {line}")}  # a number may be a day
     lines = (raw.rstrip() for raw in text.split("\n"))
-    same = (there for there in lines if there and _normalized(there) in wanted)
+    same = (there for there in lines if there and normalize_line(there) in wanted)
     return next((there for there in same if not facts_only or fact_lines(there)), "")
 
 
@@ -146,7 +146,7 @@ _NOTICE_LINES, _NOTICE_CHARACTERS = 8, 160
 _SINGLE = str.maketrans('"', "'")
 
 
-def _changed_facts(before: str, after: str) -> dict[str, list[str]]:
+def compare_facts(before: str, after: str) -> dict[str, list[str]]:
     """Return the added and removed facts, and those with another importance, ignoring list
     marks."""
     old, new = (
@@ -163,7 +163,7 @@ def _changed_facts(before: str, after: str) -> dict[str, list[str]]:
 def summary_of_change(name: str, before: str, after: str) -> str:
     """Return `wrote: Tom's birthday is on 3 May and 2 lines more`, or `edited NAME` if no fact and
     no importance changed."""
-    changes = _changed_facts(before, after)
+    changes = compare_facts(before, after)
     kind = next((kind for kind, facts in changes.items() if facts), "")
     if not kind:
         return f"edited {name}"
@@ -177,7 +177,7 @@ def summary_of_change(name: str, before: str, after: str) -> str:
 def memory_notice(before: str, after: str) -> str:
     """Return `[memory changed: added "…"; removed "…"]` in one line, or "". Long changes are cut,
     with a pointer to the file."""
-    came, went, _ = _changed_facts(before, after).values()
+    came, went, _ = compare_facts(before, after).values()
     changes = [*(("added", fact) for fact in came), *(("removed", fact) for fact in went)]
     if not changes:
         return ""
@@ -190,6 +190,6 @@ def memory_notice(before: str, after: str) -> str:
     return f"[memory changed: {'; '.join(shown)}]"
 
 
-def _normalized(line: str) -> str:
+def normalize_line(line: str) -> str:
     words = " ".join(without_list_mark(line).split()).casefold()
     return words.rstrip(".。") or words

@@ -135,7 +135,7 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
         return None
     cursor = natural_number(fields.get("cursor"))
     cursor = cursor if cursor < NUMBER_LIMIT else 0
-    when = _time(fields.get("timestamp"), now).replace(microsecond=0)
+    when = parse_time(fields.get("timestamp"), now).replace(microsecond=0)
     session = string(fields.get("session_key") or fields.get("session"))
     facts = tuple(filter(None, map(string, items(fields.get("key_facts")))))
     return HistoryEntry(cursor, when, "import", session, 0, 0, text, facts)
@@ -157,14 +157,14 @@ def entry_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
     Text after the last newline is left out, unless an entry ends there."""
     at = 0
     while at < len(content):
-        end = _entry_end(content, at)
+        end = find_entry_end(content, at)
         line = content[at:end].rstrip(b"\r")
         if line and (end < len(content) or _is_entry(line)):
             yield at, line
         at = end + 1
 
 
-def _entry_end(content: bytes, at: int) -> int:
+def find_entry_end(content: bytes, at: int) -> int:
     """Return the end of the line, or of the wrapped entry, that begins at `at`."""
     first = end = _line_end(content, at)
     begins = content.startswith((b"{", BOM_UTF8 + b"{"), at)
@@ -219,7 +219,7 @@ def paragraphs_beside(text: str, entries: Iterable[HistoryEntry]) -> Iterator[tu
     known = set[tuple[str, str]]()
     for entry in entries:
         for piece in (paragraph_of(entry), *_BLANK_LINES.split(entry.summary)):
-            day, words = _said_on(piece)
+            day, words = split_stamp(piece)
             known |= {(day or f"{entry.timestamp:%Y-%m-%d}", words), ("", words)}
     when, number = "", 1
     for piece in re.split(r"((?:\n[^\S\n]*){2,})", text.replace("\r\n", "\n")):
@@ -228,19 +228,19 @@ def paragraphs_beside(text: str, entries: Iterable[HistoryEntry]) -> Iterator[tu
         if stamp := STAMP.match(paragraph):
             when = f"{stamp[1]} {stamp[2]}"
         is_title = paragraph.startswith("#") and "\n" not in paragraph
-        day, words = _said_on(paragraph)
+        day, words = split_stamp(paragraph)
         if words not in ("", NOTHING_LEFT) and not is_title and (day, words) not in known:
             yield begins, paragraph, when
 
 
-def _said_on(paragraph: str) -> tuple[str, str]:
+def split_stamp(paragraph: str) -> tuple[str, str]:
     """Return the day at the beginning of a paragraph, or "", and its words."""
     stamp = STAMP.match(paragraph.strip())
     words = paragraph.strip()[stamp.end() :] if stamp else paragraph
     return stamp[1] if stamp else "", " ".join(words.split())
 
 
-def _time(value: object, now: datetime) -> datetime:
+def parse_time(value: object, now: datetime) -> datetime:
     """Parse a foreign time. One without an offset is in the zone of `now`."""
     try:
         when = datetime.fromisoformat(value) if isinstance(value, str) else now
@@ -297,7 +297,7 @@ class HistoryLog:
         with self._lock:
             if not self._recovered:
                 self.recover()
-            if (applied := self._applied()) != self._hint(_APPLIED):
+            if (applied := self._load_applied()) != self._hint(_APPLIED):
                 with suppress(NanobotError):  # only needed after a crash
                     self.set_applied(applied)
             when = entry.timestamp.replace(microsecond=0)
@@ -317,24 +317,24 @@ class HistoryLog:
 
     def cursors(self, after: int = 0) -> list[int]:
         with self._lock:
-            known = self._known().cursors
+            known = self._load_summary().cursors
             return list(known[bisect_right(known, after) :])
 
     def get(self, cursor: int) -> HistoryEntry | None:
         with self._lock:
-            lines = self._read() if cursor in self._known().cursors else ()
+            lines = self._read() if cursor in self._load_summary().cursors else ()
             return next((one for _, one in lines if one and one.cursor == cursor), None)
 
     def last_cursor(self) -> int:
         """Return the highest cursor ever assigned, or 0."""
         with self._lock:
             hints = self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0
-            return max(self._known().highest, *hints)
+            return max(self._load_summary().highest, *hints)
 
     def newest(self) -> dict[str, Committed]:
         """Return the newest entry of each session, among entries with messages."""
         with self._lock:
-            return dict(self._known().newest)
+            return dict(self._load_summary().newest)
 
     def paragraphs(self) -> list[tuple[int, str, str]]:
         """Return the paragraphs of HISTORY.md without an entry (`paragraphs_beside`)."""
@@ -346,8 +346,14 @@ class HistoryLog:
 
         For the process that writes. It also happens before the first append."""
         with self._lock:
-            if self._known().foreign:  # first, or a wrapped entry would look like a torn line
-                self._adopt_foreign()
+            # First, or a wrapped entry would look like a torn line.
+            if self._load_summary().foreign:
+                content, taken = self._content(HISTORY), {*self._load_summary().cursors}
+                now = self._clock.now()
+                new = adopt_foreign_lines(content, taken, self.last_cursor(), now)
+                with suppress(WriteConflict):  # an editor saved just now: retry next time
+                    self._live.write_bytes(new, expected=content)
+                    logger.info("{}: imported lines of another program", self._live.relative)
             self._lines.mend()
             self._recovered = True
             self._write_readable()
@@ -364,7 +370,7 @@ class HistoryLog:
         damaged, only entries of this process count, so that an old change does not restore a
         forgotten fact."""
         with self._lock:
-            return self.entries(self._applied())
+            return self.entries(self._load_applied())
 
     def count_broken_lines(self) -> int:
         """Return the number of unreadable lines at the last read. Does not read."""
@@ -398,14 +404,6 @@ class HistoryLog:
             self._summary = _Known()
             return changed
 
-    def _adopt_foreign(self) -> None:
-        """Convert lines of another program to entries."""
-        content, taken = self._content(HISTORY), {*self._known().cursors}
-        new = adopt_foreign_lines(content, taken, self.last_cursor(), self._clock.now())
-        with suppress(WriteConflict):  # an editor saved just now: retry next time
-            self._live.write_bytes(new, expected=content)
-            logger.info("{}: imported lines of another program", self._live.relative)
-
     def _write_readable(self) -> None:
         """Add missing paragraphs to HISTORY.md; the next call makes up for a failure. If the mark
         is missing, only the newest entry is checked: deleted paragraphs stay deleted."""
@@ -419,14 +417,14 @@ class HistoryLog:
         except NanobotError as error:
             logger.warning("HISTORY.md is out of date: {}", error)
 
-    def _known(self) -> _Known:
+    def _load_summary(self) -> _Known:
         """Return the summary of the file, which is only read again if it changed."""
         state = lstate_of(f"{self._root.path}/{self._live.relative}")
         if state != self._summary.state:
-            self._summary = self._summarised(state)
+            self._summary = self._summarise_file(state)
         return self._summary
 
-    def _summarised(self, state: FileState | None) -> _Known:
+    def _summarise_file(self, state: FileState | None) -> _Known:
         newest, cursors = dict[str, Committed](), set[int]()
         highest = broken = 0
         foreign = False
@@ -456,7 +454,7 @@ class HistoryLog:
         for _, line in pace(entry_lines(content)):
             yield line, decode(line, zone)
 
-    def _applied(self) -> int:
+    def _load_applied(self) -> int:
         if self._applied_mark is None:
             mark, last = self._hint(_APPLIED), self.last_cursor()
             self._applied_mark = last if mark is None or mark > last else mark

@@ -164,7 +164,7 @@ def operations_between(base: str, new: str) -> tuple[Operation, ...]:
     if base == new:
         return ()
     before, after = map(_counts_of, (base, new))
-    became = _became([*_without(before, after)], [*_without(after, before)])
+    became = pair_rewordings([*_without(before, after)], [*_without(after, before)])
     was = {new: old for old, new in became.items()}
     steps = [
         Operation(was.pop(line, ""), line, section)
@@ -189,17 +189,17 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
 
     An existing line is not added again, unless the operations add it several times. A missing
     section is created. A rewording of a missing line is left over."""
-    asked = [(_plain(step), step) for step in operations]
+    asked = [(normalize_operation(step), step) for step in operations]
     document = _Document(without_importance(text))
-    left = _make(document, [step for step, _ in asked if step.old != step.new])
+    left = make_changes(document, [step for step, _ in asked if step.old != step.new])
     marks = marks_of(text)
-    brought = _brought_marks(marks, ((step, given) for step, given in asked if step not in left))
+    brought = collect_new_marks(marks, ((step, given) for step, given in asked if step not in left))
     if brought or document.is_changed:
         text = with_marks(document.text, marks | brought)
     return Applied(text, tuple(given for step, given in asked if step in left))
 
 
-def _make(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
+def make_changes(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
     target = Counter(step.new for step in steps if step.new)  # wanted count of each line
     for section in {step.section for step in steps if step.new} - {""}:
         target[section] = max(target[section], 1)  # a section with lines stays
@@ -232,11 +232,11 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     placed = [replace(step, section=names.get(step.section, "")) for step in other]
     gone = _change(document, placed, target)
     _change(document, [replace(step, old="") for step in gone], target)
-    text = with_marks(document.text, _merged_marks(marks, (*mine, *other)))
-    return Merged(text, tuple(_conflicts(mine, other)))
+    text = with_marks(document.text, merge_marks(marks, (*mine, *other)))
+    return Merged(text, tuple(find_conflicts(mine, other)))
 
 
-def _brought_marks(
+def collect_new_marks(
     marks: Mapping[str, str], made: Iterable[tuple[Operation, Operation]]
 ) -> dict[str, str]:
     """Return new marks of lines without one: the mark of the line that they reword, or the given
@@ -245,7 +245,7 @@ def _brought_marks(
     return {line: mark for line, mark in mark_of.items() if line and mark and line not in marks}
 
 
-def _merged_marks(
+def merge_marks(
     sides: Sequence[Mapping[str, str]], operations: Sequence[Operation]
 ) -> dict[str, str]:
     """Return the marks after a merge: of the side that changed one, or the higher of two. `sides`
@@ -370,7 +370,7 @@ class _Document:
         return section.stop
 
 
-def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
+def pair_rewordings(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
     """Map removed lines to their rewordings. A heading becomes a heading only."""
     return {
         old: new
@@ -382,7 +382,7 @@ def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _plain(step: Operation) -> Operation:
+def normalize_operation(step: Operation) -> Operation:
     """Return the operation with its lines in the form for comparison, each on one line."""
     texts = (step.old, step.new, step.section)
     old, new, section = (strip_mark(text.replace("\n", " ").rstrip()) for text in texts)
@@ -418,7 +418,7 @@ def _three_way(base: Value, ours: Value, theirs: Value) -> Value:
     return ours if theirs in (base, ours) else max(ours, theirs)
 
 
-def _conflicts(mine: Sequence[Operation], other: Sequence[Operation]) -> Iterator[str]:
+def find_conflicts(mine: Sequence[Operation], other: Sequence[Operation]) -> Iterator[str]:
     ours, theirs = ({step.old: step.new for step in side if step.old} for side in (mine, other))
     for old, new in ours.items():
         if (there := theirs.get(old, new)) != new:

@@ -53,7 +53,7 @@ class FactLosses:
         template, steps = self._template_of(path), list(operations)
         known: tuple[set[str], dict[str, str]] | None = None
         while lost := guard.find_lost_facts(text, apply_operations(text, steps).text, template):
-            gone, first = known = known or self._gone_since(path, text, _WEEK)
+            gone, first = known = known or self._find_gone_since(path, text, _WEEK)
             room = guard.may_lose(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
             # The replacement of a counted fact does not count again.
             lines = {guard.without_list_mark(one) for one in lost if first.get(one, "") not in gone}
@@ -71,7 +71,7 @@ class FactLosses:
         lost = guard.find_lost_facts(old, new, template)
         if reason or not lost:
             return reason
-        gone, first = self._gone_since(path, old, _WEEK)
+        gone, first = self._find_gone_since(path, old, _WEEK)
         facts = len(guard.fact_lines(old, template)) + len(gone)
         going = gone | {first.get(line, line) for line in lost}
         return guard.excess(going, facts, "within a week")
@@ -80,10 +80,12 @@ class FactLosses:
         """Return the facts that the version `number` removed if the person has to be notified, else
         None."""
         lost = guard.find_lost_facts(old, new, self._template_of(path))
-        within = len(self._gone_since(path, new, _DAY)[0]) if lost else 0
+        within = len(self._find_gone_since(path, new, _DAY)[0]) if lost else 0
         return Loss(path, tuple(lost), number, within) if within > _UNREPORTED else None
 
-    def _gone_since(self, path: str, text: str, age: timedelta) -> tuple[set[str], dict[str, str]]:
+    def _find_gone_since(
+        self, path: str, text: str, age: timedelta
+    ) -> tuple[set[str], dict[str, str]]:
         """Return the facts that left a document within that time and are not in `text`, except
         facts that the person removed, and the first fact behind each line."""
         since, path = self._versions.clock.now() - age, self._versions.prefix + path

@@ -31,7 +31,7 @@ from nanobot.memory.analysis import (
     bases,
     core,
     is_stop_word,
-    joined,
+    join_hyphens,
     language_of,
     outline,
     plain_words,
@@ -221,7 +221,7 @@ class Request(Struct, frozen=True):
         found = contents(map(tuple, word_groups(re.sub(_ELIDED, " ", text), likely)), likely)
         if not asked:  # too short to detect its language: "meine Tabletten"
             found = contents(found, *languages) or found
-        whole = re.sub(HYPHENATED, lambda word: joined(word[0]), text)
+        whole = re.sub(HYPHENATED, lambda word: join_hyphens(word[0]), text)
         other = cls.of(whole, languages) if whole != text else None
         shown = (asked,) if asked else ()
         return cls(tuple(dict.fromkeys(found)), shown, tuple(languages), other)

@@ -184,7 +184,7 @@ class MemoryConsolidator:
         key, has_begun = session.key, False
         lock = self._locks.setdefault(key, asyncio.Lock())
 
-        async def locked() -> T | NanobotError:
+        async def run_locked() -> T | NanobotError:
             nonlocal has_begun
             memory = self._memory_of(session)
             async with lock, self._memories.holding(memory.scope):
@@ -204,7 +204,7 @@ class MemoryConsolidator:
                 self._refused.pop(key, None)
                 return result
 
-        task = self._background.start(locked(), name=f"consolidate {key}")
+        task = self._background.start(run_locked(), name=f"consolidate {key}")
         try:
             while for_turn and not task.done():
                 try:
@@ -248,7 +248,7 @@ class MemoryConsolidator:
             count = newest_turn(session.messages) or len(session.messages)
             if not count:
                 return "Nothing to consolidate."
-            done, notice = await self._archived(session, count, "patient")
+            done, notice = await self._archive(session, count, "patient")
         if done or notice:
             return notice or "Nothing to remember in this conversation."
         why = "the conversation changed. Try again."
@@ -260,7 +260,7 @@ class MemoryConsolidator:
         """Consolidate everything before the newest epoch. Return False if that has to wait."""
         while (first := session.last_consolidated + 1) <= session.epoch_seq:
             self._left_behind.add(session.key)
-            last, messages = await asyncio.to_thread(self._sealed, session, first)
+            last, messages = await asyncio.to_thread(self._read_sealed, session, first)
             memory = self._memory_of(session)
             notice = await self._archivist.consolidate(session, memory, last, messages, urgency)
             if notice:
@@ -270,7 +270,7 @@ class MemoryConsolidator:
         self._left_behind.discard(session.key)
         return True
 
-    def _sealed(self, session: Session, first: int) -> tuple[int, Sequence[Message]]:
+    def _read_sealed(self, session: Session, first: int) -> tuple[int, Sequence[Message]]:
         """Return the messages from seq `first` to the next `/new`, and its seq. Later messages
         are another conversation, which untrusted content in this one does not taint."""
         epochs = self._sessions.epochs(session.key, first, session.epoch_seq)
@@ -279,12 +279,12 @@ class MemoryConsolidator:
 
     async def _consolidate_oldest(self, session: Session, count: int, urgency: Urgency) -> bool:
         """Consolidate the oldest `count` messages of the window. Return True if that is done."""
-        done, notice = await self._archived(session, count, urgency)
+        done, notice = await self._archive(session, count, urgency)
         if notice:
             await self._on_consolidated(session.key, notice)
         return done
 
-    async def _archived(self, session: Session, count: int, urgency: Urgency) -> tuple[bool, str]:
+    async def _archive(self, session: Session, count: int, urgency: Urgency) -> tuple[bool, str]:
         messages, memory = session.messages, self._memory_of(session)
         last = messages[count].seq - 1 if count < len(messages) else messages[-1].seq
         oldest = messages[:count]
@@ -304,7 +304,7 @@ class MemoryConsolidator:
         find them, which would take long."""
         memories = self._memories.held()
 
-        def left_behind() -> set[str]:
+        def find_unfinished() -> set[str]:
             newest: dict[str, list[Committed]] = {}
             for memory in memories:
                 for key, entry in memory.history.newest().items():
@@ -317,14 +317,14 @@ class MemoryConsolidator:
                     found.add(info.key)
             return found
 
-        self._left_behind |= await asyncio.to_thread(left_behind)
+        self._left_behind |= await asyncio.to_thread(find_unfinished)
         await self._for_each(sorted(self._left_behind), self.consolidate_sealed)
 
     async def _consolidate_resting(self) -> None:
         """Consolidate sessions without recent messages, each once while it rests."""
         before = self._clock.now() - timedelta(minutes=self._gauge.limits.idle_minutes)
 
-        def resting() -> dict[str, datetime]:
+        def find_resting() -> dict[str, datetime]:
             return {
                 info.key: info.updated_at
                 for info in self._sessions.list_sessions()
@@ -334,16 +334,16 @@ class MemoryConsolidator:
                 and self._rested.get(info.key) != info.updated_at
             }
 
-        due = await asyncio.to_thread(resting)
+        due = await asyncio.to_thread(find_resting)
 
-        async def rested(session: Session) -> bool:
+        async def consolidate_all(session: Session) -> bool:
             if not await self._seal(session, "patient"):
                 return False
             count = len(session.messages)
             return not count or await self._consolidate_oldest(session, count, "patient")
 
         async def rest(session: Session) -> None:
-            if await self._one_by_one(session, lambda: rested(session)):
+            if await self._one_by_one(session, lambda: consolidate_all(session)):
                 self._rested[session.key] = due[session.key]
 
         await self._for_each(list(due)[:_IDLE_AT_ONCE], rest)

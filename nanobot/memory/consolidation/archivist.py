@@ -118,7 +118,7 @@ class Archivist:
             logger.warning("{}: not archived yet: {}", session.key, error)
         count = sum(message.seq <= committed[-1].entry.last for message in messages)
         logger.info("{}: consolidated {} messages", session.key, count)
-        return _notice(count, committed)
+        return describe_consolidated(count, committed)
 
     async def apply_waiting(self, memory: Memory) -> None:
         """Apply pending changes in order, as far as the disk allows."""
@@ -172,7 +172,7 @@ class Archivist:
         if session.epoch_seq >= chunk.last:  # sealed: only on disk
             read = self._sessions.read_window
             now = await asyncio.to_thread(read, session.key, chunk.first, chunk.last)
-        return _said(now) == _said(chunk.messages)
+        return clear_marks(now) == clear_marks(chunk.messages)
 
     async def _hold(self, chunk: Chunk, memory: Memory, draft: Draft) -> None:
         """Hold changes back for approval."""
@@ -241,12 +241,12 @@ class Archivist:
             await memory.pending.notify(held, session)
 
 
-def _said(messages: Sequence[Message]) -> list[Message]:
+def clear_marks(messages: Sequence[Message]) -> list[Message]:
     """Clear the marks to keep, which do not count as changes."""
     return [replace(message, kept=False) if message.kept else message for message in messages]
 
 
-def _notice(count: int, committed: Sequence[Draft]) -> str:
+def describe_consolidated(count: int, committed: Sequence[Draft]) -> str:
     """Describe the consolidated messages and the pending facts in one line for people."""
     held = sum(len(draft.held) for draft in committed)
     waits = f" {pluralize(held, 'fact')} pending: `/memory pending`." if held else ""

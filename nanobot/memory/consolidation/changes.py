@@ -89,17 +89,17 @@ def read_draft(
         saved.memory_update,
         talk,
         tainted=bool(chunk.origins),
-        quoted=[*_quoted(saved, chunk, end)],
+        quoted=[*find_quotes(saved, chunk, end)],
         echoes=echoes,
     )
     stamp, screen = STAMP.match(saved.history_entry), Screen(talk, (), echoes)
     summary = saved.history_entry[stamp.end() if stamp else 0 :].strip()
     if not chunk.origins:  # untrusted content supports no fact, so its entry is marked
-        summary = _checked_summary(summary, screen)
+        summary = check_summary(summary, screen)
     entry = replace(
         raw,
         type="consolidation",
-        summary=_stamped(summary, stamp, chunk, end) if summary else raw.summary,
+        summary=stamp_summary(summary, stamp, chunk, end) if summary else raw.summary,
         key_facts=tuple(
             fact
             for fact in saved.key_facts
@@ -111,7 +111,7 @@ def read_draft(
     return Draft(entry, changes.held)
 
 
-def _quoted(saved: Saved, chunk: Chunk, end: datetime) -> Iterator[str]:
+def find_quotes(saved: Saved, chunk: Chunk, end: datetime) -> Iterator[str]:
     """Yield the person's lines that the model named, whole."""
     for words in saved.quotes:
         try:
@@ -120,13 +120,13 @@ def _quoted(saved: Saved, chunk: Chunk, end: datetime) -> Iterator[str]:
             logger.info("{}: quotation left out: {}", chunk.session, error)
 
 
-def _stamped(summary: str, stamp: re.Match[str] | None, chunk: Chunk, end: datetime) -> str:
+def stamp_summary(summary: str, stamp: re.Match[str] | None, chunk: Chunk, end: datetime) -> str:
     """Return a summary with the model's time if its day is in the conversation, else with ours."""
     days = {f"{one.timestamp:%Y-%m-%d}" for one in chunk.messages if one.timestamp}
     return with_stamp(f"{stamp[0]} {summary}" if stamp and stamp[1] in days else summary, end)
 
 
-def _checked_summary(text: str, screen: Screen) -> str:
+def check_summary(text: str, screen: Screen) -> str:
     """Return the sentences that the conversation does not contradict, each once. A sentence with an
     unsupported number or negation becomes a quotation."""
     kept = dict[str, None]()
@@ -155,12 +155,12 @@ def read_reply(reply: Reply) -> Saved | str:
     except RecursionError:
         return "the arguments of save_memory are nested too deeply"
     if not is_call:
-        return _problem_without_call(reply)
+        return explain_missing_call(reply)
     problem = "were cut off: be shorter" if reply.finish == "length" else "are no JSON object"
     return f"the arguments of save_memory {problem}"
 
 
-def _problem_without_call(reply: Reply) -> str:
+def explain_missing_call(reply: Reply) -> str:
     if reply.tool_calls:
         return f"{reply.tool_calls[0].name[:60]!r} was called instead of save_memory"
     from nanobot.providers.refusals import is_filter  # not needed at the start
@@ -176,12 +176,12 @@ def _read_fields(fields: Mapping[str, object]) -> Saved | str:
     if not STAMP.sub("", entry, count=1).strip():
         return "history_entry is missing or empty; it must be a paragraph of text"
     update = _text(fields.get("memory_update"), "\n")
-    update = _without_transcript(without_thinking(update))
+    update = strip_transcript(without_thinking(update))
     key_facts, quotes = (_lines(fields.get(key)) for key in ("key_facts", "quotes"))
     return Saved(entry, update.strip("\n") if update.strip() else None, key_facts, quotes)
 
 
-def _without_transcript(update: str) -> str:
+def strip_transcript(update: str) -> str:
     """Return a memory update without fences and lines of the conversation, which models copy.
     The person's own words stay, without the time and name in front of them."""
     lines = ((line, _TRANSCRIPT.match(line)) for line in update.split("\n"))
@@ -245,23 +245,25 @@ def memory_changes(
     standing, facts = {*map(str.rstrip, base.split("\n"))}, guard.fact_lines(base)
     screen, lines = Screen(talk, facts, echoes), list[str]()
     for line in distinct_lines(without_importance(update)):
-        if line not in standing and (reason := _line_reason(line, echoes, screen)):
+        if line not in standing and (reason := explain_rejection(line, echoes, screen)):
             screen.note(line, reason)
         else:
             lines.append(line)
     if len({*lines} - standing) > MOST_LINES:
         said = f"an answer with {len(lines):,} lines"
         return Changes(own, set_aside=(said,))
-    changes = _fact_changes(base, "\n".join(lines), standing, tainted=tainted)
+    changes = select_fact_changes(base, "\n".join(lines), standing, tainted=tainted)
     made, held = own, changes
     if not tainted:
-        made = (*_screened(screen, changes, len(facts)), *own)
+        made = (*screen_changes(screen, changes, len(facts)), *own)
         held = screen.asked
     aside = tuple(screen.set_aside[:_MOST_SET_ASIDE])
     return Changes(made[:MOST_OPERATIONS], tuple(held[:MOST_OPERATIONS]), aside)
 
 
-def _fact_changes(base: str, new: str, standing: set[str], *, tainted: bool) -> list[Operation]:
+def select_fact_changes(
+    base: str, new: str, standing: set[str], *, tainted: bool
+) -> list[Operation]:
     """Return the changes of facts, under headings that exist or may be created. Without approval no
     line is removed and no heading created."""
     every = operations_between(base, new)
@@ -275,7 +277,7 @@ def _fact_changes(base: str, new: str, standing: set[str], *, tainted: bool) -> 
     return changes
 
 
-def _screened(screen: Screen, changes: Sequence[Operation], facts: int) -> list[Operation]:
+def screen_changes(screen: Screen, changes: Sequence[Operation], facts: int) -> list[Operation]:
     """Return the permitted changes to a file with so many facts."""
     left_out = [one for one in changes if not one.new]
     # If the answer is not the whole file, a similar line is not a replacement.
@@ -300,7 +302,7 @@ def _may_be_heading(heading: str, standing: set[str]) -> bool:
     return heading in standing or is_fit
 
 
-def _line_reason(line: str, echoes: Echoes | None, screen: Screen) -> str:
+def explain_rejection(line: str, echoes: Echoes | None, screen: Screen) -> str:
     """Return the reason to reject a line of an answer, or ""."""
     if not line.strip() or is_heading(line):
         return "it copies the instructions" if echoes and echoes.has(line) else ""

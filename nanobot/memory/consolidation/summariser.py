@@ -230,7 +230,9 @@ class Summariser:
                 continue
             except ProviderError as error:
                 logger.warning("{}: not consolidated: {}", chunk.session, error)
-                self._failed(_OUT_SECONDS, str(error), is_final=isinstance(error, ProviderRejected))
+                self._record_failure(
+                    _OUT_SECONDS, str(error), is_final=isinstance(error, ProviderRejected)
+                )
                 return None
             # In a thread, because an answer may be long.
             draft = await asyncio.to_thread(self._read, reply, chunk, base)
@@ -239,7 +241,7 @@ class Summariser:
                 return draft
             again = draft
         logger.warning("{}: archived without a summary: {}", chunk.session, again)
-        self._failed(0.0, again)
+        self._record_failure(0.0, again)
         return self.raw(chunk)
 
     def _read(self, reply: Reply, chunk: Chunk, base: str) -> Draft | str:
@@ -248,7 +250,7 @@ class Summariser:
         raw, end = self.raw(chunk).entry, self._end_of(chunk)
         return read_draft(reply, chunk, base, raw, end, self._echoes)
 
-    def _failed(self, seconds: float, why: str, *, is_final: bool = False) -> None:
+    def _record_failure(self, seconds: float, why: str, *, is_final: bool = False) -> None:
         self._failures += 1
         if is_final or self._failures >= _FAILURES:
             times = "" if self._failures == 1 else f" {self._failures} times in a row"
@@ -295,18 +297,18 @@ def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
 
 def conversation(messages: Sequence[Message], room: int) -> str:
     """Return the lines of these messages, shortened to about `room` tokens in all."""
-    texts = [head_and_tail(_content(message), _limit(message, room)) for message in messages]
+    texts = [head_and_tail(render_content(message), _limit(message, room)) for message in messages]
     costs = [estimate_tokens(text) for text in texts]
-    left = room - sum(estimate_tokens(_head(message)) + 2 for message in messages)
+    left = room - sum(estimate_tokens(render_head(message)) + 2 for message in messages)
     if sum(costs) > left:
-        level = _level(costs, left)
+        level = find_common_length(costs, left)
         texts = [
             head_and_tail(text, level) if cost > level else text
             for text, cost in zip(texts, costs, strict=True)
         ]
     indented = ("\n  ".join(text.splitlines()) for text in texts)
     rows = zip(messages, indented, strict=True)
-    return "\n".join(f"{_head(message)} {text}".rstrip() for message, text in rows)
+    return "\n".join(f"{render_head(message)} {text}".rstrip() for message, text in rows)
 
 
 def head_and_tail(text: str, tokens: int) -> str:
@@ -323,7 +325,9 @@ def head_and_tail(text: str, tokens: int) -> str:
 def raw_summary(chunk: Chunk) -> str:
     """Return an entry's text for a stretch without a summary: how it began, in its own words."""
     said = [words for message in chunk.contents if (words := message.own_words.strip())]
-    said = said or [_content(message) for message in chunk.contents if message.role == "assistant"]
+    said = said or [
+        render_content(message) for message in chunk.contents if message.role == "assistant"
+    ]
     lines = [shorten(text, _RAW_LINE) for text in said]
     fitting = sum(size <= _RAW_CHARACTERS for size in accumulate(map(len, lines)))
     excerpt = " / ".join([*lines[:fitting], *(["…"] if fitting < len(lines) else [])])
@@ -332,28 +336,23 @@ def raw_summary(chunk: Chunk) -> str:
     return f"{kept} Excerpt: {excerpt}" if excerpt else kept
 
 
-def _head(message: Message) -> str:
+def render_head(message: Message) -> str:
     time = message.timestamp.strftime("%Y-%m-%dT%H:%M") if message.timestamp else "?"
     used = message.role == "assistant" and message.tools_used
     tools = f" [tools: {', '.join(message.tools_used)}]" if used else ""
     return f"[{time}] {message.role.upper()}{tools}:"
 
 
-def _content(message: Message) -> str:
-    parts = [_mark(message), KEPT if message.kept else "", message.content.strip()]
+def render_content(message: Message) -> str:
+    kind, _, name = message.origin.partition(":")
+    mark = _MARKS.get(kind, "[untrusted content from {origin}]")
+    if kind == "attached" and message.role == "assistant":
+        mark = ""
+    mark = mark.format(name=name, origin=message.origin)
+    parts = [mark, KEPT if message.kept else "", message.content.strip()]
     if message.media:
         parts.append(f"[sent: {', '.join(path.rpartition('/')[2] for path in message.media)}]")
     return " ".join(filter(None, parts))
-
-
-def _mark(message: Message) -> str:
-    """Return the mark of words that are not the person's own, or ""."""
-    kind, _, name = message.origin.partition(":")
-    if kind == "attached" and message.role == "assistant":
-        return ""
-    return _MARKS.get(kind, "[untrusted content from {origin}]").format(
-        name=name, origin=message.origin
-    )
 
 
 def _limit(message: Message, room: int) -> int:
@@ -362,7 +361,7 @@ def _limit(message: Message, room: int) -> int:
     return max(text, _LEAST_TOKENS)
 
 
-def _level(costs: Sequence[int], room: int) -> int:
+def find_common_length(costs: Sequence[int], room: int) -> int:
     """Return the length to which all longer ones must be cut to fit within `room`."""
     left, waiting = room, len(costs)
     for cost in sorted(costs):

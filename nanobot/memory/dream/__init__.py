@@ -115,7 +115,7 @@ class Dream:
         cursors = [*map(int, filter(str.isdecimal, waiting))]
         ended = datetime.fromisoformat(state.last_run) if state.last_run else None
         last_run = _credible(ended, now)
-        times = [next_due(last_run or _written(memory, cursors, now))]
+        times = [next_due(last_run or _find_first_time(memory, cursors, now))]
         if len(cursors) >= max_unread:
             times.append(last_run + _PAUSE if last_run else now)
         due = min(filter(None, times), default=None)
@@ -144,17 +144,25 @@ class Dream:
         digest.
 
         Failures are in the report (`problem`), not raised."""
+        from nanobot.memory.dream.run import DreamRun  # seldom needed, and large
+
         report, whom = DreamReport(scope), scope
         async with self._running, self._memories.holding(scope):
             try:
-                await self._learn(self._memories.of(scope), report)
+                memory = self._memories.of(scope)
+                reader = Reader(memory, self._read_messages, self._clock.now())
+                run = DreamRun(memory, reader, self._provider, self._limits, self._state, report)
+                await run.learn()
+                await asyncio.to_thread(memory.recall.refresh)
+                async with self._state.lock:
+                    await run.remember(last_run=self._clock.now().isoformat())
             except NanobotError as error:
                 report.problem, whom = str(error), _whom(error, scope)
             except Exception as error:  # noqa: BLE001 - the boundary: a failed run changes nothing
                 logger.opt(exception=error).error("Dream for {} crashed", scope)
                 report.problem = f"an internal error, {type(error).__name__}: {error}"
             if report.problem:
-                await self._failed(report, whom)
+                await self._record_failure(report, whom)
             else:
                 self._failures.pop(scope, None)
                 if report.entries:  # the model answered
@@ -164,23 +172,13 @@ class Dream:
             await self._on_digest(report)
         return report
 
-    async def _learn(self, memory: Memory, report: DreamReport) -> None:
-        from nanobot.memory.dream.run import DreamRun  # seldom needed, and large
-
-        reader = Reader(memory, self._read_messages, self._clock.now())
-        run = DreamRun(memory, reader, self._provider, self._limits, self._state, report)
-        await run.learn()
-        await asyncio.to_thread(memory.recall.refresh)
-        async with self._state.lock:
-            await run.remember(last_run=self._clock.now().isoformat())
-
     def problem(self) -> str:
         """Return why it failed three times in a row or more, or ""."""
         most = max((failures for failures, _ in self._failures.values()), default=0)
         failed = f"Dream failed {most} times in a row: {self._problem}"
         return failed if most >= _NOTIFY_AFTER else ""
 
-    async def _failed(self, report: DreamReport, whom: str) -> None:
+    async def _record_failure(self, report: DreamReport, whom: str) -> None:
         """Lengthen the pause. The third time in a row, notify the owner."""
         self._problem = report.problem
         logger.warning("Dream for {} failed: {}", report.scope, report.problem)
@@ -201,7 +199,7 @@ def _whom(error: NanobotError, scope: str) -> str:
     return _EVERYONE if isinstance(error, ProviderError) and not blames_content else scope
 
 
-def _written(memory: Memory, cursors: Sequence[int], now: datetime) -> datetime:
+def _find_first_time(memory: Memory, cursors: Sequence[int], now: datetime) -> datetime:
     """Return when the first of these entries was written, or a day ago if that is unknown."""
     first = memory.history.get(cursors[0]) if cursors else None
     return _credible(first.timestamp if first else None, now) or now - timedelta(days=1)

@@ -105,17 +105,19 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamE
         cursor=entry.cursor,
         said_at=max(filter(None, times), default=entry.timestamp),
         title=f"{stamp}{_RAW.get(entry.type, '')}",
-        lines=_fitted(_lines_of(entry, messages, is_tainted=bool(origins))),
+        lines=fit_lines(collect_lines(entry, messages, is_tainted=bool(origins))),
         said=tuple(messages),
         origins=origins,
     )
 
 
-def _lines_of(entry: HistoryEntry, messages: Sequence[Message], *, is_tainted: bool) -> list[str]:
+def collect_lines(
+    entry: HistoryEntry, messages: Sequence[Message], *, is_tainted: bool
+) -> list[str]:
     """Return the messages of a raw entry, or the summary of another. The person's words that are
     marked to keep are added whole, and their other lines if the entry is tainted."""
     if entry.type == "raw" and messages:
-        return ["", *filter(None, map(_raw_line, messages))]
+        return ["", *filter(None, map(render_raw_line, messages))]
     summary = _TITLE.sub("", entry.summary.strip()).splitlines()
     facts = [f"- {fact}" for fact in entry.key_facts]
     own = [one for one in messages if one.own_words]
@@ -130,7 +132,7 @@ def _own_lines(messages: Iterable[Message]) -> list[str]:
     return ["Lines of the person's own:", *lines[-_OWN_LINES:]] if lines else []
 
 
-def _raw_line(message: Message) -> str:
+def render_raw_line(message: Message) -> str:
     content = " ".join(message.content.split())
     origin = f" (from {message.origin})" if is_foreign(message) else ""
     kept = " (marked to keep)" if message.kept else ""
@@ -158,7 +160,7 @@ def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | Non
         cursor=0,
         said_at=datetime.combine(day, time(), zone),
         title=f"[{day.isoformat()}] note",
-        lines=("", *_fitted(lines)),
+        lines=("", *fit_lines(lines)),
         said=tuple(one for one in said if not one.origin),
         origins=origins_of(said),
     )
@@ -178,11 +180,11 @@ def entry_of_digest(
         cursor=0,
         said_at=datetime.combine(newest, time(), zone),
         title=f"[{month}] digest of the month's notes, what recurs",
-        lines=("", *_fitted(map(str, lines))),
+        lines=("", *fit_lines(map(str, lines))),
     )
 
 
-def _fitted(lines: Iterable[str]) -> tuple[str, ...]:
+def fit_lines(lines: Iterable[str]) -> tuple[str, ...]:
     """Shorten `lines` so that one entry cannot fill a prompt. Search still finds the rest."""
     fitted: list[str] = []
     left = _LONGEST_ENTRY
@@ -242,7 +244,7 @@ class Reader:
         empty: set[str] = set()
         size = 0
         for key in pace(self.unread_keys(state)):
-            entry = self._opened(key) if key not in refused else None
+            entry = self._open(key) if key not in refused else None
             if entry is None:
                 empty |= {key} - refused
                 continue
@@ -261,7 +263,7 @@ class Reader:
         note, digest = max([state.note, *days]), max([state.digest, *months])
         return replace(state, note=note, digest=digest, plan=None)
 
-    def _opened(self, key: str) -> DreamEntry | None:
+    def _open(self, key: str) -> DreamEntry | None:
         store, zone = self._memory.store, self.now.tzinfo
         if not key.isdecimal():
             day = date.fromisoformat(key)
@@ -271,8 +273,8 @@ class Reader:
         if entry is None or entry.type == "digest" or self.forgotten.hides_entry(entry.cursor):
             return None
 
-        def unforgotten(session: str, first: int, last: int, before: int) -> list[Message]:
+        def read_unforgotten(session: str, first: int, last: int, before: int) -> list[Message]:
             messages = self._read_messages(session, first, last, before)
             return [one for one in messages if not self.forgotten.hides_message(session, one)]
 
-        return entry_of_history(entry, unforgotten)
+        return entry_of_history(entry, read_unforgotten)

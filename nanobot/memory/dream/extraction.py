@@ -134,14 +134,14 @@ def read_extraction(answer: str, count: int) -> tuple[list[FactCandidate], froze
     found = json_object(answer, {*_FILES, "processed_entries"})
     if found is None:
         return None
-    collected = [item for key in _FILES for item in _items(key, found.get(key), count)]
+    collected = [item for key in _FILES for item in read_items(key, found.get(key), count)]
     listed = found.get("processed_entries")
     # Without the list, the answer covers all entries of the request.
     read = [_number(one, count) for one in listed] if isinstance(listed, list) else range(count)
     return collected, frozenset(number for number in read if number is not None)
 
 
-def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
+def read_items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
     listed = items(value) if isinstance(value, list) else [value]
     for raw in listed[: _MOST_RATED if key == "importance" else MOST_ITEMS]:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
@@ -197,34 +197,34 @@ def classify(
     that file, another person's wish about it is a fact about them."""
     tainted = any(entry.origins for entry in entries)
     for item in wanted:
-        entry = _behind(item, entries)
+        entry = find_entry(item, entries)
         if item.only_rates:
-            yield from () if tainted else _rated(item, files)
+            yield from () if tainted else rate_line(item, files)
         elif tainted:
-            yield from _from_tainted(item, entry, files)
+            yield from classify_tainted(item, entry, files)
         else:
-            path, old, new = _located(item, files)
+            path, old, new = locate_fact(item, files)
             marked = with_mark(new, item.mark) if new and path != MANNER else new
             if old or new:
                 yield Update(path, Operation(old, marked, "", entry.cursor, entry.note))
 
 
-def _from_tainted(
+def classify_tainted(
     item: FactCandidate, entry: DreamEntry, files: Mapping[str, str]
 ) -> Iterator[Update]:
     """Yield the person's line that a candidate quotes, or else the candidate for approval."""
-    if line := _quoted(item, entry):
+    if line := find_quoted(item, entry):
         if not any(find_line(line, text) for text in files.values()):
             step = Operation("", f"- {line}", "", entry.cursor, entry.note)
             yield Update(item.path, step, verbatim=True)
         return
-    path, old, new = _located(item, files)
+    path, old, new = locate_fact(item, files)
     if old or new:
         waiting = Operation(old, f"- {new}" if new else "", "", entry.cursor, entry.note)
         yield Update(path, waiting, entry.origins or ("unknown",))
 
 
-def _rated(item: FactCandidate, files: Mapping[str, str]) -> Iterator[Update]:
+def rate_line(item: FactCandidate, files: Mapping[str, str]) -> Iterator[Update]:
     """Yield the importance of an existing line of facts, unless it has one."""
     for path in (LONG_TERM, PERSON):
         if item.mark and (line := find_line(item.old, files.get(path, ""))):
@@ -241,14 +241,14 @@ def holds_in(updates: Iterable[Update]) -> Iterator[Hold]:
         yield Hold(path, tuple(steps), origins)
 
 
-def _behind(item: FactCandidate, entries: Sequence[DreamEntry]) -> DreamEntry:
+def find_entry(item: FactCandidate, entries: Sequence[DreamEntry]) -> DreamEntry:
     """Return the given entry of an item, or else the entry with the most words in common."""
     if item.entry is not None and item.entry < len(entries):
         return entries[item.entry]
     return max(entries, key=lambda entry: share(words(item.new or item.old), entry.text))
 
 
-def _quoted(item: FactCandidate, entry: DreamEntry) -> str:
+def find_quoted(item: FactCandidate, entry: DreamEntry) -> str:
     """Return the person's line that a new fact quotes, or "". A single remark does not decide how
     the agent behaves."""
     if item.old or item.path == MANNER or not item.quote:
@@ -259,10 +259,10 @@ def _quoted(item: FactCandidate, entry: DreamEntry) -> str:
         return ""
 
 
-def _located(item: FactCandidate, files: Mapping[str, str]) -> tuple[str, str, str]:
+def locate_fact(item: FactCandidate, files: Mapping[str, str]) -> tuple[str, str, str]:
     """Return the file of an item, the line that goes, and the new fact. If both are empty, there is
     nothing to do."""
-    path, old = _found(item.old, files)
+    path, old = find_fact(item.old, files)
     if not old:
         stands = any(find_line(item.new, text) for text in files.values())
         return item.path if item.path in files else PERSON, "", "" if stands else item.new
@@ -271,7 +271,7 @@ def _located(item: FactCandidate, files: Mapping[str, str]) -> tuple[str, str, s
     return path, old, item.new
 
 
-def _found(line: str, files: Mapping[str, str]) -> tuple[str, str]:
+def find_fact(line: str, files: Mapping[str, str]) -> tuple[str, str]:
     """Return the path and the fact that matches `line`, or is most similar to it."""
     if not line:
         return "", ""
@@ -304,19 +304,19 @@ def screen(
             kept.append(update)
             continue
         asked = len(work.asked)
-        for step in _screened(work, update, is_past):
+        for step in screen_step(work, update, is_past):
             is_quote = bool(step.new) and step.new != update.step.new
-            kept.extend(_placed(replace(update, verbatim=is_quote), step, files))
+            kept.extend(place_step(replace(update, verbatim=is_quote), step, files))
         for step in work.asked[asked:]:
             line = without_importance(step.new) or f"no longer: {without_list_mark(step.old)}"
             work.note(line, "the person did not state it")
             new = f"- {without_importance(step.new)}" if step.new else ""
             waiting = replace(update, origins=(NOT_SAID,))
-            kept.extend(_placed(waiting, replace(step, new=new), files))
+            kept.extend(place_step(waiting, replace(step, new=new), files))
     return kept, work.set_aside
 
 
-def _screened(
+def screen_step(
     work: Screen, update: Update, is_past: Callable[[str, str], bool]
 ) -> Iterator[Operation]:
     step = update.step
@@ -333,7 +333,7 @@ def _screened(
         yield from work.screen_new(step, is_wish=update.path == MANNER)
 
 
-def _placed(update: Update, step: Operation, files: Mapping[str, str]) -> Iterator[Update]:
+def place_step(update: Update, step: Operation, files: Mapping[str, str]) -> Iterator[Update]:
     """Yield the update with this step, for the file that contains its old line."""
     if not step.old or step.old == update.step.old:
         yield replace(update, step=step)

@@ -70,12 +70,14 @@ def is_supported(line: str, *sources: str) -> bool:
 
 def integration_request(path: str, text: str, updates: Sequence[Operation]) -> str:
     """Return the message that shows the file and the updates."""
-    numbered = "\n".join(f"[{number}] {_shown(update)}" for number, update in enumerate(updates))
+    numbered = "\n".join(
+        f"[{number}] {render_update(update)}" for number, update in enumerate(updates)
+    )
     file = text.strip() or "(empty)"
     return f"## File: {path}\n\n## Current text\n\n{file}\n\n## Updates\n\n{numbered}"
 
 
-def _shown(update: Operation) -> str:
+def render_update(update: Operation) -> str:
     old, new = update.old.strip(), without_importance(update.new)
     if not new:
         return f"obsolete: {old}"
@@ -105,20 +107,20 @@ def integrate(
     known = Known(() if edits is None else fact_lines(text), languages_of([text]))
     made, retired, changed = dict[Operation, None](), list[str](), set[str]()
     for update in updates:
-        old, step = update.old, _step_of(update, edits or (), text, changed)
+        old, step = update.old, choose_step(update, edits or (), text, changed)
         if not step.old and known.has(without_importance(update.new)):
             continue
         if step.new:
             made[step] = None
             changed |= {step.old} - {""}
-        if old not in retired and _loses(old, step):
+        if old not in retired and loses_content(old, step):
             retired.append(old)
             if step.old != old:
                 made[replace(update, new="", section=sections.get(old, ""))] = None
     return Write(path, tuple(made), tuple(retired))
 
 
-def _step_of(
+def choose_step(
     update: Operation, edits: Sequence[Operation], text: str, changed: set[str]
 ) -> Operation:
     """Return the change of `text` for an update, from the first permitted edit whose line is not
@@ -126,23 +128,23 @@ def _step_of(
     if not update.new:
         return Operation()
     bare = replace(update, new=without_importance(update.new))
-    fitting = (_fitting(edit, bare, text) for edit in edits)
+    fitting = (fit_edit(edit, bare, text) for edit in edits)
     step = next((one for one in fitting if one and one.old not in changed), None)
     if step is None:
-        step = _added(bare.new, dict(lines_of(text)).get(bare.old, ""), bare)
+        step = make_addition(bare.new, dict(lines_of(text)).get(bare.old, ""), bare)
     if not step.old and find_line(step.new, text):
         return Operation()
     return replace(step, new=f"{step.new}{importance_mark(update.new)}")
 
 
-def _fitting(edit: Operation, update: Operation, text: str) -> Operation | None:
+def fit_edit(edit: Operation, update: Operation, text: str) -> Operation | None:
     """Return the change of `text` that an edit makes, or None. It must state the update and nothing
     beyond it, and keep the content of the line that it joins."""
     old = find_line(edit.old, text)
-    if not _states(edit, update, old) or (edit.old and not old):
+    if not states_update(edit, update, old) or (edit.old and not old):
         return None
     if not old:
-        return _added(edit.new, _section(edit.section, text), update)
+        return make_addition(edit.new, _section(edit.section, text), update)
     new = with_words(old, edit.new)
     joins = (
         is_part_of(old, edit.new) and still_says(edit.new, old) and not find_lost_facts(old, new)
@@ -152,12 +154,12 @@ def _fitting(edit: Operation, update: Operation, text: str) -> Operation | None:
     return replace(update, old=old, new=new, section=dict(lines_of(text))[old])
 
 
-def _added(line: str, section: str, update: Operation) -> Operation:
+def make_addition(line: str, section: str, update: Operation) -> Operation:
     item = line if line != without_bullet(line) else f"- {line}"
     return replace(update, old="", new=item, section=section)
 
 
-def _states(edit: Operation, update: Operation, old: str) -> bool:
+def states_update(edit: Operation, update: Operation, old: str) -> bool:
     """Return True if an edit states the update, and nothing beyond it and the line `old`."""
     return (
         not is_heading(edit.new)
@@ -167,7 +169,7 @@ def _states(edit: Operation, update: Operation, old: str) -> bool:
     )
 
 
-def _loses(old: str, step: Operation) -> bool:
+def loses_content(old: str, step: Operation) -> bool:
     """Return True if a line is retired: the step drops it, or its replacement states less."""
     keeps = step.old == old and data_tokens(old) <= data_tokens(step.new)
     return bool(old) and not (keeps and share(words(old), step.new) >= 1.0)

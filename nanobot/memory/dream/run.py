@@ -119,7 +119,7 @@ class DreamRun:
         the errors of requests to the model."""
         async with self._state.lock:
             await asyncio.to_thread(self._state.load)
-            if plan := self._known().plan:
+            if plan := self._load_state().plan:
                 self._name = plan.run or self._name
                 await self._finish(plan, again=True)
         try:
@@ -130,10 +130,10 @@ class DreamRun:
 
     async def remember(self, **changes: object) -> None:
         """Store the state of the scope with these changes."""
-        state = replace(self._known(), **changes)
+        state = replace(self._load_state(), **changes)
         await asyncio.to_thread(self._state.put, self._memory.scope, state)
 
-    def _known(self) -> ScopeState:
+    def _load_state(self) -> ScopeState:
         return self._state.of(self._memory.scope)
 
     async def _read_on(self) -> None:
@@ -141,7 +141,7 @@ class DreamRun:
         refused, most = set[str](), self._limits.batch
         refusal: ProviderRejected | None = None
         while True:
-            forgotten, state = self._state.forgotten, self._known()
+            forgotten, state = self._state.forgotten, self._load_state()
             entries, empty = await asyncio.to_thread(self._reader.next_batch, state, most, refused)
             if not entries:
                 break
@@ -166,7 +166,7 @@ class DreamRun:
     async def _condense(self) -> None:
         """Write the due digests, each by one request, and learn their recurring lines. A digest
         that a person wrote is kept. A month that the model refuses twice has none."""
-        for month in await asyncio.to_thread(self._reader.due_months, self._known()):
+        for month in await asyncio.to_thread(self._reader.due_months, self._load_state()):
             forgotten, plan, path = self._state.forgotten, DreamPlan(), digest_path(month)
             try:
                 if month not in self._memory.store.digest_months():
@@ -223,7 +223,7 @@ class DreamRun:
                 held += await self._write(write)
         if held:
             await memory.pending.notify(held, "")
-        state = await asyncio.to_thread(self._reader.move_on, self._known(), plan.done)
+        state = await asyncio.to_thread(self._reader.move_on, self._load_state(), plan.done)
         await asyncio.to_thread(self._state.put, memory.scope, state)
 
     async def _hold(self, hold: Hold) -> list[PendingFact]:
@@ -330,12 +330,12 @@ class DreamRun:
 
         changes = classify(filter(is_wanted, items), group, files)
         # In a thread, because finding lines in a large memory takes long.
-        kept, aside = await asyncio.to_thread(self._screened, changes, group, files, ages)
+        kept, aside = await asyncio.to_thread(self._screen, changes, group, files, ages)
         updates |= dict.fromkeys(kept)
         set_aside += aside
         return [entry for number, entry in enumerate(group) if number not in read]
 
-    def _screened(
+    def _screen(
         self,
         changes: Iterable[Update],
         group: Sequence[DreamEntry],
@@ -382,20 +382,20 @@ class DreamRun:
         if not notes:
             return ""
         try:
-            return await self._condensed(month, notes)
+            return await self._request_digest(month, notes)
         except ProviderRejected as error:
             if not error.blames_content:
                 raise
-        return await self._condensed(month, notes)
+        return await self._request_digest(month, notes)
 
-    async def _condensed(self, month: str, notes: Mapping[date, str]) -> str:
+    async def _request_digest(self, month: str, notes: Mapping[date, str]) -> str:
         self._require_calls(1)
         messages = self._opening("dream_digest.md", digest_request(month, notes))
         read = partial(read_digest, days=notes.keys())
         lines = await self._ask_until_read(messages, read, DIGEST)
         newest = datetime.combine(max(notes), time.max, self._now.tzinfo)
 
-        def kept() -> dict[str, DigestLine]:
+        def select_lines() -> dict[str, DigestLine]:
             """Return the lines that the notes support and that were not forgotten, each once."""
             talk, found = Talk((), notes.values()), dict[str, DigestLine]()
             for line in lines:
@@ -406,7 +406,7 @@ class DreamRun:
                     found[line.text.casefold()] = line
             return found
 
-        return digest_text(month, (await asyncio.to_thread(kept)).values())
+        return digest_text(month, (await asyncio.to_thread(select_lines)).values())
 
     def _opening(self, template: str, request: str) -> list[PromptMessage]:
         today = f"{self._now:%A}, {self._now.date().isoformat()}"

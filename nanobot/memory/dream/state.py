@@ -87,9 +87,7 @@ class DreamState(Document[dict[str, ScopeState]]):
     forgotten: an older plan may contain it."""
 
     def __init__(self, store: StateStore) -> None:
-        super().__init__(
-            store, "dream", _decoded, _encoded, {}, "Dream reads the new entries again."
-        )
+        super().__init__(store, "dream", _decode, _encode, {}, "Dream reads the new entries again.")
         self.lock, self.forgotten = asyncio.Lock(), 0
 
     def of(self, scope: str) -> ScopeState:
@@ -110,12 +108,12 @@ class DreamState(Document[dict[str, ScopeState]]):
         )
 
 
-def _encoded(scopes: dict[str, ScopeState]) -> bytes:
+def _encode(scopes: dict[str, ScopeState]) -> bytes:
     # ASCII, because half of an emoji, which a model may write, is no UTF-8.
     return json.dumps(to_builtins(scopes)).encode("ascii")
 
 
-def _decoded(content: bytes) -> dict[str, ScopeState]:
+def _decode(content: bytes) -> dict[str, ScopeState]:
     try:
         return convert(json.loads(content), dict[str, ScopeState])
     except (ValueError, ValidationError) as error:
@@ -171,15 +169,15 @@ class DreamReport(Struct):
         """Text for a person who asked for it."""
         problem = self.problem if self.scope == OWNER_ACCOUNT else WITHHELD
         parts = [
-            _listed("While dreaming I learned:", self.learned),
-            _listed("Outdated, so I moved it to memory/retired.md:", self.retired),
-            _listed("Pending your approval (`/memory pending`):", self.held_back),
-            _listed(
+            render_section("While dreaming I learned:", self.learned),
+            render_section("Outdated, so I moved it to memory/retired.md:", self.retired),
+            render_section("Pending your approval (`/memory pending`):", self.held_back),
+            render_section(
                 "These seem outdated, but I may not remove so many at once, so I kept them:",
                 self.refused,
             ),
-            _listed("Not learned:", self.set_aside),
-            _listed("I wrote digests of these months (the notes are kept):", self.digests),
+            render_section("Not learned:", self.set_aside),
+            render_section("I wrote digests of these months (the notes are kept):", self.digests),
             f"I rated the importance of {pluralize(self.rated, 'fact')}."
             " `/memory` shows the ratings."
             if self.rated
@@ -200,7 +198,7 @@ class DreamReport(Struct):
         return f"{self.text}\n\n{undo}" if self.undoable else self.text
 
 
-def _listed(heading: str, lines: tuple[str, ...]) -> str:
+def render_section(heading: str, lines: tuple[str, ...]) -> str:
     if not lines:
         return ""
     shown = [f"- {line}" for line in lines[:_SHOWN]]
