@@ -70,7 +70,7 @@ class SystemClock:
 
     def now(self) -> datetime:
         moment = datetime.fromtimestamp(time.time(), self._zone or UTC)
-        return moment if self._zone else moment.astimezone()  # as the C library has it
+        return moment if self._zone else moment.astimezone()  # the C library's zone
 
     def monotonic(self) -> float:
         return time.monotonic()

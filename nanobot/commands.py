@@ -116,7 +116,7 @@ class CommandRegistry:
     ) -> None:
         self._commands = {command.name: command for command in commands}
         self._is_owner = is_owner
-        # No message stands for a command while no question is open.
+        # No message means a command without an open question.
         self.interpret_reply: Callable[[InboundMessage], str] = lambda _: ""
 
     def register(self, command: Command) -> None:

@@ -45,7 +45,7 @@ class Fence:
     def __init__(self) -> None:
         self.epoch = ""
         """Part of temporary file names. A successor removes those files, so late renames fail."""
-        self.wait: Callable[[], None] = lambda: None  # no team: this process alone changes files
+        self.wait: Callable[[], None] = lambda: None  # no team: only this process changes files
         self.is_open: Callable[[], bool] = lambda: True
         """Return True if `wait` would return at once."""
         self.made: set[tuple[int, int]] = set()
@@ -196,7 +196,7 @@ def own_inode_in(folder: int, name: str) -> None:
             return
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
-            # On NFS, the status of a name may be cached, but not that of a file just opened.
+            # NFS may cache the status of a name, but not of a newly opened file.
             status = os.fstat(descriptor)
             if _identity(status) in FENCE.made:
                 return
@@ -333,8 +333,8 @@ def hold_lock(path: Path, *, wait: bool = False, shared: bool = False) -> Iterat
         except OSError as error:
             raise StorageError.of(path, error) from error
         yield descriptor
-        # At once, though a child may be mid-exec. Not after a failure: a child that was handed the
-        # descriptor may still be at work.
+        # Unlock at once, although a child may be in `exec`. Not after a failure: a child that got
+        # the descriptor may still work.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
@@ -428,7 +428,7 @@ def blocks_backwards(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
         block = os.pread(descriptor, step, position)
         start = block.find(b"\n") + 1 if position else 0
         if position and not start:
-            # Some more of a line whose end is dropped once it is too long.
+            # More of the same line. Its end is dropped once it is too long.
             pieces = [block] if len(pieces) * _BLOCK > MOST_LINE else [*pieces, block]
             continue
         pieces.append(block[start:])

@@ -75,7 +75,7 @@ class Background:
     async def drain(self, grace: float) -> None:
         """Wait up to `grace` seconds for the running tasks, then cancel the rest."""
         await self.wait(grace)
-        for _ in range(_ROUNDS):  # what is cancelled may start something on its way out
+        for _ in range(_ROUNDS):  # cancelled tasks may start others
             leftover = [task for task in self._tasks if not task.done()]
             if not leftover:
                 return

@@ -29,7 +29,7 @@ _BRACKETS = str.maketrans("[]\uff3b\uff3d", "()()")
 def close_matches(word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
     """Return up to `n` words of `known` that `word` may mean, the likeliest first. `cutoff` is from
     0 (anything) to 1."""
-    from difflib import get_close_matches  # only where somebody mistyped
+    from difflib import get_close_matches  # only needed for typing errors
 
     return get_close_matches(word, list(known), n, cutoff)
 
@@ -51,7 +51,7 @@ def one_line(text: str, limit: int | None = LONGEST_NAME) -> str:
     """Return untrusted text as one line of at most `limit` characters (None: all of it) for a
     bracketed line. It can't end that line or pass for the person's own words."""
     if limit is not None:
-        text = text[: 16 * limit]  # most of what is beyond could only be blanks
+        text = text[: 16 * limit]  # anything beyond could only matter after many blanks
     line = " ".join(without_brackets(clean(_UNSEEN.sub(" ", valid_unicode(text)))).split())
     return line if limit is None or len(line) <= limit else shorten(line, limit)
 
@@ -110,8 +110,8 @@ the categories, this covers Default_Ignorable_Code_Point and U+2800, U+13441, U+
 
 _BLANKS, _BLANK_LINES = re.compile("[ \t]{33,}"), re.compile("\n(?:[ \t]*\n){3,}")
 
-# These are compiled at their first use, which `re` remembers: an import should not pay for them.
-# No part runs over the beginning of another one: the search is linear on hostile text.
+# Compiled by `re` on first use, because an import should not pay for them.
+# No part runs over the beginning of another one, so hostile text is searched in linear time.
 _SEQUENCE = (
     "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clearing
     "|(?:\x1b[]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x80-\x9f\n]*"  # titles, links

@@ -164,7 +164,7 @@ def keyword_arguments(
 
 @cache
 def _struct_of(function: Callable[..., object]) -> type[Struct]:
-    from inspect import signature  # a start does without
+    from inspect import signature  # not needed at the start
 
     hints = get_type_hints(function, include_extras=True)
     parameters = signature(function).parameters.values()
@@ -224,9 +224,9 @@ class _Reader:
             return read(self, kind, given, path)
         except InvalidValue as error:
             return self._wrong(path, given, str(error), error.hint)
-        except ValueError as error:  # an adapter's own check, which may repeat the value
+        except ValueError as error:  # an adapter's check may repeat the value
             secret, text = given.strip() if isinstance(given, str) else "", str(error)
-            if len(secret) > 1:  # as a whole word: other words have its letters too
+            if len(secret) > 1:  # whole words only, as others contain its letters
                 text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "…", text)
             return self._wrong(path, given, text[:1].lower() + text[1:])
 
@@ -270,7 +270,7 @@ class _Reader:
         choices = get_args(kind)
         if given in choices:
             return given
-        *most, last = map(repr, filter(None, choices))  # empty: as if left out
+        *most, last = map(repr, filter(None, choices))  # an empty choice means unset
         near = nearest(given, choices) if given and isinstance(given, str) else ""
         hint = f"Did you mean '{near}'?" if near else ""
         raise InvalidValue(f"must be {', '.join(most)} or {last}", hint)
@@ -299,7 +299,7 @@ class _Reader:
 
     def _plain(self, kind: Any, given: object, path: KeyPath) -> Any:
         if kind is Any or (kind not in (str, bool, int, float) and isinstance(given, kind)):
-            return given  # what was built before may be a part
+            return given  # parts may be built already
         if issubclass(kind, Checked):
             return self._struct(kind, given, path)
         if kind in (int, float):

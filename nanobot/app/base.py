@@ -103,9 +103,9 @@ class Stores:
         self.shared, self.shared_state = shared, shared / "state"
         self.workspace = Root(shared / "workspace")
         try:
-            if shared == home:  # a team's is made once, by `nanobot team init`
+            if shared == home:  # `nanobot team init` makes a team's once
                 install_template(self.workspace.path)
-        except NanobotError as error:  # one can chat without
+        except NanobotError as error:  # chats work without it
             logger.error("the workspace cannot be set up: {} {}", error, error.hint)
         self.catalogue = SessionCatalogue(shared / "sessions", clock, self.state / "catalogue.db")
         self.sessions = SessionManager(self.catalogue, clock, gather=GATHER_SECONDS)
@@ -134,7 +134,7 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
     database = Database(dsn, lambda: end_process("other workers take over its work"))
     expect_together(database.address, settings.shared)
     check_mounts(settings.shared)
-    # Whose a message is can be told once people are known: see `Base`.
+    # `Base` replaces `scope_of` once it knows the people.
     return PostgresJournal(database, clock, lambda message: message.scope)
 
 
@@ -146,7 +146,7 @@ def make_home(home: Path) -> list[Path]:
     for folder in (home, home / "state", home / "sessions", home / "media", home / "logs"):
         Root(folder, name="home").create()
     with storage_errors(home):
-        if home.stat().st_mode & 0o777 != 0o700:  # it may have been made by hand
+        if home.stat().st_mode & 0o777 != 0o700:  # it may be handmade
             home.chmod(0o700)
     return [path for name in (SECRETS_FILE, CONFIG_FILE) if _make_private(path := home / name)]
 
@@ -242,7 +242,7 @@ def secret_values(settings: Settings) -> Iterator[str]:
     for path, secret in secrets_in(settings):
         value = secret.get_secret_value()
         if path[-1] == "api_key":
-            from nanobot.providers.endpoint import is_secret_key  # the built-in model has no server
+            from nanobot.providers.endpoint import is_secret_key  # not for the built-in model
 
             if not is_secret_key(value, model.base_url, model.name):
                 continue
@@ -319,7 +319,7 @@ def expect_own(scopes: Scopes, sessions: SessionManager, message: InboundMessage
     """Raise `OthersConversation` for a message to a conversation of another scope. Reads the
     conversation's file, which blocks."""
     if message.content.strip() == "/stop":
-        return  # it says nothing, and whose a first turn is is stored at its end only
+        return  # harmless, and the scope of a first turn is only stored at its end
     key = message.session_key
     scopes.expect_own(message, key, sessions.metadata_of(key))
 
@@ -379,7 +379,7 @@ class Models:
         chosen = settings.model
         self.served: ServedModels | None = None
         if provider is not None:
-            self.served = ServedModels("", "")  # what stands in has no list
+            self.served = ServedModels("", "")  # a replacement has no list
         elif chosen.provider != "offline":
             self.served = ServedModels(chosen.base_url, chosen.api_key.get_secret_value())
         self.dialects = Dialects(clock, journal.state)

@@ -168,7 +168,7 @@ class TypedKeys:
         try:
             files = ExistingFiles.read(home, os.environ)
             for key, usual in keys.items():
-                value = key.replace("\n", "\\n")  # a private key has lines
+                value = key.replace("\n", "\\n")  # a private key has several lines
                 taken = replace(files, environ={**os.environ, **new})
                 new[taken.free_name(usual, value)] = value
             write(home, files, ConfigEdit(secrets=new))

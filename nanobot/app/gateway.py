@@ -108,7 +108,7 @@ class Gateway:
         watching = (*monitoring.routines, upkeep.room, *build_routines(base, memory, agent))
         schedules = (*upkeep.schedules, *build_schedules(base, memory, toolbox), *routines)
         self._routines = (*watching, *schedules)
-        own = watching if base.worker else self._routines  # a team's schedules run at one worker
+        own = watching if base.worker else self._routines  # one worker runs a team's
         self._own_routines = own if chores else ()
         conversation = register_commands(parts, self.request_restart)
         self._team: Team | None = None
@@ -159,7 +159,7 @@ class Gateway:
                     await self._shutdown()
                     self._event_loop = None
             except DatabaseDamaged:
-                if not self.restart_requested:  # else the next start rebuilds it
+                if not self.restart_requested:  # otherwise the next start rebuilds it
                     raise
         return 0
 
@@ -304,7 +304,7 @@ class Gateway:
             base.bus.stop_intake()
             base.bus.unread_entries()
             parts.agent.parts.queue.drop_waiting()
-        else:  # it goes on storing what others will handle
+        else:  # keep storing messages for other workers
             await team.worker.hand_over()
         closables: tuple[Closable, ...] = (
             base.stores.sessions, parts.memory, base.screen, *parts.models.closables,
@@ -314,7 +314,7 @@ class Gateway:
         def close_later(close: Callable[..., Awaitable[None]], *seconds: float) -> None:
             stack.push_async_callback(_close, close, seconds, grace_ends + _CLOSING_SECONDS)
 
-        async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
+        async with contextlib.AsyncExitStack() as stack:  # closes in reverse order, despite errors
             stack.push_async_callback(journal.close)
             stack.push_async_callback(team.close if team else journal.release)
             for closable in closables:
@@ -338,7 +338,7 @@ class Gateway:
 
     def _on_signal(self) -> None:
         if self._stop is not None and self._stop.is_set():
-            # The person means it. Everything that matters is on disk already.
+            # A second signal: stop fast. All important data is on disk already.
             loop = asyncio.get_running_loop()
             loop.call_later(_SECOND_SIGNAL_SECONDS, os._exit, 0)
             self._parts.base.lanes.cancel()

@@ -99,7 +99,7 @@ class MemoryParts:
         Damage is only logged: a nanobot with broken memory still answers."""
         try:
             await asyncio.to_thread(self.memories.recover)
-        except NanobotError as error:  # writing reports it; a chat need not
+        except NanobotError as error:  # writes report it, and chats work without
             logger.error("memory cannot be recovered: {} {}", error, error.hint)
 
     async def close(self) -> None:

@@ -117,7 +117,7 @@ class Team:
         settings, membership = self._base.settings, self.membership
         number = await asyncio.to_thread(self._join)
         address = self._journal.database.address
-        # Once more: from here on nobody can leave the team, who could before.
+        # Check again: since `join`, nobody can dissolve the team any more.
         word = await asyncio.to_thread(expect_together, address, settings.shared)
         self.worker.notifications.channel = f"nanobot_{word}"
         self._journal.database.worker = number

@@ -221,7 +221,7 @@ class Toolbox:
         that control future behaviour."""
         wanted, ledger = self._base.settings.tools.exec, self._base.processes.ledger
         kept = (*sorted(RULES), "memory/", "skills/")
-        mine = caller.scope == OWNER  # folders and keys of the owner's are nobody else's
+        mine = caller.scope == OWNER  # others get no folders and keys of the owner
         if mine:
             kept += ("people/", "groups/")
         return Confined(
@@ -350,7 +350,7 @@ async def try_server(settings: Settings, name: str, clock: Clock) -> Sequence[st
         await runner.ready()
     finally:
         await runner.stop(_TRIAL_GRACE)
-        with suppress(OSError):  # it may have put something there
+        with suppress(OSError):  # the server may have put files there
             (settings.home / "mcp" / name).rmdir()
     return [one.name for one in found]
 

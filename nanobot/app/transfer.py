@@ -354,13 +354,13 @@ def move(source: Path, target: Path) -> None:
             make_folder(target.parent)
             _clear(target)
             if not _try_rename(source, target):
-                shutil.rmtree(copy, ignore_errors=True)  # of one that was cut short
+                shutil.rmtree(copy, ignore_errors=True)  # of an interrupted attempt
                 shutil.copytree(source.resolve(), copy, symlinks=True, copy_function=_copy_file)
                 for top, _, _ in os.walk(copy):
                     sync_folder(Path(top))
                 sync_folder(copy.parent)  # a copy without a name would be lost with the original
                 _rename(source, aside)
-        if copy.exists():  # all of it, since the original has lost its name
+        if copy.exists():  # complete, since the original has lost its name
             _clear(target)
             _rename(copy, target)
         if aside.is_symlink():
@@ -371,7 +371,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def _try_rename(source: Path, target: Path) -> bool:
-    if source.is_symlink():  # it leads to a disk of this machine
+    if source.is_symlink():  # it points to a local disk
         return False
     try:
         _rename(source, target)

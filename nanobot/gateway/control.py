@@ -109,7 +109,7 @@ class ControlServer:
             os.unlink(SOCKET_NAME, dir_fd=self._directory)
         for waiting in self._unstored:
             waiting.cancel()
-        await asyncio.sleep(0)  # a closed server loses whom it has just accepted: they would wait
+        await asyncio.sleep(0)  # else clients accepted just now would be lost and wait
         self._server.close()
 
     async def drain(self, grace: float) -> None:
@@ -136,7 +136,7 @@ class ControlServer:
         address = f"/proc/self/fd/{self._directory}/{SOCKET_NAME}"
         try:
             listener.bind(address)
-            Path(address).chmod(0o600)  # before anyone can connect: it does not listen yet
+            Path(address).chmod(0o600)  # before anyone can connect, as it does not listen yet
         except OSError:
             listener.close()
             raise

@@ -62,7 +62,7 @@ class Conversations:
             owned = ((one, of(one.key, one.metadata)) for one in asked)
             found = [one for one in owned if scope in ("", one[1])]
             shown, total = found[offset : offset + limit], len(found)
-        else:  # of ten thousand only those that are shown are looked at
+        else:  # read only the shown ones of perhaps ten thousand
             some = islice(infos, offset, offset + limit)
             shown = [(one, of(one.key, one.metadata)) for one in some]
             total = offset + len(shown) if 0 < len(shown) < limit else self._sessions.count()

@@ -110,7 +110,7 @@ def assess(
 def _of_channels(channels: Iterable[ChannelState], now: float) -> Iterator[Concern]:
     for channel in channels:
         if channel.due is not None and channel.due < now and channel.state == "running":
-            assert channel.heard_at is not None  # what is due was heard of before
+            assert channel.heard_at is not None  # implied by `due`
             silent = now - channel.heard_at
             text = f"{channel.name}: the platform has been silent for {silent:.0f} s"
             yield Concern("failing", text, "Check `nanobot logs`.", stuck=True)
@@ -250,7 +250,7 @@ class SystemdNotifier:
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
         ours = address.startswith(("/", "@"))  # not sockets of virtual machines ("vsock:…")
-        # "@" stands for the NUL byte that a name outside the file system begins with.
+        # "@" means the NUL byte at the start of an abstract socket name.
         self._address = re.sub("^@", "\0", address) if ours else ""
         text = environ.get("WATCHDOG_USEC", "")
         microseconds = int(text) if text.isascii() and text.isdigit() else 0
@@ -300,7 +300,7 @@ class Watchdog(Periodic):
         self._log(health, status)
 
     def _log(self, health: Health, status: str) -> None:
-        news = _NUMBER.sub("", status)  # how long it has been is no news for the log
+        news = _NUMBER.sub("", status)  # durations change all the time
         if news == self._logged:
             return
         if health.state == "failing":

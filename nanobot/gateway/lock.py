@@ -42,7 +42,7 @@ class HomeLock:
         """Write the owner's pid and leaving state to the file."""
         self.leaving = leaving
         said = f"{os.getpid()} {leaving}".strip().encode() + b"\n"
-        with suppress(OSError):  # a full disk: the lock holds without a name in it
+        with suppress(OSError):  # a full disk: the lock works without a pid
             os.pwrite(self._descriptor, said, 0)
             os.ftruncate(self._descriptor, len(said))
 
@@ -83,7 +83,7 @@ def home_lock(state_folder: Path, leaving: Leaving = "") -> Iterator[HomeLock]:
 def refuse_half_restored(home: Path) -> None:
     """Raise `StorageError` if a restore has replaced only some entries of the home."""
     unfinished = home / UNFINISHED
-    with storage_errors(unfinished):  # a folder on the way to it is somebody else's
+    with storage_errors(unfinished):  # a parent folder may belong to another user
         is_half = unfinished.exists()
     if is_half:
         raise StorageError(

@@ -140,10 +140,10 @@ class Operations:
         turn_id = text_argument(arguments, "id")
         turn = await self._journal.turn_record(turn_id)
         report = _Report()
-        with suppress(ValidationError):  # damaged
+        with suppress(ValidationError):  # a damaged report
             report = convert(turn.report, _Report)
         stored = list[Message]()
-        with suppress(UnknownSession):  # its first turn still runs, or somebody removed the file
+        with suppress(UnknownSession):  # its first turn still runs, or the file was removed
             messages = self._sessions.read_messages(turn.session_key, report.first_seq or 1)
             stored = await asyncio.to_thread(list, messages)
         own = [message for message in stored if message.turn_id == turn_id]

@@ -164,7 +164,7 @@ class Pairing:
                 )
             try:
                 await self._welcome(there, text)
-            except NanobotError as error:  # they are in all the same
+            except NanobotError as error:  # they have access anyway
                 logger.warning("could not send a welcome: {}", error)
         has_owner = bool(self._access.owners(grant.channel))
         return approved, _render_approval(approved, has_owner=has_owner)

@@ -130,13 +130,13 @@ class Takeover:
         if alive == self._known:
             return
         await self.clear_temporaries(everywhere=False)
-        FENCE.made.clear()  # what the dead one made since may have the number of one of these
+        FENCE.made.clear()  # a dead worker's new file may reuse one of these inodes
         self._known = alive
 
     async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
         """Return the questions of dead workers, once all answers have arrived."""
         await self._clock.sleep(_HEARD_SECONDS)
-        with suppress(StorageError):  # the next takeover looks again
+        with suppress(StorageError):  # the next takeover retries
             return await self._journal.open_questions()
         return ()
 

@@ -174,12 +174,12 @@ class Status:
         queue, pending = health.queue, len(self._live.pending())
         uptime = round(self._clock.monotonic() - self._live.born)
         model = session.metadata.get("model") or self._about["model"]
-        shows = pending and not call.message.is_group  # else others read it
+        shows = pending and not call.message.is_group  # a group would read it
         lines = [
             f"nanobot {self._about['version']}, up {duration(uptime)}, model {model}",
             f"Messages in this conversation: {len(session.messages)} ({session.key})",
             *(await self._last_answer(session.key)),
-            # Less this command itself:
+            # Without this command itself:
             f"Running turns: {self._live.turns_running()}, pending messages: "
             f"{queue.received - 1}, failed: {queue.failed}, undelivered replies: "
             f"{queue.outbox_pending}",
@@ -218,7 +218,7 @@ class Status:
 def exposition(status: Mapping[str, Any]) -> bytes:
     """Return a status in the text format of Prometheus, version 0.0.4. Raises `ExtraMissing`."""
     try:
-        from prometheus_client import generate_latest  # only where somebody asks for it
+        from prometheus_client import generate_latest  # only on request
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
         from prometheus_client.registry import Collector
     except ImportError:
@@ -266,7 +266,7 @@ def _metrics(
     states = {name: int(name == state) for name in ("ok", "degraded", "failing")}
     yield "health", "1 for the current state.", "state", states
     channels = {one["name"]: one for one in status["channels"] if one["name"] != TERMINAL}
-    # A channel that is idle is left out.
+    # Idle channels are left out.
     up = {k: int(v["state"] == "running") for k, v in channels.items() if v["state"] != "idle"}
     yield "channel_up", "Whether a channel runs.", "channel", up
     heard = {name: one["heard_seconds"] for name, one in channels.items()}

@@ -108,7 +108,7 @@ class WebServer:
             body = _refusal(http) or await self._body(http)
             if isinstance(body, WebhookReply):
                 return _response(body)
-            if self._handlers[at] is not answer:  # the channel went meanwhile
+            if self._handlers[at] is not answer:  # the channel has just ended
                 return _response(_BUSY)
             return _response(await self._pass_on(http, at, body, handler))
 
@@ -136,7 +136,7 @@ class WebServer:
 
     async def _start(self) -> str:
         """Listen, if not done yet, and return the address on this machine."""
-        from aiohttp import web  # most nanobots have no webhook
+        from aiohttp import web  # most nanobots need no server
 
         async with self._starting:
             if self._runner is not None:
@@ -149,7 +149,7 @@ class WebServer:
                 logger=logging.Logger("nanobot.webserver", _SILENT),
                 keepalive_timeout=self._timeout,
                 lingering_time=min(2.0, self._timeout),
-                auto_decompress=False,  # signatures are of the body as it was sent
+                auto_decompress=False,  # signatures cover the raw body
                 shutdown_timeout=2.0,
             )
             await runner.setup()
@@ -183,7 +183,7 @@ class WebServer:
             logger.warning("a request at {} failed: {}", http.path, error)
         except Exception as error:  # noqa: BLE001 - the boundary: one request fails
             is_gone = http.transport is None or http.transport.is_closing()
-            if isinstance(error, ConnectionError) and is_gone:  # nobody waits for the answer
+            if isinstance(error, ConnectionError) and is_gone:  # the client is gone
                 status = 499
             else:
                 logger.opt(exception=error).error("a request at {} failed", http.path)
@@ -236,7 +236,7 @@ class WebServer:
     async def _pass_on(
         self, http: web.Request, path: str, body: bytes, handler: WebhookHandler
     ) -> WebhookReply:
-        # What stands there twice is joined, as HTTP has it: no second signature goes unseen.
+        # Join repeated headers, as in HTTP, so that a second signature is not overlooked.
         headers = {name.lower(): ", ".join(http.headers.getall(name)) for name in http.headers}
         request = WebhookRequest(
             method=http.method,

@@ -275,7 +275,7 @@ class TeamWorker:
         scope, now = self._scopes[name], self._clock.monotonic()
         if not scope.leaving and now >= scope.stays_until:
             scope.leaving, scope.asked_at = True, now
-        if scope.leaving:  # also when asked again: what kept it here may have ended
+        if scope.leaving:  # also on a repeated request: its work may have ended
             self._look_soon(name)
 
     async def _stop_for_other(self, entry_id: str, scope: str, key: str) -> None:
@@ -311,7 +311,7 @@ class TeamWorker:
                 if is_time:
                     await asyncio.to_thread(self._refresh)
             except Exception as error:  # noqa: BLE001 - the boundary: the next look may go well
-                if not isinstance(error, StorageError):  # of which the journal tells
+                if not isinstance(error, StorageError):  # the journal logs those
                     logger.opt(exception=error).error("could not look for work")
                 await asyncio.sleep(_LOOK_SECONDS)
 
@@ -378,10 +378,10 @@ class TeamWorker:
         await asyncio.to_thread(self._takeover.recover, claimed)
         leftovers = await self._journal.leftovers(claimed)
         stuck = await self._takeover.file(leftovers.unfiled)
-        if self._ending.is_set():  # since the look began
+        if self._ending.is_set():  # it may have begun during the look
             return
         now = self._clock.monotonic()
-        if stuck:  # let another worker try what cannot be done here, or this one later
+        if stuck:  # another worker may succeed, or this one later
             await self._leases.put_back(stuck)
             self._yielded |= dict.fromkeys(stuck, now + _PATIENCE)
         mine = claimed.keys() - stuck
@@ -430,7 +430,7 @@ class TeamWorker:
         known_parts = set[int]().union(*(one.parts for one in scopes.values()))
         channels = self._dispatcher.channels
         found = await self._journal.open_work(scopes.keys(), known, known_parts, channels)
-        # A part that was refused, and is to be sent after all, is taken up like a new one.
+        # A rejected part that is to be sent after all is handled like a new one.
         over = known - found.entry_ids, known_parts - (found.part_ids & self._dispatcher.in_hand)
         for one in scopes.values():
             one.entries -= over[0]
@@ -448,7 +448,7 @@ class TeamWorker:
         affine = {one.scope for one in entries if one.message.channel in AFFINE}
         for entry in sorted(entries, key=order):
             owner = self._scopes[entry.scope]
-            # Else who rests here would get each place before those who have waited for longer.
+            # Otherwise idle scopes of this worker would overtake longer waiting ones.
             if not (owner.entries or self._lanes.room or entry.scope in affine):
                 waiting.add(entry.scope)
             begins = not owner.leaving and entry.scope not in waiting
@@ -490,6 +490,6 @@ class TeamWorker:
             return one.leaving or (name not in self._singles and now - one.rests_since > rest)
         one.rests_since = now
         if one.leaving and not self._ending.is_set() and now - one.asked_at > _PATIENCE:
-            # Who asked has given up, and what waits here must not wait for long work.
+            # The other worker has given up, and pending work here must not wait longer.
             one.leaving, one.stays_until = False, now + _PATIENCE
         return False

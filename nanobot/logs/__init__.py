@@ -81,7 +81,7 @@ class LogFile:
     def write(self, line: str) -> None:
         """Add a line. Never raises: if the disk rejects a new file, the old one grows."""
         try:
-            self._path.parent.mkdir(mode=0o700, exist_ok=True)  # not the home, if it was moved
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)  # never a moved home
             if append_line(self._path, line.encode("utf-8", "backslashreplace")) >= self._max_bytes:
                 for surplus in older_files(self._path)[self._keep :]:
                     surplus.unlink(missing_ok=True)
@@ -135,7 +135,7 @@ class LogLine(Struct, frozen=True):
         texts are shortened after redaction."""
         error = record["exception"].value if record["exception"] else None
         message, trace = record["message"], ""
-        if isinstance(error, NanobotError):  # its text is enough, without a traceback
+        if isinstance(error, NanobotError):  # needs no traceback
             text = str(error) if str(error) not in message else ""
             message = f"{message}{': ' if text else ''}{text} {error.hint}".rstrip()
         elif error is not None:
@@ -273,7 +273,7 @@ def log_to(
         return note is not None
 
     if outputs:
-        # As a filter: it comes before loguru writes out a traceback, which takes milliseconds.
+        # A filter runs before loguru formats a traceback, which takes milliseconds.
         logger.add(sink, level=level.upper(), format=omit_format, filter=is_wanted)
 
 
@@ -322,14 +322,14 @@ class LogCounter:
 
     def begin(self) -> None:
         if self._sink is None:
-            # As a filter, so that loguru writes out no traceback for it.
+            # A filter, so that loguru formats no traceback.
             self._sink = logger.add(
                 lambda _: None, level="WARNING", format=omit_format, filter=self._count
             )
 
     async def close(self) -> None:
         if self._sink is not None:
-            with suppress(ValueError):  # the log was set up again meanwhile
+            with suppress(ValueError):  # the log was set up again
                 logger.remove(self._sink)
         self._sink = None
 
@@ -365,7 +365,7 @@ class LogReader:
             if len(lines) >= limit:
                 break
             with suppress(FileNotFoundError), file.open("rb") as stream:
-                if os.fstat(stream.fileno()).st_ino != self._inode:  # it has not just moved here
+                if os.fstat(stream.fileno()).st_ino != self._inode:  # not just renamed to this
                     lines[:0] = filter(wanted, _lines(stream.read()))
         return lines[max(0, len(lines) - limit) :]
 
@@ -380,7 +380,7 @@ class LogReader:
                     unread.setdefault(os.fstat(stream.fileno()).st_ino, stream)
                 if self._inode in unread:
                     break
-            else:  # the file that was read last is gone
+            else:  # the last read file is gone
                 self._inode = 0
                 unread = dict(list(unread.items())[:1])
             files = reversed(unread.items())

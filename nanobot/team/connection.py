@@ -27,7 +27,7 @@ Connection = psycopg.AsyncConnection[Row]
 OLDEST = 140_000
 """The oldest `server_version_num` that is supported."""
 
-logging.getLogger("psycopg").setLevel(logging.ERROR)  # all that fails is reported by its callers
+logging.getLogger("psycopg").setLevel(logging.ERROR)  # callers report failures
 
 _POOLER_SECONDS = 3.0
 _POOLER = (
@@ -45,9 +45,9 @@ _DEFAULTS: dict[str, str | int | None] = {
     "application_name": "nanobot",
     "client_encoding": "UTF8",
     "connect_timeout": 4,
-    # Of several hosts, the one that takes writes: after a failover that is another.
+    # Of several hosts, use the writable one, which changes at a failover.
     "target_session_attrs": "read-write",
-    # A machine that is gone is noticed within seconds.
+    # Notice a lost machine within seconds.
     "keepalives_idle": 4,
     "keepalives_interval": 2,
     "keepalives_count": 3,
@@ -182,7 +182,7 @@ class DatabaseAddress:
             try:
                 row = connection.execute(_ASK).fetchone()
                 self._check(row)
-                if row and row[5] != connection.info.backend_pid:  # a pooler makes up its own
+                if row and row[5] != connection.info.backend_pid:  # poolers invent one
                     self._expect_sessions(connection)
             except BaseException:
                 connection.close()
@@ -203,7 +203,7 @@ class DatabaseAddress:
                 limit_wait(two, _POOLER_SECONDS),
             ):
                 self._has_sessions = _keep_their_processes(one, two)
-        except psycopg.Error as error:  # it has too few, or refuses transactions
+        except psycopg.Error as error:  # too few connections, or no transactions
             cause = error
         if not self._has_sessions:
             reason = "the connection pooler does not keep one server connection per session"
@@ -242,7 +242,7 @@ def _keep_their_processes(one: psycopg.Connection[Row], two: psycopg.Connection[
 
     for which, db in ((0, two), (1, one), (0, two), (1, one)):
         ask(which)
-        with db.transaction():  # what it uses cannot be lent for so long
+        with db.transaction():  # a pooler can't lend the connection meanwhile
             ask(1 - which)
             ask(which)
     return len(seen[0]) == len(seen[1]) == 1 and seen[0] != seen[1]
@@ -274,7 +274,7 @@ def _hint(error: Exception) -> str:
     state = getattr(error, "sqlstate", None) or ""
     if state in _HINTS:
         return _HINTS[state]
-    # What the server says before a session has begun comes without its code.
+    # Errors from before the session starts have no code.
     refused = ("password", "authentication failed", "does not exist", "pg_hba", "not permitted")
     if not state and any(words in str(error) for words in refused):
         return "Check the user, password, and database in team.database."

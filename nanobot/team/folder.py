@@ -138,8 +138,8 @@ class _Mount(Struct, frozen=True):
             return ""
         if self.options & {"soft", "softerr"}:
             return "it is mounted with `soft`, which loses writes when the server is slow"
-        # Whether the client asks the server each time (nfs(5), "Attribute caching"). It trusts the
-        # names in a folder only as long as the folder's attributes, so any `lookupcache` will do.
+        # True if the client asks the server each time (nfs(5), "Attribute caching"). Any
+        # `lookupcache` will do: names are cached only as long as the folder's attributes.
         is_fresh = "noac" in self.options or {"acregmax=0", "acdirmax=0"} <= self.options
         if not is_fresh or self.options & {"nocto", "softreval"}:
             return (

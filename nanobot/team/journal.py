@@ -116,7 +116,7 @@ class PostgresJournal(Journal):
 
     async def may_act(self) -> None:
         if self.database.is_behind:
-            # What is done now could not be recorded: after a failover it would be done again.
+            # An effect now could not be recorded, and would be repeated after a failover.
             await self.database.run(only_stamp, until_stored=True)
         await FENCE.wait_aside()
 
@@ -179,8 +179,8 @@ class PostgresJournal(Journal):
 
     def _new_message(self, message: InboundMessage, now: datetime) -> Statement:
         (scope, values), place = self._scope_of(message), f"{message.channel}:{message.chat_id}"
-        # A chat's row that is right is not locked, so that workers which take messages of the
-        # same chats do not wait for each other.
+        # A correct row of a chat is not locked, so workers with messages of the same chats don't
+        # wait for each other.
         return Statement(
             f"WITH whose AS (SELECT {scope} AS scope),"
             " chat AS (SELECT scope FROM whose WHERE NOT ?),"
@@ -201,7 +201,7 @@ class PostgresJournal(Journal):
 
     def _entry(self, row: Row, *, recovered: bool = False) -> InboxEntry:
         entry = super()._entry(row, recovered=recovered)
-        # A worker that may not answer a message leaves its outcome as the reason.
+        # A worker that may not answer a message stores its outcome as the reason.
         return replace(entry, outcome="" if entry.turn_id else entry.reason)
 
     def _retry_message(self, row: str, row_id: int) -> Steps[InboxEntry]:
@@ -219,7 +219,7 @@ class PostgresJournal(Journal):
     ) -> Steps[tuple[OutboxPart, ...]]:
         stored = yield from super()._insert_outgoing(turn_id, outgoing, now, entry_ids)
         if stored and turn_id.startswith(QUESTION) and self.database.worker is not None:
-            # With the question itself: what waits nowhere is not sent.
+            # In the question's transaction: no question is sent that no worker waits for.
             waits = "INSERT INTO approval VALUES (?, ?) ON CONFLICT DO NOTHING"
             yield from send(waits, turn_id.removeprefix(QUESTION), self.database.worker)
         return stored

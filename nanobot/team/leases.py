@@ -75,7 +75,7 @@ class Leases:
         """Claim the free ones of `scopes`. Return the claimed scopes, and whether their last worker
         died. Waits while the database is unreachable: an unnoticed claim would never be
         released."""
-        names = sorted(scopes)  # in one order, so that no two workers wait for each other
+        names = sorted(scopes)  # ordered, so that workers never deadlock
 
         async def work(db: Connection) -> dict[str, bool]:
             rows = await execute(db, _CLAIM, self._database.worker, names)
@@ -106,6 +106,6 @@ class Leases:
         """Return the newest number of any worker, and the numbers of those not fenced. Raises
         `StorageError`."""
         ((newest,),) = await self._database.read("SELECT last_value FROM worker_id_seq")
-        # Afterwards: who has that number is seen.
+        # Read afterwards, so the worker with that number is included.
         rows = await self._database.read("SELECT id FROM worker")
         return newest, frozenset(number for (number,) in rows)

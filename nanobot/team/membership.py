@@ -200,7 +200,7 @@ class Membership:
         db = psycopg.connect(self._dsn, autocommit=True)
         try:
             with limit_wait(db, _ANSWER_SECONDS):
-                # Poolers take no `options`, and those of the address are the owner's.
+                # Poolers reject `options`, and the address may have the owner's.
                 db.execute(f"SET statement_timeout = '{_ANSWER_SECONDS}s'".encode())
         except BaseException:
             db.close()

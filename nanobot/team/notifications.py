@@ -71,12 +71,12 @@ class Notifications:
         await asyncio.sleep(_GATHER_SECONDS)
         async with self._sending:
             told, self._gathered = self._gathered, set()
-            for _ in range(2):  # the connection may be one from before a restart
+            for _ in range(2):  # the connection may be stale after a restart
                 try:
                     if self._sender is None or self._sender.closed:
                         self._sender = await self._address.connect()
                         asked = await self._sender.execute("SELECT pg_backend_pid()")
-                        # Of a pooler, the connection itself knows another number.
+                        # With a pooler, the connection's own number is a different one.
                         (self._sender_pid,) = await asked.fetchone() or (0,)
                     query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
                     await self._sender.execute(query, (self.channel, _payloads(sorted(told))))
@@ -96,7 +96,7 @@ class Notifications:
                 async with connection:
                     await connection.execute(f'LISTEN "{self.channel}"')
                     self._begun = ""
-                    self._heard("gone", "")  # what was said before was not heard
+                    self._heard("gone", "")  # earlier notifications were missed
                     async for one in connection.notifies():
                         if one.pid != self._sender_pid:
                             self._hear(one.payload)

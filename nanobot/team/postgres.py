@@ -183,7 +183,7 @@ class Database(WriteQueue):
         if not self._gathered:
             self._wake.clear()
         if self.refusal and not (jobs or self._is_closing):
-            jobs = [Job(only_stamp, retry=False)]  # whether it takes something again
+            jobs = [Job(only_stamp, retry=False)]  # test whether it accepts writes again
         return jobs
 
     async def _store(self, jobs: list[Job]) -> list[Job]:
@@ -250,7 +250,7 @@ class Database(WriteQueue):
                 mine = "SELECT 1 FROM worker WHERE id = %s FOR UPDATE"
                 if not await (await connection.execute(mine, (self.worker,))).fetchone():
                     raise _Fenced
-                # A statement of its own: it sees what was committed while the first one waited.
+                # A separate statement sees commits made while the first one waited.
                 query = "SELECT 1 FROM stamp WHERE worker = %s AND number = %s"
                 found = await connection.execute(query, (self.worker, doubt.number))
                 stored = await found.fetchone() is not None
@@ -292,7 +292,7 @@ class Database(WriteQueue):
             self._try_at = asyncio.get_running_loop().time() + self._pause
             self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
             await self._disconnect()
-            if self.refusal is None:  # another reason later is told by the health
+            if self.refusal is None:  # health reports later reasons
                 logger.error("journal: {} {}", refused, refused.hint)
             self.refusal = refused
         if self._doubt is not None:

@@ -155,7 +155,7 @@ class _Scopes(Struct):
 
     def _of_message(self, row: dict[str, Any]) -> str:
         message, chat = _decode_message(row["payload"]), f"{row['channel']}:{row['chat_id']}"
-        if message is None:  # it was done, and is not kept; its chat goes by what is
+        if message is None:  # handled and dropped: use the stored chat
             scope = self.whose.conversation(row["session_key"])
             if row["session_key"].startswith(chat):
                 self.chats.setdefault(chat, scope)

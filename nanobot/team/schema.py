@@ -93,7 +93,7 @@ _TYPES = {
     "INTEGER": "bigint",
     "REAL": "double precision",
     "WITHOUT ROWID": "",
-    # Compared byte by byte, as SQLite does, whatever the database's language is.
+    # Compare bytes, as SQLite does, in any database locale.
     "TEXT": 'text COLLATE "C"',
 }
 _STATEMENTS = re.sub("|".join(_TYPES), lambda found: _TYPES[found[0]], rows.TABLES + _TABLES)
