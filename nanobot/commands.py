@@ -136,8 +136,8 @@ class CommandRegistry:
     def find_call(self, message: InboundMessage) -> tuple[Command, str] | None:
         """Return the command that a message calls and its arguments, or None.
 
-        Forwarded and edited messages and those of programs call none. If the sender may not use the
-        command, the returned one answers with a refusal."""
+        Forwarded and edited messages and programs' messages call none. If the sender may not use
+        the command, the returned one answers with a refusal."""
         foreign = message.forwarded_from or message.origin not in {"", ATTACHED} or message.edits
         match = None
         if not foreign and not message.by_program:

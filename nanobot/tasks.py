@@ -1,7 +1,7 @@
 """Background work with an owner: every task is known, its failure is logged, and it can be drained.
 
-The event loop keeps only weak references to tasks, and nobody notices an exception in a task that
-is not awaited. So a bare `asyncio.create_task` is banned everywhere else."""
+The event loop keeps only weak references to tasks, and an exception in a task that is not awaited
+is easily missed. So a bare `asyncio.create_task` is banned everywhere else."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Background:
         return task
 
     async def wait(self, grace: float) -> None:
-        """Wait up to `grace` seconds for the running tasks and those that they start."""
+        """Wait up to `grace` seconds for the running tasks and their new ones."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
         while self._tasks and (left := deadline - loop.time()) > 0:

@@ -237,7 +237,7 @@ def build_embedder(settings: Settings, clock: Clock, worker: VectorWorker) -> Em
 
 
 def secret_values(settings: Settings) -> Iterator[str]:
-    """Yield every secret value in the settings, including those of channels, for redaction."""
+    """Yield every secret value in the settings, also of channels, for redaction."""
     model = settings.model
     for path, secret in secrets_in(settings):
         value = secret.get_secret_value()

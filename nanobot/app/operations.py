@@ -241,7 +241,7 @@ class Feed:
 
 
 def record_calls(operations: Table, audit: AuditLog) -> dict[str, Operation]:
-    """Return the operations, and log each call of those in `RECORDED`."""
+    """Return the operations, with each call of a `RECORDED` one logged."""
 
     def wrap(name: str, operation: Operation) -> Operation:
         async def call(arguments: Mapping[str, object]) -> object:

@@ -76,7 +76,7 @@ HELPER_TOOLS = (
     "web_search",
     "read_skill",
 )
-"""Tools of a subagent: none that sends, remembers or schedules."""
+"""Tools of a subagent, which can't send messages, remember or schedule."""
 
 _PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
 """PATH of commands in the sandbox, without a person's own folders."""

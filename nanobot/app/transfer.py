@@ -46,7 +46,7 @@ FOLDERS = (
     "workspace", "sessions", "media", "spill",
     "state/undo", "state/memory.git", "state/versions", "state/questions",
 )  # fmt: skip
-"""Shared folders of a team, without those of channels that one worker runs for all."""
+"""Shared folders of a team, without folders of channels that one worker runs for all."""
 
 Step = tuple[str, Callable[[], object]]
 

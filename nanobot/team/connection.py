@@ -233,7 +233,7 @@ class DatabaseAddress:
 
 
 def _keep_their_processes(one: psycopg.Connection[Row], two: psycopg.Connection[Row]) -> bool:
-    """Return True if each connection has one server process of its own."""
+    """Return True if each connection has one separate server process."""
     seen: dict[int, set[int]] = {0: set(), 1: set()}
 
     def ask(which: int) -> None:

@@ -103,7 +103,7 @@ class Leases:
             await self._database.run(work, until_stored=True)
 
     async def alive(self) -> tuple[int, frozenset[int]]:
-        """Return the newest number of any worker, and the numbers of those not fenced. Raises
+        """Return the newest number of any worker, and the numbers of all workers not fenced. Raises
         `StorageError`."""
         ((newest,),) = await self._database.read("SELECT last_value FROM worker_id_seq")
         # Read afterwards, so the worker with that number is included.
