@@ -34,7 +34,7 @@ def system_zone(environ: Mapping[str, str], etc: Path = _ETC) -> ZoneInfo | None
     """Return the zone that the C library uses, with its clock changes. Return None if it is set
     neither by name nor by file."""
     if "TZ" in environ:
-        return find_zone(environ["TZ"].removeprefix(":"))
+        return find_zone(environ["TZ"].removeprefix(":"))  # POSIX allows a colon
     try:
         linked = str((etc / "localtime").readlink()).partition(_ZONES)[2]
     except OSError:
@@ -82,7 +82,7 @@ class SystemClock:
 def pause_after(failures: int, first: float, longest: float) -> float:
     """Return the pause in seconds after `failures` in a row: `first`, doubled per failure up to
     `longest`."""
-    return min(first * 2.0 ** min(failures - 1, 60), longest)
+    return min(first * 2.0 ** min(failures - 1, 60), longest)  # 60: no overflow
 
 
 class Backoff:

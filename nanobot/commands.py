@@ -185,7 +185,7 @@ def parse(text: str) -> tuple[str, str] | None:
     A path such as `/etc/hosts` is not a command. `_` means `-`, which platform menus don't
     allow."""
     head, *rest = text.split(maxsplit=1) or [""]
-    name = head[1:].partition("@")[0].replace("_", "-")
-    if not head.startswith("/") or not name.replace("-", "").isalnum():
+    name = head[1:].partition("@")[0].replace("_", "-")  # groups add the bot's name
+    if not head.startswith("/") or not name.replace("-", "").isalnum():  # as in `/etc/hosts`
         return None
     return name.lower(), rest[0].strip() if rest else ""

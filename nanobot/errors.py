@@ -63,7 +63,7 @@ class ConfigError(NanobotError):
     """The configuration is invalid. `line` is 1-based, 0 if no line is at fault."""
 
     for_operator = True
-    exit_code = 78
+    exit_code = 78  # EX_CONFIG of sysexits.h
 
     def __init__(
         self, message: str, *, file: str = "", line: int = 0, key: str = "", hint: str = ""
@@ -78,7 +78,7 @@ class HomeLocked(NanobotError):
     state while it shuts down or restarts, or empty (see `gateway.lock`)."""
 
     for_operator = True
-    exit_code = 75
+    exit_code = 75  # EX_TEMPFAIL
 
     def __init__(self, home: Path, pid: int, leaving: str = "") -> None:
         super().__init__(
@@ -167,7 +167,7 @@ class DatabaseDamaged(StorageError):
 class HomeMoved(StorageError):
     """The home was moved or removed: the journal at `path` is not the opened one."""
 
-    exit_code = 74
+    exit_code = 74  # EX_IOERR
 
     def __init__(self, path: Path) -> None:
         super().__init__(

@@ -156,7 +156,7 @@ def replace_in(
             for block in (content,) if isinstance(content, bytes) else _blocks(content):
                 write_all(descriptor, block, files)
             os.fchmod(descriptor, mode)
-            if durable:
+            if durable:  # before the rename, or a power cut could leave an empty file
                 files.sync(descriptor)
         finally:
             os.close(descriptor)
@@ -238,6 +238,7 @@ def append_line(path: Path, line: bytes) -> int:
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "ab") as file:
         size = os.fstat(file.fileno()).st_size
+        # A crash or a full disk may have torn the last line.
         is_torn = size and os.pread(file.fileno(), 1, size - 1) != b"\n"
         file.write((b"\n" if is_torn else b"") + line + b"\n")
         file.flush()
@@ -319,7 +320,7 @@ def hold_lock(path: Path, *, wait: bool = False, shared: bool = False) -> Iterat
         try:
             descriptor = os.open(path, flags, 0o600)
         except OSError as error:
-            if error.errno != errno.EROFS or not path.exists():
+            if error.errno != errno.EROFS or not path.exists():  # a lock needs no write access
                 raise
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -375,7 +376,7 @@ def state_of(path: Path) -> FileState | None:
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     """Yield a descriptor of a regular file. Raises `StorageError` for anything else, without
     blocking."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO would block
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise StorageError(path, "it is not a regular file", hint="Move it out of the way.")

@@ -17,7 +17,7 @@ Role = Literal["user", "assistant", "tool"]
 
 TURN_STOPPED = "[nanobot: the person stopped this turn; do not go on with it]"
 TURN_FAILED = "[nanobot: this turn failed and was not answered; do not go on with it unless asked]"
-"""Ends a turn that has no answer in a conversation, so the model does not take its request for
+"""Both mark a turn without an answer in a conversation, so that no model takes its request for
 open."""
 
 SILENT = "[silent]"

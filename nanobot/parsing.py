@@ -48,6 +48,7 @@ def parse_json(data: bytes | str, most: int = MOST_MARKS) -> object:
     another `ValueError` for invalid JSON."""
     body = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     _expect_few(body, most)
+    # `utf-8-sig` drops a byte order mark.
     text = data if isinstance(data, str) else data.decode("utf-8-sig", "replace")
     if body.count(b"[") + body.count(b"{") > _DEEPEST:
         text = _shallow(text)
@@ -87,11 +88,12 @@ class ValueCounter:
     def feed(self, piece: bytes) -> None:
         """Count a piece. Raises `TooManyValues`."""
         text = (self._escape + piece).replace(rb"\\", b"")
+        # The escaped character is in the next piece.
         self._escape = text[-1:] if text.endswith(b"\\") else b""
         parts = text.replace(rb"\"", b"").split(b'"')
         outside = b"".join(parts[self._in_string :: 2])
         quotes = len(parts) - 1
-        self._in_string ^= bool(quotes % 2)
+        self._in_string ^= bool(quotes % 2)  # an odd number opens or closes a string
         self._left -= quotes + sum(map(outside.count, _SEPARATORS))
         if self._left < 0:
             raise TooManyValues(f"more than {self._most:,} values")
@@ -110,7 +112,7 @@ def _expect_few(body: bytes, most: int) -> None:
 
 
 def _shallow(text: str) -> str:
-    """Replace too deep values with null, which Python's parser would reject."""
+    """Replace values that are too deep for Python's parser with null."""
     kept: list[str] = []
     depth = since = 0
     for token in _NEST.finditer(text):

@@ -157,7 +157,7 @@ def restart() -> NoReturn:
     *options, start = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
     if options[-1:] not in (["-m"], ["-c"]):
         start = str(Path(start).absolute())
-    if "-P" not in options:
+    if "-P" not in options:  # no imports from the current folder
         options.insert(0, "-P")
     os.execv(sys.executable, (sys.executable, *options, start, *sys.argv[1:]))  # noqa: S606
 

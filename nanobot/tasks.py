@@ -49,7 +49,7 @@ def end_at_once(text: str, code: int) -> NoReturn:
     logging = threading.Thread(target=logger.critical, args=("{}", text), daemon=True)
     logging.start()
     logging.join(1.0)  # the log's disk may hang
-    os._exit(code)
+    os._exit(code)  # no exit handlers, which could block
 
 
 class Background:
@@ -180,7 +180,7 @@ def pace(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> Ite
         worked, worked_by_others = now - own, all_others - others
         own, others = now, all_others
         if worked_by_others > _BUSY * worked:
-            with _ONE_AFTER_ANOTHER:
+            with _ONE_AFTER_ANOTHER:  # several threads together pause as much as one
                 pause(min(_PAUSE * worked, _LONGEST_PAUSE))
         looked = time.perf_counter()
 

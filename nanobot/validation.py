@@ -331,11 +331,11 @@ _NUMBERS = {int: "must be a whole number", float: "must be a number"}
 def _number(kind: type[int] | type[float], given: object) -> int | float:
     number: int | float | None = None
     if isinstance(given, str) and kind is int:
-        given = given.strip().removesuffix(".0")
-    if isinstance(given, str | int | float) and not isinstance(given, bool):
+        given = given.strip().removesuffix(".0")  # a whole number in JSON
+    if isinstance(given, str | int | float) and not isinstance(given, bool):  # a bool is an int
         with suppress(ValueError, OverflowError):
             number = kind(given)
-    if number is None or (isinstance(given, float) and number != given):
+    if number is None or (isinstance(given, float) and number != given):  # a fraction
         raise InvalidValue(_NUMBERS[kind])
     if isinstance(number, float) and not math.isfinite(number):
         raise InvalidValue("must be a finite number")

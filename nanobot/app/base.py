@@ -148,18 +148,14 @@ def make_home(home: Path) -> list[Path]:
     with storage_errors(home):
         if home.stat().st_mode & 0o777 != 0o700:  # it may be handmade
             home.chmod(0o700)
-    return [path for name in (SECRETS_FILE, CONFIG_FILE) if _make_private(path := home / name)]
-
-
-def _make_private(path: Path) -> bool:
-    """Make a file private and return True if other users had access. If that fails (a read-only
-    disk, a file of root's), loading the file warns at each start."""
-    with suppress(OSError):
-        status = path.stat()
-        if status.st_uid == os.geteuid() and status.st_mode & 0o077:
-            path.chmod(status.st_mode & 0o700)
-            return True
-    return False
+    exposed = []
+    for path in (home / SECRETS_FILE, home / CONFIG_FILE):
+        with suppress(OSError):  # a read-only disk: loading the file warns at each start
+            status = path.stat()
+            if status.st_uid == os.geteuid() and status.st_mode & 0o077:
+                path.chmod(status.st_mode & 0o700)
+                exposed.append(path)
+    return exposed
 
 
 def build_provider(
@@ -393,6 +389,7 @@ class Models:
                 clock,
                 base.background,
                 warn=base.notifier.warn,
+                # Other workers use the same budget.
                 known_seconds=_SHARED_SECONDS if base.worker else math.inf,
             )
 

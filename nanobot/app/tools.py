@@ -181,7 +181,7 @@ class Toolbox:
     async def _ask_owner(
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
     ) -> Address | None:
-        """Do `Notifier.ask`. If the process ends meanwhile, the turn is not to blame."""
+        """Call `Notifier.ask`. The turn is not blamed if the process ends before the answer."""
         await self._base.stores.journal.mark_owner_asked(caller.turn_id)
         return await self._base.notifier.ask(caller, code, text, buttons)
 

@@ -55,7 +55,7 @@ class ControlConnection:
         if self.is_closed:
             return
         if self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
-            self._writer.transport.abort()
+            self._writer.transport.abort()  # the client does not read
             return
         self._writer.write(json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n")
 
@@ -104,7 +104,7 @@ class ControlServer:
         if self._server is None or self._is_going:
             return
         self._is_going = True
-        asyncio.get_running_loop().remove_reader(self._server.sockets[0])
+        asyncio.get_running_loop().remove_reader(self._server.sockets[0])  # accept no more clients
         with contextlib.suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME, dir_fd=self._directory)
         for waiting in self._unstored:
@@ -133,6 +133,7 @@ class ControlServer:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME, dir_fd=self._directory)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # An address has at most 107 bytes, and a home's path may be longer.
         address = f"/proc/self/fd/{self._directory}/{SOCKET_NAME}"
         try:
             listener.bind(address)

@@ -58,7 +58,8 @@ class Conversations:
         limit = min(number_argument(arguments, "limit", 50), _MOST)
         infos, of = self._sessions.list_sessions(within=_AGE_SECONDS), self._scopes.of_session
         if scope or query:
-            asked = (one for one in infos if query in _join_search_text(one))
+            texts = ((f"{_text(i.metadata, 'title')}\n{i.key}\n{i.preview}", i) for i in infos)
+            asked = (one for text, one in texts if query in text.casefold())
             owned = ((one, of(one.key, one.metadata)) for one in asked)
             found = [one for one in owned if scope in ("", one[1])]
             shown, total = found[offset : offset + limit], len(found)
@@ -184,10 +185,6 @@ class Conversations:
 def _text(metadata: Mapping[str, object], key: Literal["title", "name"]) -> str:
     value = metadata.get(key)
     return value if isinstance(value, str) else ""
-
-
-def _join_search_text(info: SessionInfo) -> str:
-    return f"{_text(info.metadata, 'title')}\n{info.key}\n{info.preview}".casefold()
 
 
 def _render_conversation(info: SessionInfo, scope: str) -> dict[str, object]:

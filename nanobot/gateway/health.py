@@ -254,6 +254,7 @@ class SystemdNotifier:
         self._address = re.sub("^@", "\0", address) if ours else ""
         text = environ.get("WATCHDOG_USEC", "")
         microseconds = int(text) if text.isascii() and text.isdigit() else 0
+        # sd_watchdog_enabled(3): another pid means that the watchdog is not for this process.
         for_us = environ.get("WATCHDOG_PID", "") in {"", str(os.getpid())}
         wanted = self._address and microseconds and for_us
         self.watchdog_seconds = microseconds / 1_000_000 if wanted else None
@@ -281,6 +282,7 @@ class Watchdog(Periodic):
 
     def __init__(self, monitor: HealthMonitor, systemd: SystemdNotifier, clock: Clock) -> None:
         allowed = systemd.watchdog_seconds
+        # Send three signs of life per timeout.
         super().__init__(clock, min(BEAT_SECONDS, allowed / 3) if allowed else BEAT_SECONDS)
         self._monitor, self._systemd = monitor, systemd
         self._status = self._logged = ""

@@ -43,6 +43,7 @@ class HomeLock:
         self.leaving = leaving
         said = f"{os.getpid()} {leaving}".strip().encode() + b"\n"
         with suppress(OSError):  # a full disk: the lock works without a pid
+            # Before the cut, so that a reader always finds a pid.
             os.pwrite(self._descriptor, said, 0)
             os.ftruncate(self._descriptor, len(said))
 

@@ -317,7 +317,10 @@ async def figures(
     since = today - timedelta(days=days - 1)
     everything = await journal.used_by_day(since)
     used = [one for one in everything if one.session_key != LEARNING]
-    chats = sorted(_sums(used, lambda one: one.session_key).items(), key=_most)
+    by_chat = _sums(used, lambda one: one.session_key)
+    chats = sorted(
+        by_chat.items(), key=lambda one: (-one[1]["prompt"] - one[1]["completion"], one[0])
+    )
     learned = _counts(sum_usage(everything, LEARNING))
     times = await journal.times_by_day(max(since, today - timedelta(days=KEEP_DAYS - 1)))
     return {
@@ -370,7 +373,3 @@ def _counts(one: DayUsage | UsageTotals) -> Counter[str]:
 
 def _total(chats: Iterable[tuple[str, Counter[str]]]) -> Counter[str]:
     return sum((sums for _, sums in chats), Counter[str]())
-
-
-def _most(chat: tuple[str, Counter[str]]) -> tuple[int, str]:
-    return -chat[1]["prompt"] - chat[1]["completion"], chat[0]

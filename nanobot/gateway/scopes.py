@@ -160,6 +160,7 @@ class Takeover:
                 self._memories.recover_scope(scope, died)
                 self._unrecovered.pop(scope, None)
             except Exception as error:  # noqa: BLE001 - writing reports it; a chat need not
+                # The pause doubles after each failure.
                 pause = 2 * self._unrecovered.get(scope, (0.0, 1.0))[1]
                 again = self._clock.monotonic() + pause
                 self._unrecovered[scope] = again, min(pause, _LONGEST_PAUSE)

@@ -6,9 +6,9 @@ adds encryption and the public name. Invariants of a `serve` request:
 - Its host is a configured name, an address or `localhost` (so that no web page can reach it under
   its own name), and it is not from a web page (those send `Origin`).
 - Its body is at most `MAX_BODY`, arrives in time, and is passed on unchanged.
-- A failing handler costs it a status 500. Reaching the server gives no permission: each handler
-  checks that the platform made the request. Only its path is logged.
+- If its handler fails, it gets a status 500. Only its path is logged.
 
+Reaching the server gives no permission: each handler checks that the platform made the request.
 `serve_http` handlers get whole requests, also from web pages, of any size and duration. Only the
 host name is checked."""
 
@@ -212,6 +212,7 @@ class WebServer:
                 with self._among_those_read(time, size):
                     return await http.read()
         except TimeoutError:
+            # Close it, because the rest of the body may follow.
             return WebhookReply(408, headers={"Connection": "close"})
         except web.HTTPRequestEntityTooLarge:
             return WebhookReply(413)

@@ -84,7 +84,7 @@ class LogFile:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)  # never a moved home
             if append_line(self._path, line.encode("utf-8", "backslashreplace")) >= self._max_bytes:
                 for surplus in older_files(self._path)[self._keep :]:
-                    surplus.unlink(missing_ok=True)
+                    surplus.unlink(missing_ok=True)  # if `keep` was reduced
                 older = (f"{self._path.name}.{number}" for number in range(1, self._keep + 1))
                 rotate_files((self._path, *map(self._path.with_name, older)))
         except OSError as error:

@@ -160,6 +160,7 @@ class DatabaseAddress:
         """Return `text` on one line, without the password."""
         line = " ".join(text.split())
         for secret in (self._password, quote(self._password, safe="")):
+            # An address may contain the password quoted.
             line = line.replace(secret, "***") if secret else line
         return line
 

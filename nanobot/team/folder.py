@@ -16,8 +16,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
-from itertools import filterfalse
 from pathlib import Path
 
 import psycopg
@@ -192,6 +190,7 @@ def _mounts_of(shared: Path, mounts: str | None) -> list[_Mount]:
 
 def _try_out(shared: Path) -> None:
     """Do a worker's file operations. Raises `OSError`, or `StorageError` for silent failures."""
+    # Other workers may test at the same time.
     path = shared / f".{secrets.token_hex(8)}.nanobot-try"
     try:
         replace_file(path, b"old")
@@ -227,18 +226,15 @@ def temporaries(
         for folder, inner, names in os.walk(shared / top):
             if is_over():
                 return made
-            inner[:] = filterfalse(partial(_is_passed_over, folder), inner)
+            # These hold many files and never a temporary one of nanobot.
+            passed_over = (*_PASSED_OVER, "objects") if folder.endswith(".git") else _PASSED_OVER
+            inner[:] = [name for name in inner if name not in passed_over]
             if top == "workspace" and not everywhere:
                 place = Path(folder).relative_to(shared / top).parts
                 inner[:] = [name for name in inner if _leads_to_memory((*place, name))]
             found = filter(None, map(_TEMPORARY.fullmatch, names))
             made |= {Path(folder, one[0]): int(one[1]) for one in found}
     return made
-
-
-def _is_passed_over(folder: str, name: str) -> bool:
-    """Return True for folders with many files and never a temporary one of nanobot."""
-    return name in _PASSED_OVER or (name == "objects" and folder.endswith(".git"))
 
 
 def _leads_to_memory(place: Sequence[str]) -> bool:

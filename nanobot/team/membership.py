@@ -182,7 +182,7 @@ class Membership:
             self._renewed.notify_all()
 
     def _renew_forever(self) -> None:
-        while not self._leaving.wait(self._renew_seconds / 4):
+        while not self._leaving.wait(self._renew_seconds / 4):  # pause before a reconnect
             try:
                 with self._connect() as db:
                     while not self._leaving.wait(self._renew_seconds):

@@ -116,6 +116,7 @@ def prepare(address: DatabaseAddress) -> None:
         address.connect_blocking() as connection,
         connection.transaction(),
     ):
+        # Several workers may start at once.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         if not _one(connection, "SELECT to_regclass('schema_version') IS NOT NULL"):
             connection.execute("CREATE TABLE schema_version (version integer NOT NULL)")
