@@ -58,9 +58,11 @@ class Conversations:
         limit = min(number_argument(arguments, "limit", 50), _MOST)
         infos, of = self._sessions.list_sessions(within=_AGE_SECONDS), self._scopes.of_session
         if scope or query:
-            texts = ((f"{_text(i.metadata, 'title')}\n{i.key}\n{i.preview}", i) for i in infos)
-            asked = (one for text, one in texts if query in text.casefold())
-            owned = ((one, of(one.key, one.metadata)) for one in asked)
+            owned = [
+                (one, of(one.key, one.metadata))
+                for one in infos
+                if query in f"{_text(one.metadata, 'title')}\n{one.key}\n{one.preview}".casefold()
+            ]
             found = [one for one in owned if scope in ("", one[1])]
             shown, total = found[offset : offset + limit], len(found)
         else:  # read only the shown ones of perhaps ten thousand

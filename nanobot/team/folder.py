@@ -16,6 +16,8 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 
 import psycopg
@@ -226,15 +228,18 @@ def temporaries(
         for folder, inner, names in os.walk(shared / top):
             if is_over():
                 return made
-            # These hold many files and never a temporary one of nanobot.
-            passed_over = (*_PASSED_OVER, "objects") if folder.endswith(".git") else _PASSED_OVER
-            inner[:] = [name for name in inner if name not in passed_over]
+            inner[:] = filterfalse(partial(_is_passed_over, folder), inner)
             if top == "workspace" and not everywhere:
                 place = Path(folder).relative_to(shared / top).parts
                 inner[:] = [name for name in inner if _leads_to_memory((*place, name))]
             found = filter(None, map(_TEMPORARY.fullmatch, names))
             made |= {Path(folder, one[0]): int(one[1]) for one in found}
     return made
+
+
+def _is_passed_over(folder: str, name: str) -> bool:
+    """Return True for folders with many files and never a temporary one of nanobot."""
+    return name in _PASSED_OVER or (name == "objects" and folder.endswith(".git"))
 
 
 def _leads_to_memory(place: Sequence[str]) -> bool:

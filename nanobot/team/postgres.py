@@ -210,10 +210,7 @@ class Database(WriteQueue):
             try:
                 return await self._attempt(connection, jobs, apart=tries > 1)
             except Exception as error:
-                severity = (
-                    error.diag.severity_nonlocalized if isinstance(error, psycopg.Error) else ""
-                )
-                if severity in ("FATAL", "PANIC") or connection.closed:  # no answer to a commit
+                if _has_lost(connection, error):
                     raise psycopg.OperationalError(str(error)) from error
                 self._doubt = None
                 await connection.execute("ROLLBACK")
@@ -350,3 +347,12 @@ async def _run(connection: Connection, job: Job, *, apart: bool) -> None:
 
 async def only_stamp(db: Connection) -> None:
     """Do nothing: the transaction itself stamps its worker's row."""
+
+
+def _has_lost(connection: Connection, error: Exception) -> bool:
+    """Return True if the connection is unusable, so that a commit may have no answer."""
+    fatal = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized in (
+        "FATAL",
+        "PANIC",
+    )
+    return fatal or connection.closed
