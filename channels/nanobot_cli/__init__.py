@@ -1,1 +1,1 @@
-"""The terminal as a channel: `CliChannel` in the gateway, and the chat that a person types into."""
+"""The terminal as a channel: `CliChannel` in the gateway, and the chat at a terminal."""

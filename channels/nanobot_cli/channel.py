@@ -65,32 +65,30 @@ from nanobot_cli.wire import (
 )
 
 PERSON = OWNER_ACCOUNT
-"""The sender of every message: the socket is open to the home's owner only."""
+"""The sender of every message: only the home's owner can open the socket."""
 
 MOST_PARTS = 200
-"""Parts that are kept for the next who watches, of all chats together."""
+"""Parts kept for the next watcher, in all chats together."""
 
 MOST_CHARACTERS = 20_000
-"""Of one such part."""
+"""In one such part."""
 
 STILL_WAITS = "Your message will be answered when the model is back. To drop it, send /stop."
 _NO_LIMIT = 1 << 62
-_MOST_UNHEARD = 100
-"""Most replies that are kept for clients that ask again."""
-_ON_ITS_WAY_SECONDS = 2.0
-"""Longest time between the end of a turn and the sending of its reply."""
+_MOST_UNHEARD = 100  # replies kept for clients that ask again
+_ON_ITS_WAY_SECONDS = 2.0  # longest time between the end of a turn and the sending of its reply
 _FILE = "unseen.json"
 
 
 class Connection(Protocol):
-    """One client. `send` must not wait: a client that does not read is the connection's problem."""
+    """One client. `send` must not block, even if the client does not read."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more can reach the client."""
+        """True if no event can reach the client any more."""
 
     def send(self, event: Mapping[str, object]) -> None:
-        """Send one event; does nothing on a closed connection."""
+        """Send one event. Do nothing on a closed connection."""
 
 
 class CliChannel:
@@ -113,24 +111,23 @@ class CliChannel:
         await asyncio.Event().wait()  # the control server brings the messages
 
     async def chat(self, data: Mapping[str, object], connection: Connection) -> None:
-        """Take one request of the control socket; returns once its message is durable, or its
+        """Process one request of the control socket. Return when its message is durable, or its
         watcher is registered.
 
-        Everything said about it from then on goes to `connection`. Raises `NanobotError` for a
-        request that cannot be taken; nothing is stored then.
-        """
+        All later events of the request go to `connection`. Raises `NanobotError` for a rejected
+        request, and stores nothing then."""
         try:
             request = ChatRequest.parse(data)
         except ValueError as error:
             raise NanobotError(str(error)) from error
         event_id, chat_id = f"{self.name}:{request.id}", request.session.removeprefix("cli:")
-        if event_id in self._waiters and not self._waiters[event_id].gone:
-            raise _seen_before(request)
+        if event_id in self._waiters and not self._waiters[event_id].is_gone:
+            raise _repeat_error(request)
         host = await self._core.wait()
         if host.admit(Sender(PERSON), Chat(chat_id)) != "allowed":
             raise NanobotError("the gateway does not take messages from this terminal")
-        self._waiters = {key: one for key, one in self._waiters.items() if not one.gone}
-        self._watchers = [one for one in self._watchers if not one.gone]
+        self._waiters = {key: one for key, one in self._waiters.items() if not one.is_gone}
+        self._watchers = [one for one in self._watchers if not one.is_gone]
         listener = _Listener(request, chat_id, connection)
         if request.watch:
             await self._watch(host, listener)
@@ -143,7 +140,7 @@ class CliChannel:
             await self._tell_or_keep(host, part)
             return Receipt()
         listeners = [self._listener(event_id) for event_id in part.event_ids]
-        if all(one.gone for one in listeners):
+        if all(one.is_gone for one in listeners):
             if part.late:  # the sender was asked to wait
                 await self._tell_or_keep(host, part, watching=True)
             else:
@@ -184,7 +181,7 @@ class CliChannel:
                 _show(Output("", event.text), self._in_turn(event.turn_id))
 
     async def _watch(self, host: ChannelHost, watcher: _Listener) -> None:
-        """Show what was kept for the next watcher, and then all that comes."""
+        """Show the parts kept for the next watcher, then all later events."""
         watcher.accept()
         async with self._telling:  # until they have seen that, what comes now waits
             try:
@@ -193,7 +190,7 @@ class CliChannel:
                 logger.warning("cli: the messages of the meantime can't be shown: {}", error)
                 kept = ()
             for one in kept:
-                watcher.send(_said(host, one.text, one.media, one.buttons, one.at))
+                watcher.send(_make_message(host, one.text, one.media, one.buttons, one.at))
             self._watchers.append(watcher)
 
     async def _publish(self, host: ChannelHost, event_id: str, waiter: _Listener) -> None:
@@ -217,12 +214,12 @@ class CliChannel:
         if waiter.is_repeated and not await self._is_unanswered(host, event_id, waiter):
             if self._waiters.get(event_id) is waiter:
                 del self._waiters[event_id]
-            raise _seen_before(request)
+            raise _repeat_error(request)
         waiter.accept()
 
     async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: _Listener) -> bool:
-        """Whether this process answers a message that is already stored: its reply is kept or on
-        its way, or its turn still runs."""
+        """Return True if this process answers a message that is already stored: its reply is kept
+        or due, or its turn still runs."""
         if (heard := self._unheard.pop(event_id, None)) is not None:
             waiter.texts, waiter.ended = [*heard.texts, *waiter.texts], waiter.ended or heard.ended
             if heard.is_over or waiter.is_answered:
@@ -236,7 +233,7 @@ class CliChannel:
     def _listener(self, event_id: str) -> _Listener:
         """Return the listener for the reply to an event, or a stand-in that collects the reply."""
         waiter = self._waiters.get(event_id)
-        if waiter is None or waiter.gone:
+        if waiter is None or waiter.is_gone:
             self._waiters.pop(event_id, None)
             waiter = self._unheard.setdefault(event_id, waiter or _nobody(event_id))
             if len(self._unheard) > _MOST_UNHEARD:
@@ -272,7 +269,7 @@ class CliChannel:
 
     def _in_chat(self, chat_id: str) -> list[_Listener]:
         listeners = [*self._watchers, *self._waiters.values()]
-        return [one for one in listeners if one.chat_id == chat_id and not one.gone]
+        return [one for one in listeners if one.chat_id == chat_id and not one.is_gone]
 
     def _watching(self, chat_id: str) -> list[_Listener]:
         return [one for one in self._in_chat(chat_id) if one.request.watch]
@@ -293,43 +290,43 @@ class _Listener:
         self.texts: list[str] = []
         """The parts of the reply so far."""
         self.ended: TurnEnded | None = None
-        """The end of its turn; the reply may still come."""
+        """The end of its turn. The reply may still come."""
         self.over = asyncio.Event()
         """Set with the reply."""
         self.is_repeated = False
-        """Whether the client lost another gateway after the message was stored."""
+        """True if the client lost another gateway after the message was stored."""
         self._accepted = False
 
     @property
-    def gone(self) -> bool:
-        """Whether nobody listens any more."""
+    def is_gone(self) -> bool:
+        """True if the client has disconnected."""
         return self.connection.is_closed
 
     @property
     def is_over(self) -> bool:
-        """Whether the reply was sent."""
+        """True if the reply was sent."""
         return self.over.is_set()
 
     @property
     def is_answered(self) -> bool:
-        """Whether the end of its turn is all that will come: the notice of a message that waits may
-        have gone to the gateway before this one."""
+        """True if no text will follow the end of its turn: the notice of a pending message may have
+        gone to the previous gateway."""
         outcome = self.ended.outcome if self.ended else ""
         return outcome in ("stopped", "held") or (outcome == "waiting" and self.is_repeated)
 
     def accept(self) -> None:
-        """Say that the message is durable, once and before anything else."""
+        """Report that the message is durable, once and before any other event."""
         if not self._accepted:
             self._accepted = True
             self.connection.send(to_json(Accepted(self.request.id)))
 
     def send(self, event: _Shown | AgentMessage | Reply) -> None:
-        """Send an event as one about this request."""
+        """Send an event with the id of this request."""
         self.accept()
         self.connection.send(to_json(event._replace(id=self.request.id)))
 
     def reply(self) -> None:
-        """The last word: the text collected, with what is known about its turn."""
+        """Send the collected text, with the facts about its turn."""
         self.over.set()
         reply = Reply("", "".join(self.texts))
         if (end := self.ended) is not None:
@@ -360,7 +357,7 @@ def _nobody(event_id: str) -> _Listener:
 
 
 def _one_each(listeners: Sequence[_Listener]) -> Iterable[_Listener]:
-    """The first listener of each connection, so that each client gets an event once."""
+    """Return the first listener of each connection, so that each client gets an event once."""
     return {id(one.connection): one for one in reversed(listeners)}.values()
 
 
@@ -370,19 +367,19 @@ def _show(event: _Shown, listeners: Sequence[_Listener]) -> None:
 
 
 def _tell(host: ChannelHost, part: OutboundPart, listeners: Sequence[_Listener]) -> None:
-    """Show what answers nobody who waits. A choice is offered to those who watch, where there are
-    any: a client that only waits for its answer may be a program."""
-    said = _said(host, part.content, part.media, part.buttons)
+    """Show a part that answers no pending request. If there are watchers, only they get its
+    choices, because any other client may be a program."""
+    said = _make_message(host, part.content, part.media, part.buttons)
     watched = any(listener.request.watch for listener in listeners)
     for listener in _one_each(listeners):
         may_choose = listener.request.watch or not watched
         listener.send(said if may_choose else said._replace(choices=()))
 
 
-def _said(
+def _make_message(
     host: ChannelHost, text: str, media: Iterable[Media], buttons: Iterable[Button], at: str = ""
 ) -> AgentMessage:
-    """The event for clients, with the files that are still there."""
+    """Return the event for clients, with the files that still exist."""
     lines, files = [text], []
     for one in media:
         try:
@@ -396,7 +393,7 @@ def _choices(buttons: Iterable[Button]) -> tuple[Choice, ...]:
     return tuple(Choice(one.label, one.value) for one in buttons if one.only in ("", PERSON))
 
 
-def _seen_before(request: ChatRequest) -> NanobotError:
+def _repeat_error(request: ChatRequest) -> NanobotError:
     return NanobotError(
         "this message has been received before",
         hint=f"Its answer is in the session: nanobot sessions show {request.session}",
@@ -404,7 +401,7 @@ def _seen_before(request: ChatRequest) -> NanobotError:
 
 
 class _Unseen(Struct, frozen=True):
-    """A part that nobody has seen. `key` is that of the part, `at` the moment in ISO format."""
+    """A part that no client has seen. `key` is the key of the part, `at` the time in ISO format."""
 
     key: str
     chat_id: str
@@ -415,24 +412,23 @@ class _Unseen(Struct, frozen=True):
 
 
 class _Stored(Struct, frozen=True):
-    """The file."""
+    """The content of the file."""
 
     version: Literal[1] = 1
     parts: tuple[_Unseen, ...] = ()
 
 
 class _Shelf:
-    """Keeps in `folder`, which exists, what was said in a chat while nobody looked.
+    """The parts that came while no client was there, in the existing `folder`.
 
-    Blocks; one caller at a time. The file is bounded: the oldest give way, and the sessions keep
-    everything anyway.
-    """
+    Blocks, one caller at a time. The file is bounded: the oldest parts are dropped, and the
+    sessions have everything anyway."""
 
     def __init__(self, folder: Path) -> None:
         self._file = StateFile(folder / _FILE, _Stored)
 
     def add(self, part: OutboundPart, at: str) -> None:
-        """Keep a part, durably; the same one again changes nothing. Raises `StorageError`."""
+        """Keep a part once, durably. Raises `StorageError`."""
         kept = self._file.read().parts
         if any(one.key == part.key for one in kept):
             return
@@ -444,8 +440,7 @@ class _Shelf:
         self._file.write(_Stored(parts=(*kept, unseen)[-MOST_PARTS:]))
 
     def close(self, part: OutboundPart, outcome: str) -> None:
-        """Of a part that is kept, the choices are gone, and it says how that ended. Raises
-        `StorageError`."""
+        """Replace the choices of a kept part with their outcome. Raises `StorageError`."""
         kept = self._file.read().parts
         if any(one.key == part.key for one in kept):
             closed = [
@@ -457,8 +452,8 @@ class _Shelf:
             self._file.write(_Stored(parts=tuple(closed)))
 
     def take(self, chat_id: str) -> Sequence[_Unseen]:
-        """Those of a chat, the oldest first, which are kept no more. Raises `StorageError`, and
-        then all are kept."""
+        """Remove and return the parts of a chat, oldest first. Raises `StorageError`, and keeps all
+        then."""
         kept = self._file.read().parts
         taken = [one for one in kept if one.chat_id == chat_id]
         if taken:

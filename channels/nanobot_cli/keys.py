@@ -1,6 +1,5 @@
-"""The keyboard of the chat: what the keys do at the prompt, and the quiet before and after it; and
-how the chat ends before its person leaves it, by a defect or by a signal.
-"""
+"""The keyboard of the chat: key bindings, completion, a silent keyboard around the prompt, and an
+orderly end after errors and signals."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ _MODEL = "/model "
 
 
 class SlashCompleter(Completer):
-    """Completes the names of commands, at the beginning of the text only, and after `/model` those
-    of models: `models` asks for them, which may take seconds, once somebody has typed as much."""
+    """Completes names of commands at the beginning of the text, and names of models after `/model`.
+    `models` may take seconds and is called when the person has typed as much."""
 
     def __init__(
         self, commands: Sequence[tuple[str, str]], models: Callable[[], Sequence[str]]
@@ -52,7 +51,7 @@ class SlashCompleter(Completer):
             yield completion
 
     def common(self, typed: str) -> str:
-        """What all that could be meant have in common beyond `typed`."""
+        """Return the common continuation of all completions of `typed`."""
         word = typed.removeprefix(_MODEL)
         names = [name for name, _ in self._matching(typed)]
         if not all(name.startswith(word) for name in names):
@@ -75,7 +74,8 @@ class SlashCompleter(Completer):
 def key_bindings(
     completer: SlashCompleter, send: Callable[[Buffer], None], interrupt: Callable[[], None]
 ) -> KeyBindings:
-    """Enter sends, Alt-Enter breaks the line, Tab completes, Ctrl-C clears or interrupts."""
+    """Bind the keys: Enter sends, Alt-Enter breaks the line, Tab completes, Ctrl-C clears or
+    interrupts."""
     keys = KeyBindings()
     typing = has_focus(DEFAULT_BUFFER)
 
@@ -111,10 +111,8 @@ def key_bindings(
 
 @contextlib.contextmanager
 def quiet_keyboard() -> Iterator[None]:
-    """What is typed is not shown, and waits for the prompt; Ctrl-C is a signal as ever.
-
-    The terminal is as it was afterwards.
-    """
+    """Hide typed characters until the prompt reads them. Ctrl-C is still a signal. Restore the
+    terminal afterwards."""
     try:
         keyboard = sys.stdin.fileno()
         before = termios.tcgetattr(keyboard)
@@ -132,9 +130,9 @@ def quiet_keyboard() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ended_by_failures_and_signals() -> Iterator[None]:
-    """What nobody expected, in any part of the loop, ends this task and is raised here; so is what
-    a signal raises, which would be lost where it comes while Python tidies an object up."""
+def end_on_failures_and_signals() -> Iterator[None]:
+    """End this task on an unexpected error anywhere in the loop, and raise it here. The same for
+    signals, because their exception is lost if it comes during the cleanup of an object."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     failures: list[BaseException] = []
 
@@ -143,7 +141,7 @@ def ended_by_failures_and_signals() -> Iterator[None]:
         if task is not None:
             task.cancel()
 
-    def failed(_: object, context: Mapping[str, Any]) -> None:
+    def on_failure(_: object, context: Mapping[str, Any]) -> None:
         fail(context.get("exception") or RuntimeError(context["message"]))
 
     def on_end_signal(number: int, _: FrameType | None) -> None:
@@ -154,7 +152,7 @@ def ended_by_failures_and_signals() -> Iterator[None]:
         for number in (signal.SIGTERM, signal.SIGHUP)
         if callable(handler := signal.getsignal(number))
     }
-    loop.set_exception_handler(failed)
+    loop.set_exception_handler(on_failure)
     for number in taken:
         signal.signal(number, on_end_signal)
     try:

@@ -1,10 +1,9 @@
-"""Markdown as a terminal shows it: lines of at most its width, with escape sequences for styles.
+"""Markdown for a terminal: lines within its width, with escape sequences for styles.
 
-The layout is `nanobot.channel.markdown`'s, as in every chat: line breaks break the line, HTML is
-text, and the address of a link stands behind it, so that a person sees where it leads. Code is
-coloured where the extra `highlight` is installed. Invariant: no control character of the source
-gets out, not even one that Markdown writes as an entity.
-"""
+The layout is that of `nanobot.channel.markdown`, as in every chat: line breaks are kept, HTML is
+text, and the address of a link follows it, so that a person sees its target. Code is highlighted if
+the extra `highlight` is installed. Invariant: no control character of the source reaches the
+output, not even as a Markdown entity."""
 
 from __future__ import annotations
 
@@ -14,15 +13,14 @@ from nanobot.bus.split import split_text
 from nanobot.channel.markdown import Dialect, Line, Span, clean_source, lay_out
 from nanobot.text import clean
 
-_PART = 8_000
-"""A longer text is laid out in parts."""
+_PART = 8_000  # longer texts are laid out in parts
 _DIALECT = Dialect(bullets=("• ", "◦ ", "▪ "), indent="  ", widest_column=40)
 _STYLES = {"": "0", "bold": "1", "dim": "2", "red": "31", "yellow": "33", "cyan": "36"}
 _STYLES |= {"strong": "1", "em": "3", "s": "9"}
 
 
-def styled(text: str, *styles: str) -> str:
-    """`text` in these styles, each line by itself."""
+def apply_styles(text: str, *styles: str) -> str:
+    """Apply styles to `text`, line by line."""
     if not styles:
         return text
     start = "".join(f"\x1b[{_STYLES[style]}m" for style in styles)
@@ -30,30 +28,31 @@ def styled(text: str, *styles: str) -> str:
 
 
 def wrap_lines(text: str, width: int) -> list[str]:
-    """`text`, which may hold styles, in lines of at most `width` columns."""
+    """Wrap `text`, which may contain styles, to `width` columns."""
     return [part for line in text.split("\n") for part in wrap(line, width) or [""]]
 
 
 def render(markdown: str, width: int) -> str:
-    """`markdown` for a terminal of `width` columns. Code is not wrapped, so that it can be copied
-    as it is."""
+    """Render `markdown` for a terminal of `width` columns. Code is not wrapped, so that it can be
+    copied unchanged."""
     lines = [
         line
         for number, part in enumerate(split_text(clean_source(markdown), _PART))
         for line in ([Line()] * (number > 0) + (lay_out(part, _DIALECT) or _as_it_is(part)))
     ]
-    return "\n".join(_shown(line, width) for line in lines)
+    return "\n".join(_render_line(line, width) for line in lines)
 
 
 def _as_it_is(source: str) -> list[Line]:
     return [Line((Span(line),)) for line in source.split("\n")]
 
 
-def _shown(line: Line, width: int) -> str:
+def _render_line(line: Line, width: int) -> str:
     if line.is_code:
-        return _highlighted(clean(line.spans[0].text), line.language)
+        return _highlight(clean(line.spans[0].text), line.language)
     text = "".join(
-        styled(clean(span.text), *(("cyan",) if span.code else span.styles)) for span in line.spans
+        apply_styles(clean(span.text), *(("cyan",) if span.code else span.styles))
+        for span in line.spans
     )
     prefix = clean(line.prefix)
     quote = prefix[: prefix.rfind(">") + 1]
@@ -61,7 +60,7 @@ def _shown(line: Line, width: int) -> str:
     return "\n".join(wrap(prefix + text, width, subsequent_indent=hanging)) or prefix.rstrip()
 
 
-def _highlighted(code: str, language: str) -> str:
+def _highlight(code: str, language: str) -> str:
     if not language:
         return code
     try:

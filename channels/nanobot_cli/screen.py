@@ -1,10 +1,10 @@
-"""How a conversation looks in the terminal: what stays is printed, and the prompt moves below it.
+"""The screen of a conversation: a permanent part that is printed, and a live part with the prompt
+below it.
 
-A reply that is being written and the output of a tool that runs move with the prompt, and are
-replaced by what stays of them; what was shown of a reply that never gets its end stays. Several
-messages may be under way: the answer to one leaves alone what another one's turn is writing.
-Everything from outside passes `clean` on its way to the screen.
-"""
+An incomplete reply and the output of a running tool are live, and are replaced by their permanent
+form. The text of a reply that never ends stays. If several messages are pending, the answer to one
+does not replace the text of another one's turn. All untrusted text passes `clean` on its way to the
+screen."""
 
 from __future__ import annotations
 
@@ -19,29 +19,27 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.utils import is_dumb_terminal
 
 from nanobot.text import clean
-from nanobot_cli.markdown import render, styled, wrap_lines
-from nanobot_cli.text import OutputTail, file_line, one_line, question_of, ways, wrapped
+from nanobot_cli.markdown import apply_styles, render, wrap_lines
+from nanobot_cli.text import OutputTail, file_line, one_line, question_of, ways, wrap_text
 from nanobot_cli.wire import AgentMessage, Delta, Output, Reading, Reply, Tool
 
 PROMPT = "> "
 
 _SEQUENCE = re.compile("\x1b\\[[0-9;]*m")
 _COLOUR = re.compile("\x1b\\[(?![01239]m)[0-9;]*m")
-"""What is not sent to a dumb terminal, and to one whose owner wants no colours (no-color.org)."""
+"""Sequences that are removed for a dumb terminal, or if `NO_COLOR` is set (no-color.org)."""
 
-_TAIL = 20_000
-"""Characters of a growing reply that are looked at to draw its last lines."""
+_TAIL = 20_000  # characters of an incomplete reply that are used to draw its last lines
 
 _OUTPUT_LINES = 6
 _INDENT = "  "
 
 
 class Surface:
-    """Prints to standard output. Until `attach`, and after the application has ended, only that.
+    """Prints to standard output, above the prompt of a running application.
 
-    On a dumb terminal nothing moves: what is typed and what is printed follow one another, and a
-    new prompt is written when it is the person's turn.
-    """
+    A dumb terminal has no live part: input and output follow each other, and a new prompt is
+    written when it is the person's turn."""
 
     def __init__(self) -> None:
         self.moves = not is_dumb_terminal()
@@ -51,13 +49,13 @@ class Surface:
         self._at_prompt = False
 
     def attach(self, app: Application[Any]) -> None:
-        """The application that draws the prompt, which it has just begun to do."""
+        """Set the application that draws the prompt, after it has begun to."""
         self._app = app
         self._at_prompt = not self.moves
 
     def print(self, text: str) -> None:
-        """Add to what stays: the prompt is taken away, and soon drawn again below it. `text` has
-        passed `clean`, and may hold styles; what is too wide is for the terminal to break."""
+        """Add to the permanent part: the prompt is erased, and soon drawn again below. `text` has
+        passed `clean` and may contain styles. The terminal wraps it if it is too wide."""
         drawn = self._app is not None and self._app.is_running
         if self._at_prompt:
             self.line_was_typed()
@@ -68,19 +66,19 @@ class Surface:
             self.redraw()
 
     def line_was_typed(self) -> None:
-        """Enter was pressed; a dumb terminal keeps what was typed on its line."""
+        """Handle Enter: a dumb terminal keeps the typed line."""
         if self._at_prompt:
             self._at_prompt = False
             _write("\n")
 
     def show_prompt(self) -> None:
-        """It is the person's turn."""
+        """Begin the person's turn."""
         if not self.moves and not self._at_prompt:
             self._at_prompt = True
             _write(PROMPT)
 
     def redraw(self) -> None:
-        """What moves has changed."""
+        """Draw the live part again."""
         if self._app is not None:
             self._app.invalidate()
 
@@ -102,12 +100,12 @@ def _write(text: str) -> None:
 
 
 class Transcript:
-    """Shows what happens in a conversation, as it happens."""
+    """Shows the events of a conversation."""
 
     def __init__(self, surface: Surface) -> None:
         self._surface = surface
         self._written: list[str] = []
-        """The pieces of the reply that is being written."""
+        """The pieces of the incomplete reply."""
         self._turn_of = ""
         self._said: set[str] = set()
         self._commands: set[str] = set()
@@ -116,63 +114,48 @@ class Transcript:
         self._reading = ""
 
     def line(self, text: str, style: str = "dim") -> None:
-        """Something to see that is not part of the reply."""
+        """Print a line that is not part of the reply."""
         lines = wrap_lines(clean(text), self._surface.width)
-        self._surface.print(styled("\n".join(lines), style))
+        self._surface.print(apply_styles("\n".join(lines), style))
 
-    def typed(self, text: str) -> None:
-        """What the person said, where the prompt does not leave it on the screen."""
+    def print_typed(self, text: str) -> None:
+        """Print the person's message, unless the prompt has left it on the screen."""
         self._surface.line_was_typed()
         if self._surface.moves:
             continued = clean(text).replace("\n", "\n" + " " * len(PROMPT))
-            self._surface.print(styled(PROMPT, "bold") + continued)
+            self._surface.print(apply_styles(PROMPT, "bold") + continued)
 
-    def sent(self, message_id: str, text: str) -> None:
-        """A message is under way. One for nanobot itself gets an answer that is no Markdown."""
+    def note_sent(self, message_id: str, text: str) -> None:
+        """Record a sent message. The answer to a command is not Markdown."""
         if text.startswith("/"):
             self._commands.add(message_id)
 
     def progress(self, event: Reading | Delta | Tool | Output) -> None:
-        """Something happens in a turn. The reading progress is shown until something else
-        comes."""
+        """Show progress of a turn. The reading progress stays until the next event."""
         self._reading = ""
         match event:
             case Reading():
                 self._reading = event.text
-                self._surface.redraw()
             case Delta():
-                self._delta(event)
-            case Tool():
-                self._tool(event)
+                self._keep_output()
+                if event.restart:
+                    self._written.clear()
+                self._turn_of = event.id
+                self._written.append(event.text)
+            case Tool():  # a dim line that stays, below the text before it
+                self.keep()
+                self._turn_of = event.id
+                self.line(f"· {one_line(event.hint, 200)}")
             case Output():
-                self._show_output(event)
-
-    def _delta(self, more: Delta) -> None:
-        """More of the reply that is being written."""
-        self._keep_output()
-        if more.restart:
-            self._written.clear()
-        self._turn_of = more.id
-        self._written.append(more.text)
+                self._output = self._output or OutputTail()
+                self._turn_of = event.id
+                self._output.feed(event.text)
         self._surface.redraw()
 
-    def _tool(self, tool: Tool) -> None:
-        """A tool runs: a dim line that stays, below what the model said before."""
-        self.keep()
-        self._turn_of = tool.id
-        self.line(f"· {one_line(tool.hint, 200)}")
-
-    def _show_output(self, more: Output) -> None:
-        """More of what the tool prints."""
-        self._output = self._output or OutputTail()
-        self._turn_of = more.id
-        self._output.feed(more.text)
-        self._surface.redraw()
-
-    def said(self, said: AgentMessage, now: datetime) -> None:
-        """Something the agent said before its reply, where the files lie that it sent, and what
-        there is to choose. What was said while nobody was there has its time; a question of then
-        is answered by its command, since it may not wait any more."""
+    def print_message(self, said: AgentMessage, now: datetime) -> None:
+        """Print a message of the agent before its reply, with its files and choices. Messages from
+        the person's absence have their time. Questions from then are answered by their command,
+        because they may be closed."""
         self.keep()
         if said.at:
             self.line(_moment(said.at, now))
@@ -181,7 +164,7 @@ class Transcript:
         if said.text.strip():
             self._surface.print(render(clean(said.text), self._surface.width))
         for file in said.files:
-            self._surface.print(styled(file_line(file), "cyan"))
+            self._surface.print(apply_styles(file_line(file), "cyan"))
         question = None if said.at else question_of(said)
         if question is None:
             for way in ways(said.choices):
@@ -189,14 +172,14 @@ class Transcript:
         elif not self._surface.moves:
             self.line(question.keys, "cyan")
 
-    def refused(self, error: str, hint: str) -> None:
-        """The gateway would not take a message, or went away."""
+    def print_error(self, error: str, hint: str) -> None:
+        """Print that the gateway rejected a message, or went away."""
         self.keep()
         self.line(f"{error}\n{hint}".strip(), "red")
 
     def reply(self, reply: Reply) -> None:
-        """The last word on a message: takes the place of the text that was growing, if that is its
-        own. A turn that answers several messages has one."""
+        """Print a reply in place of its incomplete text. A turn that answers several messages
+        prints one."""
         is_command = reply.id in self._commands
         self._commands.discard(reply.id)
         if reply.turn and reply.turn == self._last_turn:
@@ -209,18 +192,18 @@ class Transcript:
         if reply.text.strip():
             ours = reply.outcome != "done" or (is_command and not reply.prompt_tokens)
             text, width = clean(reply.text), self._surface.width
-            self._surface.print(wrapped(text.rstrip(), width) if ours else render(text, width))
+            self._surface.print(wrap_text(text.rstrip(), width) if ours else render(text, width))
         if reply.outcome == "stopped":
             self.line("(stopped)")
 
     def rest(self) -> None:
-        """Nothing is under way any more."""
+        """Finish: no message is pending any more."""
         self.keep()
         self._said.clear()
         self._surface.redraw()
 
     def moving(self, rows: int, width: int) -> list[tuple[str, str]]:
-        """What moves now, as styles and lines: at most `rows` of them, of `width` columns."""
+        """Return the live part as styles and lines: at most `rows`, of `width` columns."""
         output = [("dim", line) for line in self._output_lines(width)]
         if self._reading:
             output.append(("dim", one_line(self._reading, width - 1)))
@@ -231,7 +214,7 @@ class Transcript:
         return [*(("", line) for line in wrap_lines(tail, width)[-rows:]), *output]
 
     def keep(self) -> None:
-        """What moves stays as it is now, except the reading progress."""
+        """Make the live part permanent, except the reading progress."""
         self._keep_output()
         self._reading = ""
         text = clean("".join(self._written)).rstrip()
@@ -253,7 +236,7 @@ class Transcript:
 
 
 def _moment(at: str, now: datetime) -> str:
-    """A moment in ISO format, as it is said at `now`: of today only the time."""
+    """Format a time in ISO format relative to `now`: without the date if it is today."""
     try:
         then = datetime.fromisoformat(at).astimezone(now.tzinfo)
     except (ValueError, OverflowError):

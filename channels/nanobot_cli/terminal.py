@@ -1,15 +1,13 @@
-"""The chat that a person types into, until they leave; they can type while a turn runs.
+"""The chat at a terminal. The person can type while a turn runs.
 
-What they send then goes to the gateway at once: it joins the turn, is a command, or answers the
-question that is open. One question is open at a time and the next waits for its answer, so a `y`
-means what is shown; and it counts only if it was begun after the question could be seen. A `y` to
-a question that is over goes to the gateway as an answer, too, which says so: it is no talk until
-somebody has said something else.
+A message typed then goes to the gateway at once: it joins the turn, is a command, or answers the
+open question. Only one question is open at a time, so a `y` means the one that is shown. It counts
+only if its line was begun while the question was visible. A `y` to a closed question also goes to
+the gateway, which replies that it is closed, until the next message or reply.
 
-One loop in one thread reads the keyboard and the gateway, so nothing tears a line of the protocol
-or of the screen. Ctrl-C clears what was typed; where nothing was, it stops the turn, and a second
-one leaves; with no turn, two in a row leave. An error ends the exchange, never the chat.
-"""
+One loop in one thread reads the keyboard and the gateway, so no line of the protocol or the screen
+is torn. Ctrl-C clears the typed text. Without text it stops the turn, and a second one leaves.
+Without a turn, two in a row leave. An error ends the exchange, never the chat."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ from nanobot.errors import NanobotError
 from nanobot.text import clean
 from nanobot_cli.keys import (
     SlashCompleter,
-    ended_by_failures_and_signals,
+    end_on_failures_and_signals,
     key_bindings,
     quiet_keyboard,
 )
@@ -66,34 +64,34 @@ _MENU_ROWS = 4
 
 
 class Gateway(Protocol):
-    """What the chat needs of its connection to the gateway."""
+    """The chat's connection to the gateway."""
 
     @property
     def waiting(self) -> bool:
-        """Whether a message has no last word yet."""
+        """True if a message has no reply yet."""
 
     def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
-        """Run one operation, before `watch`; raises `NanobotError`."""
+        """Run one operation, before `watch`. Raises `NanobotError`."""
 
     def ask_aside(self, operation: str, arguments: Mapping[str, object]) -> object:
-        """The same at any time, from any thread; raises `NanobotError`."""
+        """Run one operation at any time, from any thread. Raises `NanobotError`."""
 
     def watch(self, session: str) -> None:
-        """Receive what else is said in `session`."""
+        """Receive all other events of `session`."""
 
     def send_message(self, text: str, session: str, *, stream: bool = False) -> str:
-        """Send a message; returns the id that its events carry. Raises `NanobotError`."""
+        """Send a message and return the id of its events. Raises `NanobotError`."""
 
     def read_events(self) -> Sequence[ChatEvent]:
-        """What was said by now; waits for nothing. Raises `NanobotError`."""
+        """Return the events so far, without waiting. Raises `NanobotError`."""
 
     def fileno(self) -> int:
-        """What becomes readable when something is said, -1 for nothing; `say` and `read_events` may
+        """Return the descriptor to wait for events on, or -1. `send_message` and `read_events` may
         change it."""
 
 
 class Terminal:
-    """One person's chat in `session`. `history` is the file that keeps what they typed (0600)."""
+    """One person's chat in `session`. `history` is the file with the typed lines (mode 0600)."""
 
     def __init__(self, gateway: Gateway, session: str, *, history: Path) -> None:
         self._gateway, self._session, self._history = gateway, session, history
@@ -104,12 +102,12 @@ class Terminal:
         self._frame = _FRAMES[0]
         self._stopping = self._leaving = self._looking_back = False
         self._questions: deque[tuple[Question, bool]] = deque()
-        """Those without an answer; and whether each came while an answer was waited for."""
+        """The unanswered questions, each with True if it came while a message was pending."""
         self._shown: Question | None = None
         self._over: Question | None = None
-        """The last thing that was said, where it is a question that is closed."""
+        """The last message, if it is a closed question."""
         self._was_seen = False
-        """Whether the line that is being typed was begun with the open question in view."""
+        """True if the current line was begun while the open question was visible."""
 
     def run(self) -> None:
         """Chat until the person leaves."""
@@ -138,8 +136,8 @@ class Terminal:
             return self._gateway.ask(operation, {})
         return None
 
-    def _served_models(self) -> Sequence[str]:
-        """Blocks."""
+    def _list_models(self) -> Sequence[str]:
+        """Return the names of the models. Blocks."""
         answer: object = None
         with contextlib.suppress(NanobotError):  # then there is nothing to complete
             answer = self._gateway.ask_aside("models", {})
@@ -154,7 +152,7 @@ class Terminal:
                 for command in (commands if isinstance(commands, list) else ())
                 if isinstance(command, dict)
             ],
-            self._served_models,
+            self._list_models,
         )
         prompt = PromptSession[str](
             self._moving,
@@ -172,7 +170,7 @@ class Terminal:
         return prompt
 
     async def _chat(self, prompt: PromptSession[str]) -> None:
-        with ended_by_failures_and_signals():
+        with end_on_failures_and_signals():
             self._surface.attach(prompt.app)
             self._gateway.watch(self._session)
             self._watch_gateway()
@@ -182,11 +180,11 @@ class Terminal:
                 self._unwatch_gateway()
 
     def _begin(self) -> None:
-        """The prompt is about to be drawn; a dumb terminal draws none."""
+        """Start the animation, before the first prompt. A dumb terminal has none."""
         get_app().create_background_task(self._animate())
 
     def _moving(self) -> FormattedText:
-        """All that moves: what is being written, what goes on, and the prompt."""
+        """Return the live part: the incomplete reply, the status, and the prompt."""
         lines: list[tuple[str, str]] = []
         if self._busy.is_set() or self._questions:
             rows, width = self._surface.size
@@ -208,7 +206,7 @@ class Terminal:
             await self._clock.sleep(_FRAME_SECONDS)
 
     def _send(self, buffer: Buffer) -> None:
-        """Enter was pressed."""
+        """Handle Enter."""
         text, was_seen = buffer.text, self._was_seen
         asked = self._questions[0][0] if self._questions else self._over
         value = asked.answer(text) if asked else None
@@ -219,7 +217,7 @@ class Terminal:
             buffer.append_to_history()
         buffer.reset()
         self._leaving, self._was_seen = False, True
-        self._transcript.typed(text)
+        self._transcript.print_typed(text)
         if value is None and text.strip():
             self._say(text)
         elif value is not None and not self._questions:
@@ -235,16 +233,16 @@ class Terminal:
         self._over = None
         self._unwatch_gateway()  # the connection may become another one
         try:
-            self._transcript.sent(
+            self._transcript.note_sent(
                 self._gateway.send_message(text, self._session, stream=True), text
             )
         except NanobotError as error:
-            self._transcript.refused(str(error), error.hint)
+            self._transcript.print_error(str(error), error.hint)
         finally:
             self._watch_gateway()
 
     def _interrupt(self) -> None:
-        """Ctrl-C, with nothing typed."""
+        """Handle Ctrl-C without typed text."""
         if self._gateway.waiting and not self._stopping:
             self._stopping = True
             self._say("/stop")
@@ -269,13 +267,13 @@ class Terminal:
             asyncio.get_running_loop().remove_reader(gateway)
 
     def _read_events(self) -> None:
-        """The gateway has said something, or has gone away."""
+        """Handle events of the gateway, or its end."""
         self._unwatch_gateway()
         events: Sequence[ChatEvent] = ()
         try:
             events = self._gateway.read_events()
         except NanobotError as error:
-            self._transcript.refused(str(error), error.hint)
+            self._transcript.print_error(str(error), error.hint)
         finally:
             self._watch_gateway()
         for event in events:
@@ -298,24 +296,24 @@ class Terminal:
             case Closed():
                 self._close(event)
             case Refused():
-                transcript.refused(event.error, event.hint)
+                transcript.print_error(event.error, event.hint)
             case Reply():
                 self._over = None
                 transcript.reply(event)
 
     def _hear(self, said: AgentMessage) -> None:
-        """Something is said, and may be a question."""
+        """Show a message, or queue it if it is a question."""
         question = None if said.at else question_of(said)
         self._over = None
         if question is None:
-            self._transcript.said(said, self._clock.now())
+            self._transcript.print_message(said, self._clock.now())
         else:
             self._questions.append((question, self._gateway.waiting))
             self._show_question()
 
     def _close(self, closed: Closed) -> None:
-        """A question was answered elsewhere, or is dropped. Of one that was answered here, or was
-        not shown yet, nothing is said."""
+        """Remove a question that was answered in another place or dropped. Print that only if it
+        was open and visible."""
         left = deque(one for one in self._questions if one[0].yes not in closed.choices)
         if len(left) < len(self._questions) and self._questions[0] not in left:
             self._transcript.line(closed.text, "dim")
@@ -323,7 +321,7 @@ class Terminal:
         self._questions = left
 
     def _settle(self) -> None:
-        """Draw the prompt as it now has to be."""
+        """Update the prompt."""
         if self._gateway.waiting:
             self._busy.set()
         elif self._busy.is_set():
@@ -337,17 +335,17 @@ class Terminal:
             self._surface.show_prompt()
 
     def _show_question(self) -> None:
-        """Show the question that is open now, once."""
+        """Show the open question, once."""
         question = self._questions[0][0] if self._questions else None
         if question is not None and question is not self._shown:
-            self._transcript.said(question.said, self._clock.now())
+            self._transcript.print_message(question.said, self._clock.now())
             self._was_seen = not get_app().current_buffer.text
             self._surface.show_prompt()
         self._shown = question
 
 
 def _open_history(path: Path) -> History:
-    """The history in `path`, readable by its owner only; in memory where the disk will not."""
+    """Return the history in `path`, private to its owner, or one in memory if the disk fails."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

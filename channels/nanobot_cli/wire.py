@@ -1,17 +1,15 @@
-"""The chat's part of the control socket's protocol, as values for both of its ends.
+"""The chat's part of the control socket's protocol, as values for both ends.
 
     client                                   gateway
     chat id=1 ──────────────────────────────>
              <────────────────────────────── accepted id=1   it is on disk, and will be answered
              <────────────────────────────── reading, delta, tool, output, notice, message id=1
-             <────────────────────────────── reply id=1      the last word on this request
+             <────────────────────────────── reply id=1      the last event of this request
 
-A request that is refused gets `{"ok": false, …}` in place of all of these. Requests may overlap.
-One with `watch` has no text: it is accepted, and from then on hears what is said in its
-conversation that no other request of the connection waits for, beginning with what nobody has seen
-yet; it has no last word.
-Only light modules of the standard library: the client has to start quickly.
-"""
+A rejected request gets `{"ok": false, …}` instead of all these. Requests may overlap. One with
+`watch` has no text: it is accepted, and then receives all events of its conversation that no other
+request of the connection waits for, beginning with unseen ones. It has no last event. Imports only
+light modules of the standard library: the client has to start quickly."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ DEFAULT_SESSION = "cli:direct"
 
 
 class ChatRequest(NamedTuple):
-    """Something to say in `session`; with `watch` and without a text, the wish to receive what is
-    said there. `stream`: the client wants to see the reply being written and what tools print."""
+    """A message for `session`, or with `watch` and without a text, the request to receive its
+    events. `stream`: the client wants the incomplete reply and the output of tools."""
 
     id: str
     session: str
@@ -33,7 +31,7 @@ class ChatRequest(NamedTuple):
 
     @classmethod
     def parse(cls, data: Mapping[str, object]) -> ChatRequest:
-        """Raises `ValueError`, with a sentence for people, where a field is missing or wrong."""
+        """Raises `ValueError`, with a sentence for people, if a field is missing or wrong."""
         request_id, text = data.get("id"), data.get("text")
         session, stream = data.get("session", DEFAULT_SESSION), data.get("stream", True)
         watch = data.get("watch") is True
@@ -46,7 +44,7 @@ class ChatRequest(NamedTuple):
         return cls(request_id, session, text, stream is not False, watch)
 
     def as_json(self) -> dict[str, object]:
-        """As it goes over the socket."""
+        """Return the request for the socket."""
         return {"op": "chat", **self._asdict()}
 
 
@@ -54,13 +52,13 @@ class ChatRequest(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The message is durable: it will be answered whatever happens to the connection."""
+    """The message is durable: it will be answered even if the connection ends."""
 
     id: str = ""
 
 
 class Delta(NamedTuple):
-    """More of the reply; `restart` discards what came before."""
+    """More of the reply. `restart` discards the text so far."""
 
     id: str = ""
     text: str = ""
@@ -68,35 +66,35 @@ class Delta(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A line that shows the progress of reading the prompt; empty when it is done."""
+    """A line with the progress of reading the prompt, empty when it is done."""
 
     id: str = ""
     text: str = ""
 
 
 class Tool(NamedTuple):
-    """A tool runs."""
+    """A running tool."""
 
     id: str = ""
     hint: str = ""
 
 
 class Output(NamedTuple):
-    """More of what a running tool prints."""
+    """More output of the running tool."""
 
     id: str = ""
     text: str = ""
 
 
 class Note(NamedTuple):
-    """Something to see now that is not part of the reply."""
+    """A notice that is not part of the reply."""
 
     id: str = ""
     text: str = ""
 
 
 class SentFile(NamedTuple):
-    """A file that the agent sent: its name, its path, and its size in bytes."""
+    """A file that the agent sent. `size` is in bytes."""
 
     name: str = ""
     path: str = ""
@@ -104,15 +102,15 @@ class SentFile(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A button under a message: choosing it is to say `value`."""
+    """A button under a message. Choosing it sends `value`."""
 
     label: str = ""
     value: str = ""
 
 
 class AgentMessage(NamedTuple):
-    """Something that the agent said before its reply, with the files that it sent and what there
-    is to choose. `at` is when, in ISO format, where nobody was there to see it then."""
+    """A message of the agent before its reply, with its files and choices. `at` is its time in ISO
+    format, if it came while no client was there."""
 
     id: str = ""
     text: str = ""
@@ -122,8 +120,8 @@ class AgentMessage(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A question needs no answer any more, as one was given elsewhere, or nothing waits for it:
-    the one whose `choices` these were. `text` says how it ended."""
+    """A question that needs no answer any more, because it was answered in another place or
+    dropped. `choices` identify it, `text` is its outcome."""
 
     id: str = ""
     text: str = ""
@@ -131,8 +129,8 @@ class Closed(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer, empty where an `AgentMessage` was word for word the same. `outcome` is done,
-    failed, stopped or waiting; tokens are of the whole turn."""
+    """The answer, empty if an `AgentMessage` had exactly this text. `outcome` is done, failed,
+    stopped or waiting. The tokens are those of the whole turn."""
 
     id: str = ""
     text: str = ""
@@ -169,7 +167,7 @@ T = TypeVar("T", bound=NamedTuple)
 
 
 def to_json(event: ChatEvent) -> dict[str, object]:
-    """As it goes over the socket."""
+    """Return an event for the socket."""
     fields = event._asdict()
     for name in _LISTS.keys() & fields.keys():
         fields[name] = [value._asdict() for value in fields[name]]
@@ -177,7 +175,8 @@ def to_json(event: ChatEvent) -> dict[str, object]:
 
 
 def parse_event(data: Mapping[str, object]) -> ChatEvent | None:
-    """The event in one line of the gateway's; None for one that this version does not know."""
+    """Return the event in a line of the gateway, or None for one that this version does not
+    know."""
     if data.get("ok") is False:
         return _parse(Refused, data)
     kind = _EVENTS.get(str(data.get("event")))
@@ -185,13 +184,13 @@ def parse_event(data: Mapping[str, object]) -> ChatEvent | None:
 
 
 def is_session_key(key: str) -> bool:
-    """Whether `key` can name a conversation: `channel:chat`, printable."""
+    """Return True if `key` can name a conversation: `channel:chat`, printable."""
     channel, _, chat = key.partition(":")
     return bool(channel and chat) and key.isprintable()
 
 
 def _parse(kind: type[T], data: Mapping[str, object]) -> T:
-    """A value that is missing, or of another type than its field, is the default."""
+    """Parse the fields. Missing values, and those of a wrong type, become the default."""
     return kind._make(
         _value(name, data.get(name), default) for name, default in kind._field_defaults.items()
     )

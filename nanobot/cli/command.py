@@ -18,7 +18,7 @@ from nanobot.cli.gateway import operate
 from nanobot.config import home_folder
 from nanobot.errors import NanobotError
 from nanobot.text import clean, expanduser
-from nanobot_cli.text import columns, wrapped
+from nanobot_cli.text import columns, wrap_text
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -349,7 +349,7 @@ def _row(row: Sequence[str], widths: Sequence[int], line: str) -> str:
         line += f"{cell}{' ' * (width - columns(cell))}  "
     last, room, begins = row[-1] if row else "", _columns(sys.stdout), columns(line)
     if room and room - begins >= _NARROWEST_CELL:
-        last = wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
+        last = wrap_text(last, room - begins).replace("\n", "\n" + " " * begins)
     return f"{line}{last}".rstrip() + "\n"
 
 
@@ -357,7 +357,7 @@ def fit_width(shown: str, to: TextIO | None = None) -> str:
     """Wrap text to the width of a terminal (`to`, by default standard output). For programs and
     files, return it unchanged, because they need whole lines."""
     width = _columns(to or sys.stdout)
-    return wrapped(shown, width) if width else shown
+    return wrap_text(shown, width) if width else shown
 
 
 def _columns(to: TextIO) -> int:

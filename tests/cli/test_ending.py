@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from nanobot_cli.keys import ended_by_failures_and_signals
+from nanobot_cli.keys import end_on_failures_and_signals
 
 
 class Untidy:
@@ -31,7 +31,7 @@ def leaving() -> Iterator[None]:
 
 
 async def chat(tidied: list[str]) -> None:
-    with ended_by_failures_and_signals():
+    with end_on_failures_and_signals():
         try:
             Untidy()
             await asyncio.Event().wait()
@@ -49,7 +49,7 @@ def test_a_signal_that_comes_while_an_object_is_tidied_up_is_not_lost() -> None:
 
 def test_who_had_the_signal_has_it_again_afterwards() -> None:
     async def nothing() -> None:
-        with ended_by_failures_and_signals():
+        with end_on_failures_and_signals():
             assert signal.getsignal(signal.SIGTERM) is not leave
 
     asyncio.run(nothing())
@@ -58,7 +58,7 @@ def test_who_had_the_signal_has_it_again_afterwards() -> None:
 
 def test_a_signal_that_is_ignored_stays_so() -> None:
     async def one() -> str:
-        with ended_by_failures_and_signals():
+        with end_on_failures_and_signals():
             signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(0)
         return "goes on"
@@ -69,7 +69,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 
 def test_what_fails_beside_the_chat_ends_it_and_is_raised() -> None:
     async def fail_beside() -> None:
-        with ended_by_failures_and_signals():
+        with end_on_failures_and_signals():
             asyncio.get_running_loop().call_soon(lambda: 1 // 0)
             await asyncio.Event().wait()
 

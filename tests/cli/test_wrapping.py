@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot_cli.text import wrapped
+from nanobot_cli.text import wrap_text
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve"
 
@@ -23,4 +23,4 @@ WORDS = "one two three four five six seven eight nine ten eleven twelve"
     ],
 )
 def test_a_line_is_broken_where_it_may_be(text: str, shown: str) -> None:
-    assert wrapped(text, 40) == shown
+    assert wrap_text(text, 40) == shown
