@@ -116,7 +116,7 @@ class Answering:
         if order.record.answer is not None:
             return await self._replay(http, order, order.record.answer)
         message = order.message
-        with self._exchanges.waiting(message.chat_id, message.event_id) as exchange:
+        with self._exchanges.listen(message.chat_id, message.event_id) as exchange:
             try:
                 new = await self._host.publish([message])
             except StorageError:

@@ -112,7 +112,7 @@ class Exchanges:
         self._turns: OrderedDict[str, _Turn] = OrderedDict()
 
     @contextmanager
-    def waiting(self, chat: str, event_id: str) -> Iterator[Exchange]:
+    def listen(self, chat: str, event_id: str) -> Iterator[Exchange]:
         """Yield an exchange with the events of a message while inside."""
         exchange, key = Exchange(self._asked.get(chat)), (chat, event_id)
         self._waiting.setdefault(key, []).append(exchange)

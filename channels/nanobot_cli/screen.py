@@ -202,7 +202,7 @@ class Transcript:
         self._said.clear()
         self._surface.redraw()
 
-    def moving(self, rows: int, width: int) -> list[tuple[str, str]]:
+    def live_lines(self, rows: int, width: int) -> list[tuple[str, str]]:
         """Return the live part as styles and lines: at most `rows`, of `width` columns."""
         output = [("dim", line) for line in self._output_lines(width)]
         if self._reading:

@@ -155,7 +155,7 @@ class Terminal:
             self._list_models,
         )
         prompt = PromptSession[str](
-            self._moving,
+            self._render_live,
             history=_open_history(self._history),
             completer=completer,
             complete_while_typing=True,
@@ -183,12 +183,12 @@ class Terminal:
         """Start the animation, before the first prompt. A dumb terminal has none."""
         get_app().create_background_task(self._animate())
 
-    def _moving(self) -> FormattedText:
+    def _render_live(self) -> FormattedText:
         """Return the live part: the incomplete reply, the status, and the prompt."""
         lines: list[tuple[str, str]] = []
         if self._busy.is_set() or self._questions:
             rows, width = self._surface.size
-            lines = self._transcript.moving(rows - _MENU_ROWS - 3, width)
+            lines = self._transcript.live_lines(rows - _MENU_ROWS - 3, width)
         if self._questions:
             lines.append(("fg:ansicyan", self._questions[0][0].keys))
         elif self._busy.is_set():

@@ -1,1 +1,1 @@
-"""nanobot in a browser: a channel to talk through, and pages that show the whole gateway."""
+"""nanobot in a browser: a channel to chat in, and pages about the whole gateway."""

@@ -1,12 +1,10 @@
 """The page as a channel: its own chats, and the operations `web.…`.
 
-The channel is always there and sleeps: nothing of the page is loaded before somebody asks for a
-link (`nanobot web`) or `channels.web.enabled` is set.
+The channel is always there and sleeps: no code of the page is loaded until a person requests a link
+(`nanobot web`) or `channels.web.enabled` is set.
 
-What is shown of a conversation is what its session holds. Beside that are words that no session
-keeps (answers to commands, files that were sent): `Extras` keeps the newest of them. A reply needs
-nothing more: it is in the session when it is delivered.
-"""
+A conversation is shown from its session. `Extras` keeps the newest messages that no session has
+(answers to commands, sent files). A reply is already in the session when it is delivered."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ _FILES = 10
 
 
 class WebChannel:
-    """Implements `nanobot.channel.Channel` and `Overseeing`. `enabled`: the page is there from the
-    start, not only when somebody asks for it."""
+    """Implements `nanobot.channel.Channel` and `Overseeing`. `enabled`: serve the page from the
+    start, not only on request."""
 
     name = "web"
     limits = Limits(caption=_NO_LIMIT, files=_FILES, closing=True, voice=True, shown_once=True)
@@ -46,7 +44,7 @@ class WebChannel:
             self._wanted.set()
         self._overview: Overview | None = None
         self._site: ConnectionSlot[Site | NanobotError] = ConnectionSlot()
-        """The page that is served, or why it cannot be."""
+        """The page, or the reason why it cannot be served."""
         self._host: ConnectionSlot[ChannelHost] = ConnectionSlot()
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
@@ -55,8 +53,8 @@ class WebChannel:
         return {"web.link": self._link, "web.list": self._list, "web.revoke": self._revoke}
 
     async def run(self, host: ChannelHost) -> None:
-        """Sleep until the page is wanted, then serve it. It is wanted by those who are signed in:
-        after a restart their pages connect again."""
+        """Sleep until the page is wanted, then serve it. A signed-in browser is a reason too,
+        because its pages reconnect after a restart."""
         self._host.fill(host)
         host.report_idle("`nanobot web` opens the page")
         if await asyncio.to_thread(self._has_visitors, host):
@@ -74,7 +72,7 @@ class WebChannel:
                 sessions = await asyncio.to_thread(Sessions, folder, host.clock)
                 site = Site(self._options, host, self._overview, sessions, routes())
                 site.at = await stack.enter_async_context(host.serve_http("/", site.handle))
-                stack.enter_context(site.live.watching())
+                stack.enter_context(site.live.watch())
                 host.report_idle("")
                 self._site.fill(site)
                 stack.push_async_callback(self._site.clear)
@@ -90,11 +88,10 @@ class WebChannel:
             return False
         from nanobot_web.sessions import Sessions
 
-        return bool(Sessions(host.state_folder, host.clock).living())
+        return bool(Sessions(host.state_folder, host.clock).list_active())
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Nothing is sent: what a session keeps is shown from there, and the rest is kept for the
-        page. Raises `StorageError`."""
+        """Keep a part for the page, unless its session has it. Raises `StorageError`."""
         from nanobot_web.extras import Extras
 
         host = await self._host.wait()
@@ -102,7 +99,7 @@ class WebChannel:
         extra = await Extras(host.state_folder, self._overview).keep(part, host.clock.now())
         site = self._site.current
         if site is not None and not isinstance(site, NanobotError):
-            site.live.delivered(part, extra)
+            site.live.note_delivery(part, extra)
         return Receipt()
 
     async def fetch(self, media: Media, limit: int) -> bytes:
@@ -121,39 +118,39 @@ class WebChannel:
         return data
 
     async def show_progress(self, event: Progress) -> None:
-        """The page watches all conversations, its own among them."""
+        """Do nothing: the page watches all conversations, including its own."""
 
     async def _link(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """A link that signs in once: as the owner, or as the person `account`. Starts the page
-        where it does not run yet. Raises `NanobotError` where it cannot be served."""
+        """Return a one-time link that signs in as the owner, or as the person `account`. Start the
+        page if it does not run. Raises `NanobotError` if it cannot be served."""
         account = arguments.get("account") or OWNER_ACCOUNT
         if not isinstance(account, str):
             raise NanobotError("an account is a text such as telegram:12345")
         self._wanted.set()
-        site = await self._served()
+        site = await self._wait_for_site()
         logger.info("web: a link was made for {}", account)
         return await asyncio.to_thread(site.new_link, account)
 
     async def _list(self, _: Mapping[str, object]) -> dict[str, object]:
-        """The browsers that are signed in, and where they find the page."""
+        """Return the signed-in browsers, and the address of the page."""
         if not self._wanted.is_set():
             return {"sessions": [], "address": ""}
-        site = await self._served()
-        return {"sessions": site.signed_in(), "address": site.base}
+        site = await self._wait_for_site()
+        return {"sessions": site.list_sessions(), "address": site.base}
 
     async def _revoke(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Sign a browser out by its id, all of a person by their account, or `all`."""
+        """Sign out a browser by its id, all of a person by their account, or `all`."""
         which = arguments.get("id")
         self._wanted.set()
-        site = await self._served()
+        site = await self._wait_for_site()
         await FENCE.wait_aside()
         if not isinstance(which, str) or not site.sessions.revoke(which):
             raise NanobotError(f"no browser is signed in as {which!r}")
-        site.live.signed_out()
+        site.live.end_all()
         return {"text": f"{which} is signed out."}
 
-    async def _served(self) -> Site:
-        """The page, once it is there. Raises `NanobotError` where it cannot be served."""
+    async def _wait_for_site(self) -> Site:
+        """Return the page when it is ready. Raises `NanobotError` if it cannot be served."""
         site = await self._site.wait()
         if isinstance(site, NanobotError):
             raise NanobotError(f"the page is not served: {site}", hint=site.hint)
@@ -161,7 +158,7 @@ class WebChannel:
 
 
 def routes() -> Routes:
-    """Those of all pages. Loads them."""
+    """Load all pages and return their routes."""
     from nanobot_web.pages import (
         activity,
         approvals,

@@ -1,8 +1,7 @@
-"""What was said in the page's chats that no session keeps: answers to commands, files, questions.
+"""Messages in the page's chats that no session keeps: answers to commands, files, questions.
 
-A turn's reply is in the session when it is delivered. Everything else is kept here, in one bounded
-file: the oldest give way.
-"""
+A turn's reply is in the session when it is delivered. All others are kept here, in one bounded
+file: the oldest are dropped."""
 
 from __future__ import annotations
 
@@ -19,19 +18,17 @@ from nanobot.channel import Overview
 from nanobot.channel.documents import StateFile
 
 MOST_PARTS = 300
-"""Of all chats together."""
+"""In all chats together."""
 MOST_CHARACTERS = 8_000
-"""Of one part."""
+"""In one part."""
 _FILE = "extras.json"
-_NEWEST = 20
-"""Messages among which a reply that was just committed must be."""
-_QUESTIONS = ("/approve ", "/deny ")
-"""The page shows questions itself, for as long as they wait."""
+_NEWEST = 20  # messages to search for a reply that was just committed
+_QUESTIONS = ("/approve ", "/deny ")  # the page shows pending questions itself
 _CHANGING = asyncio.Lock()
 
 
 class Extra(Struct, frozen=True):
-    """One of them; `at` is when it was said, `key` that of the part."""
+    """One message. `at` is its time, `key` the key of the part."""
 
     key: str
     chat: str
@@ -47,18 +44,18 @@ class _Stored(Struct, frozen=True):
 
 
 class Extras:
-    """Those of the channel whose state is in `folder`."""
+    """The extras of the channel with its state in `folder`."""
 
     def __init__(self, folder: Path, overview: Overview) -> None:
         self._file, self._overview = StateFile(folder / _FILE, _Stored), overview
 
     def of(self, key: str) -> Sequence[Extra]:
-        """Those of the conversation `key`, the oldest first. Blocks."""
+        """Return the extras of the conversation `key`, oldest first. Blocks."""
         return [one for one in self._file.read().extras if one.chat == key]
 
     async def keep(self, part: OutboundPart, now: datetime) -> Extra | None:
-        """Keep a part unless it is in its session or a question; None then. The same part again
-        changes nothing. Raises `StorageError`."""
+        """Keep a part and return it, or None if it is in its session or a question. Keeping a part
+        again changes nothing. Raises `StorageError`."""
         if any(button.value.startswith(_QUESTIONS) for button in part.buttons):
             return None
         text = "" if await self._is_in_session(part) else part.content[:MOST_CHARACTERS]

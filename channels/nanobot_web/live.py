@@ -1,10 +1,8 @@
-"""What is live on the pages: what happens in the gateway, passed on to every page that is open.
+"""Live events of the gateway, for every open page.
 
-A page follows one conversation by server-sent events. What of a turn is under way is kept for those
-who come in the middle of it, and dropped at its end: what was said is then in the session, from
-where the page takes it. A page that does not read is dropped; it comes back by itself and goes on
-after the last message that it has.
-"""
+A page follows one conversation by server-sent events. The state of a running turn is kept for pages
+that open in the middle of it, and dropped at its end: then the session has the messages. A page
+that does not read is dropped. It reconnects by itself and continues after its last message."""
 
 from __future__ import annotations
 
@@ -32,21 +30,19 @@ from nanobot.bus.events import (
 from nanobot.channel import Happening, Overview
 from nanobot_web.extras import Extra
 
-_MOST_UNREAD = 1_000
-"""Events that may wait for a page that does not read."""
+_MOST_UNREAD = 1_000  # events that may wait for a page that does not read
 MOST_PAGES = 20
-"""Pages of one browser that are open at once."""
-_MOST_OUTPUT = 4_000
-"""Characters of what a running tool prints that are kept, the newest."""
+"""Open pages of one browser."""
+_MOST_OUTPUT = 4_000  # characters to keep of a running tool's output, the newest
 
 Event = Mapping[str, object]
-"""For a page: `kind` says what it is."""
+"""An event for a page, of this `kind`."""
 
 
 class Follower(Struct, eq=False):
-    """An open page. `key` is the conversation that it follows, empty for none; `everything`: it is
-    the owner's, and hears of all conversations that something happened there. `is_gone` tells that
-    it was closed, which else shows when something is written to it."""
+    """An open page. `key` is the conversation that it follows, empty for none. `everything`: it
+    belongs to the owner, and gets a hint about events in all conversations. `is_gone` returns True
+    if it was closed, which otherwise shows only at the next write."""
 
     key: str
     everything: bool
@@ -55,7 +51,7 @@ class Follower(Struct, eq=False):
     queue: asyncio.Queue[Event | None] = field(default_factory=lambda: asyncio.Queue(_MOST_UNREAD))
 
     def put(self, event: Event | None) -> None:
-        """Queue an event; None, also for one who does not read: the end."""
+        """Queue an event. None, or a full queue, ends the stream."""
         if event is not None and not self.queue.full():
             self.queue.put_nowait(event)
             return
@@ -65,9 +61,9 @@ class Follower(Struct, eq=False):
 
 
 class _UnderWay(Struct):
-    """What is not in the session yet: `said` are messages that wait or are answered now, `turn` is
-    the turn under way, with the reading progress, its text so far, its steps, and what its tool
-    prints."""
+    """The state that is not in the session yet: `said` are messages that are pending or being
+    answered, `turn` is the running turn, with its reading progress, text, steps, and tool output so
+    far."""
 
     said: dict[str, Event] = field(default_factory=dict)
     turn: str = ""
@@ -77,7 +73,7 @@ class _UnderWay(Struct):
     output: str = ""
 
     def events(self) -> Iterator[Event]:
-        """For who comes in the middle."""
+        """Yield the events for a page that opens in the middle."""
         yield from self.said.values()
         if self.turn:
             yield {"kind": "turn", "turn": self.turn}
@@ -98,15 +94,15 @@ class Live:
         self._followers: set[Follower] = set()
         self._under_way: dict[str, _UnderWay] = {}
 
-    def watching(self) -> AbstractContextManager[None]:
+    def watch(self) -> AbstractContextManager[None]:
         """Watch the gateway while inside."""
-        return self._overview.watch(self._happened)
+        return self._overview.watch(self._pass_event)
 
     @contextmanager
     def follow(
         self, key: str, *, everything: bool, session: str, is_gone: Callable[[], bool]
     ) -> Iterator[Follower]:
-        """A new page: what is under way comes first."""
+        """Yield a new page, beginning with the running turn."""
         follower = Follower(key, everything, session, is_gone)
         if key in self._under_way:
             for event in self._under_way[key].events():
@@ -118,19 +114,20 @@ class Live:
             self._followers.discard(follower)
 
     def is_full(self, session: str) -> bool:
-        """Whether a browser has as many pages open as it may. Those that were closed end now."""
+        """Return True if a browser has the most open pages. Closed pages are removed first."""
         for gone in [one for one in self._followers if one.is_gone()]:
             self._followers.discard(gone)
             gone.put(None)
         return sum(one.session == session for one in self._followers) >= MOST_PAGES
 
-    def delivered(self, part: OutboundPart, extra: Extra | None) -> None:
-        """A part arrived at the page's own chat: its session, or `extra`, has it now."""
+    def note_delivery(self, part: OutboundPart, extra: Extra | None) -> None:
+        """Handle a part that was delivered to the page's own chat, and is now in its session or in
+        `extra`."""
         key = Address(part.channel, part.chat_id, part.thread_id).key
         self._tell(key, {"kind": "extra", "key": extra.key} if extra else {"kind": "refresh"})
 
-    def signed_out(self) -> None:
-        """End all pages; those still signed in come back."""
+    def end_all(self) -> None:
+        """End all pages. Those still signed in reconnect."""
         for follower in tuple(self._followers):
             follower.put(None)
 
@@ -141,18 +138,18 @@ class Live:
             elif follower.everything:
                 follower.put({"kind": "elsewhere", "key": key})
 
-    def _happened(self, happening: Happening) -> None:
+    def _pass_event(self, happening: Happening) -> None:
         key, event = happening.session_key, happening.event
         if isinstance(event, ApprovalAsked | ApprovalClosed):
             self._tell_owner(event)
             return
         if isinstance(event, InboundMessage):
             if event.expects_answer or event.initiator == "person":
-                said = _said(event)
+                said = _message_event(event)
                 self._of(key).said[event.answered_event] = said
                 self._tell(key, said)
             return
-        shown = self._noted(key, event)
+        shown = self._update(key, event)
         if shown is not None:
             self._tell(key, shown)
 
@@ -166,8 +163,8 @@ class Live:
     def _of(self, key: str) -> _UnderWay:
         return self._under_way.setdefault(key, _UnderWay())
 
-    def _noted(self, key: str, event: object) -> Event | None:
-        """Keep what is under way in step with an event; what a page is told of it."""
+    def _update(self, key: str, event: object) -> Event | None:
+        """Update the running turn by an event, and return the event for pages."""
         shown: Event | None = None
         match event:
             case TurnStarted():
@@ -196,12 +193,12 @@ class Live:
                 shown = {"kind": "done", "name": event.name, "seconds": round(event.seconds, 1)}
                 self._of(key).steps.append(shown)
             case TurnEnded():
-                shown = self._ended(key, event)
+                shown = self._end_turn(key, event)
             case Notice():
                 shown = {"kind": "note", "text": event.text}
         return shown
 
-    def _ended(self, key: str, event: TurnEnded) -> Event:
+    def _end_turn(self, key: str, event: TurnEnded) -> Event:
         at = self._of(key)
         for event_id in event.event_ids:
             at.said.pop(event_id, None)
@@ -217,7 +214,7 @@ class Live:
         }
 
 
-def _said(message: InboundMessage) -> Event:
+def _message_event(message: InboundMessage) -> Event:
     return {
         "kind": "said",
         "event": message.answered_event,
@@ -227,8 +224,8 @@ def _said(message: InboundMessage) -> Event:
     }
 
 
-def queued(events: Sequence[Event]) -> Sequence[Event]:
-    """Deltas that follow each other are one."""
+def join_deltas(events: Sequence[Event]) -> Sequence[Event]:
+    """Join consecutive deltas."""
     joined: list[dict[str, object]] = []
     for event in events:
         last = joined[-1] if joined else None

@@ -1,10 +1,9 @@
-"""The agent's Markdown as HTML: an allow-list of elements, by construction.
+"""The agent's Markdown as HTML, with an allow-list of elements by construction.
 
-markdown-it-py makes only the elements that its rules name, and with `html` off markup in the text
-is text. Invariants: no attribute comes from the text but the address of a link, which is http,
-https or mailto; no picture is loaded (an address of a picture could carry text out): its
-description is shown as a link. Code keeps its characters.
-"""
+markdown-it-py creates only the elements of its rules, and with `html` off, markup in the text stays
+text. Invariants: the only attribute from the text is the address of a link, which is http, https or
+mailto. No picture is loaded (its address could leak text): its description is shown as a link. Code
+keeps its characters."""
 
 from __future__ import annotations
 
@@ -24,16 +23,14 @@ if TYPE_CHECKING:
     from markdown_it.utils import OptionsDict
 
 _LINKABLE = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
-_MOST = 20_000
-"""Characters beyond which a text is shown as it is: the worst of them take a second or more."""
-_BRACKETS = 1_000
-"""Where brackets nest, the parser takes time by the square of their number."""
+_MOST = 20_000  # longer texts are shown unformatted: the worst of them take a second or more
+_BRACKETS = 1_000  # with nested brackets, the parser's time grows with the square of their number
 _CELLS = 5_000
-"""Of a table, if each line were a row of the longest one: short rows are filled up."""
+"""Of a table whose rows all have the width of the widest one: short rows are filled up."""
 
 
 def to_html(text: str) -> Markup:
-    """`text` as HTML that can stand in a page."""
+    """Convert `text` to HTML that is safe in a page."""
     text = valid_unicode(text)
     if len(text) > _MOST or text.count("[") > _BRACKETS or _cells(text) > _CELLS:
         return Markup('<pre class="plain">{}</pre>').format(text)
@@ -92,7 +89,7 @@ def _fence(
 def _cell(
     self: RendererHTML, tokens: Sequence[Token], at: int, options: OptionsDict, _: Any
 ) -> str:
-    """The parser's own has a style, which the page's policy forbids."""
+    """Replace the parser's style, which the page's policy forbids, by a class."""
     side = str(tokens[at].attrGet("style") or "").removeprefix("text-align:")
     aligned = f' class="{side}"' if side in ("right", "center") else ""
     return f"<{tokens[at].tag}{aligned}>"

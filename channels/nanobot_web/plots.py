@@ -1,8 +1,7 @@
-"""Plots as shapes for a template: bars on top of each other, and lines, with an axis that can be
-read. A series differs from another by its pattern or its marks, not by colour alone.
+"""Plots as shapes for a template: stacked bars, and lines, with an axis. Series differ by pattern
+or marks, not only by colour.
 
-Lengths are in the units of the drawing, which is `WIDTH` × `HEIGHT`.
-"""
+Lengths are in the units of the drawing, which is `WIDTH` × `HEIGHT`."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ _SCALES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 class Series(Struct, frozen=True):
-    """What one kind of bar or line stands for: a value for each label; None where there is
-    none."""
+    """The bars or line of one kind: a value for each label, or None."""
 
     name: str
     values: Sequence[float | None]
@@ -38,7 +36,7 @@ class Shape(Struct, frozen=True):
 
 
 class Column(Struct, frozen=True):
-    """All that stands over one label; `x` and `width` are its whole place, `title` says it in
+    """All shapes above one label. `x` and `width` cover its whole place, `title` describes it in
     words."""
 
     x: float
@@ -55,8 +53,8 @@ class Label(Struct, frozen=True):
 
 
 class Plot(Struct, frozen=True):
-    """What a template draws. `legend` has a mark and a name for each series, `paths` the line of
-    each; `base` is where the axis of labels lies."""
+    """A plot for a template. `legend` has a mark and a name for each series, `paths` its line.
+    `base` is the position of the axis of labels."""
 
     unit: str
     ticks: Sequence[Label]
@@ -73,7 +71,7 @@ class Plot(Struct, frozen=True):
 
 
 def bars(labels: Sequence[str], series: Sequence[Series], unit: str) -> Plot:
-    """Bars, those of later series on top of earlier ones."""
+    """Return stacked bars, with later series on top."""
     sums = [sum(one.values[at] or 0 for one in series) for at in range(len(labels))]
     top, ticks = _axis(max(sums, default=0))
     place, columns = _place(labels), list[Column]()
@@ -93,7 +91,7 @@ def bars(labels: Sequence[str], series: Sequence[Series], unit: str) -> Plot:
 
 
 def lines(labels: Sequence[str], series: Sequence[Series], unit: str) -> Plot:
-    """Lines with a mark at each value; they break where there is none."""
+    """Return lines with a mark at each value. They break at missing values."""
     known = [value for one in series for value in one.values if value is not None]
     top, ticks = _axis(max(known, default=0))
     place = _place(labels)
@@ -117,7 +115,7 @@ def lines(labels: Sequence[str], series: Sequence[Series], unit: str) -> Plot:
 
 
 def number(value: float) -> str:
-    """A number as an axis shows it: `1.2 M`."""
+    """Format a number for an axis: `1.2 M`."""
     for scale, name in _SCALES:
         if abs(value) >= scale:
             return f"{value / scale:.3g} {name}"
@@ -125,7 +123,7 @@ def number(value: float) -> str:
 
 
 def _axis(most: float) -> tuple[float, list[Label]]:
-    """The value at the top, and the texts at round values below."""
+    """Return the value at the top, and the labels of round values below it."""
     if most <= 0:
         most = 1
     raw = most / _TICKS

@@ -1,10 +1,10 @@
-"""Who visits the page: one-time links, the browsers that used one, and the ids of new chats.
+"""Visitors of the page: one-time links, the browsers that used one, and the ids of new chats.
 
 A link is 32 random bytes, works once and for `LINK_SECONDS`, and is only in memory. It becomes a
-session: another 32 bytes, in a cookie that no script can read. Of both only SHA-256 hashes are
-kept, those of sessions in a small file, so that a copy of it signs nobody in. What a page sends
-along with each change (the form token) is derived from the session and known to its pages only.
-"""
+session: another 32 bytes, in a cookie that no script can read. Only SHA-256 hashes of both are
+kept, those of sessions in a small file, so that nobody can sign in with a copy of it. The form
+token, which a page sends with each change, is derived from the session and known only to its
+pages."""
 
 from __future__ import annotations
 
@@ -27,31 +27,29 @@ from nanobot_web.settings import SESSIONS_FILE
 
 LINK_SECONDS = 600.0
 SESSION_DAYS = 30
-"""Without a visit, after which a browser signs in again by a new link."""
+"""Days without a visit after which a browser needs a new link."""
 _MOST_LINKS, _MOST_SESSIONS = 20, 100
-_CHAT = 32
-"""Characters of the id of a chat: half of them are random, the others say whose it is."""
-_SEEN = timedelta(hours=1)
-"""How exactly it is kept when a session was last used."""
+_CHAT = 32  # characters of a chat id: half of them are random, the others authenticate its scope
+_SEEN = timedelta(hours=1)  # precision of the stored time of the last visit
 
 
 class Visitor(Struct, frozen=True):
-    """Somebody who signed in: the account that they stand for (`owner`, `telegram:12345`), and the
-    session by its short id."""
+    """A person who signed in: their account (`owner`, `telegram:12345`), and the session by its
+    short id."""
 
     account: str
     session: str
     token: str
-    """What a page sends along with each change."""
+    """The form token, which a page sends with each change."""
 
     @property
     def is_owner(self) -> bool:
-        """Whether it is the owner, who sees everything."""
+        """True for the owner, who sees everything."""
         return self.account == OWNER_ACCOUNT
 
 
 class Session(Struct, frozen=True):
-    """A browser that signed in. `hash` is that of its secret, `browser` what it says it is."""
+    """A signed-in browser. `hash` is the hash of its secret, `browser` its User-Agent."""
 
     hash: str
     account: str
@@ -61,12 +59,12 @@ class Session(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """A short name, to revoke it by."""
+        """A short id, to revoke it."""
         return self.hash[:8]
 
 
 class _Stored(Struct, frozen=True):
-    """`chats` is the key of what makes an id of a chat one that was made here."""
+    """`chats` is the key that authenticates the ids of chats."""
 
     version: Literal[1] = 1
     sessions: tuple[Session, ...] = ()
@@ -79,8 +77,8 @@ class _Link(Struct, frozen=True):
 
 
 class Sessions:
-    """The sessions in `folder`, which exists; they end after `SESSION_DAYS` without use. Its
-    methods block for a small file, and raise `StorageError`."""
+    """The sessions in the existing `folder`. They end after `SESSION_DAYS` without use. All methods
+    block for a small file, and raise `StorageError`."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._file = StateFile(folder / SESSIONS_FILE, _Stored)
@@ -91,12 +89,12 @@ class Sessions:
         self._chats = stored.chats or secrets.token_hex(32)
 
     def new_chat(self, scope: str) -> str:
-        """The id of a chat that nobody but the visitors of this scope can begin."""
+        """Return the id of a chat that only visitors of this scope can begin."""
         name = secrets.token_hex(_CHAT // 4)
         return f"{name}{self._mark(name, scope)}"
 
-    def made_chat(self, id: str, scope: str) -> bool:
-        """Whether `new_chat` made this id for this scope."""
+    def is_chat_of(self, id: str, scope: str) -> bool:
+        """Return True if `new_chat` made this id for this scope."""
         name, mark = id[: _CHAT // 2], id[_CHAT // 2 :]
         return hmac.compare_digest(mark.encode(), self._mark(name, scope).encode())
 
@@ -105,7 +103,7 @@ class Sessions:
         return hmac.new(self._chats.encode(), text, hashlib.sha256).hexdigest()[: _CHAT // 2]
 
     def new_link(self, account: str) -> str:
-        """A secret that signs in once as that account."""
+        """Return a secret that signs in once as that account."""
         now = self._clock.monotonic()
         live = {key: link for key, link in self._links.items() if link.until > now}
         self._links = dict(list(live.items())[1 - _MOST_LINKS :])
@@ -114,35 +112,36 @@ class Sessions:
         return secret
 
     def enter(self, link: str, browser: str) -> str:
-        """The secret of a new session for a link, which is used up; empty where it is none."""
+        """Use a link up and return the secret of a new session, or an empty text if it is
+        invalid."""
         found = self._links.pop(_hash(link), None)
         if found is None or found.until <= self._clock.monotonic():
             return ""
         secret, now = secrets.token_urlsafe(32), self._clock.now()
         session = Session(_hash(secret), found.account, now, now, browser[:120])
-        self._keep([session, *self.living()[: _MOST_SESSIONS - 1]])
+        self._keep([session, *self.list_active()[: _MOST_SESSIONS - 1]])
         return secret
 
     def visitor(self, secret: str) -> Visitor | None:
-        """Who has this secret; None for nobody."""
+        """Return the visitor for a session secret, or None."""
         session, now = self._sessions.get(_hash(secret)) if secret else None, self._clock.now()
         if session is None or now - session.seen_at > self._days:
             return None
         if now - session.seen_at > _SEEN and FENCE.is_open():
-            others = [one for one in self.living() if one is not session]
+            others = [one for one in self.list_active() if one is not session]
             self._keep([*others, replace(session, seen_at=now)])
         token = hmac.new(secret.encode(), b"form token", hashlib.sha256).hexdigest()
         return Visitor(session.account, session.id, token)
 
-    def living(self) -> Sequence[Session]:
-        """Those that are signed in, the one used last first."""
+    def list_active(self) -> Sequence[Session]:
+        """Return the signed-in sessions, last used first."""
         now = self._clock.now()
         found = [one for one in self._sessions.values() if now - one.seen_at <= self._days]
         return sorted(found, key=lambda one: one.seen_at, reverse=True)
 
     def revoke(self, session_id: str) -> bool:
-        """End a session by its short id, or all of an account (`telegram:12345`) or of `all`;
-        whether there was one."""
+        """End a session by its short id, or those of an account (`telegram:12345`) or of `all`.
+        Return True if there was one."""
         gone = [
             one for one in self._sessions.values() if session_id in (one.id, one.account, "all")
         ]

@@ -1,4 +1,4 @@
-"""What can be set about the page. Light: checking the configuration loads no server."""
+"""The settings of the page. Light: checking the configuration loads no server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from nanobot.validation import Check, Checked, InvalidValue
 
 SESSIONS_FILE = "sessions.json"
-"""Who is signed in, in the channel's folder; without it nobody is."""
+"""The signed-in browsers, in the channel's folder."""
 
 
 def _https(text: str) -> str:

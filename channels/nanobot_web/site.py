@@ -1,17 +1,16 @@
-"""The page's server: who asks, whether they may, and which page answers.
+"""The page's server: authentication, permissions, and routing.
 
 Invariants, checked for every request before a page sees it:
 
-- It comes from this machine, or under the address of a proxy that was declared; the host name was
-  checked by the gateway's server, so no other site can reach this one under a name of its own. What
-  a proxy passed on under another name is refused: it comes from this machine only by its looks.
-- Without a session there is the page to sign in, and what that looks like, and nothing else; and
-  no more for a person who may not talk to nanobot any more.
-- What changes something comes from a page of this site (`Origin`, `Sec-Fetch-Site`) and carries the
-  token of its session.
-- What is not the visitor's own is for the owner only, unless the route says otherwise.
-- An answer allows no script but the site's own files, nothing from elsewhere, and no frame.
-"""
+- It comes from this machine, or under the address of a configured proxy. The gateway's server has
+  checked the host name, so no other site can reach this one under a name of its own. A request that
+  a proxy passed on under another name is rejected, because it only seems to come from this machine.
+- Without a session there is only the sign-in page with its style. The same holds for a person who
+  may no longer talk to nanobot.
+- A change comes from a page of this site (`Origin`, `Sec-Fetch-Site`) and has the token of its
+  session.
+- Pages about more than the visitor are for the owner only, unless the route is for everyone.
+- An answer allows only scripts of the site, no content of other sites, and no frame."""
 
 from __future__ import annotations
 
@@ -63,29 +62,26 @@ _HEADERS = {
     "Server": "nanobot",
 }
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_PUBLIC = ("style.css", "icon.svg")
-"""Static files that the page to sign in needs."""
-_CHATS = "web:"
-"""Begins the key of a conversation of the page."""
+_PUBLIC = ("style.css", "icon.svg")  # static files of the sign-in page
+_CHATS = "web:"  # prefix of the key of a page's conversation
 _FORM_SECONDS = 60.0
 _SHORT = 16
 _MOST_TOLD = 5
-_STREAM = web.RequestKey("stream", web.StreamResponse)
-"""An answer that is written piece by piece, with its request."""
+_STREAM = web.RequestKey("stream", web.StreamResponse)  # the streamed answer to a request
 
 Handler = Callable[["Call"], Awaitable[web.StreamResponse]]
 
 
 class Route(Struct, frozen=True):
-    """Who answers at a path; `everyone`: people other than the owner as well, with what is their
-    own."""
+    """The handler of a path. `everyone`: it also serves people other than the owner, with their own
+    data."""
 
     handler: Handler
     everyone: bool = False
 
 
 Routes = Mapping[tuple[str, str], Route]
-"""By method and path."""
+"""The routes by method and path."""
 
 NAVIGATION = (
     ("/chat", "Chat", True),
@@ -97,11 +93,11 @@ NAVIGATION = (
     ("/health", "Health", False),
     ("/settings", "Settings", False),
 )
-"""The pages: path, name, and whether they are for everyone."""
+"""The pages: path, name, and True if they are for everyone."""
 
 
 class Refused(NanobotError):
-    """A page says no, with a status of HTTP."""
+    """A rejected request, with its HTTP status."""
 
     def __init__(self, status: int, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -109,7 +105,7 @@ class Refused(NanobotError):
 
 
 class Plan(Struct, frozen=True):
-    """A change of a setting as it was shown; `name` is the one that the page asks for it by."""
+    """A planned change of a setting, as shown. `name` identifies it in the form."""
 
     name: str
     key: str
@@ -118,21 +114,21 @@ class Plan(Struct, frozen=True):
 
 
 class Call:
-    """One request of somebody who signed in, for the page that answers it."""
+    """One request of a visitor, for its page."""
 
     def __init__(self, site: Site, request: web.Request, visitor: Visitor, scope: str) -> None:
         self.site, self.request, self.visitor = site, request, visitor
         self.scope = scope
-        """The scope that the visitor is limited to; empty for the owner."""
+        """The scope that the visitor is limited to, empty for the owner."""
         self.form: Mapping[str, str] = {}
-        """What was sent, in a request that changes something and is no upload."""
+        """The fields of a form, in a change without an upload."""
 
     def query(self, name: str) -> str:
-        """A parameter of the address; empty if it is missing."""
+        """Return a parameter of the address, empty if it is missing."""
         return self.request.query.get(name, "")
 
     def number(self, name: str, default: int = 0) -> int:
-        """A parameter of the address that is a number of 0 or more."""
+        """Return a parameter of the address that is a number of 0 or more."""
         text = self.query(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < _SHORT else default
 
@@ -142,21 +138,20 @@ class Call:
         return self.scope or OWNER_ACCOUNT
 
     async def expect_visible(self, key: str) -> str:
-        """The scope that a conversation belongs to. Raises `Refused` if the visitor may not see it,
-        or if it doesn't exist and its id wasn't made for them."""
+        """Return the scope of a conversation. Raises `Refused` if the visitor may not see it, or if
+        it doesn't exist and its id wasn't made for them."""
         if key != key.strip():  # operations read it without these blanks
             raise Refused(404, "There is no such conversation.")
         owner = str((await self.ask("conversations.owner", key=key))["scope"])
         chat = key.removeprefix(_CHATS)
-        if not owner and key != chat and self.site.sessions.made_chat(chat, self.own_scope):
+        if not owner and key != chat and self.site.sessions.is_chat_of(chat, self.own_scope):
             return self.own_scope
         if not owner or (self.scope and owner != self.scope):
             raise Refused(404, "There is no such conversation.")
         return owner
 
     async def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
-        """What an operation of the gateway gives. Raises `NanobotError`, as this visitor may read
-        it."""
+        """Run an operation of the gateway. Raises `NanobotError`, redacted for this visitor."""
         found = self.site.overview.operations.get(operation)
         if found is None:
             raise NanobotError(f"this nanobot has no operation {operation!r}")
@@ -169,33 +164,32 @@ class Call:
     def page(
         self, template: str, title: str, *, status: int = 200, **values: object
     ) -> web.Response:
-        """A whole page."""
+        """Render a whole page."""
         pages = [one for one in NAVIGATION if one[2] or self.visitor.is_owner]
         path, told = self.request.path, self.site.told.pop(self.visitor.session, ())
         given = {"title": title, "pages": pages, "path": path, "told": told}
         return self.part(template, status=status, **given, **values)
 
     def part(self, template: str, *, status: int = 200, **values: object) -> web.Response:
-        """A page or a piece of one."""
+        """Render a page or a piece of one."""
         text = self.site.render(template, visitor=self.visitor, **values)
         return web.Response(text=text, content_type="text/html", status=status)
 
     def stream(self, content_type: str) -> web.StreamResponse:
-        """An answer that is written piece by piece."""
+        """Return an answer that is written piece by piece."""
         headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
         response = web.StreamResponse(headers={**_HEADERS, **headers})
         self.request[_STREAM] = response
         return response
 
     def back(self, path: str, **query: object) -> web.Response:
-        """After a change that a form made: the page again, with GET."""
+        """Redirect to a page with GET, after a form."""
         given = {name: one for name, one in query.items() if one not in (None, "")}
         at = f"{path}?{urlencode(given)}" if given else path
         return web.Response(status=303, headers={"Location": at})
 
     def pager(self, offset: int, size: int, total: int) -> dict[str, object]:
-        """For the macro `pieces`: where the pieces before and after this one are, which is the
-        address with another offset."""
+        """Return the values of the macro `pieces`: the addresses of the previous and next piece."""
         rest = {name: one for name, one in self.request.query.items() if name != "offset"}
 
         def at(place: int) -> str:
@@ -210,13 +204,13 @@ class Call:
         }
 
     def tell(self, text: str) -> None:
-        """Have the next page that this visitor opens say what was done."""
+        """Show a text on the next page of this visitor."""
         told = self.site.told.get(self.visitor.session, ())
         self.site.told[self.visitor.session] = (*told, text)[-_MOST_TOLD:]
 
     async def change(self, operation: str, **arguments: object) -> dict[str, Any]:
-        """Ask for something that changes something, in the visitor's name, which goes into the
-        audit log; where it cannot be done, have the next page say why. Empty then."""
+        """Run an operation that changes something, in the visitor's name for the audit log. If it
+        fails, show the error on the next page, and return an empty result."""
         try:
             return await self.ask(operation, by=f"web:{self.visitor.account}", **arguments)
         except NanobotError as error:
@@ -239,10 +233,10 @@ class Site:
         self.live = Live(overview)
         self.extras = Extras(host.state_folder, overview)
         self.plans: dict[str, Plan] = {}
-        """The change that was shown last in each session, and not made yet."""
+        """The pending change of each session, as shown last."""
         self.at = ""
         self.told: dict[str, Sequence[str]] = {}
-        """What the next page of a session says, by the session's id."""
+        """The texts for the next page of a session, by the session's id."""
         self._routes = routes
         self._jinja = Environment(
             loader=PackageLoader("nanobot_web"),
@@ -260,7 +254,7 @@ class Site:
         return self._options.address or self.at.rstrip("/")
 
     def new_link(self, account: str) -> dict[str, object]:
-        """A link that signs in once as that account, and where a phone reaches it, if it can."""
+        """Return a link that signs in once as that account, and whether a phone can reach it."""
         secret = self.sessions.new_link(account)
         return {
             "url": f"{self.base}/login?link={secret}",
@@ -269,8 +263,8 @@ class Site:
             "account": account,
         }
 
-    def signed_in(self) -> list[dict[str, object]]:
-        """The sessions, for people."""
+    def list_sessions(self) -> list[dict[str, object]]:
+        """Return the sessions, for people."""
         return [
             {
                 "id": one.id,
@@ -279,21 +273,21 @@ class Site:
                 "seen_at": one.seen_at.isoformat(),
                 "browser": one.browser,
             }
-            for one in self.sessions.living()
+            for one in self.sessions.list_active()
         ]
 
     def render(self, template: str, **values: object) -> str:
-        """A template with values, all of them escaped."""
+        """Render a template with values, all of them escaped."""
         return self._jinja.get_template(template).render(**values)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One request. Whatever happens, it ends in a status and with the headers of the site."""
+        """Answer a request. Any result has a status and the headers of the site."""
         try:
-            response = await self._answered(request)
+            response = await self._answer(request)
         except Exception as error:
             begun = request.get(_STREAM)
             if begun is not None and begun.prepared:  # nothing can be told any more
-                return _broken_off(request, begun, error)
+                return _break_off(request, begun, error)
             if not isinstance(error, NanobotError):
                 raise
             status = error.status if isinstance(error, Refused) else 400
@@ -304,7 +298,7 @@ class Site:
             response.headers.setdefault("Cache-Control", "no-store")
         return response
 
-    async def _answered(self, request: web.Request) -> web.StreamResponse:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         self._check_way(request)
         path = request.path.rstrip("/") or "/"
         if path.removeprefix("/static/") in _PUBLIC:
@@ -317,11 +311,9 @@ class Site:
             raise Refused(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
         if path.startswith("/static/"):
             return _asset(path.removeprefix("/static/"))
-        return await self._routed(request, path, visitor)
+        return await self._route(request, path, visitor)
 
-    async def _routed(
-        self, request: web.Request, path: str, visitor: Visitor
-    ) -> web.StreamResponse:
+    async def _route(self, request: web.Request, path: str, visitor: Visitor) -> web.StreamResponse:
         method = "GET" if request.method == "HEAD" else request.method
         route = self._routes.get((method, path))
         if route is None or not (route.everyone or visitor.is_owner):
@@ -335,15 +327,15 @@ class Site:
             raise error.redact_for(is_owner=visitor.is_owner) from error
 
     async def expect_unchanged(self, call: Call) -> None:
-        """For an answer that goes on: raise `Refused` if its visitor could not ask for it now,
-        because they are signed out or shut out or have another scope."""
+        """Raise `Refused` if the visitor of a running stream may no longer open it, because they
+        are signed out, have lost access, or have another scope."""
         visitor = self.sessions.visitor(call.request.cookies.get(self._cookie(call.request), ""))
         if visitor != call.visitor or await self._limit_of(visitor) != call.scope:
             raise Refused(401, "You are not signed in.")
 
     async def _limit_of(self, visitor: Visitor) -> str:
-        """The scope that a visitor is limited to; empty for the owner. Raises `Refused` for a
-        person who was shut out since they signed in."""
+        """Return the scope that a visitor is limited to, empty for the owner. Raises `Refused` for
+        a person who has lost access since they signed in."""
         if visitor.is_owner:
             return ""
         if self.host.admit(Sender(visitor.account), Chat(""), addressed=False) != "allowed":
@@ -359,7 +351,7 @@ class Site:
         return scope
 
     def _check_way(self, request: web.Request) -> None:
-        """Beyond this machine there is encryption, or nothing."""
+        """Raise `Refused` if a request from another machine is not encrypted."""
         name, _ = _name_and_port(request)
         declared = urlsplit(self._options.address).hostname
         if declared is not None and name == declared:
@@ -376,7 +368,7 @@ class Site:
             )
 
     async def _check_change(self, call: Call) -> None:
-        """That a page of this site asks, in this session."""
+        """Raise `Refused` unless a page of this site asks, in this session."""
         request = call.request
         origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
         ours = f"{self._scheme(request)}://{request.host}"
@@ -396,8 +388,8 @@ class Site:
             raise Refused(403, "The page is out of date.", hint="Load it again.")
 
     def _login(self, request: web.Request) -> web.Response:
-        """Use a link up. The page that follows is opened from here, so that the browser sends the
-        cookie even where the link was clicked elsewhere."""
+        """Use a link up. The welcome page then opens the next page, so that the browser sends the
+        cookie even if the link was clicked on another site."""
         link = request.query.get("link", "")
         if request.method != "GET" or not link:
             raise Refused(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
@@ -437,15 +429,15 @@ class Site:
         return "https" if declared is not None and name == declared else "http"
 
     def _cookie(self, request: web.Request) -> str:
-        """Cookies do not tell ports apart, so the name does. With encryption no other host of the
-        same domain can set it (`__Host-`)."""
+        """Return the cookie's name, with the port, because cookies do not distinguish ports. With
+        encryption, no other host of the same domain can set it (`__Host-`)."""
         scheme = self._scheme(request)
         name = f"nanobot-{_name_and_port(request)[1] or scheme}"
         return f"__Host-{name}" if scheme == "https" else name
 
 
 def _name_and_port(request: web.Request) -> tuple[str, int | None]:
-    """Of the host that was asked. Raises `Refused` for what is none."""
+    """Return the name and port of the requested host. Raises `Refused` if they are invalid."""
     try:
         place = urlsplit(f"//{request.host}")
         name, port = place.hostname or "", place.port
@@ -454,10 +446,10 @@ def _name_and_port(request: web.Request) -> tuple[str, int | None]:
     return name, port
 
 
-def _broken_off(
+def _break_off(
     request: web.Request, response: web.StreamResponse, error: Exception
 ) -> web.StreamResponse:
-    """End an answer that has begun so that nobody takes it for whole."""
+    """End an answer that has begun, so that no client takes it for complete."""
     if not isinstance(error, ConnectionError):
         logger.opt(exception=error).warning("web: an answer at {} broke off", request.path)
     if request.transport is not None:
@@ -476,7 +468,7 @@ def _is_local(name: str) -> bool:
 
 @cache
 def _assets() -> Mapping[str, tuple[bytes, str, str]]:
-    """By name: the content, its type, and a hash of it."""
+    """Return the static files by name: the content, its type, and a hash of it."""
     found = {}
     for place in files("nanobot_web").joinpath("static").iterdir():
         suffix = f".{place.name.rpartition('.')[2]}"

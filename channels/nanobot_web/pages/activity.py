@@ -1,5 +1,5 @@
-"""Activity: turns as a list and one as a waterfall, what was decided about tool calls, and the
-log, which follows while somebody looks."""
+"""Activity: a list of turns, one turn as a waterfall, decisions about tool calls, and the log,
+which updates while it is open."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _turn(call: Call) -> web.StreamResponse:
 
 
 def _bars(steps: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Where each step lies on a line of 1,000 parts; none is too short to be seen."""
+    """Add the position of each step on a line of 1,000 parts. Each is wide enough to be seen."""
     whole = max((one["start"] + one["took"] for one in steps), default=0) or 1
     return [
         {
@@ -74,7 +74,7 @@ async def _audit(call: Call) -> web.StreamResponse:
 
 
 def _record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as the page shows it: what happened, in a word, and what is known beyond that."""
+    """Convert a record for the page: its outcome in a word, and the other fields."""
     event, outcome = record.get("event", ""), str(record.get("outcome", ""))
     if event == "ended":
         outcome = "done" if outcome == "ok" else "failed"
@@ -93,18 +93,18 @@ def _record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _logs(call: Call) -> web.StreamResponse:
-    found = await _tailed(call, limit=_LINES)
+    found = await _tail(call, limit=_LINES)
     return call.page("logs.html", "Log", **found, level=call.query("level"), levels=LEVELS)
 
 
 async def _new_lines(call: Call) -> web.StreamResponse:
-    """What came since a position, for the script that follows."""
-    found = await _tailed(call, limit=_LINES, after=call.query("after") or "0:0")
+    """Return the log lines after a position, for the script."""
+    found = await _tail(call, limit=_LINES, after=call.query("after") or "0:0")
     html = call.site.render("_lines.html", lines=found["lines"])
     return web.json_response({"html": html, "position": found["position"]})
 
 
-async def _tailed(call: Call, **wanted: object) -> dict[str, Any]:
+async def _tail(call: Call, **wanted: object) -> dict[str, Any]:
     level, turn = call.query("level"), call.query("turn")
     return {**await call.ask("logs.tail", level=level, turn=turn, **wanted), "turn": turn}
 

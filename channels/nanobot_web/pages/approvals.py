@@ -1,5 +1,5 @@
-"""Questions that wait for the owner, on every page of theirs: answered here or in the chat where
-they were asked, whichever comes first. And what was allowed for longer than once."""
+"""Pending questions, on every page of the owner, and standing approvals. A question is answered
+here or in the chat where it was asked, whichever comes first."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _LABELS = {
 }
 
 
-async def waiting(call: Call) -> list[Event]:
-    """Events that show the questions that wait now."""
+async def list_questions(call: Call) -> list[Event]:
+    """Return events that show the pending questions."""
     found = (await call.ask("approvals.waiting"))["waiting"]
     codes: Event = {"kind": "waiting", "codes": [one["code"] for one in found]}
-    return [codes, *(_shown(call, one) for one in found)]
+    return [codes, *(_question_event(call, one) for one in found)]
 
 
-async def asked(call: Call, code: str) -> list[Event]:
-    """The event that shows a question; none where it waits no more."""
+async def find_question(call: Call, code: str) -> list[Event]:
+    """Return the event that shows a question, or none if it is closed."""
     found = (await call.ask("approvals.waiting"))["waiting"]
-    return [_shown(call, one) for one in found if one["code"] == code]
+    return [_question_event(call, one) for one in found if one["code"] == code]
 
 
-def _shown(call: Call, question: Mapping[str, Any]) -> Event:
+def _question_event(call: Call, question: Mapping[str, Any]) -> Event:
     answers = [(name, _LABELS[name]) for name in question["answers"]]
     html = call.site.render("_approval.html", question=question, answers=answers)
     return {"kind": "approval", "code": question["code"], "html": html}
@@ -45,7 +45,6 @@ async def _answer(call: Call) -> web.StreamResponse:
 
 
 async def _standing(call: Call) -> web.StreamResponse:
-    """Standing approval for longer than one call."""
     found = await call.ask("approvals.list")
     return call.page("approvals.html", "Approvals", **found)
 

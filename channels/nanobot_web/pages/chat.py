@@ -1,9 +1,8 @@
-"""Chat: conversations of all channels to read, those of the page to write in as well.
+"""Chat: read conversations of all channels, and write in those of the page.
 
-The list, older messages and what is new are pieces of HTML that a script puts in place; without it
-the page shows the conversation as it is. A message carries an id that the page made, so that one
-sent twice counts once.
-"""
+A script inserts the list, older messages and new ones as pieces of HTML. Without the script the
+page shows the conversation as it is. A message has an id from the page, so that one sent twice
+counts once."""
 
 from __future__ import annotations
 
@@ -22,29 +21,25 @@ from nanobot.bus.events import Address, InboundMessage, Media
 from nanobot.channel import Chat, Sender
 from nanobot.text import one_line
 from nanobot_web.extras import Extra
-from nanobot_web.live import Event, Follower, queued
+from nanobot_web.live import Event, Follower, join_deltas
 from nanobot_web.markdown import to_html
-from nanobot_web.pages.approvals import asked, waiting
-from nanobot_web.pages.files import received
+from nanobot_web.pages.approvals import find_question, list_questions
+from nanobot_web.pages.files import receive_form
 from nanobot_web.site import Call, Refused, Route
 
-_PAGE = 40
-"""Conversations in a piece of the list."""
-_MESSAGES = 60
-"""Messages in a piece of a conversation."""
-_OLDER = 180
-"""Messages in a piece that somebody asked for."""
-_BEAT_SECONDS = 15.0
-"""Silence after which a page is told that the gateway is still there."""
+_PAGE = 40  # conversations in a piece of the list
+_MESSAGES = 60  # messages in a piece of a conversation
+_OLDER = 180  # messages in a piece that a person requested
+_BEAT_SECONDS = 15.0  # seconds of silence before a keep-alive
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
 _REFRESHING = ("end", "refresh", "extra")
 
 
 class Item(Struct):
-    """Something to show in a conversation: a message, with the tools that it called, or an extra.
-    `at` is its time in ISO format, `mine` says that the person of the conversation said it; `used`
-    is what its turn took, with the last message of it; `goes_on`: it follows another of the same
-    turn. `words` are the text as HTML, where it is not the person's own."""
+    """An entry of a conversation: a message, with its tool calls, or an extra. `at` is its time in
+    ISO format. `mine`: the person of the conversation wrote it. `used` is the use of its turn, with
+    the turn's last message. `goes_on`: it follows another message of the same turn. `words` is the
+    text as HTML, unless the person wrote it."""
 
     kind: str
     at: str
@@ -65,17 +60,17 @@ class Item(Struct):
 
 async def _chat(call: Call) -> web.StreamResponse:
     key = call.query("c")
-    listed = await _listed(call)
+    listed = await _list_conversations(call)
     if not key:
         return call.page("chat.html", "Chat", key="", writable=False, shown=None, **listed)
-    shown = await _shown(call, key, limit=_MESSAGES)
+    shown = await _load_piece(call, key, limit=_MESSAGES)
     heading = _heading(key, shown)
     own: dict[str, Any] = {"key": key, "writable": shown["writable"], "shown": shown}
     return call.page("chat.html", heading, heading=heading, **own, **listed)
 
 
 def _heading(key: str, shown: Mapping[str, Any]) -> str:
-    """What a conversation is called: its title, or how it began where that is in view."""
+    """Return the title of a conversation, or its beginning if that is in view."""
     if shown["title"] or not key.startswith("web:"):
         return str(shown["title"] or shown["name"] or key)
     begun = next((one.text for one in shown["items"] if one.mine and one.text), "")
@@ -88,27 +83,27 @@ async def _new(call: Call) -> web.StreamResponse:
 
 
 async def _list(call: Call) -> web.StreamResponse:
-    return call.part("_conversations.html", key=call.query("c"), **await _listed(call))
+    return call.part("_conversations.html", key=call.query("c"), **await _list_conversations(call))
 
 
 async def _older(call: Call) -> web.StreamResponse:
     before = call.number("before")
-    shown = await _shown(call, call.query("c"), before=before, limit=_OLDER)
+    shown = await _load_piece(call, call.query("c"), before=before, limit=_OLDER)
     return call.part("_older.html", shown=shown, key=call.query("c"))
 
 
 async def _find(call: Call) -> web.StreamResponse:
     key, query = call.query("c"), call.query("q").strip()
-    await _shown(call, key, limit=1)  # that it may be seen
+    await _load_piece(call, key, limit=1)  # that it may be seen
     found = await call.ask("conversations.find", key=key, query=query) if query else {}
     items = _items(found.get("messages", ()), {})
     return call.part("_found.html", items=items, query=query, key=key)
 
 
 async def _export(call: Call) -> web.StreamResponse:
-    """The whole conversation as Markdown."""
+    """Send the whole conversation as Markdown."""
     key = call.query("c")
-    shown = await _shown(call, key, limit=1)
+    shown = await _load_piece(call, key, limit=1)
     if shown["new"]:
         raise Refused(404, "This chat has no messages yet.")
     response = call.stream("text/markdown; charset=utf-8")
@@ -130,9 +125,8 @@ async def _export(call: Call) -> web.StreamResponse:
 
 
 async def _send(call: Call) -> web.StreamResponse:
-    """A message of the visitor's: kept when this returns. Raises `NanobotError`, and nothing is
-    kept then."""
-    async with received(call) as sent:
+    """Store a message of the visitor. Raises `NanobotError` if it is not stored."""
+    async with receive_form(call) as sent:
         key = sent.fields.get("c", "")
         await _expect_writable(call, key)
         event, text = sent.fields.get("event", ""), sent.fields.get("text", "").strip()
@@ -143,7 +137,7 @@ async def _send(call: Call) -> web.StreamResponse:
 
 
 async def _press(call: Call) -> web.StreamResponse:
-    """A button under something that was said."""
+    """Press a button under a message."""
     key, button = call.form.get("c", ""), call.form.get("button", "")
     await _expect_writable(call, key)
     chat = Chat(Address.of(key).chat_id)
@@ -172,12 +166,12 @@ async def _publish(call: Call, key: str, text: str, event_id: str, media: Sequen
 
 
 async def _live(call: Call) -> web.StreamResponse:
-    """What happens in a conversation, until the page is closed."""
+    """Stream the events of a conversation until the page is closed."""
     key = call.query("c")
     last = call.request.headers.get("Last-Event-ID", "")
     after = int(last) if last.isdecimal() else call.number("after")
     if key:
-        await _shown(call, key, limit=1)  # that it may be seen
+        await _load_piece(call, key, limit=1)  # that it may be seen
     if call.site.live.is_full(call.visitor.session):
         raise Refused(429, "Too many pages are open in this browser.", hint="Close some.")
     response = call.stream("text/event-stream; charset=utf-8")
@@ -194,7 +188,7 @@ async def _live(call: Call) -> web.StreamResponse:
         if key:
             after = await _refresh(call, response, key, after)
         if everything:
-            await _write(response, *await waiting(call))
+            await _write(response, *await list_questions(call))
         while (events := await _next(follower)) is not None:
             await call.site.expect_unchanged(call)
             if key:
@@ -207,7 +201,7 @@ async def _live(call: Call) -> web.StreamResponse:
 
 
 async def _next(follower: Follower) -> Sequence[Event] | None:
-    """The events that wait, none after a while of silence; None at the end."""
+    """Return the join_deltas events, none after a silence, or None at the end."""
     try:
         async with asyncio.timeout(_BEAT_SECONDS):
             events = [await follower.queue.get()]
@@ -217,23 +211,23 @@ async def _next(follower: Follower) -> Sequence[Event] | None:
         events.append(follower.queue.get_nowait())
     if None in events:
         return None
-    return queued([event for event in events if event is not None])
+    return join_deltas([event for event in events if event is not None])
 
 
 async def _tell(
     call: Call, response: web.StreamResponse, key: str, event: Event, after: int
 ) -> int:
-    """Write an event, and what is new in the session with it; the seq of the newest message."""
+    """Write an event, with new messages of the session. Return the seq of the newest message."""
     if event["kind"] == "extra":
         extras = await asyncio.to_thread(call.site.extras.of, key)
         found = [_extra(one) for one in extras if one.key == event["key"]]
-        html = await _rendered(call, found, key)
+        html = await _render(call, found, key)
         event = {"kind": "extra", "html": html}
     if event["kind"] in _REFRESHING:
         after = await _refresh(call, response, key, after)
     events = [event]
     if event["kind"] == "asked":
-        events = await asked(call, str(event["code"]))
+        events = await find_question(call, str(event["code"]))
     await _write(response, *events)
     return after
 
@@ -244,20 +238,20 @@ async def _write(response: web.StreamResponse, *events: Event) -> None:
 
 
 async def _refresh(call: Call, response: web.StreamResponse, key: str, after: int) -> int:
-    """What the session has after a message, and which of its newest there are: others were taken
-    back."""
+    """Write the session's messages after `after`, and the numbers of its newest ones, because
+    others were taken back."""
     shown = await call.ask("conversations.show", key=key, limit=_MESSAGES)
     numbers = [one["seq"] for one in shown["messages"]]
     new = [one for one in shown["messages"] if one["seq"] > after]
-    html = await _rendered(call, _items(new, await _used(call, key)), key, shown["name"])
+    html = await _render(call, _items(new, await _describe_turns(call, key)), key, shown["name"])
     last = max(after, int(shown["last"]))
     event = {"kind": "messages", "html": html, "numbers": numbers, "whole": not shown["more"]}
     await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
     return last
 
 
-async def _listed(call: Call) -> dict[str, Any]:
-    """A piece of the list, for templates."""
+async def _list_conversations(call: Call) -> dict[str, Any]:
+    """Return a piece of the list, for templates."""
     offset, query = call.number("offset"), call.query("q")
     scope = call.scope or None
     found = await call.ask(
@@ -272,11 +266,11 @@ async def _listed(call: Call) -> dict[str, Any]:
     }
 
 
-async def _shown(call: Call, key: str, **wanted: object) -> dict[str, Any]:
-    """A piece of a conversation. Raises `Refused` for what is not the visitor's to see."""
+async def _load_piece(call: Call, key: str, **wanted: object) -> dict[str, Any]:
+    """Return a piece of a conversation. Raises `Refused` if the visitor may not see it."""
     owner = await call.expect_visible(key)
     shown = await call.ask("conversations.show", key=key, **wanted)
-    items = _items(shown["messages"], await _used(call, key))
+    items = _items(shown["messages"], await _describe_turns(call, key))
     if key.startswith("web:"):
         extras = await asyncio.to_thread(call.site.extras.of, key)
         first = items[0].at if items and shown["more"] else ""
@@ -289,7 +283,7 @@ async def _shown(call: Call, key: str, **wanted: object) -> dict[str, Any]:
     _name(items, whose)
     return {
         **shown,
-        "items": await _worded(items),
+        "items": await _add_html(items),
         "writable": _is_writable(call, key, owner),
         "whose": whose,
     }
@@ -305,22 +299,22 @@ def _is_writable(call: Call, key: str, owner: str) -> bool:
 
 
 def _name(items: Sequence[Item], whose: str) -> None:
-    """Let messages of a person other than the visitor say who wrote them."""
+    """Add the writer's name to messages of a person other than the visitor."""
     for one in items:
         one.who = one.who or (whose if one.mine else "")
 
 
-async def _rendered(call: Call, items: Sequence[Item], key: str, name: str = "") -> str:
-    """Messages as HTML, for a conversation that is open; `name` is that of its person."""
+async def _render(call: Call, items: Sequence[Item], key: str, name: str = "") -> str:
+    """Render messages for an open conversation. `name` is the name of its person."""
     owner = await call.expect_visible(key)
     _name(items, "" if owner == call.own_scope else name or owner)
-    given = {"visitor": call.visitor, "items": await _worded(items), "key": key}
+    given = {"visitor": call.visitor, "items": await _add_html(items), "key": key}
     given["writable"] = _is_writable(call, key, owner)
     return call.site.render("_items.html", **given)
 
 
-async def _worded(items: Sequence[Item]) -> Sequence[Item]:
-    """The same with their words as HTML, which takes a while where these are many."""
+async def _add_html(items: Sequence[Item]) -> Sequence[Item]:
+    """Add the HTML to the items, in a thread, because many take a while."""
 
     def word() -> None:
         for one in items:
@@ -331,7 +325,8 @@ async def _worded(items: Sequence[Item]) -> Sequence[Item]:
 
 
 def _items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) -> list[Item]:
-    """Messages as they are shown: results stand with their calls; `used` is what turns took."""
+    """Convert messages for the page, with results next to their calls. `used` is the use of
+    turns."""
     results = {one["call"]: one["content"] for one in messages if one["role"] == "tool"}
     items = [_item(one, results) for one in messages if one["role"] != "tool"]
     for before, item in pairwise(items):
@@ -342,15 +337,15 @@ def _items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) -> li
     return items
 
 
-async def _used(call: Call, key: str) -> dict[str, str]:
-    """What the newest turns of a conversation took, for people, by their ids."""
+async def _describe_turns(call: Call, key: str) -> dict[str, str]:
+    """Describe the tokens and time of a conversation's newest turns, by turn id."""
     found = await call.ask("turns.list", session=key, limit=_MESSAGES)
     owner = call.visitor.is_owner
     turns = (one for one in found["turns"] if one["milliseconds"])
-    return {one["id"]: _taken(one, is_owner=owner) for one in turns}
+    return {one["id"]: _describe_turn(one, is_owner=owner) for one in turns}
 
 
-def _taken(turn: Mapping[str, Any], *, is_owner: bool) -> str:
+def _describe_turn(turn: Mapping[str, Any], *, is_owner: bool) -> str:
     tokens = turn["prompt_tokens"] + turn["completion_tokens"]
     parts = [f"{tokens:,} tokens", f"{turn['milliseconds'] / 1000:.1f} s"]
     if not is_owner:  # which model it is, and what it costs, is the owner's affair
@@ -396,7 +391,7 @@ def _extra(extra: Extra) -> Item:
 
 
 def _pretty(arguments: str) -> str:
-    """The arguments of a call, for people."""
+    """Format the arguments of a call for people."""
     try:
         values = json.loads(arguments)
     except ValueError:
@@ -407,7 +402,7 @@ def _pretty(arguments: str) -> str:
 
 
 async def _session(call: Call) -> web.StreamResponse:
-    """For a page that lost its stream: whether it is still signed in."""
+    """Let a page that lost its stream check that it is signed in."""
     return web.json_response({"account": call.visitor.account})
 
 

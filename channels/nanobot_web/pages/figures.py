@@ -1,5 +1,5 @@
-"""Figures: tokens, cache hits and cost over days and by chat, reply times, how memory grew, and the
-queue, drawn by the server, each with the table that it was drawn from."""
+"""Figures: tokens, cache hits and cost by day and chat, reply times, memory growth, and the queue.
+The server draws each plot and adds its table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ async def _figures(call: Call) -> web.StreamResponse:
     days = call.number("days", SPANS[0])
     days = days if days in SPANS else SPANS[0]
     found = await call.ask("figures", days=days)
-    months = _grown((await call.ask("memory.growth"))["months"])
+    months = _add_totals((await call.ask("memory.growth"))["months"])
+    kilobytes = [round(one["all_bytes"] / 1000, 1) for one in months]
     periods = found["periods"]
     labels = [one["day"][5:] for one in periods]
     has_cost = found["total"]["cost"] is not None
@@ -46,12 +47,12 @@ async def _figures(call: Call) -> web.StreamResponse:
         if has_cost
         else None,
         times=_times(found["times"]),
-        growth=_growth(months),
+        growth=bars([one["month"] for one in months], [Series("history", kilobytes)], "kB"),
         months=months,
         queue=queue,
         queued=bars(list(queue), [Series("now", list(queue.values()))], "messages"),
-        most=max((_used(chat) for chat in found["chats"]), default=0),
-        used=_used,
+        most=max((_count_tokens(chat) for chat in found["chats"]), default=0),
+        used=_count_tokens,
         hit_rate=_hits,
     )
 
@@ -67,11 +68,11 @@ def _tokens(labels: Sequence[str], periods: Sequence[Mapping[str, Any]]) -> Plot
 
 
 def _hits(one: Mapping[str, Any]) -> float | None:
-    """Cached tokens of all that went in, in percent; None where none went in."""
+    """Return the percentage of cached input tokens, or None without input."""
     return round(100 * one["cached"] / one["prompt"], 1) if one["prompt"] else None
 
 
-def _used(one: Mapping[str, Any]) -> int:
+def _count_tokens(one: Mapping[str, Any]) -> int:
     return int(one["prompt"]) + int(one["completion"])
 
 
@@ -83,19 +84,14 @@ def _times(times: Sequence[Mapping[str, Any]]) -> Plot:
     return lines([one["day"][5:] for one in times], series, "seconds")
 
 
-def _grown(months: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """With what there was at the end of each month."""
+def _add_totals(months: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Add the totals at the end of each month."""
     entries = accumulate(one["entries"] for one in months)
     sizes = accumulate(one["bytes"] for one in months)
     return [
         {**one, "all_entries": e, "all_bytes": s}
         for one, e, s in zip(months, entries, sizes, strict=True)
     ]
-
-
-def _growth(months: Sequence[Mapping[str, Any]]) -> Plot:
-    series = [Series("history", [round(one["all_bytes"] / 1000, 1) for one in months])]
-    return bars([one["month"] for one in months], series, "kB")
 
 
 ROUTES = {("GET", "/figures"): Route(_figures)}

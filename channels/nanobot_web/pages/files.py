@@ -1,9 +1,8 @@
-"""Files both ways: uploads go to a folder of the channel, from where they are taken in with their
-message; files of conversations are served as downloads, but for pictures of four kinds and sound.
+"""Files both ways. Uploads go to a folder of the channel, and are stored with their message. Files
+of conversations are downloads, except some types of pictures and sound.
 
-Nobody fills the disk with uploads: those of a message that is refused go at once, all others after
-a day, and there is only so much room for all of them, beside what is kept free.
-"""
+Uploads cannot fill the disk: those of a rejected message are removed at once, all others after a
+day. There is a limit for all of them, and a reserve of free space."""
 
 from __future__ import annotations
 
@@ -31,50 +30,44 @@ _MOST_BYTES = 20_000_000
 _MOST_TEXT = 1_000_000
 _MOST_FIELDS = 20
 _UPLOAD_SECONDS = 900.0
-_MOST_KEPT = 1_000_000_000
-_KEPT_FREE = 200_000_000
-"""Bytes of all uploads together, and of the disk, whatever else is kept free of it."""
+_MOST_KEPT = 1_000_000_000  # bytes of all uploads together
+_KEPT_FREE = 200_000_000  # bytes of the disk that stay free
 UPLOADS = "uploads"
-_KEPT_SECONDS = 86_400
-"""An upload whose message never came is removed after that time."""
+_KEPT_SECONDS = 86_400  # age at which an upload without a message is removed
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _SHOWN = (*_PICTURES, "audio/ogg", "audio/mpeg")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
-class Received(Struct, frozen=True):
-    """What a form sent."""
+class Form(Struct, frozen=True):
+    """The content of a form."""
 
     fields: Mapping[str, str]
     media: Sequence[Media]
 
 
 @asynccontextmanager
-async def received(call: Call) -> AsyncIterator[Received]:
-    """Read a form with files, which are on disk while inside, and stay there if that ends well.
-    Raises `Refused` and `StorageError`."""
+async def receive_form(call: Call) -> AsyncIterator[Form]:
+    """Read a form with files, which are on disk while inside, and stay there on success. Raises
+    `Refused` and `StorageError`."""
     if not call.request.content_type.startswith("multipart/"):
-        yield Received(call.form, ())
+        yield Form(call.form, ())
         return
     folder, media = call.site.host.state_folder, list[Media]()
     try:
         reading = _read(call, folder, media)
         fields = await with_timeout(call.site.host.clock, _UPLOAD_SECONDS, reading)
-        yield Received(fields, media)
+        yield Form(fields, media)
     except BaseException as error:
-        _remove(folder, media)
+        for one in media:
+            (folder / UPLOADS / one.ref).unlink(missing_ok=True)
         if isinstance(error, TimeoutError):
             raise Refused(408, "The files did not arrive in time.") from None
         raise
 
 
-def _remove(folder: Path, media: Sequence[Media]) -> None:
-    for one in media:
-        (folder / UPLOADS / one.ref).unlink(missing_ok=True)
-
-
 async def _read(call: Call, folder: Path, media: list[Media]) -> Mapping[str, str]:
-    """The fields of a form; its files are stored and noted in `media`, one by one."""
+    """Return the fields of a form. Its files are stored and added to `media` one by one."""
     fields: dict[str, str] = {}
     now = call.site.host.clock.now().timestamp()
     try:
@@ -84,21 +77,21 @@ async def _read(call: Call, folder: Path, media: list[Media]) -> Mapping[str, st
             if part.filename is None:
                 if len(fields) == _MOST_FIELDS:
                     raise Refused(413, "The form is too large.")
-                fields[part.name or ""] = (await _limited(part, _MOST_TEXT)).decode(
+                fields[part.name or ""] = (await _read_part(part, _MOST_TEXT)).decode(
                     "utf-8", "replace"
                 )
                 continue
             if len(media) == _MOST_FILES:
                 raise Refused(413, f"At most {_MOST_FILES} files go with a message.")
-            data = await _limited(part, _MOST_BYTES)
+            data = await _read_part(part, _MOST_BYTES)
             if data:
-                media.append(await asyncio.to_thread(_kept, folder, part.filename, data, now))
+                media.append(await asyncio.to_thread(_store, folder, part.filename, data, now))
     except ValueError as error:
         raise Refused(400, "The form is broken.") from error
     return fields
 
 
-async def _limited(part: BodyPartReader, most: int) -> bytes:
+async def _read_part(part: BodyPartReader, most: int) -> bytes:
     data = bytearray()
     while chunk := await part.read_chunk(65_536):
         data += chunk
@@ -107,7 +100,7 @@ async def _limited(part: BodyPartReader, most: int) -> bytes:
     return bytes(data)
 
 
-def _kept(folder: Path, name: str, data: bytes, now: float) -> Media:
+def _store(folder: Path, name: str, data: bytes, now: float) -> Media:
     remove_old_uploads(folder, now)
     kept, folder = folder, folder / UPLOADS
     mime = guess_type(name)[0] or "application/octet-stream"
@@ -134,7 +127,7 @@ def _kind(mime: str) -> MediaKind:
 
 
 def remove_old_uploads(folder: Path, now: float) -> None:
-    """Remove what was uploaded more than a day ago. Blocks."""
+    """Remove uploads older than a day. Blocks."""
     for path in (folder / UPLOADS).glob("*"):
         with suppress(OSError):  # another upload may have removed it
             if now - path.stat().st_mtime > _KEPT_SECONDS:
@@ -148,8 +141,8 @@ def _size(path: Path) -> int:
 
 
 async def _file(call: Call) -> web.StreamResponse:
-    """A file of a conversation that the visitor may see."""
-    media = await _named(call)
+    """Send a file of a conversation that the visitor may see."""
+    media = await _find_file(call)
     path = call.site.host.media_path(media)  # inside the media folder, and no link
     mime = guess_type(media.name or path.name)[0] or ""
     is_shown = mime in _SHOWN
@@ -165,7 +158,7 @@ async def _file(call: Call) -> web.StreamResponse:
     )
 
 
-async def _named(call: Call) -> Media:
+async def _find_file(call: Call) -> Media:
     key, index = call.query("c"), call.number("i")
     await call.expect_visible(key)
     if extra := call.query("extra"):

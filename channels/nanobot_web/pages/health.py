@@ -1,5 +1,5 @@
-"""Health: how nanobot is, what waits or failed, backups, room on the disk, and the checks of
-`nanobot doctor`, which run when somebody asks for them."""
+"""Health: the state of nanobot, pending and failed messages, backups, disk space, and the checks of
+`nanobot doctor` on request."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _doctor(call: Call) -> web.StreamResponse:
 
 
 async def _queue(call: Call) -> web.StreamResponse:
-    """Try a failed message or a dead reply again, or give it up."""
+    """Retry or drop a failed message or a dead reply."""
     row, what = call.form.get("row", ""), call.form.get("do", "")
     if what not in ("retry", "drop"):
         raise Refused(400, "The form is broken.")

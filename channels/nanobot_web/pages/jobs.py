@@ -1,7 +1,6 @@
-"""Jobs: what is scheduled, with its next and last runs; helpers at work; the heartbeat.
+"""Jobs: schedules with their next and last runs, running subagents, and the heartbeat.
 
-For the owner, who sees the jobs of all.
-"""
+For the owner, who sees the jobs of all."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ _CHANGES = {
     "run": "cron.run",
     "remove": "cron.remove",
 }
-_RUNS = 5
-"""Of the last ones, how many are shown."""
+_RUNS = 5  # the number of last runs to show
 
 
 async def _jobs(call: Call) -> web.StreamResponse:

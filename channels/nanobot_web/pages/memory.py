@@ -1,9 +1,7 @@
-"""Memory: the facts of a scope and why they stand there, what waits, versions, notes, history,
-search.
+"""Memory: the facts of a scope and their sources, pending facts, versions, notes, history, search.
 
-Everybody sees their own scope, the owner that of their choice. What is changed here is changed by
-the operations that the commands have, in the visitor's name.
-"""
+People see their own scope, the owner any. Changes use the operations of the commands, in the
+visitor's name."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from nanobot_web.site import Call, Refused, Route
 
 _OWNER = "owner"
 _FACTS, _VERSIONS, _ENTRIES, _DAYS, _HITS = 150, 25, 20, 60, 20
-_MOST_LINES = 1_000
-"""Lines of a diff."""
+_MOST_LINES = 1_000  # lines of a diff
 _SOURCES = ("message", "history", "note", "memory", "library")
 _ROLES = ("user", "assistant", "tool")
 _NAMES = {
@@ -64,9 +61,9 @@ async def _facts(call: Call) -> web.StreamResponse:
 
 
 async def _fact(call: Call) -> web.StreamResponse:
-    """One fact: why it stands there, and what can be done with it."""
+    """Show one fact, its sources, and its actions."""
     scope = _scope(call)
-    fact = await _named(call, scope, call.query("id"))
+    fact = await _find_fact(call, scope, call.query("id"))
     why = await call.ask(
         "memory.why", scope=scope, text=fact["text"], asker="" if call.scope else None
     )
@@ -88,7 +85,7 @@ async def _fact(call: Call) -> web.StreamResponse:
 async def _edit(call: Call) -> web.StreamResponse:
     scope, id = _scope(call), call.form.get("id", "")
     if id:
-        fact = await _named(call, scope, id)
+        fact = await _find_fact(call, scope, id)
         given = {"path": fact["path"], "text": fact["line"]}
     else:
         given = {name: call.form.get(name, "").strip() for name in ("path", "section")}
@@ -102,7 +99,7 @@ async def _edit(call: Call) -> web.StreamResponse:
 
 async def _importance(call: Call) -> web.StreamResponse:
     scope, id, level = _scope(call), call.form.get("id", ""), call.form.get("level", "")
-    fact = await _named(call, scope, id)
+    fact = await _find_fact(call, scope, id)
     given = int(level) if level in {"1", "2", "3", "4", "5"} else 0
     if done := await call.change("memory.importance", scope=scope, text=fact["line"], level=given):
         _tell_version(call, done["version"], f"Its importance is {given} now")
@@ -111,9 +108,9 @@ async def _importance(call: Call) -> web.StreamResponse:
 
 
 async def _forget_plan(call: Call) -> web.StreamResponse:
-    """What forgetting would take away; nothing is changed yet."""
+    """Show the data that forgetting would remove, without a change."""
     scope, erase = _scope(call), bool(call.query("erase"))
-    fact = await _named(call, scope, call.query("id"))
+    fact = await _find_fact(call, scope, call.query("id"))
     _may_erase(call, scope, erase=erase)
     plan = await call.ask("memory.forget_plan", scope=scope, text=fact["text"], erase=erase)
     return await _page(
@@ -124,7 +121,7 @@ async def _forget_plan(call: Call) -> web.StreamResponse:
 async def _forget(call: Call) -> web.StreamResponse:
     scope, id = _scope(call), call.form.get("id", "")
     erase = bool(call.form.get("erase"))
-    fact = await _named(call, scope, id)
+    fact = await _find_fact(call, scope, id)
     _may_erase(call, scope, erase=erase)
     done = await call.change("memory.forget", scope=scope, text=fact["text"], erase=erase)
     if not done:
@@ -177,7 +174,7 @@ async def _versions(call: Call) -> web.StreamResponse:
 
 
 async def _version(call: Call) -> web.StreamResponse:
-    """One version and what it changed; for a script, that alone."""
+    """Show a version and its diff. A script gets only the diff."""
     scope, number = _scope(call), call.number("n")
     found = await call.ask("memory.log", scope=scope, version=number or None)
     if "version" not in found:
@@ -278,7 +275,7 @@ async def _search(call: Call) -> web.StreamResponse:
 
 
 async def _page(call: Call, template: str, title: str, scope: str, **values: Any) -> web.Response:
-    """A page with the choice of the scope, and what waits in it."""
+    """Return a page with the choice of the scope, and its pending facts."""
     if call.scope:
         scopes = [{"scope": scope, "facts": 0}]
         waiting = len((await call.ask("memory.pending", scope=scope))["pending"])
@@ -289,7 +286,7 @@ async def _page(call: Call, template: str, title: str, scope: str, **values: Any
 
 
 def _scope(call: Call) -> str:
-    """The scope that is asked for, which is the visitor's own unless the owner asks. Raises
+    """Return the requested scope. Only the owner may request one that is not theirs. Raises
     `Refused`."""
     asked = call.form.get("scope") or call.query("scope")
     if call.scope and asked not in ("", call.scope):
@@ -297,8 +294,8 @@ def _scope(call: Call) -> str:
     return call.scope or asked or _OWNER
 
 
-async def _named(call: Call, scope: str, id: str) -> dict[str, Any]:
-    """The fact with an id. Raises `Refused` where there is none any more."""
+async def _find_fact(call: Call, scope: str, id: str) -> dict[str, Any]:
+    """Return the fact with an id. Raises `Refused` if it no longer exists."""
     try:
         return await call.ask("memory.fact", scope=scope, id=id)
     except NanobotError as error:
@@ -319,7 +316,7 @@ def _one_of(text: str, known: Sequence[str]) -> str:
 
 
 def _diff(text: str) -> Iterator[tuple[str, str]]:
-    """The lines of a unified diff, each with the element that it is shown in."""
+    """Yield the lines of a unified diff, each with its HTML element."""
     lines = text.splitlines()
     for line in lines[:_MOST_LINES]:
         if line.startswith("--- "):

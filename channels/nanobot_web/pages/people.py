@@ -1,9 +1,8 @@
-"""Channels and people: how each channel is, who asks to be let in and who was, whose memory is
-whose, and the browsers that are signed in.
+"""Channels and people: the state of each channel, access requests and approvals, the scopes of
+memory, and the signed-in browsers.
 
-Only the terminal makes somebody the owner, or takes that back: a minute at the owner's browser must
-not be enough for it.
-"""
+Only the terminal can make a person the owner, or undo that: a minute at the owner's browser must
+not be enough for it."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from markupsafe import Markup
 from nanobot_web.site import Call, Refused, Route
 
 _TERMINAL = "cli"
-_PAGE = 100
-"""Memories in a piece of their list."""
+_PAGE = 100  # memories in a piece of their list
 
 
 async def _people(call: Call) -> web.StreamResponse:
@@ -39,8 +37,8 @@ async def _people(call: Call) -> web.StreamResponse:
 
 
 async def _scopes(call: Call, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """A piece of the memories, each with the accounts and conversations that it belongs to; how
-    many there are."""
+    """Return a piece of the memories, each with its accounts and conversations, and the number of
+    all."""
     memories = {one["scope"]: one for one in (await call.ask("memory.scopes"))["scopes"]}
     found = await call.ask("conversations.scopes", known=list(memories), offset=offset, limit=_PAGE)
     nothing = {"facts": 0, "pending": 0}
@@ -56,7 +54,7 @@ async def _approve(call: Call) -> web.StreamResponse:
 
 
 async def _revoke(call: Call) -> web.StreamResponse:
-    """Shut somebody out, here as well: their browsers are signed out."""
+    """Revoke a person's access, and sign their browsers out."""
     address = call.form.get("address", "")
     if done := await call.change("pair.revoke", id=address, owners_too=False):
         call.tell(str(done["text"]))
@@ -67,22 +65,22 @@ async def _revoke(call: Call) -> web.StreamResponse:
 
 
 async def _sign_out(call: Call) -> web.StreamResponse:
-    """End the session of a browser; of one's own as well."""
+    """Sign out a browser, perhaps this one."""
     if done := await call.change("web.revoke", id=call.form.get("id", "")):
         call.tell(str(done["text"]))
     return call.back("/people")
 
 
 async def _sign_in(call: Call) -> web.StreamResponse:
-    """Sign in to a channel that wants a code to be scanned for it."""
+    """Sign in to a channel that needs a code to be scanned."""
     name = call.form.get("channel", "")
     if await call.change("channels.sign_in", name=name):
         return call.back("/people/sign-in", channel=name)
     return call.back("/people")
 
 
-async def _signing_in(call: Call) -> web.StreamResponse:
-    """How that goes, with the code to scan; only what changes, for the script."""
+async def _show_sign_in(call: Call) -> web.StreamResponse:
+    """Show the state of a sign-in, with the code to scan. The script gets only this part."""
     channels = (await call.ask("channels.signing_in"))["channels"]
     name = call.query("channel")
     if not (now := channels.get(name)):
@@ -94,7 +92,7 @@ async def _signing_in(call: Call) -> web.StreamResponse:
 
 
 def _picture(code: str) -> Markup:
-    """A code to scan, dark on white whatever the page's colours are."""
+    """Draw a code to scan, dark on white in any colour scheme."""
     import segno
 
     drawn = segno.make_qr(code, error="l", boost_error=False)
@@ -103,7 +101,7 @@ def _picture(code: str) -> Markup:
 
 ROUTES = {
     ("GET", "/people"): Route(_people),
-    ("GET", "/people/sign-in"): Route(_signing_in),
+    ("GET", "/people/sign-in"): Route(_show_sign_in),
     ("POST", "/people/sign-in"): Route(_sign_in),
     ("POST", "/people/approve"): Route(_approve),
     ("POST", "/people/revoke"): Route(_revoke),

@@ -1,9 +1,8 @@
-"""Settings: every key with its value, where that comes from and what it means; changing one.
+"""Settings: every key with its value, source and meaning, and changes to it.
 
-A change is planned first and shown as the difference that it makes to the file. Applying it goes by
-what the plan was made for, so that nothing is written that was not shown. What decides about
-security is changed in the terminal, and the page says how.
-"""
+A change is planned first and shown as a diff of the file. Applying it requires the hash of the
+plan, so that only the shown change is written. Security settings can only be changed in the
+terminal, and the page shows the command."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ from aiohttp import web
 from nanobot.errors import NanobotError
 from nanobot_web.site import Call, Plan, Refused, Route
 
-_EDITABLE = ("boolean", "choice", "integer", "number", "text")
-"""The types that have a field on the page."""
+_EDITABLE = ("boolean", "choice", "integer", "number", "text")  # the types with a field on the page
 
 
 async def _settings(call: Call) -> web.StreamResponse:
@@ -50,9 +48,9 @@ async def _settings(call: Call) -> web.StreamResponse:
 async def _edit(
     call: Call, key: str = "", *, value: str | None = None, error: str = ""
 ) -> web.StreamResponse:
-    """The form of one key; with what was typed and why it cannot be where that is so."""
+    """Show the form of one key, after a mistake with the typed text and the error."""
     key = key or call.query("key")
-    one = await _named(call, key)
+    one = await _find_key(call, key)
     typed = one["text"] if value is None else value
     return call.page(
         "setting.html",
@@ -67,9 +65,9 @@ async def _edit(
 
 
 async def _plan(call: Call) -> web.StreamResponse:
-    """What a change would do, before anything is written."""
+    """Show the effect of a change before it is written."""
     key, typed = call.form.get("key", ""), call.form.get("value", "")
-    one, is_reset = await _named(call, key), call.form.get("do") == "reset"
+    one, is_reset = await _find_key(call, key), call.form.get("do") == "reset"
     if not one["editable"]:
         raise Refused(403, f"{key} is changed in the terminal.")
     try:
@@ -86,7 +84,7 @@ async def _plan(call: Call) -> web.StreamResponse:
 
 
 async def _apply(call: Call) -> web.StreamResponse:
-    """Write what was shown to this browser: the form only names it."""
+    """Write the change that this browser was shown. The form only has its name."""
     shown = call.site.plans.get(call.visitor.session)
     if shown is None or shown.name != call.form.get("plan", ""):
         raise Refused(409, "This change is no longer there.", hint="Look at the setting again.")
@@ -101,7 +99,7 @@ async def _apply(call: Call) -> web.StreamResponse:
 
 
 async def _ask_restart(call: Call) -> web.StreamResponse:
-    """What a restart would interrupt."""
+    """Show the work that a restart would interrupt."""
     found = await call.ask("status")
     return call.page("restart.html", "Restart", running=found["turns_running"], done=False)
 
@@ -111,7 +109,7 @@ async def _restart(call: Call) -> web.StreamResponse:
     return call.page("restart.html", "Restart", running=found["turns_running"], done=True)
 
 
-async def _named(call: Call, key: str) -> dict[str, Any]:
+async def _find_key(call: Call, key: str) -> dict[str, Any]:
     shown = await call.ask("config.show")
     found = next((one for one in shown["keys"] if one["key"] == key), None)
     if found is None:
@@ -125,7 +123,7 @@ def _matches(one: Mapping[str, Any], query: str) -> bool:
 
 
 def _key(one: Mapping[str, Any]) -> dict[str, Any]:
-    """A key as the page shows it."""
+    """Convert a key for the page."""
     return {
         **one,
         "text": _text(one["value"]),
@@ -136,7 +134,7 @@ def _key(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """A value as a person writes it."""
+    """Return a value in the form in which a person types it."""
     match value:
         case None:
             return ""
@@ -150,7 +148,7 @@ def _text(value: object) -> str:
 
 
 def _read(one: Mapping[str, Any], typed: str) -> object:
-    """What was typed, as the key wants it. Raises `ValueError` with words for people."""
+    """Parse a typed value for a key. Raises `ValueError` with a message for people."""
     text = typed.strip()
     match one["type"]:
         case "boolean":
@@ -173,7 +171,7 @@ def _read(one: Mapping[str, Any], typed: str) -> object:
 def _sections(
     found: Sequence[Mapping[str, Any]], about: Mapping[str, str]
 ) -> list[dict[str, object]]:
-    """The keys by section, each with the first sentence of what it is about."""
+    """Group the keys by section, each with the first paragraph of its description."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for one in found:
         by_name.setdefault(one["section"], []).append(one)
