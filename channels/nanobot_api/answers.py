@@ -181,7 +181,7 @@ class Answering:
             event = await self._event(order, exchange, deadline)
             try:
                 self._expect_key(http)
-            except Problem as problem:  # since the request was taken
+            except Problem as problem:  # revoked since the request began
                 event = Refused(problem)
             if isinstance(event, Refused):
                 if event.waits and not order.is_repeatable:
@@ -204,7 +204,7 @@ class Answering:
             left = min(deadline, asked + _NOTICE_SECONDS, heard + KEEP_ALIVE_SECONDS) - now
             event = await self._next(exchange, max(0.0, left))
             if isinstance(event, Wrote) and order.record.formatted:
-                event = None  # it may be put into its form yet
+                event = None  # the text is not in its final form yet
             if isinstance(event, Answered):
                 return order.convert_end(event)
             if event is not None:
@@ -251,7 +251,7 @@ class Answering:
         """Wait for the answer to a message that another worker received and may answer."""
         while (answer := await self._read_answer(order)) is None:
             await self._clock.sleep(_LOOK_SECONDS)
-        await self._clock.sleep(_LOOK_SECONDS)  # what is answered here is heard of in a moment
+        await self._clock.sleep(_LOOK_SECONDS)  # an answer of this worker may come first
         exchange.events.put_nowait(Answered(answer, answer.text))
 
     async def _read_answer(self, order: Order) -> Answer | None:

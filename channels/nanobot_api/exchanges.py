@@ -176,7 +176,7 @@ class Exchanges:
         """Receive a part of a message. Return the turn of an answer whose request was deleted, else
         an empty text. Raises `StorageError` if an answer cannot be stored."""
         name, call, _ = part.key.rsplit("/", 2)
-        if not name[:1].isdigit():  # no turn says it
+        if not name[:1].isdigit():  # not from a turn
             busy = name.startswith("rate-")
             problem = Problem(
                 429 if busy else 500, part.content, "rate_limit_exceeded" if busy else None,
@@ -184,10 +184,11 @@ class Exchanges:
             )  # fmt: skip
             self._tell(part.chat_id, part.event_ids, Refused(problem))
             return ""
-        if call == "waiting":  # the turn's end has said so
+        if call == "waiting":  # the end of the turn reports this
             return ""
-        if not part.event_ids and call == "reply":  # of a turn that nobody asked for (a helper's
-            self._turns.pop(name, None)  # report): it stands in the conversation
+        # A turn without a request (the report of a subagent) is only in the conversation.
+        if not part.event_ids and call == "reply":
+            self._turns.pop(name, None)
             return ""
         turn = self._turn(name, part.chat_id)
         if not part.event_ids:
@@ -214,7 +215,7 @@ class Exchanges:
         try:
             is_deleted = await asyncio.to_thread(_keep, records, part, answer)
         except BaseException:
-            turn.parts.pop()  # it is delivered again
+            turn.parts.pop()  # the part will be delivered again
             raise
         self._tell(part.chat_id, part.event_ids, Answered(answer, reply))
         return is_deleted

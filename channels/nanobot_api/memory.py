@@ -168,7 +168,7 @@ class McpEndpoint:
         """Load the SDK at the first request, and run until cancelled."""
         await self._wanted.wait()
         try:
-            # In a thread: it loads the SDK, which takes half a second.
+            # Loading the SDK takes half a second, so use a thread.
             server = await asyncio.to_thread(build_server, _access_of_request, self._ask)
             await asyncio.to_thread(import_module, "mcp.server.streamable_http_manager")
         except ExtraMissing as error:
@@ -206,7 +206,7 @@ async def _read(http: web.Request) -> bytes:
     body = bytearray()
     async for piece in http.content.iter_any():
         body += piece
-        if len(body) > _BODY_BYTES:  # the SDK rejects it
+        if len(body) > _BODY_BYTES:  # the SDK rejects larger ones
             break
     return bytes(body)
 

@@ -249,7 +249,7 @@ def _list_ignored_tools(data: Json) -> tuple[str, ...]:
     on a call of one."""
     choice = data.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        inner = choice.get("allowed_tools")  # Chat Completions has the mode in there
+        inner = choice.get("allowed_tools")  # where Chat Completions has the mode
         choice = (inner if isinstance(inner, dict) else choice).get("mode")
     for param, value in (("tool_choice", choice), ("function_call", data.get("function_call"))):
         if value not in (None, "auto", "none"):

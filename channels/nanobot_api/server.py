@@ -318,7 +318,7 @@ class Server:
         if record.answer is None and not record.alone:
             return
         chat, turn = record.chat, record.answer.turn if record.answer else ""
-        if record.alone:  # it stands in the conversation that followed it
+        if record.alone:  # it is part of the conversation that followed it
             chat, turn = f"{record.key}:{_FOLLOWING}{id}", ""
         taken = {"key": f"{API}:{chat}", "turn": turn, "by": f"{API}:{record.key}"}
         await self._ask("conversations.take_back", taken)

@@ -108,7 +108,7 @@ class CliChannel:
 
     async def run(self, host: ChannelHost) -> None:
         self._core.fill(host)
-        await asyncio.Event().wait()  # the control server brings the messages
+        await asyncio.Event().wait()  # messages come from the control server
 
     async def chat(self, data: Mapping[str, object], connection: Connection) -> None:
         """Process one request of the control socket. Return when its message is durable, or its
@@ -183,7 +183,7 @@ class CliChannel:
     async def _watch(self, host: ChannelHost, watcher: _Listener) -> None:
         """Show the parts kept for the next watcher, then all later events."""
         watcher.accept()
-        async with self._telling:  # until they have seen that, what comes now waits
+        async with self._telling:  # later parts wait until the kept ones are shown
             try:
                 kept = await asyncio.to_thread(_Shelf(host.state_folder).take, watcher.chat_id)
             except StorageError as error:
@@ -384,7 +384,7 @@ def _make_message(
     for one in media:
         try:
             files.append(SentFile(one.name, str(host.media_path(one)), one.size))
-        except SendRefused:  # the words are shown all the same
+        except SendRefused:  # show the text anyway
             lines.append(f"[the file {one.name or one.ref} is no longer there]")
     return AgentMessage("", "\n".join(filter(None, lines)), tuple(files), _choices(buttons), at)
 

@@ -45,7 +45,7 @@ class SlashCompleter(Completer):
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
         if document.text_before_cursor.startswith(_MODEL) and self._known is None:
-            self._known = ()  # asked for once
+            self._known = ()  # ask only once
             self._known = await asyncio.to_thread(self._models)
         for completion in self.get_completions(document, complete_event):
             yield completion
@@ -89,9 +89,9 @@ def key_bindings(
 
     @keys.add("tab", filter=typing)
     def _(event: KeyPressEvent) -> None:
-        buffer = event.current_buffer  # insert what is certain; walk through the rest
+        buffer = event.current_buffer  # insert the common part, else select a completion
         certain = completer.common(buffer.document.text_before_cursor)
-        for letter in certain:  # a dumb terminal is shown the last letter of each change
+        for letter in certain:  # a dumb terminal shows one letter per change
             buffer.insert_text(letter)
         if not certain and buffer.complete_state is not None:
             buffer.complete_next()

@@ -121,7 +121,7 @@ class Terminal:
                 f"nanobot · {one_line(str(model), 60)}" if model else "nanobot", "bold"
             )
         self._transcript.line("/help shows the commands · Alt-Enter: new line · Ctrl-D leaves")
-        # Asking the terminal for the cursor's place would forbid to print until it has answered.
+        # A request for the cursor's position would block printing until the answer.
         os.environ["PROMPT_TOOLKIT_NO_CPR"] = "1"
         prompt = self._prompt()
         with quiet_keyboard(), contextlib.suppress(EOFError, KeyboardInterrupt):
@@ -132,14 +132,14 @@ class Terminal:
             )
 
     def _ask(self, operation: str) -> object:
-        with contextlib.suppress(NanobotError):  # one can chat without the answer
+        with contextlib.suppress(NanobotError):  # the chat works without the answer
             return self._gateway.ask(operation, {})
         return None
 
     def _list_models(self) -> Sequence[str]:
         """Return the names of the models. Blocks."""
         answer: object = None
-        with contextlib.suppress(NanobotError):  # then there is nothing to complete
+        with contextlib.suppress(NanobotError):  # no completion then
             answer = self._gateway.ask_aside("models", {})
         names = answer.get("models") if isinstance(answer, dict) else None
         return [one_line(str(name), 200) for name in names] if isinstance(names, list) else []
@@ -231,7 +231,7 @@ class Terminal:
 
     def _say(self, text: str) -> None:
         self._over = None
-        self._unwatch_gateway()  # the connection may become another one
+        self._unwatch_gateway()  # sending may replace the connection
         try:
             self._transcript.note_sent(
                 self._gateway.send_message(text, self._session, stream=True), text
@@ -328,7 +328,7 @@ class Terminal:
             self._busy.clear()
             self._stopping = False
             self._transcript.rest()
-            # Its questions end with the turn; those of a helper or of another turn go on.
+            # The turn's questions end with it. Those of subagents and other turns stay.
             self._questions = deque(one for one in self._questions if not one[1])
         self._show_question()
         if not self._busy.is_set():

@@ -48,7 +48,7 @@ class ChatRequest(NamedTuple):
         return {"op": "chat", **self._asdict()}
 
 
-# Each field has a default: what a newer or older gateway leaves out.
+# Each field has a default, because a newer or older gateway may leave it out.
 
 
 class Accepted(NamedTuple):

@@ -2,7 +2,7 @@
 
 A link is 32 random bytes, works once and for `LINK_SECONDS`, and is only in memory. It becomes a
 session: another 32 bytes, in a cookie that no script can read. Only SHA-256 hashes of both are
-kept, those of sessions in a small file, so that nobody can sign in with a copy of it. The form
+kept, those of sessions in a small file, so that a copy of it is useless for signing in. The form
 token, which a page sends with each change, is derived from the session and known only to its
 pages."""
 

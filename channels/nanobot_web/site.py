@@ -56,7 +56,7 @@ _POLICY = "; ".join(
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # with none at all forms come from nowhere ("null")
+    "Referrer-Policy": "same-origin",  # without any, the origin of forms would be "null"
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Server": "nanobot",
@@ -140,7 +140,7 @@ class Call:
     async def expect_visible(self, key: str) -> str:
         """Return the scope of a conversation. Raises `Refused` if the visitor may not see it, or if
         it doesn't exist and its id wasn't made for them."""
-        if key != key.strip():  # operations read it without these blanks
+        if key != key.strip():  # operations strip it, so it would name another one
             raise Refused(404, "There is no such conversation.")
         owner = str((await self.ask("conversations.owner", key=key))["scope"])
         chat = key.removeprefix(_CHATS)
@@ -286,7 +286,7 @@ class Site:
             response = await self._answer(request)
         except Exception as error:
             begun = request.get(_STREAM)
-            if begun is not None and begun.prepared:  # nothing can be told any more
+            if begun is not None and begun.prepared:  # too late for an error page
                 return _break_off(request, begun, error)
             if not isinstance(error, NanobotError):
                 raise
@@ -346,7 +346,7 @@ class Site:
         asked = self.overview.operations["conversations.scope"]
         found = await asked({"account": account})
         scope = found.get("scope") if isinstance(found, dict) else None
-        if not isinstance(scope, str) or not scope:  # which would be everybody's
+        if not isinstance(scope, str) or not scope:  # an empty scope would be that of all people
             raise Refused(403, "Nothing here is yours.")
         return scope
 
@@ -356,7 +356,7 @@ class Site:
         declared = urlsplit(self._options.address).hostname
         if declared is not None and name == declared:
             return
-        # nginx adds no header unless it is told to, but asks in HTTP/1.0, which no browser does.
+        # nginx adds no header by default, but uses HTTP/1.0, which no browser does.
         is_old = request.version < HttpVersion11
         passed_on = is_old or came_by_proxy(name.lower() for name in request.headers)
         if passed_on or not (_is_local(name) and _is_local(request.remote or "")):
@@ -380,7 +380,7 @@ class Site:
                 sent = await with_timeout(self.host.clock, _FORM_SECONDS, request.post())
             except TimeoutError:
                 raise Refused(408, "The form did not arrive in time.") from None
-            except (ValueError, LookupError):  # of an encoding
+            except (ValueError, LookupError):  # wrong encoding
                 raise Refused(400, "The form is broken.") from None
             call.form = {name: one for name, one in sent.items() if isinstance(one, str)}
             token = token or call.form.get("token", "")

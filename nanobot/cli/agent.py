@@ -89,7 +89,7 @@ def _say_all(home: Path, messages: Iterator[str], options: Options) -> int:
             said, reply = _ask(client, text, options)
             if options.json:
                 _print(_as_json(said, reply, options.session))
-            elif reply.text or not said:  # what was said before may have been the whole reply
+            elif reply.text or not said:  # the messages before may be the whole reply
                 _print(reply.text)
             if reply.outcome == "waiting":
                 sys.stderr.write(_WAITS)
@@ -215,7 +215,7 @@ def _answer_question(question: Question) -> str:
         return f"{question.no.value} unseen"
     import termios
 
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before answers nothing
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop keys typed before the question
     while True:
         print_text(f"{question.keys}: ", sys.stderr)
         line = sys.stdin.readline()

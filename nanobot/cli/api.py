@@ -66,7 +66,7 @@ def _add(options: Options) -> int:
     make_home(options.home)
     keys = _keys(options)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
-    # If nobody answers, the safe way is taken.
+    # Without an answer, the messages are untrusted.
     own_words = options.own_words or (at_terminal and agrees(_QUESTION))
     secret = keys.add(
         options.name,

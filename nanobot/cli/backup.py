@@ -220,7 +220,7 @@ def _restore(options: Options) -> int:
     with ExitStack() as stack:
         if not (is_empty(home) or is_half(home)):  # no gateway starts on half a home
             stack.enter_context(own_home(home))
-            # A backup is packed without that lock, and would be of two homes.
+            # A backup is packed without that lock, and would mix two homes.
             stack.enter_context(exclusive_backup(home))
         restored = restore(
             file,

@@ -80,7 +80,7 @@ def borrow_channel(home: Path, name: str) -> Iterator[None]:
     try:
         yield None
     finally:
-        with suppress(NanobotError):  # it ended meanwhile, and starts its channels again
+        with suppress(NanobotError):  # it has ended, and a new one starts all channels
             tell_gateway("channels.return")
 
 

@@ -261,7 +261,7 @@ def _ownerless(case: CheckContext, enabled: Sequence[str]) -> Sequence[str]:
     """Return the channels without an owner in the settings or by pairing."""
     if not (left := [name for name in enabled if not case.settings.owner.get(name)]):
         return ()
-    with suppress(ValueError, StorageError):  # what is wrong with it is said by its own check
+    with suppress(ValueError, StorageError):  # its own check reports this
         access = json.loads(documents_of(case.home).get("access", b"{}"))
         approved = Data(access).records("approved") if isinstance(access, dict) else ()
         paired = {one.field("channel") for one in approved if one.get("owner") is True}

@@ -124,7 +124,7 @@ class Client:
         self.find_gateway: Callable[[], None] | None = None
         """Waits for or starts a gateway, then calls `connect`. None: search for some seconds."""
         self.is_hosted = False
-        """True if this process hosts the gateway, because none was running."""
+        """True if this process hosts the gateway."""
         if connects:
             self.connect()
 
@@ -186,7 +186,7 @@ class Client:
         self._waiting[request.id] = request
         try:
             self._send(request.as_json())
-        except ConnectionLost:  # found out, and dealt with, when reading
+        except ConnectionLost:  # the next read handles it
             pass
         except NanobotError:
             del self._waiting[request.id]
@@ -226,7 +226,7 @@ class Client:
         try:
             if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                 return
-        except BlockingIOError:  # nothing to read: it is there
+        except BlockingIOError:  # nothing to read, but connected
             return
         except OSError:
             pass
@@ -244,7 +244,7 @@ class Client:
             self._was_lost = has_read
             with contextlib.suppress(NoGateway, HomeLocked):
                 self.reconnect()
-                with contextlib.suppress(ConnectionLost):  # found out when reading
+                with contextlib.suppress(ConnectionLost):  # the next read handles it
                     for request in self._waiting.values():
                         self._send(request.as_json())
                 return
@@ -276,7 +276,7 @@ class Client:
     def _events_in(self, line: bytes) -> Iterator[ChatEvent]:
         """Yield the event in a line, if it is for us."""
         event = parse_event(_parse_answer(line))
-        if isinstance(event, Refused) and event.going:  # it hangs up when its turns have ended
+        if isinstance(event, Refused) and event.going:  # it hangs up after its turns
             self._was_told = self._was_told or not event.id
             return
         if isinstance(event, Refused) and not event.id:
@@ -333,7 +333,7 @@ class Client:
 def _open_socket(state_folder: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = -1
-    try:  # the address may have 107 bytes only, so the folder goes in as a descriptor
+    try:  # an address has at most 107 bytes, so name the folder by its descriptor
         directory = os.open(state_folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
     except OSError as error:

@@ -247,7 +247,7 @@ def day(text: str) -> str:
 
 
 def path_of(text: str) -> Path:
-    """Return the absolute path of what a person typed. Raises `NanobotError`."""
+    """Return the absolute path of a typed one. Raises `NanobotError`."""
     return expanduser(text).absolute()
 
 
@@ -275,7 +275,7 @@ def settings_or_defaults(home: Path) -> Settings:
 
 
 def find_shared_folder(home: Path) -> Path:
-    """Return the folder with people's text: the one that a team shares, or the home."""
+    """Return the folder with people's text: the shared folder of a team, or the home."""
     return settings_or_defaults(home).shared
 
 

@@ -161,7 +161,7 @@ def change_config(
 
     options.expect_consent()
     planned = plan(options.home, before, edit)
-    if planned.errors:  # one thing is put right after the other
+    if planned.errors:  # old errors may stay, to be fixed one by one
         _refuse_new(planned.errors, plan(options.home, before, ConfigEdit()).errors)
     if not (planned.edit.changes or planned.edit.secrets):
         return _report(options, planned, "Nothing to change.\n")
@@ -293,7 +293,7 @@ def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdi
         value = read_secret(f"{key}: ") if is_terminal else sys.stdin.readline().strip()
     if not value:
         raise NanobotError(f"{key} is empty, so nothing was changed")
-    # A variable of the usual name: that of its section and its own.
+    # The usual name of the variable: its section and key.
     steps = [step for step in path if step not in ("channels", "servers", "env", "headers")]
     usual = re.sub(r"[^A-Z0-9]", "_", "_".join(steps).upper())
     name = before.variable(path, usual, value)

@@ -134,10 +134,10 @@ def open_client(home: Path) -> Iterator[Client]:
             expect_free(home, "starting")
             stack.enter_context(host_gateway(home))
             client.connect()
-            stack.callback(client.close)  # before that gateway ends
+            stack.callback(client.close)  # close it before that gateway ends
             client.find_gateway, client.is_hosted = None, True
 
-        # Later it prints nothing, because a person may be typing.
+        # Later calls print nothing, because a person may be typing.
         client.find_gateway = partial(in_gateway_or_here, client.connect, host, tells=False)
         in_gateway_or_here(client.connect, host)
         stack.callback(client.close)
@@ -150,7 +150,7 @@ def _exit_on_signals() -> Iterator[None]:
     numbers = (signal.SIGTERM, signal.SIGHUP)
     mine = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
     with contextlib.ExitStack() as restored:
-        with contextlib.suppress(ValueError):  # only the main thread may
+        with contextlib.suppress(ValueError):  # not in the main thread
             for number in mine:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
                 restored.callback(signal.signal, number, signal.SIG_DFL)

@@ -61,10 +61,10 @@ def _import(options: Options) -> int:
     print_text(f"Writing {plan.target} …\n", sys.stderr)
     with ExitStack() as stack:
         state = plan.source.home / "state"
-        if plan.aside and state.is_dir():  # nobody's home is moved away beneath their feet
+        if plan.aside and state.is_dir():  # do not move the home of a running gateway
             stack.enter_context(own_home(plan.source.home))
         report = carry_out(plan, clock)
-    shown = _report_text(report) if options.yes else ""  # the person has just seen it
+    shown = _report_text(report) if options.yes else ""  # else the person has just seen it
     return options.print_either(report.as_json(), lambda: shown + _end(report, plan))
 
 

@@ -71,7 +71,7 @@ def host_gateway(home: Path) -> Iterator[None]:
             raise
     finally:
         host.stop()
-        # A thread that hangs ends with the process: see `main`.
+        # A hanging thread ends with the process: see `main`.
         thread.join(host.gateway.stop_seconds if host.gateway else None)
     if host.failure is not None:
         raise host.failure
@@ -94,11 +94,11 @@ class _Host:
 
         try:
             while True:
-                settings = load_settings(self._home)  # what is wrong is said before more is loaded
+                settings = load_settings(self._home)  # report errors before loading more
                 import asyncio
 
                 gateway = self.gateway = build(settings, hosted=True)
-                if self._stopping:  # asked before there was anything to ask
+                if self._stopping:  # stopped before the gateway existed
                     break
                 asyncio.run(gateway.run(on_ready=lambda: self.ready.put(None), signals=False))
                 if self._stopping or not gateway.restart_requested:
@@ -125,7 +125,7 @@ class _Host:
     def stop(self) -> None:
         self._stopping = True
         if self.gateway is not None:
-            with contextlib.suppress(RuntimeError):  # its loop came to its end by itself just now
+            with contextlib.suppress(RuntimeError):  # its loop has just ended
                 self.gateway.request_stop()
 
 

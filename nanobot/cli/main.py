@@ -30,13 +30,13 @@ _BUG_HINT = "This is a bug in nanobot. See `logs/` in its home. NANOBOT_DEBUG=1 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name) and return the exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # no character ends a command, whatever the locale
+        if hasattr(stream, "reconfigure"):  # print any character in any locale
             stream.reconfigure(errors="replace")
     code, message = _run(sys.argv[1:] if argv is None else list(argv))
     try:
         sys.stdout.flush()
-    except OSError as error:  # what refused a part of the output refuses it again
-        # Keep the interpreter from failing on it once more at exit.
+    except OSError as error:  # the part that failed before fails again
+        # Without this, the interpreter would fail on it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return BROKEN_PIPE
@@ -45,11 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from nanobot.cli.command import print_text
 
         print_text(f"error: {message}\n", sys.stderr)
-    if argv is None:  # the process ends: what is left needs no search for garbage
+    if argv is None:  # skip the garbage collection at exit
         gc.freeze()
         threads = sys.modules.get("threading")
         if threads is not None and threads.active_count() > 1:
-            os._exit(code)  # their time is over, but the interpreter would wait for them
+            os._exit(code)  # the interpreter would wait for hanging threads
     return code
 
 
@@ -60,7 +60,7 @@ def _run(arguments: list[str]) -> tuple[int, str]:
         return 0, ""
     from nanobot.cli.search_paths import trust_no_relative_folder
 
-    trust_no_relative_folder()  # first: what is imported later may lie in one
+    trust_no_relative_folder()  # before further imports, which may be in one
     from nanobot.errors import NanobotError
 
     try:
@@ -88,7 +88,7 @@ def _dispatch(arguments: list[str]) -> int:
     parser = build_parser(*arguments[:1])
     try:
         options = parser.parse_args(arguments, Options())
-    except SystemExit as leaving:  # argparse has said what is wrong, or printed the help
+    except SystemExit as leaving:  # argparse has printed the error or the help
         return leaving.code if isinstance(leaving.code, int) else 2
     if options.command is None:
         parser.print_help()

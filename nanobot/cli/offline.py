@@ -80,7 +80,7 @@ def _log(settings: Settings, level: str) -> None:
 def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> object:
     """Run one operation as `operate` does, with these settings."""
     make_home(settings.home)
-    # These use more than the journal and the documents.
+    # These need the team's files, not only its database.
     if settings.team.shared and op.startswith(("memory.", "skills.")):
         raise NanobotError(
             "only a running worker can use the files of a team, and none runs here",
@@ -89,7 +89,7 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
                 "worker (`nanobot team status` lists them)."
             ),
         )
-    with home_lock(settings.home / "state", "ending"):  # it takes a moment
+    with home_lock(settings.home / "state", "ending"):  # so that others wait a moment
         return asyncio.run(_operate(settings, op, arguments))
 
 
@@ -104,7 +104,7 @@ def _refusal(home: Path) -> str:
         return ""
     try:
         with tempfile.TemporaryFile(dir=state) as file:
-            os.posix_fallocate(file.fileno(), 0, 1 << 16)  # a quota may refuse it
+            os.posix_fallocate(file.fileno(), 0, 1 << 16)  # fails if a quota is exceeded
         disk = os.statvfs(state)
         is_full, why = disk.f_bavail * disk.f_frsize < _LEAST_ROOM, os.strerror(errno.ENOSPC)
     except OSError as error:
@@ -125,7 +125,8 @@ def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: st
         with storage_errors(folder or "the folder for temporary files"):
             mirror = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanobot-", dir=folder))
             _fill(Path(mirror), home)
-        log_to_console("critical", Redactor(()), settings.agent.timezone)  # of the mirror
+        # Hide messages about the mirror.
+        log_to_console("critical", Redactor(()), settings.agent.timezone)
         mirrored = replace(settings, home=Path(mirror))
         return asyncio.run(_operate(mirrored, op, arguments, shown=home))
 

@@ -71,7 +71,7 @@ def build_parser(command: str = "") -> Parser:
 
 def _run_gateway(options: Options) -> int:
     when_free(lambda: expect_free(options.home, "starting"))
-    settings = settings_of(options.home)  # what is wrong is said before more is loaded
+    settings = settings_of(options.home)  # report errors before loading more
     from nanobot.cli.local_gateway import build, serve
 
     return serve(build(settings, hosted=False))

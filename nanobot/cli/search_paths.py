@@ -19,7 +19,7 @@ def trust_no_relative_folder() -> None:
             os.environ[name] = ":".join(one for one in folders if one.startswith("/"))
             if name == "PYTHONPATH":
                 meant = {Path(one).absolute() for one in folders if not one.startswith("/")}
-                meant.discard(Path(__file__).parents[2])  # nanobot itself
+                meant.discard(Path(__file__).parents[2])  # nanobot's own folder
                 sys.path[:] = [one for one in sys.path if Path(one).absolute() not in meant]
 
 

@@ -170,7 +170,7 @@ def _install(options: Options) -> int:
         if not unit.home.exists():
             unit.home.mkdir(mode=0o700, parents=True)
             if place.system:
-                # The account may own the folder that it lies in, and put a link in its place.
+                # The account may own the parent folder and replace the home by a link.
                 os.chown(unit.home, who.pw_uid, who.pw_gid, follow_symlinks=False)
     text = _try_unit(unit, systemd).text
     if text != before:
@@ -207,7 +207,7 @@ def _plan_unit(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Un
     home = options.home
     if place.system and not (options.given_home or os.environ.get("NANOBOT_HOME", "").strip()):
         home = Path(who.pw_dir, ".nanobot")
-    home = Path(os.path.normpath(home))  # systemd takes no `..`
+    home = Path(os.path.normpath(home))  # systemd rejects `..`
     folders = filter(is_trusted, os.environ.get("PATH", "").split(":"))
     path = ":".join(dict.fromkeys((*folders, *_FOLDERS)))
     settings = load_settings(home, {"HOME": who.pw_dir, "PATH": path})  # as a service reads it
@@ -337,7 +337,7 @@ def _status(options: Options) -> int:
     place = UnitPlace(options.name, options.system)
     home, facts = _home(place), Systemd(place).facts()
     health = Data()
-    with suppress(NanobotError):  # it is another user's, or ends just now
+    with suppress(NanobotError):  # another user's gateway, or it is ending
         health = (of_gateway(home) or Data()).record("health")
     state = (facts.get(key, "unknown") for key in ("ActiveState", "SubState", "UnitFileState"))
     data = {
@@ -348,7 +348,7 @@ def _status(options: Options) -> int:
         "state": "{} ({}), {}".format(*state),
         "since": facts.get("ActiveEnterTimestamp", ""),
         "pid": int(facts.get("MainPID") or 0),
-        # What the gateway says to us or, where it is another user's, to systemd.
+        # The health from the gateway or, for another user's, from systemd.
         "health": health or {"state": facts.get("StatusText", "")},
     }
     options.print_result(data, _status_text)

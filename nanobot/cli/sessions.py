@@ -89,7 +89,7 @@ def _manager(home: Path) -> SessionManager:
     logger.remove()
     logger.add(sys.stderr, level="WARNING", format="warning: {message}")
     kept = home / "state" / "catalogue.db"
-    catalogue = kept if kept.parent.is_dir() else None  # nothing is made where there is no home
+    catalogue = kept if kept.parent.is_dir() else None  # do not create a home
     folder = find_shared_folder(home) / "sessions"
     return SessionManager(SessionCatalogue(folder, SystemClock(), catalogue), SystemClock())
 

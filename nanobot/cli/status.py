@@ -166,7 +166,7 @@ def _rows(status: Data) -> Iterator[tuple[str, str]]:
     gateway = "not running (start it with `nanobot gateway`)"
     if status.get("running"):
         uptime = duration(status.number("uptime_seconds"))
-        # A silent gateway could not say its pid.
+        # The pid of a silent gateway is unknown.
         gateway = f"running for {uptime}, pid {status['pid']}" if "pid" in status else "running"
     yield "gateway", gateway
     yield "health", status.record("health").field("state")

@@ -177,7 +177,7 @@ class Unit(NamedTuple):
         if self.is_hardened:
             sees_homes = not self.user or self._needs(_HOMES)
             lines += _OF_FILES.format(
-                # A user's manager may restrict the file system only within a user namespace.
+                # A user's manager can only restrict the file system in a user namespace.
                 own="" if self.user else "PrivateUsers=yes\n",
                 private_tmp="no" if self._needs(_TEMPORARY) else "yes",
                 protect_home="read-only" if sees_homes else "yes",
@@ -195,7 +195,7 @@ class Unit(NamedTuple):
         return _UNIT.format(
             mark=MARK,
             scope="" if self.user else "--user ",
-            # A user's manager knows nothing of the network's state.
+            # A user's manager does not know the network's state.
             network=_NETWORK if self.user else "",
             account=f"User={self.user}\n" if self.user else "",
             home_variable=_quote(f"NANOBOT_HOME={self.home}"),

@@ -47,7 +47,7 @@ def _show(options: Options, data: Data) -> None:
         import segno
 
         segno.make(url, error="l").terminal(border=2, compact=True)
-    # In a session without a screen a browser in the terminal would open.
+    # Without a screen, xdg-open would start a browser in the terminal.
     has_screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if not options.no_open and has_screen and sys.stdout.isatty():
         open_browser(url)

@@ -218,7 +218,7 @@ def _open_pipe(work: Callable[[BinaryIO], None], mode: Literal["rb", "wb"]) -> I
                 yield end
         except NanobotError:
             raise
-        except Exception:  # raised again, unless the thread knows why
+        except Exception:  # the thread's error is the cause, if there is one
             working.result()
             raise
         working.result()
@@ -328,7 +328,7 @@ def unpack(
                     folder, f"there is not enough space for {head.size:,} bytes", hint=hint
                 )
             files, size = _extract(tar, folder, head, wanted or (lambda _: True), progress)
-            while stream.read(_BLOCK):  # to the end, the sums of the compression included
+            while stream.read(_BLOCK):  # read to the end, to verify the checksum
                 pass
             return Unpacked(head, files, size)
     except _DAMAGE as error:
@@ -388,7 +388,7 @@ def _make_others(folder: Path, others: Mapping[str, tarfile.TarInfo]) -> None:
     folders are writable until then."""
     links = {path for path, member in others.items() if member.issym()}
     for path, member in sorted(others.items(), key=lambda one: one[1].isdir()):
-        # Below a link it would lie somewhere else than its steps up were counted from.
+        # Below a link, its steps up would start at another folder.
         if not links.isdisjoint(map(str, PurePosixPath(path).parents)):
             raise BadBackup(f"{path!r} is inside a link")
         if member.isdir():
@@ -405,7 +405,7 @@ def _path_of(name: str) -> str:
     parts = path.split("/")
     if path == name or "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
         raise BadBackup(f"the name {name!r} is not allowed")
-    if not belongs_in_backup(parts[0]):  # backups, and what belongs to a restore
+    if not belongs_in_backup(parts[0]):  # backups, and the files of a restore
         raise BadBackup(f"{path!r} does not belong in a backup")
     return path
 

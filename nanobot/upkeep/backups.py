@@ -96,7 +96,7 @@ def list_backups(folder: Path) -> list[StoredBackup]:
     try:
         for path in folder.iterdir():
             if name := _NAME.fullmatch(path.name):
-                # Not one with a month that is none, a link to nowhere, one that just went.
+                # Skip impossible dates, dangling links, and files that are being removed.
                 with contextlib.suppress(ValueError, FileNotFoundError):
                     when = datetime.strptime(name[1], _STAMP).replace(tzinfo=UTC)
                     stored.append(StoredBackup(path, when, path.stat().st_size, bool(name[2])))
@@ -328,7 +328,7 @@ class BackupMaker(Periodic):
         ignored, because a clock was wrong."""
         try:
             stored = await asyncio.to_thread(list_backups, self._folder)
-        except NanobotError:  # making one says what is wrong
+        except NanobotError:  # making one reports the error
             stored = []
         made = (one.made_at for one in stored if one.made_at <= now)
         return next(made, self._started).astimezone(now.tzinfo)
@@ -338,7 +338,7 @@ class BackupMaker(Periodic):
             made = await self._make(self._go_on)
             await asyncio.to_thread(prune_backups, self._folder, self._keep, made.path)
             self.problem = ""
-        except BackupUnderWay:  # by a person: it may be all that is wanted
+        except BackupUnderWay:  # a person's backup may be enough
             self._not_before = self._clock.now() + SETTLED
         except NanobotError as error:
             self._not_before = self._clock.now() + AGAIN

@@ -6,7 +6,7 @@ fragments. So after every few seconds with enough new objects, a full collection
 are returned to the kernel. Objects that exist after the first rounds (mostly modules) are frozen:
 they stay for good, and collecting the rest takes milliseconds, during which the process stops.
 
-An idle process is left alone. Returning pages needs glibc, and is skipped without it."""
+An idle process is not touched. Returning pages needs glibc, and is skipped without it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ counting."""
 
 _MUCH = 7  # young collections that make a full one worthwhile
 
-_FREEZES = 10  # rounds that freeze the objects. Later nothing long-lived is loaded
+_FREEZES = 10  # rounds that freeze objects: later nothing long-lived is loaded
 
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
 """Options in glibc's `malloc.h`. Large blocks get their own pages, and threads share one heap

@@ -92,7 +92,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
         waiting=counts.received + counts.working + counts.outbox_pending,
         failed=counts.failed + counts.dead,
     )
-    # Where it lies now means nothing later: it gets another place, or goes.
+    # The staging folder is temporary, so leave it out of the messages.
     return replace(found, troubles=tuple(one.replace(f"{home}/", "") for one in troubles))
 
 
@@ -167,7 +167,7 @@ def restore(
     locked the existing home, and no backup of it is running. With `resume`, unfinished work
     continues, even if it may have been finished since. Raises `NanobotError`: then the home is
     unchanged, or no gateway starts on it until a restore succeeds."""
-    home = home.resolve()  # a link stays a link, to the new home
+    home = home.resolve()  # keep a link to the home
     is_new = not home.exists()
     try:
         expect_room(home, replace=replace)
@@ -177,7 +177,7 @@ def restore(
             if unpacked.head.live and not resume:
                 aside = fail_open_work(staging / JOURNAL)
             found = examine_home(staging, clock)
-            os.sync()  # thousands of files, which must be there before the old ones go
+            os.sync()  # store thousands of files before the old ones move
             expect_room(home, replace=replace)
             return Restored(unpacked, found, aside, put_in_place(staging, home, clock.now()))
     except OSError as error:
@@ -185,7 +185,7 @@ def restore(
     finally:
         if is_new:
             with contextlib.suppress(OSError):
-                home.rmdir()  # where nothing came of it
+                home.rmdir()  # if it is still empty
 
 
 def verify(

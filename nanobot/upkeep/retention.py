@@ -83,7 +83,7 @@ class DiskReserve(Periodic):
     async def run_once(self) -> None:
         try:
             free = self._free(self._home)
-        except OSError:  # unknown: nothing changes
+        except OSError:  # unknown: change nothing
             return
         was_low = bool(self.text)
         left, kept = f"{free / _MEGABYTE:,.0f} MB", f"{self._reserve / _MEGABYTE:,.0f} MB"

@@ -225,7 +225,7 @@ def _path_of(descriptor: int) -> Path:
     """Return the path at which the kernel opened a file."""
     try:
         return Path(f"/proc/self/fd/{descriptor}").readlink()
-    except FileNotFoundError as error:  # which would mean that the file is gone
+    except FileNotFoundError as error:  # else the caller would think that the file is gone
         raise OSError(ENOTSUP, "/proc is not mounted") from error
 
 
@@ -264,7 +264,7 @@ class BackupOperations:
 
     def __init__(self, home: Path, journal: Freezable, clock: Clock, *, live: bool) -> None:
         self._home, self._journal, self.clock, self._live = home, journal, clock, live
-        # A second request may come before the first is done: its caller may have disconnected.
+        # The caller of a running request may have disconnected and asked again.
         self._taking = asyncio.Lock()
 
     def table(self) -> Mapping[str, Operation]:
@@ -277,7 +277,7 @@ class BackupOperations:
     async def take(self) -> Snapshot:
         """Take a snapshot into `state/backup`. Raises `StorageError`."""
         folder = self._home / SNAPSHOT
-        # Memory may be being written: wait for the lock in a thread.
+        # A writer of memory may hold the lock, so wait for it in a thread.
         lock = hold_lock(self._home / _MEMORY_LOCK, wait=True)
         try:
             async with self._taking:
@@ -307,7 +307,7 @@ def freeze_home(home: Path) -> list[BackupItem]:
     for number, item in enumerate(backup_items(home, [], together=True)):
         linked = item.path.startswith(_LINKED)
         if item.kind != "file" or (item.size > _MOST_COPIED and not linked):
-            frozen.append(item)  # so large a one is none of ours: it is read when there is time
+            frozen.append(item)  # too large to be one of ours: read it after the pause
             continue
         place = folder / str(number)
         with suppress(FileNotFoundError):

@@ -94,7 +94,7 @@ async def _older(call: Call) -> web.StreamResponse:
 
 async def _find(call: Call) -> web.StreamResponse:
     key, query = call.query("c"), call.query("q").strip()
-    await _load_piece(call, key, limit=1)  # that it may be seen
+    await _load_piece(call, key, limit=1)  # check access
     found = await call.ask("conversations.find", key=key, query=query) if query else {}
     items = _items(found.get("messages", ()), {})
     return call.part("_found.html", items=items, query=query, key=key)
@@ -112,7 +112,7 @@ async def _export(call: Call) -> web.StreamResponse:
     await response.prepare(call.request)
     await response.write(f"# {shown['title'] or key}\n".encode())
     after = 0
-    while True:  # from the first on, a piece at a time
+    while True:  # read piece by piece
         piece = await call.ask("conversations.show", key=key, first=after + 1, limit=200)
         for item in _items(piece["messages"], {}):
             words = f"\n**{item.who or 'You'}**, {item.at}\n\n{item.text}\n"
@@ -171,7 +171,7 @@ async def _live(call: Call) -> web.StreamResponse:
     last = call.request.headers.get("Last-Event-ID", "")
     after = int(last) if last.isdecimal() else call.number("after")
     if key:
-        await _load_piece(call, key, limit=1)  # that it may be seen
+        await _load_piece(call, key, limit=1)  # check access
     if call.site.live.is_full(call.visitor.session):
         raise Refused(429, "Too many pages are open in this browser.", hint="Close some.")
     response = call.stream("text/event-stream; charset=utf-8")
@@ -348,7 +348,7 @@ async def _describe_turns(call: Call, key: str) -> dict[str, str]:
 def _describe_turn(turn: Mapping[str, Any], *, is_owner: bool) -> str:
     tokens = turn["prompt_tokens"] + turn["completion_tokens"]
     parts = [f"{tokens:,} tokens", f"{turn['milliseconds'] / 1000:.1f} s"]
-    if not is_owner:  # which model it is, and what it costs, is the owner's affair
+    if not is_owner:  # only the owner sees the model and the cost
         return " · ".join(parts)
     cost = f"{turn['cost']:.4f}" if turn["cost"] else ""
     return " · ".join(filter(None, [*parts, cost, turn["model"]]))

@@ -118,7 +118,7 @@ def _key_changes(
         return {"api_key": ""}, {}
     named, key = provider_at(wanted.base_url), wanted.api_key.get_secret_value()
     usual = variable or (named and named.key_variable) or "MODEL_API_KEY"
-    # The files are not written in one step: the old server must not get the new one's key.
+    # The files are written one by one, and the old server must not get the new one's key.
     fresh = bool(present.api_key) and wanted.base_url != present.base_url
     name = before.variable(("model", "api_key"), usual, key, fresh=fresh)
     return {"api_key": f"${{{name}}}"}, {name: key}

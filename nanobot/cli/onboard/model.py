@@ -119,7 +119,8 @@ class ModelStep:
         if wanted.provider != "offline" and wanted is not self._present:
             if not (self._options.no_test or self._is_unchecked):
                 wanted, _ = await self._ask_server(wanted, self._try_out, _NO_ACCESS)
-            wanted = await self.with_window(wanted)  # some know it once the model is loaded
+            # After the trial, because some servers report the window only of a loaded model.
+            wanted = await self.with_window(wanted)
         unchecked = ("model",) if self._is_unchecked else ()
         return model_changes(
             wanted, self._present, self._before, self._variable, unchecked=unchecked
@@ -354,7 +355,7 @@ class ModelStep:
                 f"WARNING: the context window is set to {chosen:,} tokens, but "
                 f"{_server(facts)} accepts {takes:,}, so {takes:,} is used. {facts.to_raise}"
             )
-        elif takes >= SMALL_WINDOW:  # else a warning has named it
+        elif takes >= SMALL_WINDOW:  # else a warning has shown it
             self._person.say(f"{facts.server or wanted.name} accepts {takes:,} tokens.")
         if not window:
             window = await self._unknown(wanted, _server(facts), asks=asks)

@@ -115,7 +115,7 @@ class Answers:
         is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if is_terminal:
             import readline  # noqa: F401 - editing, and earlier answers by the key Up
-        # Ctrl-C ends the waiting: the event loop's own handler waits for the answer.
+        # Let Ctrl-C end the input: the event loop's handler would wait for the answer.
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             typed = read_secret(prompt) if secret and is_terminal else input(prompt).strip()
