@@ -43,8 +43,10 @@ class OpenAIEmbedder:
         policy = RetryPolicy(deadline=0.0) if question else RetryPolicy()
         vectors: list[list[float]] = []
         for start in range(0, len(texts), self._batch):
-            batch = [_sendable(text, self._characters) for text in texts[start:][: self._batch]]
-            vectors += await self._fitting(batch, policy)
+            batch = (text[: self._characters] for text in texts[start:][: self._batch])
+            valid = (text.encode("utf-8", "replace").decode().strip() for text in batch)
+            # Servers refuse empty texts.
+            vectors += await self._fitting([text or "(empty)" for text in valid], policy)
         if len({len(vector) for vector in vectors}) > 1:
             raise self._endpoint.garbage_error("vectors of different lengths")
         return vectors
@@ -91,8 +93,3 @@ def _vectors(data: object) -> Iterator[tuple[int, list[float]]]:
         ]
         if isinstance(index, int) and numbers and len(numbers) == len(vector):
             yield index, numbers
-
-
-def _sendable(text: str, characters: int) -> str:
-    """Return `text` as the API accepts it: valid, bounded, and not empty, which servers refuse."""
-    return text[:characters].encode("utf-8", "replace").decode().strip() or "(empty)"

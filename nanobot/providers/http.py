@@ -247,9 +247,13 @@ class HttpConnection:
 
     def _headers(self, body: bytes) -> dict[str, str]:
         """Return the headers of a request. Session headers would go to proxies as well."""
-        own = self.endpoint.headers
+        own, url = self.endpoint.headers, urlsplit(self.endpoint.base_url)
+        authorization = f"Bearer {self.endpoint.api_key or 'none'}"
+        if url.username is not None:  # for a proxy in front of the server
+            pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
+            authorization = f"Basic {b64encode(pair.encode()).decode()}"
         headers = {
-            **(own or {"Authorization": self._authorization()}),
+            **(own or {"Authorization": authorization}),
             "Accept": "application/json",
             "Accept-Encoding": "identity",  # no decompression bombs
             "User-Agent": "nanobot",
@@ -258,14 +262,6 @@ class HttpConnection:
             headers["Content-Length"] = str(len(body))
             headers["Content-Type"] = "application/json"
         return self.endpoint.with_own_headers(headers)
-
-    def _authorization(self) -> str:
-        """Return the key, or the address's name and password for a proxy in front of the server."""
-        url = urlsplit(self.endpoint.base_url)
-        if url.username is None:
-            return f"Bearer {self.endpoint.api_key or 'none'}"
-        pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
-        return f"Basic {b64encode(pair.encode()).decode()}"
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> Chunks:
         import aiohttp

@@ -11,7 +11,7 @@ changed, the changed request is sent, and a change that worked is learned."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -141,7 +141,8 @@ class OpenAIProvider:
             try:
                 reply = await self._ask_adaptively(question)
             except (ProviderRejected, RequestBlamed) as error:
-                if _is_final(error, rung, replies):
+                # Another way may help, or an earlier one got a reply.
+                if not _may_be_the_form(error) or (not replies and rung == RUNGS[-1]):
                     raise
                 if not refuses_forcing(error):
                     # The plainest way shows whether the form was refused.
@@ -330,13 +331,6 @@ def _rungs(dialect: Dialect) -> list[Rung]:
 
 
 _FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)
-
-
-def _is_final(
-    error: ProviderRejected | RequestBlamed, rung: Rung, replies: Sequence[Reply]
-) -> bool:
-    """Return True if no other way may help and no earlier one got a reply."""
-    return not _may_be_the_form(error) or (not replies and rung == RUNGS[-1])
 
 
 def _may_be_the_form(refusal: ProviderRejected | RequestBlamed) -> bool:
