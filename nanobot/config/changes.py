@@ -146,12 +146,12 @@ class ExistingFiles(Struct, frozen=True):
     def diff_lines(self, edit: ConfigEdit) -> list[str]:
         """Return the removed (`-`) and added (`+`) lines of config.yaml, without secrets."""
         config = self.config or _HEADER
-        old, new = _without_secrets(config, edit_text(config, edit.changes))
+        old, new = hide_secrets(config, edit_text(config, edit.changes))
         lines = unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0)
         return [line for line in islice(lines, 2, None) if line[0] in "+-" and line[1:].strip()]
 
 
-def _without_secrets(old: str, new: str) -> tuple[str, str]:
+def hide_secrets(old: str, new: str) -> tuple[str, str]:
     """Return both texts with placeholders for secrets. A changed secret still shows as a change."""
     seen: dict[KeyPath, str] = {}
 
@@ -187,12 +187,12 @@ def plan(home: Path, before: ExistingFiles, edit: ConfigEdit) -> ConfigPlan:
         return ConfigPlan(edit, lines, errors.problems, widening=widening)
     was = list[str]()
     with suppress(ConfigError):
-        was = _warnings(load_changed(home, before, ConfigEdit()))
-    new_warnings = [one for one in _warnings(new) if one not in was]
-    return ConfigPlan(edit, lines, (), [*_find_overridden(edit, before), *new_warnings], widening)
+        was = list_warnings(load_changed(home, before, ConfigEdit()))
+    new_warnings = [one for one in list_warnings(new) if one not in was]
+    return ConfigPlan(edit, lines, (), [*find_overridden(edit, before), *new_warnings], widening)
 
 
-def _find_overridden(edit: ConfigEdit, before: ExistingFiles) -> Iterator[str]:
+def find_overridden(edit: ConfigEdit, before: ExistingFiles) -> Iterator[str]:
     variables = {**parse_env_file(before.secrets), **before.environ}
     for change in edit.changes:
         ways = (variable_for(change.path[:end]) for end in range(len(change.path), 1, -1))
@@ -200,7 +200,7 @@ def _find_overridden(edit: ConfigEdit, before: ExistingFiles) -> Iterator[str]:
             yield f"{'.'.join(change.path)} has no effect while the variable {name} is set"
 
 
-def _warnings(settings: Settings) -> list[str]:
+def list_warnings(settings: Settings) -> list[str]:
     return [*settings.warnings, *(f"{text}. {hint}" for text, hint in missing_extras(settings))]
 
 
@@ -328,15 +328,15 @@ def change_of(key: str, value: object) -> ConfigChange:
     path = tuple(key.split("."))
     if not all(path) or len(path) < 2:
         raise NanobotError(f"{key!r} is not the name of a key", hint="Write it like agent.on_busy.")
-    return ConfigChange(path, _setting(value))
+    return ConfigChange(path, read_setting(value))
 
 
-def _setting(value: object) -> Setting:
+def read_setting(value: object) -> Setting:
     match value:
         case None | str() | bool() | int() | float():
             return value
         case list():
-            return tuple(map(_setting, value))
+            return tuple(map(read_setting, value))
         case Mapping():
-            return {str(key): _setting(item) for key, item in value.items()}
+            return {str(key): read_setting(item) for key, item in value.items()}
     raise NanobotError("a value must be a text, a number, true, false, a list, or a mapping")

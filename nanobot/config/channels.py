@@ -38,7 +38,7 @@ LOGINS_GROUP = "nanobot.channel_logins"
 COMMON = ("enabled", "allow_from", "groups", "allow_groups")
 
 
-def _check_owner_ids(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+def check_owner_ids(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
     if any("*" in ids for ids in owner.values()):
         raise InvalidValue(
             "must list your ids, because `*` would make everyone the owner",
@@ -50,7 +50,7 @@ def _check_owner_ids(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple
 class OwnerSettings(Checked, frozen=True):
     """The owner's ids on each channel."""
 
-    owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(_check_owner_ids)] = field(
+    owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(check_owner_ids)] = field(
         default_factory=dict
     )
     """Your ids on that channel, for your memory and the owner's commands. In the terminal, you
@@ -98,22 +98,22 @@ def find_channels() -> Mapping[str, EntryPoint | None]:
     any."""
     from nanobot.bus.events import TERMINAL
 
-    own = _entry_points(tuple(sys.path))[SETTINGS_GROUP]
+    own = find_entry_points(tuple(sys.path))[SETTINGS_GROUP]
     return {name: own.get(name) for name in sorted(adapters().keys() - {TERMINAL})}
 
 
 def adapters() -> Mapping[str, EntryPoint]:
     """Return the entry points of the installed channels."""
-    return _entry_points(tuple(sys.path))[CHANNELS_GROUP]
+    return find_entry_points(tuple(sys.path))[CHANNELS_GROUP]
 
 
 def logins() -> Mapping[str, EntryPoint]:
     """Return the entry points of the sign-ins (`Login`) of channels that need one."""
-    return _entry_points(tuple(sys.path))[LOGINS_GROUP]
+    return find_entry_points(tuple(sys.path))[LOGINS_GROUP]
 
 
 @cache
-def _entry_points(_: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoint]]:
+def find_entry_points(_: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoint]]:
     """Return entry points by group and name on this Python path. Reads the metadata of every
     installed distribution."""
     from importlib.metadata import entry_points  # 10 ms
@@ -142,7 +142,7 @@ def check_channels(document: ConfigDocument) -> dict[str, ChannelSettings]:
     """Return the valid channels of the configuration."""
     installed = find_channels()
     checked = {
-        name: _check_channel(document, name, installed) for name in document.section(("channels",))
+        name: check_channel(document, name, installed) for name in document.section(("channels",))
     }
     return {name: settings for name, settings in checked.items() if settings is not None}
 
@@ -179,7 +179,7 @@ def check_owner(document: ConfigDocument) -> Mapping[str, tuple[str, ...]]:
     return settings.owner
 
 
-def _check_channel(
+def check_channel(
     document: ConfigDocument, name: str, installed: Mapping[str, EntryPoint | None]
 ) -> ChannelSettings | None:
     path = ("channels", name)
@@ -187,7 +187,7 @@ def _check_channel(
         document.problem(path, "no such channel is installed", suggestion(name, list(installed)))
         return None
     section = document.section(path)
-    common = document.check(ChannelSettings, _common(section), path)
+    common = document.check(ChannelSettings, select_common(section), path)
     try:
         model = options_model(installed[name])
     except BrokenAdapter as error:
@@ -201,7 +201,7 @@ def _check_channel(
     return replace(common, options=options)
 
 
-def _common(section: Mapping[str, Value]) -> dict[str, Value]:
+def select_common(section: Mapping[str, Value]) -> dict[str, Value]:
     """Return the common settings. A group without a list gets an empty one, because the key has a
     meaning here."""
     common = {key: section[key] for key in COMMON if key in section}

@@ -110,7 +110,7 @@ class ConfigDocument:
         """Return `section`, which is at `path`, as a `model`, or None if it has problems.
 
         `also_known` are keys of the section that another model checks."""
-        made, faults = examine(model, _drop_empty(dict(section)), self.home, also_known)
+        made, faults = examine(model, drop_empty(dict(section)), self.home, also_known)
         for fault in faults:
             where = (*path, *fault.key)
             self.problem(where, fault.message, fault.hint, is_doubtful=fault.is_doubtful)
@@ -171,12 +171,12 @@ class ConfigDocument:
             raise ConfigErrors(problems)
 
 
-def _drop_empty(value: Value) -> Any:
+def drop_empty(value: Value) -> Any:
     """Return a value without keys that have no value."""
     if isinstance(value, list):
-        return [_drop_empty(item) for item in value]
+        return [drop_empty(item) for item in value]
     if isinstance(value, dict):
-        return {key: _drop_empty(item) for key, item in value.items() if item is not None}
+        return {key: drop_empty(item) for key, item in value.items() if item is not None}
     return value
 
 

@@ -54,7 +54,7 @@ def load_with_places(
     """Like `load_settings`, also returning the document with the place of each value."""
     home = (home or home_folder(environ)).absolute()
     document = ConfigDocument(str(home / CONFIG_FILE), home, texts)
-    variables = _read_secrets(home / SECRETS_FILE, document)
+    variables = read_secrets(home / SECRETS_FILE, document)
     for name, value in environ.items():
         variables[name] = Variable(value, ConfigPlace(ENVIRONMENT, variable=name))
     text, exposed = read_own_file(home / CONFIG_FILE, document) or ("", False)
@@ -64,11 +64,13 @@ def load_with_places(
         parse_config(text, document)
     if document.is_broken:
         document.raise_if_any()
-    referred = _expand(document, variables, home / SECRETS_FILE)
-    _override(document, {name: one for name, one in variables.items() if name not in referred})
-    settings = _check(document)
+    referred = expand_variables(document, variables, home / SECRETS_FILE)
+    apply_overrides(
+        document, {name: one for name, one in variables.items() if name not in referred}
+    )
+    settings = check_document(document)
     if exposed:
-        _warn_of_literal_secrets(document, settings)
+        warn_of_literal_secrets(document, settings)
     return replace(settings, warnings=document.warnings), document
 
 
@@ -79,7 +81,7 @@ def parse_env_line(line: str) -> tuple[str, str] | None:
     """Return the name and the value in a line of secrets.env, without `export` and quotes, or
     None."""
     found = _ENTRY.fullmatch(line)
-    return (found[1], _unquote(found[2].strip())) if found else None
+    return (found[1], unquote_value(found[2].strip())) if found else None
 
 
 def parse_env_file(text: str) -> dict[str, str]:
@@ -97,18 +99,18 @@ def update_env_file(text: str, values: Mapping[str, str]) -> str:
             raise ValueError(f"{name} does not fit on a line")
         known = [at for at, line in enumerate(lines) if (parse_env_line(line) or ("",))[0] == name]
         at = known[0] if known else len(lines)
-        lines[at : at + 1] = [f"{name}={_quote(value)}\n"]
+        lines[at : at + 1] = [f"{name}={quote_value(value)}\n"]
     return "".join(lines)
 
 
-def _quote(value: str) -> str:
+def quote_value(value: str) -> str:
     """Return a value quoted if its own quotes or outer blanks would be lost."""
-    if value == value.strip() and _unquote(value) == value:
+    if value == value.strip() and unquote_value(value) == value:
         return value
     return f"'{value}'" if '"' in value else f'"{value}"'
 
 
-def _unquote(value: str) -> str:
+def unquote_value(value: str) -> str:
     quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
     return value[1:-1] if quoted else value
 
@@ -128,7 +130,7 @@ class Variable(NamedTuple):
     place: ConfigPlace
 
 
-def _read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
+def read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
     """Read KEY=VALUE lines. `#` begins a comment."""
     text, exposed = read_own_file(path, document) or ("", False)
     variables: dict[str, Variable] = {}
@@ -155,7 +157,7 @@ def _read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
     return variables
 
 
-def _expand(
+def expand_variables(
     document: ConfigDocument, variables: Mapping[str, Variable], secrets: Path
 ) -> Collection[str]:
     """Replace `${NAME}` by variables in all values but not in keys. `$${` is an escaped `${`.
@@ -200,7 +202,7 @@ def variable_for(path: Sequence[str]) -> str:
     return PREFIX + "__".join(path).upper()
 
 
-def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> None:
+def apply_overrides(document: ConfigDocument, variables: Mapping[str, Variable]) -> None:
     """Apply the values of NANOBOT_… variables to the document.
 
     Below `models`, `channels` and `owner` any key is accepted here and checked later."""
@@ -212,7 +214,7 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
     ours = {name for name in variables if name.startswith(PREFIX)} - {HOME, DEBUG}
     for name in sorted(ours):
         value, place = variables[name]
-        if path := paths.get(name) or _path_of_entry(name):
+        if path := paths.get(name) or path_of_entry(name):
             from nanobot.config.yamltext import parse_override  # loads PyYAML
 
             document.override(path, parse_override(value, place, tuple(path), document), place)
@@ -223,13 +225,13 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
             document.problem_at(place, name, "this variable matches no key", hint)
 
 
-def _path_of_entry(name: str) -> Sequence[str]:
+def path_of_entry(name: str) -> Sequence[str]:
     path = name.removeprefix(PREFIX).lower().split("__")
     least, most = {"owner": (2, 2), "models": (2, 4), "channels": (3, 20)}.get(path[0], (0, 0))
     return path if least <= len(path) <= most and all(path) else ()
 
 
-def _check(document: ConfigDocument) -> Settings:
+def check_document(document: ConfigDocument) -> Settings:
     """Return the settings. Raise `ConfigError` for any problem."""
     for key in document.values:
         if key not in SECTIONS and key not in BY_NAME:
@@ -251,14 +253,14 @@ def _check(document: ConfigDocument) -> Settings:
         sections |= {"owner": check_owner(document), "channels": check_channels(document)}
     document.raise_if_any()
     # Every part is checked. Checking all again would take a tenth of the start-up time.
-    settings = _fill_sections(Settings(home=document.home, **sections))
+    settings = fill_sections(Settings(home=document.home, **sections))
     for fault in settings.faults(document.home):
         document.problem(fault.key, fault.message, fault.hint)
     document.raise_if_any()
     return settings
 
 
-def _fill_sections(settings: Settings) -> Settings:
+def fill_sections(settings: Settings) -> Settings:
     """Fill in the values that sections inherit from each other."""
     model, memory, http = settings.model, settings.memory, settings.http
     embeddings = fill_side_model(memory.embeddings, model.base_url, model.api_key)
@@ -274,7 +276,7 @@ def _fill_sections(settings: Settings) -> Settings:
     )
 
 
-def _warn_of_literal_secrets(document: ConfigDocument, settings: Settings) -> None:
+def warn_of_literal_secrets(document: ConfigDocument, settings: Settings) -> None:
     """Warn of literal secrets in a file that other users may read."""
     for steps, _ in secrets_in(settings):
         path = steps

@@ -153,25 +153,25 @@ _WRITTEN_BY_US = ("model", "messages", "system", "tools", "stream")
 _FRAMING = frozenset({"connection", "content-length", "content-type", "transfer-encoding"})
 
 
-def _body_fields(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_body_fields(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if taken := next((key for key in _WRITTEN_BY_US if key in given), ""):
         raise InvalidValue(f"must not set `{taken}`, which nanobot sets", "Remove it.")
-    return {key: _json_value(value) for key, value in given.items()}
+    return {key: read_scalars(value) for key, value in given.items()}
 
 
-def _json_value(given: object) -> object:
+def read_scalars(given: object) -> object:
     """Read numbers, true and false as JSON does, because scalars of a configuration are text."""
     if isinstance(given, Mapping):
-        return {key: _json_value(value) for key, value in given.items()}
+        return {key: read_scalars(value) for key, value in given.items()}
     if isinstance(given, list | tuple):
-        return [_json_value(item) for item in given]
+        return [read_scalars(item) for item in given]
     if isinstance(given, str):
         with suppress(ValueError):
             return json.loads(given, parse_constant=int)  # rejects NaN
     return given
 
 
-def _own_headers(given: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+def check_own_headers(given: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     if taken := next((name for name in given if name.lower() in _FRAMING), ""):
         raise InvalidValue(f"must not set `{taken}`, which nanobot sets", "Remove it.")
     return {name: plain_or_secret(name, value) for name, value in given.items()}
@@ -196,9 +196,9 @@ class AnyModel(Checked, frozen=True):
     """How much the model thinks. Empty: as in `model`."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     """The sampling temperature. Empty: as in `model`."""
-    extra_body: Annotated[Mapping[str, Any], Check(_body_fields)] = field(default_factory=dict)
+    extra_body: Annotated[Mapping[str, Any], Check(check_body_fields)] = field(default_factory=dict)
     """Additional fields of each request. Empty: as in `model`, if the server is the same."""
-    headers: Annotated[Headers, Check(_own_headers)] = field(default_factory=dict)
+    headers: Annotated[Headers, Check(check_own_headers)] = field(default_factory=dict)
     """HTTP headers of each request. Empty: as in `model`, if the server is the same."""
     prices: PriceSettings = PriceSettings()
     """Its prices; left out, those of `model` if the model is the same."""
@@ -272,10 +272,10 @@ class ModelSettings(AnyModel, frozen=True):
     `/think` changes it for a conversation."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     """The sampling temperature. Empty: the server's default."""
-    extra_body: Annotated[Mapping[str, Any], Check(_body_fields)] = field(default_factory=dict)
+    extra_body: Annotated[Mapping[str, Any], Check(check_body_fields)] = field(default_factory=dict)
     """Additional fields of each request, such as `{top_p: 0.9}`. Numbers, `true`, and `false` keep
     their types."""
-    headers: Annotated[Headers, Check(_own_headers)] = field(default_factory=dict)
+    headers: Annotated[Headers, Check(check_own_headers)] = field(default_factory=dict)
     """HTTP headers of each request. Logs redact values unless they are plain words."""
     prices: PriceSettings = PriceSettings()
     """What the model costs, for showing what was spent."""
@@ -364,7 +364,7 @@ class ModelSettings(AnyModel, frozen=True):
             yield Fault(("context_window",), text, hint)
 
 
-def _check_model_name(text: str) -> str:
+def check_model_name(text: str) -> str:
     if text == "default" or not _MODEL_NAME.fullmatch(text):
         hint = "Use letters, digits, '.', '_', and '-', such as `fast`."
         raise InvalidValue("must be a short name without spaces, other than `default`", hint)
@@ -377,7 +377,7 @@ _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}", re.ASCII)
 class NamedModels(Checked, frozen=True):
     """More models, by names of your own."""
 
-    models: Mapping[Annotated[str, Check(_check_model_name)], NamedModel] = field(
+    models: Mapping[Annotated[str, Check(check_model_name)], NamedModel] = field(
         default_factory=dict
     )
     """More models, by names that you choose, for `use`, `/model` and jobs."""

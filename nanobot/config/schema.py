@@ -42,7 +42,7 @@ def descriptions(model: type[Checked]) -> Mapping[str, str]:
     for kind in reversed(model.__mro__):
         if kind is Checked or not issubclass(kind, Checked):
             continue
-        definition = _definitions(kind.__module__).get(kind.__qualname__)
+        definition = parse_classes(kind.__module__).get(kind.__qualname__)
         # An adapter may be installed without its source.
         for statement, text in pairwise(definition.body if definition else ()):
             match statement, text:
@@ -55,7 +55,7 @@ def descriptions(model: type[Checked]) -> Mapping[str, str]:
 
 
 @cache
-def _definitions(module: str) -> Mapping[str, ast.ClassDef]:
+def parse_classes(module: str) -> Mapping[str, ast.ClassDef]:
     """Return the classes of a module by name. Cached, because parsing is slow."""
     with suppress(OSError, TypeError, KeyError):
         body = ast.parse(getsource(sys.modules[module])).body
@@ -93,7 +93,7 @@ def section_schema(model: type[Checked], *, described: bool = True) -> Json:
     is slow, so it is optional."""
     schema = json_schema(model, descriptions) if described else json_schema(model)
     schema["properties"].pop("options", None)  # adapters' own keys are next to the common ones
-    return _close(schema)
+    return forbid_other_keys(schema)
 
 
 def channel_schema(name: str, *, described: bool = True) -> Json:
@@ -106,15 +106,15 @@ def channel_schema(name: str, *, described: bool = True) -> Json:
     return common
 
 
-def _close(schema: Json) -> Json:
+def forbid_other_keys(schema: Json) -> Json:
     """Forbid other keys in `schema` and below it."""
     inner = schema.get("additionalProperties", schema.get("items"))
     if isinstance(inner, dict):
-        _close(inner)
+        forbid_other_keys(inner)
     if "properties" in schema:
         schema["additionalProperties"] = False
         for value in schema["properties"].values():
-            _close(value)
+            forbid_other_keys(value)
     return schema
 
 
@@ -151,7 +151,7 @@ def schema_at(path: KeyPath) -> Json | None:
     """Return the schema of the value at `path`, or None if there is no such key or its channel is
     not installed."""
     size = 2 if path[:1] == ("channels",) and len(path) > 2 else 1
-    found = _part_schema(path[:size], tuple(sys.path))
+    found = find_part_schema(path[:size], tuple(sys.path))
     for step in path[size:]:
         if found is None:
             break
@@ -163,7 +163,7 @@ def schema_at(path: KeyPath) -> Json | None:
 
 
 @cache
-def _part_schema(path: KeyPath, _: tuple[str, ...]) -> Json | None:
+def find_part_schema(path: KeyPath, _: tuple[str, ...]) -> Json | None:
     """Return the schema of a section or a channel on this Python path, without descriptions, or
     None."""
     match path:
@@ -205,23 +205,23 @@ def list_keys(settings: Settings, document: ConfigDocument) -> Iterator[KeyInfo]
     known = config_schema()["properties"]
     for section in SECTIONS:
         present = asdict(getattr(settings, section))
-        yield from _keys((section,), known[section], present, document)
+        yield from list_section_keys((section,), known[section], present, document)
     of_models = known["models"]["additionalProperties"]
     for name, model in settings.models.items():
-        yield from _keys(("models", name), of_models, asdict(model), document)
+        yield from list_section_keys(("models", name), of_models, asdict(model), document)
     installed = known["channels"]["properties"]
     of_owner = {**known["owner"]["additionalProperties"], "default": []}
     of_owner["description"] = known["owner"]["description"]
     for name in sorted({*installed, *settings.owner}):
-        yield _info(("owner", name), of_owner, settings.owner.get(name, ()), document)
+        yield describe_key(("owner", name), of_owner, settings.owner.get(name, ()), document)
     for name, schema in installed.items():
         present = {}
         if channel := settings.channels.get(name):  # with its adapter's settings
             present = asdict(channel) | (asdict(channel.options) if channel.options else {})
-        yield from _keys(("channels", name), schema, present, document)
+        yield from list_section_keys(("channels", name), schema, present, document)
 
 
-def _keys(
+def list_section_keys(
     path: tuple[str, ...], schema: Json, present: Mapping[str, object], document: ConfigDocument
 ) -> Iterator[KeyInfo]:
     """Yield the keys of a section. `present` are its values that are set."""
@@ -230,15 +230,17 @@ def _keys(
         of_values = one.get("additionalProperties") or {}
         if "properties" in one:
             inner = asdict(value) if isinstance(value, Struct) else {}
-            yield from _keys(here, one, inner, document)
+            yield from list_section_keys(here, one, inner, document)
         elif "properties" in of_values and isinstance(value, Mapping) and value:
             for entry, settings in value.items():
-                yield from _keys((*here, entry), of_values, asdict(settings), document)
+                yield from list_section_keys((*here, entry), of_values, asdict(settings), document)
         else:
-            yield _info(here, one, value, document)
+            yield describe_key(here, one, value, document)
 
 
-def _info(path: tuple[str, ...], schema: Json, value: object, document: ConfigDocument) -> KeyInfo:
+def describe_key(
+    path: tuple[str, ...], schema: Json, value: object, document: ConfigDocument
+) -> KeyInfo:
     source, line, variable = "default", 0, ""
     if document.get(path) is not None:
         place = document.place(path)
@@ -246,11 +248,11 @@ def _info(path: tuple[str, ...], schema: Json, value: object, document: ConfigDo
         line, variable = place.line, place.variable
     kind, default, about = kind_of(schema), schema.get("default"), schema.get("description", "")
     choices, key = tuple(schema.get("enum", ())), ".".join(path)
-    shown = to_builtins(value, enc_hook=_without_secret)
+    shown = to_builtins(value, enc_hook=hide_secret)
     return KeyInfo(key, kind, shown, default, source, line, variable, about, choices)
 
 
-def _without_secret(value: object) -> str:
+def hide_secret(value: object) -> str:
     if isinstance(value, SecretStr):
         return HIDDEN if len(value) else ""
     raise NotImplementedError  # all other values are JSON

@@ -55,7 +55,7 @@ _ONE_TIME_ZONE = (
 WholeFrom0 = Annotated[int, Meta(ge=0)]
 
 
-def _check_zone(name: str) -> str:
+def check_zone(name: str) -> str:
     from zoneinfo import available_timezones  # rarely needed
 
     from nanobot.clock import find_zone
@@ -78,13 +78,13 @@ class AgentSettings(Checked, frozen=True):
     on_busy: Literal["steer", "queue", "interrupt"] = "steer"
     """Messages during a turn join it at the next step (`steer`), wait (`queue`), or stop it
     (`interrupt`)."""
-    timezone: Annotated[str, Check(_check_zone)] = ""
+    timezone: Annotated[str, Check(check_zone)] = ""
     """The time zone, such as `Europe/Berlin`. Empty: the system's. Required in a team."""
     shutdown_grace_seconds: Duration = 20.0
     """Seconds for turns and sends to finish at a stop, which takes at most ten seconds more."""
 
 
-def _whole_keys(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+def check_identities(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
     keys = [key for person in people for key in person]
     example = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
     for key in keys:
@@ -109,7 +109,7 @@ class MemorySettings(Checked, frozen=True):
     """Whether the chat shows a line after each consolidation."""
     recent_days: Annotated[int, Meta(ge=0, le=31)] = 2
     """Days of notes in the prompt, including today."""
-    identities: Annotated[tuple[tuple[str, ...], ...], Check(_whole_keys)] = ()
+    identities: Annotated[tuple[tuple[str, ...], ...], Check(check_identities)] = ()
     """Lists of `channel:id`, one for each person with several accounts. They share one memory, and
     `/continue` moves a conversation between them."""
     groups_see_owner: bool = False
@@ -118,7 +118,7 @@ class MemorySettings(Checked, frozen=True):
     """Search by meaning, as an addition to search by words."""
 
 
-def _check_schedule(text: str) -> str:
+def check_schedule(text: str) -> str:
     """Return a recurring schedule in the short form, empty for none."""
     from nanobot.cron.schedule import Cron, Every
 
@@ -136,7 +136,7 @@ class DreamSettings(Checked, frozen=True):
 
     enabled: bool = True
     """Whether Dream runs on its schedule. `/dream` always works."""
-    cron: Annotated[str, Check(_check_schedule)] = "every 24h"
+    cron: Annotated[str, Check(check_schedule)] = "every 24h"
     """The schedule, such as `every 24h`, `every day at 4:00`, or `0 4 * * *`."""
     digest: bool = False
     """Whether the owner gets a message about new facts, with undo buttons."""
@@ -149,20 +149,20 @@ class CronSettings(Checked, frozen=True):
     """Whether the agent can schedule jobs, and jobs run."""
 
 
-def _usable_interval(text: str) -> str:
+def check_interval(text: str) -> str:
     text = " ".join(text.lower().split())
     if text in ("off", "false"):
         return "off"
-    interval = _interval(text)
+    interval = parse_interval(text)
     if interval is None or not timedelta(minutes=1) <= interval <= timedelta(days=30):
         hint = "Write it like 30m, 2h or 1d, or off."
         raise InvalidValue("must be a time between a minute and 30 days, or off", hint)
     return text
 
 
-def _usable_hours(text: str) -> str:
+def check_hours(text: str) -> str:
     with suppress(ValueError):
-        start, end = _hours(text)
+        start, end = parse_hours(text)
         if start != end or "24:00" in text:
             return text.strip()
     hint = "Write it like 08:00-22:00, or 00:00-24:00 for always."
@@ -172,21 +172,21 @@ def _usable_hours(text: str) -> str:
 class HeartbeatSettings(Checked, frozen=True):
     """Looking, again and again, at what HEARTBEAT.md asks for."""
 
-    every: Annotated[str, Check(_usable_interval)] = "30m"
+    every: Annotated[str, Check(check_interval)] = "30m"
     """The interval, such as `2h`, or `off`."""
-    active_hours: Annotated[str, Check(_usable_hours)] = "08:00-22:00"
+    active_hours: Annotated[str, Check(check_hours)] = "08:00-22:00"
     """Hours of the day in `agent.timezone`. They can span midnight. `00:00-24:00`: always."""
 
     @property
     def interval(self) -> timedelta | None:
         """The time between two heartbeats, None if they are off."""
-        return None if self.every == "off" else _interval(self.every)
+        return None if self.every == "off" else parse_interval(self.every)
 
     @property
     def hours(self) -> tuple[time, time]:
         """Start (inclusive) and end (exclusive) of the active hours. The end is earlier if they
         span midnight, and both are midnight if they are the whole day."""
-        return _hours(self.active_hours)
+        return parse_hours(self.active_hours)
 
 
 class SkillSettings(Checked, frozen=True):
@@ -262,7 +262,7 @@ class HealthSettings(Checked, frozen=True):
             yield Fault(("token",), "is required if other machines can connect", hint)
 
 
-def _usable_recipient(text: str) -> str:
+def check_recipient(text: str) -> str:
     text = text.strip()
     if text and not (text.startswith("age1") and text.isalnum()):
         hint = "Create one with `nanobot backup keygen`. It begins with age1."
@@ -273,13 +273,13 @@ def _usable_recipient(text: str) -> str:
 class BackupSettings(Checked, frozen=True):
     """Backups that nanobot makes by itself. `nanobot backup` makes one at any time."""
 
-    schedule: Annotated[str, Check(_check_schedule)] = ""
+    schedule: Annotated[str, Check(check_schedule)] = ""
     """The schedule, such as `every 24h`, `every day at 3:30`, or `"30 3 * * *"`. Empty: never."""
     folder: str = ""
     """The folder of backups, preferably on another disk. Empty: `backups/` in nanobot's home."""
     keep: Count = 7
     """The number of backups to keep."""
-    recipient: Annotated[str, Check(_usable_recipient)] = ""
+    recipient: Annotated[str, Check(check_recipient)] = ""
     """The public key (`age1…`) from `nanobot backup keygen`. Empty: no encryption."""
     media: bool = True
     """Whether backups include attachments."""
@@ -462,7 +462,7 @@ def keys_of(
             yield (*path, name), one
 
 
-def _interval(text: str) -> timedelta | None:
+def parse_interval(text: str) -> timedelta | None:
     """Return the time in `text`, or None."""
     from nanobot.cron.schedule import Every
 
@@ -470,7 +470,7 @@ def _interval(text: str) -> timedelta | None:
     return schedule.interval if isinstance(schedule, Every) else None
 
 
-def _hours(text: str) -> tuple[time, time]:
+def parse_hours(text: str) -> tuple[time, time]:
     """Return start and end. Raise `ValueError`."""
     start, end = (
         time.fromisoformat(part.strip().zfill(5).replace("24:00", "00:00"))

@@ -197,7 +197,7 @@ class McpServerSettings(Checked, frozen=True):
             yield Fault(("sandbox",), "gives this server all your permissions", hint, True)
 
 
-def _usable_names(servers: Mapping[str, McpServerSettings]) -> Mapping[str, McpServerSettings]:
+def check_names(servers: Mapping[str, McpServerSettings]) -> Mapping[str, McpServerSettings]:
     if not all(_NAME.fullmatch(name) for name in servers):
         hint = "Use up to 32 letters, digits, `-`, and single `_`, such as `files`."
         raise InvalidValue("has a name that cannot be part of a tool's name", hint)
@@ -207,7 +207,7 @@ def _usable_names(servers: Mapping[str, McpServerSettings]) -> Mapping[str, McpS
 class McpSettings(Checked, frozen=True):
     """Servers that bring tools of others."""
 
-    servers: Annotated[Mapping[str, McpServerSettings], Check(_usable_names)] = field(
+    servers: Annotated[Mapping[str, McpServerSettings], Check(check_names)] = field(
         default_factory=dict
     )
     """MCP servers by name. Their tools are called `<name>__<tool>`."""

@@ -43,7 +43,7 @@ OFFICIAL_API = "https://api.openai.com/v1"
 _MCP_URL = "https://mcp.example.org/mcp"
 
 
-def _check_address(url: str, example: str, keys: str) -> str:
+def check_address(url: str, example: str, keys: str) -> str:
     try:
         parts = address_parts(url, "http", "https")
     except InvalidValue as error:
@@ -55,9 +55,9 @@ def _check_address(url: str, example: str, keys: str) -> str:
     return url
 
 
-def _check_url(text: str) -> str:
+def check_url(text: str) -> str:
     example = "https://llm.example.com/v1 or http://127.0.0.1:11434/v1"
-    url = _check_address(text.strip().rstrip("/"), example, "api_key")
+    url = check_address(text.strip().rstrip("/"), example, "api_key")
     if url.endswith(("/chat/completions", "/completions", "/responses")):
         raise InvalidValue(
             "must end before the name of the operation", "Remove everything after /v1."
@@ -65,7 +65,7 @@ def _check_url(text: str) -> str:
     return url
 
 
-def _check_proxy(secret: SecretStr) -> SecretStr:
+def check_proxy(secret: SecretStr) -> SecretStr:
     url = secret.get_secret_value().strip().rstrip("/")
     with suppress(InvalidValue):
         if not url or not any(address_parts(url, "http")[2:]):
@@ -75,7 +75,7 @@ def _check_proxy(secret: SecretStr) -> SecretStr:
     )
 
 
-def _check_key(secret: SecretStr) -> SecretStr:
+def check_key(secret: SecretStr) -> SecretStr:
     key = secret.get_secret_value().strip()
     if not all("!" <= character <= "~" for character in key):
         raise InvalidValue(
@@ -85,7 +85,7 @@ def _check_key(secret: SecretStr) -> SecretStr:
     return SecretStr(key)
 
 
-def _host(text: str) -> str:
+def check_host(text: str) -> str:
     from nanobot.security.egress.urls import parse_host  # rarely needed, as below
 
     try:
@@ -95,7 +95,7 @@ def _host(text: str) -> str:
         raise InvalidValue("must be a host name or an address", hint) from None
 
 
-def _rule(text: str) -> str:
+def check_rule(text: str) -> str:
     from nanobot.security.egress.connector import parse_exceptions
 
     rule = text.strip().lower()
@@ -111,7 +111,7 @@ def _rule(text: str) -> str:
     return rule
 
 
-def _domain(text: str) -> str:
+def check_domain(text: str) -> str:
     from nanobot.security.egress.connector import parse_domains
 
     try:
@@ -135,18 +135,18 @@ def check_id(text: str) -> str:
     return identity
 
 
-Url = Annotated[str, Check(_check_url)]
-ApiKey = Annotated[SecretStr, Check(_check_key)]
+Url = Annotated[str, Check(check_url)]
+ApiKey = Annotated[SecretStr, Check(check_key)]
 Name = Annotated[str, Meta(min_length=1)]
 PersonId = Annotated[str, Check(check_id)]
-HostName = Annotated[str, Check(_host)]
+HostName = Annotated[str, Check(check_host)]
 Count = Annotated[int, Meta(ge=1)]
 Duration = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
-ServerUrl = Annotated[str, Check(lambda url: _check_address(url.strip(), _MCP_URL, "headers"))]
-ProxyUrl = Annotated[SecretStr, Check(_check_proxy)]
-Domain = Annotated[str, Check(_domain)]
-HostRule = Annotated[str, Check(_rule)]
+ServerUrl = Annotated[str, Check(lambda url: check_address(url.strip(), _MCP_URL, "headers"))]
+ProxyUrl = Annotated[SecretStr, Check(check_proxy)]
+Domain = Annotated[str, Check(check_domain)]
+HostRule = Annotated[str, Check(check_rule)]
 
 
 def is_official(base_url: str) -> bool:
@@ -190,7 +190,7 @@ def plain_values(values: Mapping[str, SecretStr]) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in values.items()}
 
 
-def _variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+def check_variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name in values:
         if not _NAME.fullmatch(name):
             raise InvalidValue("must have variable names as keys", "Write it like `LANG: C`.")
@@ -211,7 +211,7 @@ def looks_plain(name: str, value: str) -> bool:
     return not _SECRET_NAME.search(name) and _PLAIN.fullmatch(value) is not None
 
 
-def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+def check_headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name, value in plain_values(values).items():
         if not _HEADER.fullmatch(name) or not all(" " <= one <= "~" for one in value):
             example = "Write it like `Authorization: Bearer ${MY_TOKEN}`."
@@ -219,8 +219,8 @@ def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     return values
 
 
-Variables = Annotated[Mapping[str, SecretStr], Check(_variables)]
-Headers = Annotated[Mapping[str, SecretStr], Check(_headers)]
+Variables = Annotated[Mapping[str, SecretStr], Check(check_variables)]
+Headers = Annotated[Mapping[str, SecretStr], Check(check_headers)]
 
 
 def parse_schedule(text: str) -> Schedule | None:
@@ -256,7 +256,7 @@ def find_exposed_paths(key: str, paths: Iterable[str], home: Path) -> Iterator[F
             yield Fault((key, index), reason, "List only the folder that is needed.")
 
 
-def _absolute(text: str) -> str:
+def check_absolute(text: str) -> str:
     path = text.strip()
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         example = "Write the full path, such as /home/ada/notes or ${HOME}/notes."
@@ -264,4 +264,4 @@ def _absolute(text: str) -> str:
     return path.rstrip("/") or "/"
 
 
-AbsolutePath = Annotated[str, Check(_absolute)]
+AbsolutePath = Annotated[str, Check(check_absolute)]

@@ -36,7 +36,7 @@ _BROKEN = (
 def parse_config(text: str, document: ConfigDocument) -> None:
     """Read a configuration file's text into the document, or nothing if it is not YAML."""
     place = document.places[()]
-    root = _compose(text, place, document)
+    root = compose_yaml(text, place, document)
     if root is not None:
         values = _Reader(document, keeps_places=True).read(root, place, ())
         if isinstance(values, dict):
@@ -57,11 +57,11 @@ def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: Confi
         return None
     if text[0] not in "[{\"'":
         return text
-    root = _compose(text, place, document)
+    root = compose_yaml(text, place, document)
     return None if root is None else _Reader(document).read(root, place, path)
 
 
-def _compose(text: str, place: ConfigPlace, document: ConfigDocument) -> yaml.Node | None:
+def compose_yaml(text: str, place: ConfigPlace, document: ConfigDocument) -> yaml.Node | None:
     try:
         return yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
@@ -102,22 +102,22 @@ class _Reader:
             self._document.problem_at(place, label(place, path), message, "Quote it.")
             return ""
         if isinstance(node, yaml.MappingNode):
-            return self._section(node, place, path)
+            return self._read_section(node, place, path)
         if isinstance(node, yaml.SequenceNode):
             return [
-                self.read(item, self._place(item, place, (*path, index)), (*path, index))
+                self.read(item, self._record_place(item, place, (*path, index)), (*path, index))
                 for index, item in enumerate(node.value)
             ]
         if self._keeps_places:
             self._document.spans[path] = node.start_mark.index, node.end_mark.index
         return None if node.tag == _NULL else str(node.value)
 
-    def _section(
+    def _read_section(
         self, node: yaml.MappingNode, place: ConfigPlace, path: KeyPath
     ) -> dict[str, Value]:
         values: dict[str, Value] = {}
         for key_node, value_node in node.value:
-            key, where = key_node.value, self._place(key_node, place)
+            key, where = key_node.value, self._record_place(key_node, place)
             if not isinstance(key_node, yaml.ScalarNode):
                 message = "has a key that is not a plain word"
                 self._document.problem_at(where, label(where, path), message)
@@ -125,11 +125,13 @@ class _Reader:
                 hint, name = "Remove one of them.", label(where, (*path, key))
                 self._document.file_problem(where, "appears twice", hint, name)
             else:
-                where = self._place(key_node, place, (*path, key))
+                where = self._record_place(key_node, place, (*path, key))
                 values[key] = self.read(value_node, where, (*path, key))
         return values
 
-    def _place(self, node: yaml.Node, around: ConfigPlace, path: KeyPath = ()) -> ConfigPlace:
+    def _record_place(
+        self, node: yaml.Node, around: ConfigPlace, path: KeyPath = ()
+    ) -> ConfigPlace:
         """Return the place of a node, and record it as the place of `path`."""
         if not self._keeps_places:
             return around
@@ -164,21 +166,21 @@ class ConfigChange(Struct, frozen=True):
 
     def as_read(self) -> Value:
         """Return the value in the form of `value_at`."""
-        return _as_texts(self.value)
+        return convert_scalars(self.value)
 
 
-def _as_texts(value: Setting) -> Value:
+def convert_scalars(value: Setting) -> Value:
     match value:
         case None | str():
             return value
         case tuple():
-            return [_as_texts(item) for item in value]
+            return [convert_scalars(item) for item in value]
         case Mapping():
-            return {key: _as_texts(item) for key, item in value.items()}
+            return {key: convert_scalars(item) for key, item in value.items()}
     return str(value).lower()
 
 
-def _cannot_edit(change: ConfigChange) -> NanobotError:
+def edit_error(change: ConfigChange) -> NanobotError:
     """Return the error for a text that only a person can change."""
     key = ".".join(change.path)
     hint = "Remove it by hand."
@@ -192,29 +194,31 @@ def edit_text(text: str, changes: Iterable[ConfigChange]) -> str:
     changed value stays, including comments and order. The result has the requested values, or
     `NanobotError` is raised. Only block style is written."""
     for change in changes:
-        wanted = _document(text)
+        wanted = parse_document(text)
         if change.value is None and change.path not in wanted.places:
             continue
         wanted.override(change.path, change.as_read(), ConfigPlace("config.yaml"))
-        text = _remove_lines(text, change) if change.value is None else _replace_value(text, change)
+        text = remove_lines(text, change) if change.value is None else replace_value(text, change)
         try:
-            is_so = _drop_empty(_document(text).values) == _drop_empty(wanted.values)
+            is_so = drop_empty_sections(parse_document(text).values) == drop_empty_sections(
+                wanted.values
+            )
         except ConfigError:  # our edit's fault: the text was valid before
             is_so = False
         if not is_so:
-            raise _cannot_edit(change)
+            raise edit_error(change)
     return text
 
 
 def value_at(text: str, path: Sequence[str]) -> Value:
     """Return the value at `path` as it is written, or None."""
-    return _document(text).get(tuple(path))
+    return parse_document(text).get(tuple(path))
 
 
 def mask_values(text: str, mask: Callable[[KeyPath, str], str | None]) -> str:
     """Return `text`, which is valid, with values replaced by `mask`, which is called with the path
     and text of each value. None keeps a value."""
-    document, spans = _document(text), dict[int, tuple[int, str]]()
+    document, spans = parse_document(text), dict[int, tuple[int, str]]()
     for path, (start, end) in document.spans.items():
         if (instead := mask(path, str(document.get(path) or ""))) is not None:
             line = "\n" if text[:end].endswith("\n") else ""
@@ -225,94 +229,94 @@ def mask_values(text: str, mask: Callable[[KeyPath, str], str | None]) -> str:
     return text
 
 
-def _document(text: str) -> ConfigDocument:
+def parse_document(text: str) -> ConfigDocument:
     document = ConfigDocument("config.yaml")
     parse_config(text, document)
     document.raise_if_any()
     return document
 
 
-def _replace_value(text: str, change: ConfigChange) -> str:
+def replace_value(text: str, change: ConfigChange) -> str:
     node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     if node is None:
-        return _append_section(text, change, 0)
+        return append_section(text, change, 0)
     for depth, key in enumerate(change.path):
-        if (found := _entry(node, key, change)) is None:
+        if (found := find_entry(node, key, change)) is None:
             indent = node.value[0][0].start_mark.column
             if depth == 0:
-                return _append_section(text, change, indent)
-            return _insert_lines(text, _end(node), change, depth, indent)
+                return append_section(text, change, indent)
+            return insert_lines(text, end_of(node), change, depth, indent)
         name, node = found
         is_empty = node.tag == _NULL or (isinstance(node, yaml.MappingNode) and not node.value)
         if is_empty and depth + 1 < len(change.path):
             start = name.end_mark.index
-            bare = f"{text[:start]}:{text[max(_end(node), start + 1) :]}"
-            return _insert_lines(bare, start + 1, change, depth + 1, name.start_mark.column + 2)
+            bare = f"{text[:start]}:{text[max(end_of(node), start + 1) :]}"
+            return insert_lines(bare, start + 1, change, depth + 1, name.start_mark.column + 2)
     # The new value is on the line of the key. Comments around the old one stay.
     colon = text.index(":", name.end_mark.index) + 1
-    before, rest = text[colon : node.start_mark.index].rstrip(), text[_end(node) :]
-    if text[: _end(node)].endswith("\n"):  # a block of text includes its line end
+    before, rest = text[colon : node.start_mark.index].rstrip(), text[end_of(node) :]
+    if text[: end_of(node)].endswith("\n"):  # a block of text includes its line end
         rest = "\n" + rest
     return f"{text[:colon]} {change.as_written()}{before}{rest}"
 
 
-def _entry(
+def find_entry(
     node: yaml.Node | None, key: str, change: ConfigChange
 ) -> tuple[yaml.Node, yaml.Node] | None:
     """Return the key and the value of an entry of a section, or None. Raise `NanobotError` unless
     the section is in block style."""
     if not isinstance(node, yaml.MappingNode) or (node.flow_style and node.value):
-        raise _cannot_edit(change)
+        raise edit_error(change)
     return next((pair for pair in node.value if pair[0].value == key), None)
 
 
-def _drop_empty(value: Value) -> Value:
+def drop_empty_sections(value: Value) -> Value:
     """Return a value without its keys that have no value, and without sections of such keys."""
     if not isinstance(value, dict):
         return value
-    inner: dict[str, Value] = {key: _drop_empty(item) for key, item in value.items()}
+    inner: dict[str, Value] = {key: drop_empty_sections(item) for key, item in value.items()}
     return {key: said for key, said in inner.items() if said is not None} or None
 
 
-def _remove_lines(text: str, change: ConfigChange) -> str:
+def remove_lines(text: str, change: ConfigChange) -> str:
     """Remove the lines of the key and its value, but not comments above it."""
     node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     for key in change.path:
-        found = _entry(node, key, change)
+        found = find_entry(node, key, change)
         assert found is not None  # checked in `edit_text`
         name, node = found
     assert node is not None
     start = text.rfind("\n", 0, name.start_mark.index) + 1
-    end = _end(node)
+    end = end_of(node)
     if not text[:end].endswith("\n"):  # a block of text includes its line end
         end = text.find("\n", end) + 1 or len(text)
     return text[:start] + text[end:]
 
 
-def _append_section(text: str, change: ConfigChange, indent: int) -> str:
+def append_section(text: str, change: ConfigChange, indent: int) -> str:
     """Append the change as a new section."""
     if text and not text.endswith("\n"):
         text += "\n"
-    return text + ("\n" if text.strip() else "") + _lines(change, 0, indent)
+    return text + ("\n" if text.strip() else "") + render_lines(change, 0, indent)
 
 
-def _insert_lines(text: str, index: int, change: ConfigChange, depth: int, indent: int) -> str:
+def insert_lines(text: str, index: int, change: ConfigChange, depth: int, indent: int) -> str:
     """Insert the change after the line of the character before `index`."""
     end = text.find("\n", index - 1) + 1 or len(text)
     before = text[:end] if text[:end].endswith("\n") else text[:end] + "\n"
-    return before + _lines(change, depth, indent) + text[end:]
+    return before + render_lines(change, depth, indent) + text[end:]
 
 
-def _lines(change: ConfigChange, depth: int, indent: int) -> str:
+def render_lines(change: ConfigChange, depth: int, indent: int) -> str:
     """Return the path from `depth` on as lines."""
     *outer, last = change.path[depth:]
     lines = [f"{key}:" for key in outer] + [f"{last}: {change.as_written()}"]
     return "".join(f"{' ' * (indent + 2 * at)}{line}\n" for at, line in enumerate(lines))
 
 
-def _end(node: yaml.Node) -> int:
+def end_of(node: yaml.Node) -> int:
     """Return the end of a node. The parser ends a block where the next thing begins."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
-        return _end(last[1] if isinstance(last, tuple) else last)
+        return end_of(last[1] if isinstance(last, tuple) else last)
     return int(node.end_mark.index)

@@ -150,9 +150,9 @@ class Source(Struct, frozen=True):
         itself."""
 
         elsewhere = {self.home / name for name in _PROGRAMS} | {self.workspace}
-        yield from _walk("home", self.home, elsewhere)
+        yield from walk_files("home", self.home, elsewhere)
         if self.workspace:
-            yield from _walk("workspace", self.workspace, set())
+            yield from walk_files("workspace", self.workspace, set())
 
 
 def locate(home: Path, workspace: Path | None, target: Path) -> Source:
@@ -167,8 +167,8 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
             hint = f"It may be {aside} now. Rename it to {home}."
         raise NanobotError(f"there is no folder {home}", hint=hint)
     home, target = home.resolve(), target.resolve()
-    config, problem = _read_config(home, hint)
-    where = _workspace(home, config, workspace)
+    config, problem = read_config(home, hint)
+    where = find_workspace(home, config, workspace)
     if where and any(one.is_relative_to(where) for one in (Path.home().resolve(), home, target)):
         raise NanobotError(
             f"the workspace {where} contains other data, which would be copied too",
@@ -180,12 +180,12 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
     return Source(home, where, config, problem)
 
 
-def _read_config(home: Path, hint: str) -> tuple[Fields, str]:
+def read_config(home: Path, hint: str) -> tuple[Fields, str]:
     """Return the configuration, and the reason why it cannot be used. Raise `NanobotError` if this
     is no home of the other program."""
     if (home / CONFIG).is_file():
         try:
-            return Fields.read(_content_of(home / CONFIG, _LARGEST_SETTINGS)), ""
+            return Fields.read(read_limited(home / CONFIG, _LARGEST_SETTINGS)), ""
         except (NotJson, OSError) as error:
             return Fields({}), str(error)
     if any((home / name).exists() for name in _OURS):
@@ -196,7 +196,7 @@ def _read_config(home: Path, hint: str) -> tuple[Fields, str]:
     return Fields({}), ""
 
 
-def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
+def find_workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
     """Return the chosen workspace, else the configured one. A moved home keeps its old path in
     there, so a workspace within the present home is preferred."""
     if chosen is not None:
@@ -213,7 +213,7 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
     return found.resolve() if found else None
 
 
-def _walk(root: str, folder: Path, skipped: Collection[Path | None]) -> Iterator[ImportFile]:
+def walk_files(root: str, folder: Path, skipped: Collection[Path | None]) -> Iterator[ImportFile]:
     """Yield everything below `folder` except folders and `skipped` paths."""
     waiting = [""]
     while waiting:
@@ -243,7 +243,7 @@ def open_file(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, flags), "rb")
 
 
-def _content_of(path: Path, limit: int) -> bytes:
+def read_limited(path: Path, limit: int) -> bytes:
     """Return a file of at most `limit` bytes. Raise `OSError`, also if it is larger."""
     with open_file(path) as file:
         content = file.read(limit + 1)
@@ -274,7 +274,7 @@ class Transfer:
         """Return a file's content, empty if it is missing, too large or unreadable. That is
         reported when it is handled."""
         with suppress(OSError):
-            return _content_of(found.place, limit) if found else b""
+            return read_limited(found.place, limit) if found else b""
         return b""
 
     def copy(self, kind: Kind, found: ImportFile, target: str) -> None:

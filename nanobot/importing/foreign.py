@@ -177,11 +177,11 @@ def people_of(config: Fields, pairing: Fields, chosen: Sequence[str]) -> People:
         ids = {entry: id_of(name, entry) for entry in entries}
         allowed[name] = tuple(dict.fromkeys(filter(None, ids.values())))
         unclear += [f"{name}: {entry}" for entry, id in ids.items() if not id]
-    owners = _parse_owners(chosen) if chosen else _only_people(allowed, unclear)
-    return People(allowed, owners, tuple(unclear), _channels_of_owner(config, allowed, owners))
+    owners = parse_owners(chosen) if chosen else find_only_people(allowed, unclear)
+    return People(allowed, owners, tuple(unclear), find_owner_channels(config, allowed, owners))
 
 
-def _only_people(
+def find_only_people(
     allowed: Mapping[str, tuple[str, ...]], unclear: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
     """Return the only person with access, by channel. An unclear entry may be another person."""
@@ -190,7 +190,7 @@ def _only_people(
     return {name: ids for name, ids in alone.items() if name not in doubtful}
 
 
-def _channels_of_owner(
+def find_owner_channels(
     config: Fields, allowed: Mapping[str, Sequence[str]], owners: Mapping[str, Sequence[str]]
 ) -> frozenset[str]:
     """Return the channels that only the owner could use."""
@@ -211,7 +211,7 @@ def id_of(channel: str, entry: str) -> str:
     if channel == "telegram":
         bare = entry.partition("|")[0]
     else:
-        bare = _bare_jid(entry.replace("@lid.whatsapp.net", "@lid").replace(" ", ""))
+        bare = strip_jid(entry.replace("@lid.whatsapp.net", "@lid").replace(" ", ""))
     return bare if _ID[channel].fullmatch(bare) else ""
 
 
@@ -231,7 +231,7 @@ def key_of(theirs: str) -> str:
         chat = _TOPIC.sub(lambda match: f":{match[1]}", chat)
         return f"{channel}:{chat}"
     if channel == "whatsapp":
-        return f"{channel}:{_bare_jid(chat)}"
+        return f"{channel}:{strip_jid(chat)}"
     return f"{PROGRAMS}:{chat}" if channel == "api" else theirs
 
 
@@ -241,12 +241,12 @@ def is_group(key: str) -> bool:
     return (channel == "telegram" and chat.startswith("-")) or chat.endswith("@g.us")
 
 
-def _bare_jid(jid: str) -> str:
+def strip_jid(jid: str) -> str:
     match = _JID.fullmatch(jid)
     return match[1] if match else jid
 
 
-def _parse_owners(accounts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def parse_owners(accounts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     owners: dict[str, tuple[str, ...]] = {}
     for account in accounts:
         channel, _, id = account.partition(":")

@@ -65,41 +65,41 @@ def convert_job(id: str, given: Fields, people: People, now: datetime) -> Job:
     payload, when = given.inner("payload"), given.inner("schedule")
     if payload.text("kind") == "system_event" or id in _SYSTEM:
         raise NanobotError("nanobot does this by itself")
-    address = _address(payload)
+    address = convert_address(payload)
     is_shared = {"group": True} if is_group(address.key) else {}
     scope = Scopes(people.is_owner).of_session(address.key, is_shared)
     job = draft_job(
-        _schedule(when),
+        convert_schedule(when),
         payload.text("message"),
         JobPlace(address, scope, ""),
         now,
         name=given.text("name"),
         zone=when.text("tz"),
     )
-    due = _time(given.inner("state").number("next_run_at_ms"))
+    due = parse_time(given.inner("state").number("next_run_at_ms"))
     if isinstance(job.schedule, Every) and due is not None and due > now:
         job = replace(job, after=due - job.schedule.interval)  # keeps its next run
     return replace(
         job,
         id=id,
-        created_at=_time(given.number("created_at_ms")) or job.created_at,
+        created_at=parse_time(given.number("created_at_ms")) or job.created_at,
         enabled=given.flag("enabled", otherwise=True),
     )
 
 
-def _schedule(given: Fields) -> str:
+def convert_schedule(given: Fields) -> str:
     """Return the schedule in the form that `parse` reads."""
     kind = given.text("kind")
     if kind == "every":
         seconds = max(0, given.number("every_ms") or 0) // 1_000
         return f"every {seconds}s" if seconds % 60 else f"every {seconds // 60}m"
     if kind == "at":
-        due = _time(given.number("at_ms"))
+        due = parse_time(given.number("at_ms"))
         return f"at {due.isoformat()}" if due else "at"
     return given.text("expr")
 
 
-def _address(payload: Fields) -> Address:
+def convert_address(payload: Fields) -> Address:
     """Return the address of its messages, by default the terminal."""
     channel = payload.text("origin_channel") or payload.text("channel")
     chat = payload.text("origin_chat_id") or payload.text("to")
@@ -109,7 +109,7 @@ def _address(payload: Fields) -> Address:
     return address_of(address or f"{TERMINAL}:direct")
 
 
-def _time(milliseconds: int | None) -> datetime | None:
+def parse_time(milliseconds: int | None) -> datetime | None:
     if milliseconds is None:
         return None
     try:
@@ -158,17 +158,17 @@ class Import:
 
     def run(self) -> ImportReport:
         """Import everything. Raise `StorageError` if the new home cannot be written."""
-        people = people_of(self._source.config, self._pairing(), self._owners)
-        groups = import_conversations(self._files, people, self._media())
-        self._settings(people, groups)
-        self._memory()
-        self._jobs(people)
-        self._workspace()
+        people = people_of(self._source.config, self._read_pairing(), self._owners)
+        groups = import_conversations(self._files, people, self._import_media())
+        self._import_settings(people, groups)
+        self._import_memory()
+        self._import_jobs(people)
+        self._import_workspace()
         self._advise(people)
         self._files.write(self._report.file, [self._report.as_markdown()])
         return self._report
 
-    def _pairing(self) -> Fields:
+    def _read_pairing(self) -> Fields:
         found = self._files.get("home/pairing.json")
         try:
             pairing = Fields.read(self._files.read(found))
@@ -177,7 +177,7 @@ class Import:
         self._files.record("settings", found, "converted", "config.yaml")
         return pairing
 
-    def _media(self) -> dict[str, str]:
+    def _import_media(self) -> dict[str, str]:
         """Return the new paths in the home by the old ones below `media/`."""
         names: dict[str, str] = {}
         for found in self._files.below("home/media/"):
@@ -194,7 +194,7 @@ class Import:
             self._files.record("media", found, "taken", target)
         return names
 
-    def _settings(self, people: People, groups: Sequence[tuple[str, str]]) -> None:
+    def _import_settings(self, people: People, groups: Sequence[tuple[str, str]]) -> None:
         problem, report, config = self._source.config_problem, self._report, self._source.config
         secrets, tree = Secrets(), {}
         if problem:
@@ -212,7 +212,7 @@ class Import:
             if name not in os.environ:
                 report.add_todo(f"Set the variable {name} in the environment or in secrets.env.")
 
-    def _memory(self) -> None:
+    def _import_memory(self) -> None:
         """Copy the history: nanobot converts lines of the other program at its start. If there is
         only a HISTORY.md, its paragraphs become entries that Dream has read, because their facts
         were added to MEMORY.md at the same time."""
@@ -220,21 +220,19 @@ class Import:
         found, text, cursor = (files.get(f"workspace/memory/{name}") for name in _HISTORY)
         content = files.read(found, _LARGEST_HISTORY)
         if content.strip():
-            lines = (
-                _without_message_numbers(line, zone) for line in content.splitlines(keepends=True)
-            )
+            lines = (drop_message_numbers(line, zone) for line in content.splitlines(keepends=True))
             files.write(_NEW_HISTORY, lines)
             files.record("memory", found, "converted", _NEW_HISTORY)
             return
         for empty in (found, cursor):
             files.record("memory", empty, "left")
         told = files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace")
-        entries = list(_entries_of(told, self._now.replace(microsecond=0)))
+        entries = list(read_entries(told, self._now.replace(microsecond=0)))
         if entries:
             files.write(_NEW_HISTORY, map(encode, entries))
             files.write("workspace/memory/.dream_cursor", [b"%d\n" % len(entries)])
 
-    def _jobs(self, people: People) -> None:
+    def _import_jobs(self, people: People) -> None:
         stores = (self._files.get(f"{root}/cron/jobs.json") for root in ("workspace", "home"))
         store = next(filter(None, stores), None)
         if store is None:
@@ -265,7 +263,7 @@ class Import:
             self._files.write(target, [encode_jobs(jobs)])
         self._files.record("jobs", store, "converted", target, count=len(jobs))
 
-    def _workspace(self) -> None:
+    def _import_workspace(self) -> None:
         """Copy the rest of the workspace, except names with another meaning here."""
         for found in self._files.below("workspace/"):
             if found.problem or f"{found.path}/".startswith(_ASIDE):
@@ -275,7 +273,7 @@ class Import:
             ):
                 self._files.record("memory", found, "left", why="it has no tasks")
             else:
-                self._files.copy(_kind(found.path), found, found.path)
+                self._files.copy(kind_of(found.path), found, found.path)
         for found in self._files.below("home/"):
             self._files.record("other", found, "left")
 
@@ -310,7 +308,7 @@ class Import:
             )
 
 
-def _entries_of(text: str, when: datetime) -> Iterator[HistoryEntry]:
+def read_entries(text: str, when: datetime) -> Iterator[HistoryEntry]:
     """Yield the paragraphs of a HISTORY.md without separate headings, each with the time at its
     beginning, or else `when`."""
     pieces = (piece.strip() for piece in re.split(r"\n\s*\n", text.replace("\r\n", "\n")))
@@ -323,14 +321,14 @@ def _entries_of(text: str, when: datetime) -> Iterator[HistoryEntry]:
         yield HistoryEntry(number, time, "import", "", 0, 0, piece)
 
 
-def _without_message_numbers(line: bytes, zone: tzinfo | None) -> bytes:
+def drop_message_numbers(line: bytes, zone: tzinfo | None) -> bytes:
     """Return a line of a history.jsonl. If this nanobot wrote it, running in that home before the
     import, drop its message numbers and operations, which refer to files that are not imported."""
     ours = decode(line, zone)
     return encode(replace(ours, type="import", first=0, last=0, operations=())) if ours else line
 
 
-def _kind(path: str) -> Kind:
+def kind_of(path: str) -> Kind:
     within = path.removeprefix("workspace/")
     if within in RULES or within.startswith("memory/"):
         return "memory"
@@ -365,12 +363,12 @@ def prepare(
         names = (base if number == 1 else f"{base}-{number}" for number in count(1))
         aside = next(path for name in names if not (path := place.with_name(name)).exists())
     else:
-        _refuse(found.home, place)
+        check_homes(found.home, place)
     report = Import(found, place, None, clock.now(), owners).run()
     return ImportPlan(found, place, aside, owners, report)
 
 
-def _refuse(home: Path, target: Path) -> None:
+def check_homes(home: Path, target: Path) -> None:
     """Raise `NanobotError` if `home` cannot be imported into `target`."""
     if target.is_relative_to(home) or home.is_relative_to(target):
         raise NanobotError(

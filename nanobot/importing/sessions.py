@@ -89,20 +89,20 @@ class Conversation(Struct):
         consolidated, at = 0, 0
         message: Message | None = None
         foreign: dict[str, None] = {}
-        for fields in self._objects(source):
-            message = self._message(fields)
+        for fields in self._read_objects(source):
+            message = self._convert_message(fields)
             if message is not None:
-                yield self._number(_mark_origin(message, foreign))
+                yield self._number(mark_origin(message, foreign))
             at += 1
             if at == self.head.consolidated:
                 consolidated = self.messages
-                yield from self._summary(message)
+                yield from self._render_summary(message)
         if self.head.consolidated > at:  # some messages have been lost since
             consolidated = self.messages
-            yield from self._summary(message)
+            yield from self._render_summary(message)
         yield encode(replace(start, last_consolidated=consolidated)).encode()
 
-    def _objects(self, source: Iterable[bytes]) -> Iterator[Mapping[str, JsonValue]]:
+    def _read_objects(self, source: Iterable[bytes]) -> Iterator[Mapping[str, JsonValue]]:
         """Yield their messages as JSON."""
         for line in source:
             if not line.strip():
@@ -113,7 +113,7 @@ class Conversation(Struct):
             elif "_type" not in fields:
                 yield fields
 
-    def _message(self, fields: Mapping[str, JsonValue]) -> Message | None:
+    def _convert_message(self, fields: Mapping[str, JsonValue]) -> Message | None:
         record = record_of(fields)
         if isinstance(record, Foreign):
             self.broken += 1
@@ -128,13 +128,13 @@ class Conversation(Struct):
             message = replace(message, origin=f"{PROGRAM}import")
         if message.role == "tool":
             return replace(message, origin=f"tool:{_ODD.sub('_', message.name)[:64] or 'unknown'}")
-        return _with_files(message, Fields(fields).texts("media"), self.media)
+        return add_files(message, Fields(fields).texts("media"), self.media)
 
     def _number(self, message: Message) -> bytes:
         self.messages += 1
         return encode(replace(message, seq=self.messages)).encode()
 
-    def _summary(self, before: Message | None) -> Iterator[bytes]:
+    def _render_summary(self, before: Message | None) -> Iterator[bytes]:
         """Yield the line for the consolidated messages, if there is a summary of them."""
         if self.head.summary:
             when = before.timestamp if before else self.head.updated
@@ -171,7 +171,7 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
             line = file.readline(LONGEST)
 
 
-def _mark_origin(message: Message, foreign: dict[str, None]) -> Message:
+def mark_origin(message: Message, foreign: dict[str, None]) -> Message:
     """Mark a message of the model with the origins of the untrusted content before it, which are
     collected in `foreign`. The first result of a tool or message of a program marks a conversation
     for good."""
@@ -180,7 +180,7 @@ def _mark_origin(message: Message, foreign: dict[str, None]) -> Message:
     return replace(message, origin=",".join(foreign)) if message.role == "assistant" else message
 
 
-def _with_files(message: Message, paths: Iterable[str], media: Mapping[str, str]) -> Message:
+def add_files(message: Message, paths: Iterable[str], media: Mapping[str, str]) -> Message:
     """Return a message with its files in our form: a line in brackets each."""
     kinds = {match["path"]: match["kind"] for match in _FILE.finditer(message.content)}
     found = {
@@ -213,7 +213,9 @@ def import_conversations(
 ) -> list[tuple[str, str]]:
     """Import all conversations, and return the groups (channel and id) among them. `media` are the
     new names of attachments. Of several files of one conversation the one used last counts."""
-    found = sorted(_conversations(files), key=lambda one: one[1].updated or _NEVER, reverse=True)
+    found = sorted(
+        find_conversations(files), key=lambda one: one[1].updated or _NEVER, reverse=True
+    )
     keys, groups = dict[str, str](), dict[tuple[str, str], None]()
     for one, head in found:
         key, why = key_of(head.key), ""
@@ -225,7 +227,9 @@ def import_conversations(
             why = f"an older file of the same conversation as {keys[key]}"
         if why:
             files.record("conversations", one, "left", why=why)
-        elif _convert(files, one, Conversation(key, head, media, _metadata(key, people))):
+        elif convert_conversation(
+            files, one, Conversation(key, head, media, make_metadata(key, people))
+        ):
             keys[key] = one.path
             if is_group(key):
                 channel, chat, *_ = key.split(":")
@@ -233,7 +237,7 @@ def import_conversations(
     return list(groups)
 
 
-def _conversations(files: Transfer) -> Iterator[tuple[ImportFile, Head]]:
+def find_conversations(files: Transfer) -> Iterator[tuple[ImportFile, Head]]:
     """Yield the files of conversations, each with its metadata and a key."""
     for one in files.below("home/sessions/", "workspace/sessions/"):
         is_coded, stem = _CODED.fullmatch(one.path), one.place.name.removesuffix(SUFFIX)
@@ -247,7 +251,7 @@ def _conversations(files: Transfer) -> Iterator[tuple[ImportFile, Head]]:
                 yield one, replace(head, key=head.key or named)
 
 
-def _convert(files: Transfer, found: ImportFile, conversation: Conversation) -> bool:
+def convert_conversation(files: Transfer, found: ImportFile, conversation: Conversation) -> bool:
     """Write one conversation to the new home. Return True if it has a message."""
     target = f"sessions/{stem_of(conversation.key)}{SUFFIX}"
     try:
@@ -271,7 +275,7 @@ def _convert(files: Transfer, found: ImportFile, conversation: Conversation) -> 
     return True
 
 
-def _metadata(key: str, people: People) -> Mapping[str, JsonValue]:
+def make_metadata(key: str, people: People) -> Mapping[str, JsonValue]:
     """Return the scope of a conversation if the key does not show it."""
     channel = key.partition(":")[0].replace(PROGRAMS, "api")
     if is_group(key):

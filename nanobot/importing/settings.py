@@ -67,31 +67,29 @@ def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, 
     `provider` is the given name. If that is `auto` or empty, it is the one that the model's name
     begins with, or its maker, or the first of `_SERVERS` and then of `providers` (a section of the
     configuration) that has a key or an address. Raise `NoServer`."""
-    entries = {_snake(name): entry for name, entry in providers.objects()}
-    name, (first, slash, rest) = _snake(provider), model.partition("/")
+    entries = {to_snake_case(name): entry for name, entry in providers.objects()}
+    name, (first, slash, rest) = to_snake_case(provider), model.partition("/")
     if name in ("", "auto"):
-        name = _provider_of(model, entries)
+        name = find_provider(model, entries)
     entry = entries.get(name, Fields({}))
     url = entry.text("api_base").rstrip("/") or _SERVERS.get(name, "")
     if name in _OTHER_API or not url:
         raise NoServer(f"the provider {name} is not supported")
-    if slash and name not in _MANY_MAKERS and _snake(first) == name:
+    if slash and name not in _MANY_MAKERS and to_snake_case(first) == name:
         model = rest
     return model, url, name, entry
 
 
-def _provider_of(model: str, entries: Mapping[str, Fields]) -> str:
-    render_config = [
-        n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")
-    ]
+def find_provider(model: str, entries: Mapping[str, Fields]) -> str:
+    usable = [n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")]
     makers = (maker for word, maker in _WORDS.items() if word in model.lower())
-    for one in (_snake(model.partition("/")[0]), *makers, *_SERVERS, *render_config):
-        if one in render_config:
+    for one in (to_snake_case(model.partition("/")[0]), *makers, *_SERVERS, *usable):
+        if one in usable:
             return one
     raise NoServer("no provider has a key")
 
 
-def _snake(name: str) -> str:
+def to_snake_case(name: str) -> str:
     humped = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
     return humped.lstrip("_").replace("-", "_")
 
@@ -121,32 +119,29 @@ class Conversion(Struct):
         zone, mode = defaults.text("timezone"), defaults.text("timezone_mode")
         is_chosen = mode == "manual" or (mode != "auto" and zone != "UTC")
         dream, beat = defaults.inner("dream"), config.inner("gateway", "heartbeat")
-        tools, hours = config.inner("tools"), _non_default(dream, "interval_h", 2)
-        seconds = _non_default(beat, "interval_s", 1_800)
+        tools, hours = config.inner("tools"), read_chosen(dream, "interval_h", 2)
+        seconds = read_chosen(beat, "interval_s", 1_800)
         every = f"{max(1, seconds // 60)}m" if seconds is not None else ""
-        tree = _without_empty(
-            model=self._model(defaults) | _without_empty(transcription=self._transcription()),
-            agent=_without_empty(
-                max_iterations=_non_default(defaults, "max_tool_iterations", 40, 100, 200),
+        tree = drop_empty(
+            model=self._convert_model(defaults)
+            | drop_empty(transcription=self._convert_transcription()),
+            agent=drop_empty(
+                max_iterations=read_chosen(defaults, "max_tool_iterations", 40, 100, 200),
                 timezone=zone if is_chosen else "",
             ),
-            memory=_without_empty(
-                idle_minutes=_non_default(defaults, "idle_compact_after_minutes", 15)
+            memory=drop_empty(idle_minutes=read_chosen(defaults, "idle_compact_after_minutes", 15)),
+            dream=convert_switch(dream, "enabled")
+            | drop_empty(cron=dream.text("cron") or (f"every {hours}h" if hours else "")),
+            tools=drop_empty(
+                exec=convert_switch(tools.inner("exec"), "enable")
+                | drop_empty(timeout_seconds=read_chosen(tools.inner("exec"), "timeout", 60)),
+                web=self._convert_web(tools),
             ),
-            dream=_unless_off(dream, "enabled")
-            | _without_empty(cron=dream.text("cron") or (f"every {hours}h" if hours else "")),
-            tools=_without_empty(
-                exec=_unless_off(tools.inner("exec"), "enable")
-                | _without_empty(timeout_seconds=_non_default(tools.inner("exec"), "timeout", 60)),
-                web=self._web(tools),
-            ),
-            mcp=_without_empty(servers=self._mcp(tools.inner("mcp_servers"))),
-            heartbeat=_without_empty(
-                every=every if beat.flag("enabled", otherwise=True) else "off"
-            ),
-            skills=_without_empty(disabled=list(defaults.texts("disabled_skills"))),
+            mcp=drop_empty(servers=self._convert_mcp(tools.inner("mcp_servers"))),
+            heartbeat=drop_empty(every=every if beat.flag("enabled", otherwise=True) else "off"),
+            skills=drop_empty(disabled=list(defaults.texts("disabled_skills"))),
             owner={name: list(ids) for name, ids in self.people.owners.items() if name in OURS},
-            channels=self._channels(config.inner("channels")),
+            channels=self._convert_channels(config.inner("channels")),
         )
         if unfit := self.secrets.unfit:
             self.report.add_todo(
@@ -155,26 +150,26 @@ class Conversion(Struct):
             )
         return tree
 
-    def _model(self, defaults: Fields) -> Tree:
+    def _convert_model(self, defaults: Fields) -> Tree:
         presets = self.config.inner("model_presets")
         chosen = presets.inner(defaults.text("model_preset")) or defaults
-        found = self._server(chosen)
+        found = self._convert_server(chosen)
         if not found:
             self.report.add_todo(
                 "Choose a model with `nanobot onboard`, or in the section `model` of config.yaml."
             )
             return {}
         fallbacks = [
-            self._server(presets.inner(one) if isinstance(one, str) else Fields(one))
+            self._convert_server(presets.inner(one) if isinstance(one, str) else Fields(one))
             for one in defaults.items("fallback_models")
         ]
-        return found | _without_empty(
-            context_window=_non_default(chosen, "context_window_tokens", 65_536, 200_000),
-            max_completion_tokens=_non_default(chosen, "max_tokens", 8_192),
+        return found | drop_empty(
+            context_window=read_chosen(chosen, "context_window_tokens", 65_536, 200_000),
+            max_completion_tokens=read_chosen(chosen, "max_tokens", 8_192),
             fallbacks=[one for one in fallbacks if one],
         )
 
-    def _server(self, chosen: Fields) -> Tree:
+    def _convert_server(self, chosen: Fields) -> Tree:
         """Return name, address and key of one model, or nothing if it cannot be used."""
         name = chosen.text("model")
         if not name:
@@ -192,7 +187,7 @@ class Conversion(Struct):
         key = self.secrets.put(f"{provider}_API_KEY", entry.text("api_key"))
         known = provider_at(url)
         api = known.api if known and known.api != "chat" else ""
-        return {"name": model, "base_url": url} | _without_empty(
+        return {"name": model, "base_url": url} | drop_empty(
             api=api,
             api_key=key,
             reasoning_effort=chosen.text("reasoning_effort"),
@@ -200,7 +195,7 @@ class Conversion(Struct):
             headers=self._put_secrets(provider, entry, "extra_headers"),
         )
 
-    def _transcription(self) -> Tree:
+    def _convert_transcription(self) -> Tree:
         asked, old = self.config.inner("transcription"), self.config.inner("channels")
         name = asked.text("provider") or old.text("transcription_provider") or "groq"
         entry = self.config.inner("providers", name)
@@ -209,31 +204,31 @@ class Conversion(Struct):
         if name not in _LISTENERS:
             self.report.add_change(f"Transcription by {name} is not supported.")
             return {}
-        return _without_empty(
+        return drop_empty(
             base_url=entry.text("api_base").rstrip("/") or _SERVERS.get(name, ""),
             api_key=self.secrets.put(f"{name}_API_KEY", entry.text("api_key")),
             model=asked.text("model") or _LISTENERS[name],
             language=asked.text("language") or old.text("transcription_language"),
         )
 
-    def _web(self, tools: Fields) -> Tree:
+    def _convert_web(self, tools: Fields) -> Tree:
         web, search = tools.inner("web"), tools.inner("web", "search")
         name, key = search.text("provider") or "duckduckgo", search.text("api_key")
         found: Tree = {}
         if name != "duckduckgo" and (key or name not in ("brave", "tavily")):
             # Without a key the other program uses DuckDuckGo itself.
-            found = _without_empty(
+            found = drop_empty(
                 provider=name,
                 api_key=self.secrets.put(f"{name}_API_KEY", key),
                 base_url=search.text("base_url"),
             )
-        return _unless_off(web, "enable") | _without_empty(
+        return convert_switch(web, "enable") | drop_empty(
             proxy=self.secrets.put("WEB_PROXY", web.text("proxy")),
             allow_hosts=list(tools.texts("ssrf_whitelist")),
             search=found,
         )
 
-    def _mcp(self, servers: Fields) -> Tree:
+    def _convert_mcp(self, servers: Fields) -> Tree:
         found: Tree = {}
         for name, server in servers.objects():
             ours = _ODD.sub("_", name).strip("_-")[:32] or "server"
@@ -242,7 +237,7 @@ class Conversion(Struct):
                     f"The MCP server {name} was skipped, because another one has its name."
                 )
                 continue
-            found[ours] = self._mcp_server(name, server)
+            found[ours] = self._convert_mcp_server(name, server)
         if found:
             self.report.add_todo(
                 "MCP servers run in a sandbox, without network and without your folders. "
@@ -255,7 +250,7 @@ class Conversion(Struct):
                 )
         return found
 
-    def _mcp_server(self, name: str, server: Fields) -> Tree:
+    def _convert_mcp_server(self, name: str, server: Fields) -> Tree:
         if server.text("type") == "sse" or server.text("auth") or server.text("cwd"):
             self.report.add_change(
                 f"The MCP server {name} uses SSE, a sign-in, or its own working folder, which "
@@ -265,12 +260,12 @@ class Conversion(Struct):
         url, more = server.text("url"), f"MCP_{name}"
         program, site = (Fields({}), server) if url else (server, Fields({}))
         own: Tree = {"url": url} if url else {"command": server.text("command")}
-        return own | _without_empty(
+        return own | drop_empty(
             args=list(program.texts("args")),
             env=self._put_secrets(more, program, "env"),
             headers=self._put_secrets(more, site, "headers"),
             tools=[tool.removeprefix(f"mcp_{name}_") for tool in wanted],
-            timeout_seconds=_non_default(server, "tool_timeout", 30),
+            timeout_seconds=read_chosen(server, "tool_timeout", 30),
         )
 
     def _put_secrets(self, name: str, server: Fields, key: str) -> Tree:
@@ -279,7 +274,7 @@ class Conversion(Struct):
         texts = {key: text for key, text in values if text and isinstance(text, str)}
         return {key: put(f"{name}_{key}", text) for key, text in texts.items()}
 
-    def _channels(self, channels: Fields) -> Tree:
+    def _convert_channels(self, channels: Fields) -> Tree:
         found: Tree = {}
         for name, channel in channels.objects():
             on, allowed = channel.flag("enabled", otherwise=False), self.people.allowed
@@ -289,8 +284,8 @@ class Conversion(Struct):
                     gone = f"The channel {name} is not supported."
                     self.report.add_change(gone)
             elif on or is_set_up[name]:
-                more = self._telegram(channel) if name == "telegram" else {}
-                found[name] = {"enabled": on} | self._access(name, channel) | more
+                more = self._convert_telegram(channel) if name == "telegram" else {}
+                found[name] = {"enabled": on} | self._convert_access(name, channel) | more
         if channels.inner("whatsapp").flag("enabled", otherwise=False):
             self.report.add_todo("Sign in to WhatsApp again: `nanobot channels login whatsapp`.")
         for entry in self.people.unclear:
@@ -299,18 +294,18 @@ class Conversion(Struct):
             )
         return found
 
-    def _access(self, name: str, channel: Fields) -> Tree:
+    def _convert_access(self, name: str, channel: Fields) -> Tree:
         policy = channel.text("group_policy") or ("open" if name == "whatsapp" else "mention")
         owners = self.people.owners.get(name, ())
-        return {"groups": policy if policy == "open" else "mention"} | _without_empty(
+        return {"groups": policy if policy == "open" else "mention"} | drop_empty(
             allow_from=[id for id in self.people.allowed.get(name, ()) if id not in owners],
             allow_groups={id: [] for channel, id in self.groups if channel == name},
         )
 
-    def _telegram(self, channel: Fields) -> Tree:
+    def _convert_telegram(self, channel: Fields) -> Tree:
         webhook = channel.text("webhook_url") if channel.text("mode") == "webhook" else ""
         previews: Tree = {} if channel.flag("streaming", otherwise=True) else {"previews": False}
-        return previews | _without_empty(
+        return previews | drop_empty(
             token=self.secrets.put("TELEGRAM_TOKEN", channel.text("token")),
             proxy=self.secrets.put("TELEGRAM_PROXY", channel.text("proxy")),
             mode="webhook" if webhook else "",
@@ -318,17 +313,17 @@ class Conversion(Struct):
         )
 
 
-def _non_default(fields: Fields, name: str, *usual: int) -> int | None:
+def read_chosen(fields: Fields, name: str, *usual: int) -> int | None:
     """Return a number unless it is the default in any of the other program's versions."""
     number = fields.number(name)
     return number if number not in usual else None
 
 
-def _unless_off(fields: Fields, name: str) -> Tree:
+def convert_switch(fields: Fields, name: str) -> Tree:
     return {} if fields.flag(name, otherwise=True) else {"enabled": False}
 
 
-def _without_empty(**values: object) -> Tree:
+def drop_empty(**values: object) -> Tree:
     """Drop empty values."""
     return {name: v for name, v in values.items() if v or (v == 0 and not isinstance(v, bool))}
 
@@ -345,33 +340,33 @@ _ANYTHING = "0:unknown"
 
 def render_config(tree: Tree, secrets: Secrets, report: ImportReport) -> str:
     """Return config.yaml with everything that nanobot accepts."""
-    tree = {name: _legible(value) for name, value in tree.items()}
+    tree = {name: escape_tree(value) for name, value in tree.items()}
     while True:
         text = _HEAD + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
-        problems = _problems(text, secrets, Path(report.target))
-        left_out = {path: error for error in problems if (path := _without(tree, error.key))}
+        problems = find_problems(text, secrets, Path(report.target))
+        left_out = {path: error for error in problems if (path := remove_nearest(tree, error.key))}
         for path, error in left_out.items():
-            report.add_change(f"{path} was skipped: {_reason(error)}.")
+            report.add_change(f"{path} was skipped: {reason_of(error)}.")
         if not left_out:
             break
     for error in problems:
-        report.add_todo(f"Fix config.yaml: {_reason(error)}.")
+        report.add_todo(f"Fix config.yaml: {reason_of(error)}.")
     return text
 
 
-def _legible(value: object) -> object:
+def escape_tree(value: object) -> object:
     """Escape characters that a configuration must not contain, so that it rejects them."""
     match value:
         case str():
             return escape_invisible(value)
         case dict():
-            return {escape_invisible(key): _legible(inner) for key, inner in value.items()}
+            return {escape_invisible(key): escape_tree(inner) for key, inner in value.items()}
         case list():
-            return [_legible(inner) for inner in value]
+            return [escape_tree(inner) for inner in value]
     return value
 
 
-def _problems(text: str, secrets: Secrets, home: Path) -> tuple[ConfigError, ...]:
+def find_problems(text: str, secrets: Secrets, home: Path) -> tuple[ConfigError, ...]:
     """Return its problems. Variables that are set outside it count as valid."""
     elsewhere = {name: os.environ.get(name, _ANYTHING) for name in secrets.awaited}
     try:
@@ -381,7 +376,7 @@ def _problems(text: str, secrets: Secrets, home: Path) -> tuple[ConfigError, ...
     return ()
 
 
-def _without(tree: Tree, key: str) -> str:
+def remove_nearest(tree: Tree, key: str) -> str:
     """Remove the value at `key` or the nearest around it, and return its path, empty if there is
     none."""
     parent: Tree = {}
@@ -397,5 +392,5 @@ def _without(tree: Tree, key: str) -> str:
     return ".".join(path)
 
 
-def _reason(error: ConfigError) -> str:
+def reason_of(error: ConfigError) -> str:
     return str(error).removeprefix(f"{error.file}:{error.line}: ").removeprefix(f"{error.file}: ")

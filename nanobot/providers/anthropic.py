@@ -109,7 +109,7 @@ class AnthropicProvider:
         model = options.model or self._endpoint.model
         while True:
             support = self._supports.get(model, _Support())
-            fields = self._fields(prompt, options, support)
+            fields = self._make_fields(prompt, options, support)
             source = self._endpoint.source(model)
             incoming = IncomingMessage(self._endpoint, source, prompt, on_text)
             body = self._join_body(prompt, model, fields)
@@ -121,9 +121,9 @@ class AnthropicProvider:
                 if error.status not in (400, 422):
                     raise
                 refusal = error.detail.lower()
-                learned = _drop_refused_field(support, fields, refusal)
+                learned = drop_refused_field(support, fields, refusal)
                 self._supports[model] = learned
-                if learned == support and not self._forgets_thinking(prompt, model, refusal):
+                if learned == support and not self._mark_stale_thinking(prompt, model, refusal):
                     raise
 
     async def close(self) -> None:
@@ -131,10 +131,10 @@ class AnthropicProvider:
 
     def body(self, prompt: Prompt, options: CallOptions) -> bytes:
         model = options.model or self._endpoint.model
-        fields = self._fields(prompt, options, self._supports.get(model, _Support()))
+        fields = self._make_fields(prompt, options, self._supports.get(model, _Support()))
         return self._join_body(prompt, model, fields)
 
-    def _forgets_thinking(self, prompt: Prompt, model: str, refusal: str) -> bool:
+    def _mark_stale_thinking(self, prompt: Prompt, model: str, refusal: str) -> bool:
         """Return True if a refusal is about earlier thinking, and mark that thinking as stale.
         Newer models accept thinking only if nothing before it has changed."""
         given = set(signatures(prompt.messages, self._endpoint.source(model))) - self._stale
@@ -145,16 +145,18 @@ class AnthropicProvider:
         self._stale |= given
         return True
 
-    def _fields(self, prompt: Prompt, options: CallOptions, support: _Support) -> dict[str, Any]:
+    def _make_fields(
+        self, prompt: Prompt, options: CallOptions, support: _Support
+    ) -> dict[str, Any]:
         limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
         effort = options.effort or self._settings.effort
-        fields = {"max_tokens": limit, **_tool_choice(prompt, options, support)}
+        fields = {"max_tokens": limit, **make_tool_choice(prompt, options, support)}
         # Thinking would use up a short answer.
-        if limit < 2 * _SMALLEST_BUDGET or _forces(fields):
+        if limit < 2 * _SMALLEST_BUDGET or forces_tool(fields):
             effort = "none"
         if effort and not support.adaptive and not self._may_begin_to_think(prompt, options):
             effort = "none"
-        fields |= _thinking(support, effort, limit)
+        fields |= make_thinking_fields(support, effort, limit)
         temperature = self._settings.temperature if support.temperature else None
         if temperature is not None and fields.get("thinking", _OFF) == _OFF:
             fields["temperature"] = temperature
@@ -183,7 +185,7 @@ class AnthropicProvider:
         return b"{" + b",".join(joined) + b"}"
 
 
-def _tool_choice(prompt: Prompt, options: CallOptions, support: _Support) -> dict[str, Any]:
+def make_tool_choice(prompt: Prompt, options: CallOptions, support: _Support) -> dict[str, Any]:
     """Return the field `tool_choice`, if any. Without a toolset no tool can be called."""
     choice = options.tool_choice
     if not prompt.tools.specs:
@@ -193,11 +195,11 @@ def _tool_choice(prompt: Prompt, options: CallOptions, support: _Support) -> dic
     return {"tool_choice": {"type": "tool", "name": choice}} if choice and support.forced else {}
 
 
-def _forces(fields: Mapping[str, Any]) -> bool:
+def forces_tool(fields: Mapping[str, Any]) -> bool:
     return bool(fields.get("tool_choice", {}).get("type") == "tool")
 
 
-def _thinking(support: _Support, effort: str, limit: int) -> dict[str, Any]:
+def make_thinking_fields(support: _Support, effort: str, limit: int) -> dict[str, Any]:
     """Return the fields that request an effort, in the form that the model accepts."""
     if effort == "none" and support.off:
         return {"thinking": {"type": support.off}}
@@ -212,14 +214,14 @@ def _thinking(support: _Support, effort: str, limit: int) -> dict[str, Any]:
     return {}
 
 
-def _drop_refused_field(support: _Support, fields: Mapping[str, Any], refusal: str) -> _Support:
+def drop_refused_field(support: _Support, fields: Mapping[str, Any], refusal: str) -> _Support:
     """Return `support` without the refused field, or unchanged if the refusal is about another
     one."""
     kind = fields.get("thinking", {}).get("type", "")
     other = kind == "disabled" and "between_tools" in refusal  # Claude Sonnet 5.5
     changes: Sequence[tuple[bool, str, dict[str, Any]]] = (
         ("temperature" in fields, "temperature", {"temperature": False}),
-        (_forces(fields), "tool_choice|tool use", {"forced": False}),
+        (forces_tool(fields), "tool_choice|tool use", {"forced": False}),
         (kind == support.off, "thinking", {"off": "between_tools" if other else ""}),
         (kind == "adaptive", r"adaptive|thinking\.type", {"adaptive": False}),
         ("output_config" in fields, "effort|output_config", {"effort": False}),
@@ -265,7 +267,7 @@ class _Block(Struct):
         given = self.fields.get("input")
         return text.strip() or (json.dumps(given) if given else "{}")
 
-    def whole(self) -> dict[str, object]:
+    def to_wire(self) -> dict[str, object]:
         """Return the block as it must be sent back, unchanged."""
         added = {name: self.join(name) for name in self.pieces}
         return self.fields | added
@@ -353,7 +355,7 @@ class IncomingMessage(IncomingAnswer):
         self._refuse_other_kind()
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         text = "".join(block.text for block in blocks)
-        calls = self._calls(blocks)
+        calls = self._read_calls(blocks)
         if self._stop == _WINDOW_EXCEEDED and not (text or calls):
             detail = "the answer has no room in the model's context window"
             raise ContextTooLong(
@@ -361,18 +363,18 @@ class IncomingMessage(IncomingAnswer):
             )
         finish = _FINISH.get(self._stop, self._stop) or ("tool_calls" if calls else "stop")
         thought = any(block.kind in THINKING_TYPES for block in blocks)
-        data = self._provider_data(blocks) if thought else None
+        data = self._make_provider_data(blocks) if thought else None
         return Reply(text, calls, self._total_usage(), finish, self._model, thought, data)
 
-    def _calls(self, blocks: Sequence[_Block]) -> tuple[ToolCall, ...]:
+    def _read_calls(self, blocks: Sequence[_Block]) -> tuple[ToolCall, ...]:
         made = (block for block in blocks if block.kind == "tool_use")
         given = [(block.join("name"), block.input) for block in made]
         return make_calls(given, self._prompt, cut=self._stop == "max_tokens")
 
-    def _provider_data(self, blocks: Sequence[_Block]) -> ProviderData:
+    def _make_provider_data(self, blocks: Sequence[_Block]) -> ProviderData:
         """Return thinking and text in order, as the server needs them back."""
         kinds = ("text", *THINKING_TYPES)
-        content = [block.whole() for block in blocks if block.kind in kinds]
+        content = [block.to_wire() for block in blocks if block.kind in kinds]
         return ProviderData(self._source, fields={"content": content})
 
     def _total_usage(self) -> Usage:

@@ -110,9 +110,9 @@ class Conversation(Struct):
 def signatures(messages: Sequence[PromptMessage], source: str) -> Iterator[str]:
     """Yield the signatures of all thinking from `source`."""
     for message in messages:
-        for block in _content(message, source):
+        for block in read_content(message, source):
             if block.get("type") in THINKING_TYPES:
-                yield _signature(block)
+                yield signature_of(block)
 
 
 def tools_of(prompt: Prompt) -> bytes:
@@ -144,7 +144,7 @@ def conversation_of(
     """Bring `messages` into the API's form. Thinking is only returned to the `source` that produced
     it, and not with one of the `stale` signatures."""
     prompts = [one.text for one in messages if one.role == "system"]
-    system = list(map(_text, filter(str.strip, prompts)))
+    system = list(map(encode_text, filter(str.strip, prompts)))
     said = list(with_results(messages))
     marked, ids = set(anthropic_cache_breakpoints(said)), WireIds("any")
     turns = [WireTurn("user", [])]
@@ -155,54 +155,54 @@ def conversation_of(
         if message.role == "assistant":
             called = list(ids.of(message.tool_calls, None))
             # A message with thinking must begin with it, so joined text has none.
-            turn = _answer(message, called, "" if last.role == "assistant" else source, stale)
+            turn = build_answer(message, called, "" if last.role == "assistant" else source, stale)
             called.reverse()
         else:
-            turn = WireTurn("user", _user_blocks(message, called), int(message.role == "tool"))
+            turn = WireTurn("user", build_user_blocks(message, called), int(message.role == "tool"))
         if turn.blocks and turn.role != last.role:
             turns.append(turn)
         else:
             last.blocks += turn.blocks
             last.results += turn.results
         turns[-1].cached |= position in marked
-    turns[0].blocks = turns[0].blocks or [_text(BEGINNING)]
+    turns[0].blocks = turns[0].blocks or [encode_text(BEGINNING)]
     if turns[-1].role == "assistant":
-        turns.append(WireTurn("user", [_text(CONTINUE)]))
+        turns.append(WireTurn("user", [encode_text(CONTINUE)]))
     return Conversation(system, turns)
 
 
-def _answer(
+def build_answer(
     message: PromptMessage, ids: Sequence[str], source: str, stale: Collection[str]
 ) -> WireTurn:
     """Return the model's message with these ids for its calls. No text ends with white space."""
-    content = _assistant_content(message, source, stale)
+    content = restore_content(message, source, stale)
     blocks: list[bytes] = []
     for block in content:
         if block.get("type") != "text":
             blocks.append(encode_json(block))
         elif text := string(block.get("text")).rstrip():
-            blocks.append(_text(text))
-    blocks += map(_call, message.tool_calls, ids)
+            blocks.append(encode_text(text))
+    blocks += map(encode_call, message.tool_calls, ids)
     thinks = any(block.get("type") in THINKING_TYPES for block in content[:1])
     return WireTurn("assistant", blocks, thinks=thinks)
 
 
-def _user_blocks(message: PromptMessage, called: list[str]) -> list[bytes]:
+def build_user_blocks(message: PromptMessage, called: list[str]) -> list[bytes]:
     """Return a user message or a result as blocks. A result takes its id from `called`."""
     if message.role == "tool":
-        return [_result(called.pop(), message.text)]
-    blocks = [_image(image.mime, image.data) for image in message.images]
+        return [encode_result(called.pop(), message.text)]
+    blocks = [encode_image(image.mime, image.data) for image in message.images]
     if message.text.strip() or not blocks:
-        blocks.insert(0, _text(message.text if message.text.strip() else WORDLESS))
+        blocks.insert(0, encode_text(message.text if message.text.strip() else WORDLESS))
     return blocks
 
 
-def _assistant_content(
+def restore_content(
     message: PromptMessage, source: str, stale: Collection[str]
 ) -> Sequence[Mapping[str, object]]:
     """Return the model's thinking and text in order, or only the text. A text that was shortened
     later replaces the original."""
-    content = _content(message, source, stale)
+    content = read_content(message, source, stale)
     text = "".join(string(one.get("text")) for one in content if one.get("type") == "text")
     if not content or text != message.text:
         thinking = [one for one in content if one.get("type") in THINKING_TYPES]
@@ -213,7 +213,7 @@ def _assistant_content(
     return content
 
 
-def _content(
+def read_content(
     message: PromptMessage, source: str, stale: Collection[str] = ()
 ) -> list[Mapping[str, object]]:
     """Return a message's thinking and text from `source`, or nothing if any of it is stale."""
@@ -221,30 +221,30 @@ def _content(
     if data is None or data.source != source:
         return []
     content = [mapping(block) for block in items(data.fields.get("content"))]
-    return [] if any(_signature(block) in stale for block in content) else content
+    return [] if any(signature_of(block) in stale for block in content) else content
 
 
-def _signature(block: Mapping[str, object]) -> str:
+def signature_of(block: Mapping[str, object]) -> str:
     return string(block.get("signature")) or string(block.get("data"))
 
 
-def _text(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     return encode_json({"type": "text", "text": text})
 
 
-def _image(mime: str, data: str) -> bytes:
+def encode_image(mime: str, data: str) -> bytes:
     if mime not in _IMAGE_TYPES:
-        return _text(f"[a picture in a format that cannot be shown: {mime}]")
+        return encode_text(f"[a picture in a format that cannot be shown: {mime}]")
     source = {"type": "base64", "media_type": mime, "data": data}
     return encode_json({"type": "image", "source": source})
 
 
-def _result(id: str, text: str) -> bytes:
+def encode_result(id: str, text: str) -> bytes:
     fields: dict[str, object] = {"type": "tool_result", "tool_use_id": id, "content": text}
     return encode_json(fields | {"is_error": True} if text == NO_RESULT else fields)
 
 
-def _call(call: ToolCall, id: str) -> bytes:
+def encode_call(call: ToolCall, id: str) -> bytes:
     body = {
         "type": "tool_use",
         "id": id,

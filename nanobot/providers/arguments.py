@@ -65,14 +65,14 @@ def read_arguments(text: str, *, repair: bool = True) -> str | None:
     of other things and truncated text give None. Lone surrogate escapes are replaced, unless they
     are bytes of a file name."""
     text = valid_unicode(text)
-    read = _read(text, _ENCODED)
+    read = _read_encoded(text, _ENCODED)
     return read if repair or read in (text, "{}") else None
 
 
 def sendable_arguments(arguments: str) -> str:
     """Return arguments that strict parsers accept too: an escape of a lone surrogate, which some
     refuse, becomes the text of that escape."""
-    if not _may_hold_halves(arguments):
+    if not may_hold_halves(arguments):
         return arguments
     return re.sub(_HALVES, lambda found: found["other"] or f"\\{found[0]}", arguments)
 
@@ -89,43 +89,43 @@ def first_object(text: str, start: int) -> tuple[str, int] | None:
         if kind == "close" and before == "comma":
             out.pop()  # trailing comma
         depth += {"open": 1, "close": -1}.get(kind, 0)
-        out.append(_as_json(text, found[kind], at) if kind == "value" else _SPACED[found[kind]])
+        out.append(render_token(text, found[kind], at) if kind == "value" else _SPACED[found[kind]])
         before = kind
         if depth <= 0:
-            whole = _validate("".join(out))
+            whole = validate_json("".join(out))
             return (whole, at) if whole else None
         if depth > _DEEPEST:
             return None
     return None
 
 
-def _read(text: str, encoded: int) -> str | None:
+def _read_encoded(text: str, encoded: int) -> str | None:
     if text.strip() in ("", "null"):
         return "{}"
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
-        inner = _repair(text)
-        return _only_item(inner) if inner is not None and inner[:1] == "[" else inner
+        inner = repair_json(text)
+        return unwrap_list(inner) if inner is not None and inner[:1] == "[" else inner
     if isinstance(value, str) and encoded and value.lstrip()[:1] in ("{", "[", '"', "'", "`", ""):
-        return _read(value, encoded - 1)
+        return _read_encoded(value, encoded - 1)
     if isinstance(value, list):
-        return _only_item(text)
+        return unwrap_list(text)
     return text if isinstance(value, dict) else None
 
 
-def _only_item(listed: str) -> str | None:
+def unwrap_list(listed: str) -> str | None:
     """Return the text of the object in a list, if the list holds nothing else."""
     inner = msgspec.json.decode(listed, type=list[msgspec.Raw])
     one = bytes(inner[0]).decode() if len(inner) == 1 else ""
     return one if one[:1] == "{" else None
 
 
-def _repair(text: str) -> str | None:
+def repair_json(text: str) -> str | None:
     """Return the only JSON object or list that `text` can mean, or None."""
     if len(text) > _MOST_REPAIRED:
         return None
-    if (whole := _without_halves(text)) is not None:
+    if (whole := replace_halves(text)) is not None:
         return whole
     before = re.match(_BEFORE, text)
     found = first_object(text, before.end()) if before else None
@@ -135,14 +135,14 @@ def _repair(text: str) -> str | None:
     return found[0] if left and left.end() == len(text) else None
 
 
-def _may_hold_halves(text: str) -> bool:
+def may_hold_halves(text: str) -> bool:
     return "\\ud" in text or "\\uD" in text
 
 
-def _without_halves(text: str) -> str | None:
+def replace_halves(text: str) -> str | None:
     """Return `text` with lone surrogate escapes replaced, or None if that does not make it
     valid."""
-    if not _may_hold_halves(text):
+    if not may_hold_halves(text):
         return None
     halves = re.compile(_HALVES)
     kept = halves.sub(lambda one: one["other"] or (one[0] if one["byte"] else "\\ufffd"), text)
@@ -153,26 +153,26 @@ def _without_halves(text: str) -> str | None:
         return None
 
 
-def _validate(written: str) -> str | None:
+def validate_json(written: str) -> str | None:
     try:
         msgspec.json.decode(written)
     except (msgspec.MsgspecError, RecursionError):
-        return _without_halves(written)
+        return replace_halves(written)
     return written
 
 
-def _as_json(text: str, token: str, end: int) -> str:
+def render_token(text: str, token: str, end: int) -> str:
     """Return a string, number or word of `text` as JSON. Unknown words stay for the parser to
     reject."""
     if token[0] in "\"'":
-        return f'"{re.sub(_IN_STRING, _in_string, token[1:-1])}"'
+        return f'"{re.sub(_IN_STRING, escape_in_string, token[1:-1])}"'
     if token[0].isdigit() or token[0] == "-":
         return token
     is_key = re.compile(r"\s*+:").match(text, end)
     return f'"{token}"' if is_key else _WORDS.get(token, token)
 
 
-def _in_string(found: re.Match[str]) -> str:
+def escape_in_string(found: re.Match[str]) -> str:
     one = found[0]
     if one == '"':
         return '\\"'

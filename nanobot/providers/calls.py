@@ -61,10 +61,10 @@ class CallAssembler:
             function = mapping(fields.get("function"))
             name = string(function.get("name"))
             call_id = string(fields.get("id"))
-            draft = self._begin(call_id) if whole else self._draft(fields, call_id, name)
+            draft = self._begin(call_id) if whole else self._find_draft(fields, call_id, name)
             if name != draft.name:
                 draft.name += name
-            arguments = _as_text(function.get("arguments"))
+            arguments = encode_arguments(function.get("arguments"))
             draft.arguments.append(arguments)
             extra = {key: fields[key] for key in _CALL_FIELDS if fields.get(key)}
             draft.extra |= extra
@@ -88,7 +88,7 @@ class CallAssembler:
         self._drafts.append(_Draft(call_id))
         return self._drafts[-1]
 
-    def _draft(self, piece: Mapping[str, object], call_id: str, name: str) -> _Draft:
+    def _find_draft(self, piece: Mapping[str, object], call_id: str, name: str) -> _Draft:
         """Return the call that a piece of a stream belongs to."""
         index, current = piece.get("index"), self._drafts[-1] if self._drafts else None
         if isinstance(index, int):
@@ -108,7 +108,7 @@ def calls_from_text(written: Sequence[TextCall], prompt: Prompt) -> tuple[ToolCa
     not fit its tool is malformed, and the model gets it back."""
     calls = make_calls([(one.name, one.arguments) for one in written], prompt)
     return tuple(
-        replace(call, arguments="{}", malformed=f"{one.problem}: {_excerpt(one.markup)}")
+        replace(call, arguments="{}", malformed=f"{one.problem}: {shorten_middle(one.markup)}")
         if one.problem
         else call
         for call, one in zip(calls, written, strict=True)
@@ -127,18 +127,18 @@ def make_calls(
     for position, (name, text) in enumerate(given):
         written = valid_unicode(text).strip()
         arguments = read_arguments(written, repair=not cut)
-        malformed = "" if arguments is not None else _excerpt(written) + (_CUT if cut else "")
+        malformed = "" if arguments is not None else shorten_middle(written) + (_CUT if cut else "")
         attempt, call_id = 0, ""
         while not call_id or call_id in used:
             seed = "\0".join(map(str, (len(prompt.messages), name, written, position, attempt)))
             call_id = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]
             attempt += 1
         used.add(call_id)
-        calls.append(ToolCall(call_id, _match_name(name, prompt), arguments or "{}", malformed))
+        calls.append(ToolCall(call_id, match_name(name, prompt), arguments or "{}", malformed))
     return tuple(calls)
 
 
-def _match_name(name: str, prompt: Prompt) -> str:
+def match_name(name: str, prompt: Prompt) -> str:
     """Return a name in the API's characters, without the markup that models put around it:
     `functions.NAME:0` (Kimi), `default_api.NAME` (Gemini), `NAME<|channel|>json` (gpt-oss)."""
     found = _AROUND_NAME.fullmatch(name)
@@ -147,12 +147,12 @@ def _match_name(name: str, prompt: Prompt) -> str:
     return fitting_name(name)
 
 
-def _excerpt(text: str) -> str:
+def shorten_middle(text: str) -> str:
     half = _MALFORMED // 2
     return text if len(text) <= _MALFORMED else f"{text[:half]} […] {text[-half:]}"
 
 
-def _as_text(arguments: object) -> str:
+def encode_arguments(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else json.dumps(arguments)

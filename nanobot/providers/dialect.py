@@ -76,7 +76,7 @@ class Dialect(Struct, frozen=True):
         if isinstance(refusal, ContextTooLong):
             return
         for wording, change in _CHANGES:
-            if _says(refusal.detail, wording) and (changed := change(self, sent)) != self:
+            if _matches(refusal.detail, wording) and (changed := change(self, sent)) != self:
                 yield changed
 
 
@@ -100,7 +100,7 @@ def _drops(name: str) -> tuple[str, _Change]:
     return rf"\b{name}\b", drop
 
 
-def _says(text: str, pattern: str) -> bool:
+def _matches(text: str, pattern: str) -> bool:
     # Compiled at the first use and cached by `re`, to keep the import fast.
     return re.search(pattern, text, re.IGNORECASE | re.DOTALL) is not None
 
@@ -149,7 +149,7 @@ _FORCING = r"tool_choice|tool choice|response_format|json_schema|structured|guid
 
 def refuses_forcing(refusal: ProviderError) -> bool:
     """Return True if a server refused how a structured answer was requested."""
-    return _says(refusal.detail, _FORCING)
+    return _matches(refusal.detail, _FORCING)
 
 
 _FREE_HOSTS = (
@@ -170,7 +170,7 @@ def dialect_for(base_url: str, model: str) -> Dialect:
     def on(*domains: str) -> bool:
         return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
-    mistral = _says(model, _MISTRAL) or on("mistral.ai")
+    mistral = _matches(model, _MISTRAL) or on("mistral.ai")
     kimi = on("moonshot.ai", "moonshot.cn", "kimi.com", "kimi.ai")
     return Dialect(
         strict_roles=mistral or not on(*_FREE_HOSTS),
@@ -219,7 +219,7 @@ class Dialects:
         self._learned: dict[str, LearnedDialect] = {}
         self._document: Document[Mapping[str, LearnedDialect]] | None = None
         if store is not None:
-            self._document = Document(store, "dialects", decode_dialects, _encode_dialects, {})
+            self._document = Document(store, "dialects", decode_dialects, encode_dialects, {})
 
     def load(self) -> None:
         """Read the stored dialects. Blocking. Raise `StorageError`."""
@@ -275,7 +275,7 @@ def changes_of(dialect: Dialect) -> list[str]:
     return [f"{name}={mine[name]}" for name in plain if mine[name] != plain[name]]
 
 
-def _encode_dialects(learned: Mapping[str, LearnedDialect]) -> bytes:
+def encode_dialects(learned: Mapping[str, LearnedDialect]) -> bytes:
     return json.dumps({"version": 1, "dialects": to_builtins(learned)}).encode()
 
 

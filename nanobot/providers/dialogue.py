@@ -95,7 +95,7 @@ class _WireConversation:
     def __init__(self, dialect: Dialect, source: str) -> None:
         self._dialect, self._source = dialect, source
         self._messages: tuple[PromptMessage, ...] = ()
-        self._before, self._bad_predecessors = "", _bad_predecessors(dialect)
+        self._before, self._bad_predecessors = "", list_bad_predecessors(dialect)
         self._open: list[tuple[str, str]] = []
         """Calls without a result, in reverse: our ids and the ids on the wire."""
         self._ids = WireIds(dialect.call_ids)
@@ -113,24 +113,24 @@ class _WireConversation:
         for message in messages[len(self._messages) :]:
             if not self._may_follow(message):
                 return False
-            self.wires.append(self._wire(message))
+            self.wires.append(self._encode(message))
             self._before = message.role
             self.has_images = self.has_images or bool(message.images)
         self._messages = messages
         return not self._open
 
     def _may_follow(self, message: PromptMessage) -> bool:
-        if self._dialect.fills_empty and _is_empty(message):
+        if self._dialect.fills_empty and is_empty(message):
             return False
         if self._open or message.role == "tool":
             wanted = self._open[-1][0] if self._open else None
             return message.role == "tool" and message.tool_call_id == wanted
         return self._before not in self._bad_predecessors[message.role]
 
-    def _wire(self, message: PromptMessage) -> bytes:
+    def _encode(self, message: PromptMessage) -> bytes:
         """Apply rule 2 and the dialect's form of assistant messages."""
         if message.role == "tool":
-            return _with_id(message, self._open.pop()[1])
+            return replace_id(message, self._open.pop()[1])
         if not message.tool_calls:
             return message.wire
         data = message.provider_data
@@ -138,10 +138,10 @@ class _WireConversation:
         wire_ids = self._ids.of(message.tool_calls, own)
         pairs = zip(message.tool_calls, wire_ids, strict=True)
         self._open = [(call.id, wire_id) for call, wire_id in pairs][::-1]
-        return _calls_wire(message, wire_ids, own, self._dialect)
+        return encode_calls(message, wire_ids, own, self._dialect)
 
 
-def _bad_predecessors(dialect: Dialect) -> Mapping[str, Collection[str]]:
+def list_bad_predecessors(dialect: Dialect) -> Mapping[str, Collection[str]]:
     """Return the roles that a message of each role may not follow. "" is the beginning."""
     strict = dialect.strict_roles
     return {
@@ -151,22 +151,22 @@ def _bad_predecessors(dialect: Dialect) -> Mapping[str, Collection[str]]:
     }
 
 
-def _is_empty(message: PromptMessage) -> bool:
+def is_empty(message: PromptMessage) -> bool:
     return not (message.text.strip() or message.tool_calls or message.images)
 
 
 def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
     """Return a conversation that keeps rules 3 to 5, with as few changes as possible."""
     said = list(with_results(messages))
-    said = list(map(_fill_empty, said)) if dialect.fills_empty else said
+    said = list(map(fill_empty, said)) if dialect.fills_empty else said
     if said and said[0].role != "user":
         said.insert(0, user_message(CONTINUED))
-    said = _in_turn(said, dialect)
+    said = join_runs(said, dialect)
     system = "\n\n".join(one.text for one in messages if one.role == "system")
     if system and dialect.system_role:
         said.insert(0, system_message(system))
     elif system:
-        said[:1] = [_join(user_message(system), *said[:1])]
+        said[:1] = [join_messages(user_message(system), *said[:1])]
     return said
 
 
@@ -185,11 +185,13 @@ def with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
             (n for n in range(at, len(messages)) if messages[n].role == "assistant"), len(messages)
         )
         group, at = messages[at:end], end
-        yield from _results_of(first.tool_calls, [one for one in group if one.role == "tool"])
+        yield from find_results(first.tool_calls, [one for one in group if one.role == "tool"])
         yield from (one for one in group if one.role == "user")
 
 
-def _results_of(calls: Iterable[ToolCall], results: list[PromptMessage]) -> Iterator[PromptMessage]:
+def find_results(
+    calls: Iterable[ToolCall], results: list[PromptMessage]
+) -> Iterator[PromptMessage]:
     for call in calls:
         found = next((one for one in results if one.tool_call_id == call.id), None)
         if found is not None:
@@ -197,20 +199,20 @@ def _results_of(calls: Iterable[ToolCall], results: list[PromptMessage]) -> Iter
         yield found or tool_message(call.id, NO_RESULT)
 
 
-def _in_turn(messages: Iterable[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
+def join_runs(messages: Iterable[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
     """Apply rule 4. Outside strict form, only assistant messages in a row become one."""
     strict = dialect.strict_roles
     joined = {"user": strict, "assistant": strict or dialect.joins_answers}
     runs: list[list[PromptMessage]] = []
-    for message in _strictly(messages) if strict else messages:
+    for message in insert_answers(messages) if strict else messages:
         if runs and runs[-1][-1].role == message.role and joined.get(message.role):
             runs[-1].append(message)
         else:
             runs.append([message])
-    return [_join(*run) for run in runs]
+    return [join_messages(*run) for run in runs]
 
 
-def _strictly(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
+def insert_answers(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
     """Insert the answers that strict servers require."""
     before = ""
     for message in messages:
@@ -221,7 +223,7 @@ def _strictly(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
         before = "assistant" if ends else message.role
 
 
-def _join(*run: PromptMessage) -> PromptMessage:
+def join_messages(*run: PromptMessage) -> PromptMessage:
     """Join messages of one role, with a blank line between them. Linear, because a client may send
     thousands."""
     last = run[-1]
@@ -233,9 +235,9 @@ def _join(*run: PromptMessage) -> PromptMessage:
     return assistant_message(text, last.tool_calls, last.provider_data)
 
 
-def _fill_empty(message: PromptMessage) -> PromptMessage:
+def fill_empty(message: PromptMessage) -> PromptMessage:
     """Apply rule 5: no message is empty."""
-    if not _is_empty(message):
+    if not is_empty(message):
         return message
     match message.role:
         case "tool":
@@ -292,7 +294,7 @@ _CALLS_ONLY = b'{"role":"assistant","content":null,'
 _NO_TEXT = b'{"role":"assistant","content":"",'
 
 
-def _calls_wire(
+def encode_calls(
     message: PromptMessage, ids: tuple[str, ...], own: ProviderData | None, dialect: Dialect
 ) -> bytes:
     """Return an assistant message with calls as JSON. Cached per message and form."""
@@ -300,7 +302,7 @@ def _calls_wire(
     form = (ids, own is not None, dialect.strict_roles, *wishes)
     if (known := message.forms.get(form)) is not None:
         return known
-    fields, call_fields = _fields_to_return(own, dialect, len(ids))
+    fields, call_fields = select_fields(own, dialect, len(ids))
     wire = message.wire
     if fields or any(call_fields) or ids != tuple(call.id for call in message.tool_calls):
         body: dict[str, Any] = json.loads(wire)
@@ -318,7 +320,7 @@ def _calls_wire(
 _THINKING = ("reasoning_content", "reasoning")
 
 
-def _fields_to_return(
+def select_fields(
     own: ProviderData | None, dialect: Dialect, calls: int
 ) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
     """Return the fields that the server gets back in a message, and in each of its calls."""
@@ -333,7 +335,7 @@ def _fields_to_return(
     return fields, given
 
 
-def _with_id(message: PromptMessage, wire_id: str) -> bytes:
+def replace_id(message: PromptMessage, wire_id: str) -> bytes:
     """Return a tool's result for the call `wire_id`. Its text may be long, so it is not encoded
     again."""
     if wire_id == message.tool_call_id:

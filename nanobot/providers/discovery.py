@@ -32,12 +32,12 @@ class ListedModel(Struct, frozen=True):
     window: int = 0
 
 
-def _entries(answer: Mapping[str, object]) -> list[Mapping[str, object]]:
+def list_entries(answer: Mapping[str, object]) -> list[Mapping[str, object]]:
     entries = map(mapping, items(answer.get("data") or answer.get("models")))
-    return [entry for entry in entries if _name_in(entry)]
+    return [entry for entry in entries if name_of_entry(entry)]
 
 
-def _name_in(entry: Mapping[str, object]) -> str:
+def name_of_entry(entry: Mapping[str, object]) -> str:
     return string(entry.get("id")) or string(entry.get("name")).removeprefix("models/")
 
 
@@ -51,7 +51,7 @@ _WINDOW_KEYS = (
 )
 
 
-def _window_in(entry: Mapping[str, object]) -> int:
+def window_of_entry(entry: Mapping[str, object]) -> int:
     """Return the context window in a list, or 0. OpenRouter may serve the model from a provider
     with a smaller window, which counts."""
     limits = [count(entry.get(key)) for key in _WINDOW_KEYS]
@@ -59,7 +59,7 @@ def _window_in(entry: Mapping[str, object]) -> int:
     return min(filter(None, limits), default=0)
 
 
-def _flag(value: object) -> bool | None:
+def read_flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
@@ -78,7 +78,7 @@ _OTHER_TYPES = frozenset(
 https://docs.together.ai/reference/models-1"""
 
 
-def _converses(entry: Mapping[str, object]) -> bool:
+def supports_conversation(entry: Mapping[str, object]) -> bool:
     """Return False only if the list or the model's name rules out conversations with tools.
     Mistral, OpenRouter, Gemini and LM Studio list that."""
     able = mapping(entry.get("capabilities"))
@@ -90,7 +90,7 @@ def _converses(entry: Mapping[str, object]) -> bool:
         and (not parameters or "tools" in parameters)
         and (not methods or "generateContent" in methods)
         and entry.get("type") not in _OTHER_TYPES
-        and not _OTHER_THINGS.search(_name_in(entry).lower().rpartition("/")[2])
+        and not _OTHER_THINGS.search(name_of_entry(entry).lower().rpartition("/")[2])
     )
 
 
@@ -112,11 +112,11 @@ async def find_local_servers(
     """Return the responding servers in the order of `places` (names and ports, by default the
     catalogue's). All are queried at the same time, each for at most `seconds`."""
     places = places or [(one.name, one.port) for one in PROVIDERS if one.is_local]
-    found = await asyncio.gather(*(_server(name, port, seconds) for name, port in places))
+    found = await asyncio.gather(*(find_server(name, port, seconds) for name, port in places))
     return tuple(server for server in found if server is not None)
 
 
-async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
+async def find_server(name: str, port: int, seconds: float) -> LocalServer | None:
     try:  # most ports are closed, and then the HTTP client is not loaded
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -127,7 +127,9 @@ async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
         return None
     if not ({"data", "models"} & answer.keys()):
         return None
-    models = {_name_in(one): None for one in _entries(answer) if _converses(one)}
+    models = {
+        name_of_entry(one): None for one in list_entries(answer) if supports_conversation(one)
+    }
     return LocalServer(name, server.base_url, tuple(models))
 
 
@@ -203,9 +205,9 @@ class ModelServer(Struct, frozen=True):
         """Return the listed models for conversations with tools, or `every` model. Empty if the
         server has no list. Raise `ProviderError`."""
         models = {  # Mistral lists some names twice
-            name: ListedModel(name, _window_in(entry))
-            for entry in await self._listing()
-            if (every or _converses(entry)) and (name := _name_in(entry))
+            name: ListedModel(name, window_of_entry(entry))
+            for entry in await self._fetch_list()
+            if (every or supports_conversation(entry)) and (name := name_of_entry(entry))
         }
         return tuple(models.values())
 
@@ -220,8 +222,8 @@ class ModelServer(Struct, frozen=True):
 
     async def facts(self, model: str) -> ModelFacts:
         """Query a model's facts. An unreachable server raises nothing."""
-        entry = await self._entry(model)
-        most = _window_in(entry)
+        entry = await self._find_entry(model)
+        most = window_of_entry(entry)
         if "max_model_len" in entry:
             return ModelFacts(most, most, server="vLLM")
         known = self._provider
@@ -229,7 +231,7 @@ class ModelServer(Struct, frozen=True):
             return ModelFacts(most=most)
         root = self._root  # only local servers support these queries
         answers = await asyncio.gather(
-            _llama(root, entry), _ollama(root, model), _studio(root, model)
+            query_llama(root, entry), query_ollama(root, model), query_studio(root, model)
         )
         return next((facts for facts in answers if facts), ModelFacts())
 
@@ -277,15 +279,15 @@ class ModelServer(Struct, frozen=True):
     def _root(self) -> ModelServer:
         return replace(self, base_url=self.base_url.rstrip("/").removesuffix("/v1"))
 
-    async def _listing(self) -> list[Mapping[str, object]]:
+    async def _fetch_list(self) -> list[Mapping[str, object]]:
         """Return the entries with a name. Raise `ProviderError`."""
         known = self._provider
         try:
             if known and known.listing:
                 headers = {**known.headers, known.key_header: self.api_key.strip()}
                 root = replace(self, base_url=urljoin(self.base_url, "/"))
-                return _entries(await root.object_at(known.listing, None, headers))
-            return _entries(await self.object_at("/models"))
+                return list_entries(await root.object_at(known.listing, None, headers))
+            return list_entries(await self.object_at("/models"))
         except ProviderGarbage:
             return []
         except ProviderRejected as error:
@@ -293,22 +295,22 @@ class ModelServer(Struct, frozen=True):
                 raise
             return []
 
-    async def _entry(self, model: str) -> Mapping[str, object]:
+    async def _find_entry(self, model: str) -> Mapping[str, object]:
         """Return the model's entry in the list, or the only entry if no model is named."""
         entries: list[Mapping[str, object]] = []
         with suppress(ProviderError):
-            entries = await self._listing()
+            entries = await self._fetch_list()
         if not model and len(entries) == 1:
             return entries[0]
         bare = model.removeprefix("models/") if self._provider and self._provider.listing else model
-        return next((one for one in entries if _name_in(one) == bare), {})
+        return next((one for one in entries if name_of_entry(one) == bare), {})
 
 
 def lacks_path(base_url: str) -> bool:
     return urlsplit(base_url).path in ("", "/")
 
 
-async def _llama(root: ModelServer, entry: Mapping[str, object]) -> ModelFacts | None:
+async def query_llama(root: ModelServer, entry: Mapping[str, object]) -> ModelFacts | None:
     """Query llama.cpp. `entry` is the model's in the list of models.
 
     Source: llama.cpp, tools/server/README.md, GET /props and GET /v1/models; its answers of
@@ -316,11 +318,11 @@ async def _llama(root: ModelServer, entry: Mapping[str, object]) -> ModelFacts |
     props, meta = await root.ask("/props"), mapping(entry.get("meta"))
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
     now, most = now or count(meta.get("n_ctx")), count(meta.get("n_ctx_train"))
-    tools = _flag(mapping(props.get("chat_template_caps")).get("supports_tools"))
+    tools = read_flag(mapping(props.get("chat_template_caps")).get("supports_tools"))
     return ModelFacts(now, most, tools, "llama.cpp") if now or most else None
 
 
-async def _ollama(root: ModelServer, model: str) -> ModelFacts | None:
+async def query_ollama(root: ModelServer, model: str) -> ModelFacts | None:
     """Query Ollama. A model's own `num_ctx` counts, else the window that it was loaded with.
 
     Source: https://docs.ollama.com/api-reference/show-model-details and
@@ -341,7 +343,7 @@ async def _ollama(root: ModelServer, model: str) -> ModelFacts | None:
     return ModelFacts(min(now, most) if most else now, most, tools, "Ollama")
 
 
-async def _studio(root: ModelServer, model: str) -> ModelFacts | None:
+async def query_studio(root: ModelServer, model: str) -> ModelFacts | None:
     """Query LM Studio. The loaded length counts, not the model's maximum.
 
     Source: https://lmstudio.ai/docs/developer/rest/list (since LM Studio 0.4)."""
@@ -352,5 +354,5 @@ async def _studio(root: ModelServer, model: str) -> ModelFacts | None:
         if most and model in (entry.get("key"), *(one.get("id") for one in loaded)):
             lengths = (count(mapping(one.get("config")).get("context_length")) for one in loaded)
             now, able = min(filter(None, lengths), default=0), mapping(entry.get("capabilities"))
-            return ModelFacts(now, most, _flag(able.get("trained_for_tool_use")), "LM Studio")
+            return ModelFacts(now, most, read_flag(able.get("trained_for_tool_use")), "LM Studio")
     return None

@@ -46,7 +46,7 @@ class OpenAIEmbedder:
             batch = (text[: self._characters] for text in texts[start:][: self._batch])
             valid = (text.encode("utf-8", "replace").decode().strip() for text in batch)
             # Servers refuse empty texts.
-            vectors += await self._fitting([text or "(empty)" for text in valid], policy)
+            vectors += await self._embed_fitting([text or "(empty)" for text in valid], policy)
         if len({len(vector) for vector in vectors}) > 1:
             raise self._endpoint.garbage_error("vectors of different lengths")
         return vectors
@@ -54,14 +54,14 @@ class OpenAIEmbedder:
     async def close(self) -> None:
         await self._connection.close()
 
-    async def _fitting(self, texts: list[str], policy: RetryPolicy) -> list[list[float]]:
+    async def _embed_fitting(self, texts: list[str], policy: RetryPolicy) -> list[list[float]]:
         """Return vectors, even if some texts are too long for the model or all are too long for one
         request."""
 
         async def ask() -> list[list[float]]:
             wish = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
             answer = await self._connection.ask("/embeddings", wish)
-            found = dict(_vectors(answer.get("data")))
+            found = dict(read_vectors(answer.get("data")))
             if sorted(found) != list(range(len(texts))):
                 raise self._endpoint.garbage_error(f"{len(found)} vectors for {len(texts)} texts")
             return [found[index] for index in range(len(texts))]
@@ -73,13 +73,13 @@ class OpenAIEmbedder:
             if len(texts) == 1 and longest <= _SHORTEST:
                 raise
         if len(texts) == 1:
-            return await self._fitting([texts[0][: longest // 2]], policy)
+            return await self._embed_fitting([texts[0][: longest // 2]], policy)
         middle = len(texts) // 2
-        first = await self._fitting(texts[:middle], policy)
-        return [*first, *await self._fitting(texts[middle:], policy)]
+        first = await self._embed_fitting(texts[:middle], policy)
+        return [*first, *await self._embed_fitting(texts[middle:], policy)]
 
 
-def _vectors(data: object) -> Iterator[tuple[int, list[float]]]:
+def read_vectors(data: object) -> Iterator[tuple[int, list[float]]]:
     """Yield the vectors of an answer by index, without invalid ones (not lists of finite
     numbers)."""
     for position, item in enumerate(items(data)):

@@ -134,14 +134,14 @@ class Endpoint(Struct, frozen=True):
             if is_secret_key(secret, self.base_url, self.model):
                 yield secret
 
-    def _sentence(self, what: str, detail: str) -> str:
+    def _describe(self, what: str, detail: str) -> str:
         """Return the server's action, with its text if there is any."""
         return ": ".join(filter(None, (f"the model server at {self.place} {what}", detail)))
 
     def unreachable_error(self, reason: str) -> ProviderUnavailable:
         return ProviderUnavailable(
             f"cannot reach the model server at {self.place}: {self.shorten(reason)}",
-            hint=self._hint(0) or f"Check {self.settings}.base_url and the network.",
+            hint=self._choose_hint(0) or f"Check {self.settings}.base_url and the network.",
         )
 
     def stall_error(self, seconds: float) -> ProviderStalled:
@@ -162,8 +162,8 @@ class Endpoint(Struct, frozen=True):
 
         text = excerpt[:_EXCERPT].decode("utf-8", "replace").strip()
         shown = self.shorten(text_of_page(text))
-        hint = self._hint(404) if text.startswith("<") else ""
-        what = self._sentence(f"answered with {what}", shown)
+        hint = self._choose_hint(404) if text.startswith("<") else ""
+        what = self._describe(f"answered with {what}", shown)
         return ProviderGarbage(what, detail=shown, hint=hint)
 
     def unusable_error(self, what: str, hint: str) -> ProviderRejected:
@@ -180,13 +180,13 @@ class Endpoint(Struct, frozen=True):
         if said.status or said.generation:
             return self._decide(said.status, said, 0.0)
         detail = self.shorten(said.message)
-        return ProviderGarbage(self._sentence("answered with an error", detail), detail=detail)
+        return ProviderGarbage(self._describe("answered with an error", detail), detail=detail)
 
     def _decide(self, status: int, said: ErrorBody, wait: float) -> ProviderError:
         detail = self.shorten(said.message)
         overflow = None if status in _NOT_ABOUT_LENGTH else said.overflow
         if status == 413 or overflow is not None:
-            return self._too_long(status, overflow, detail)
+            return self._overflow_error(status, overflow, detail)
         if said.generation:
             return ToolUseFailed(
                 f"the model at {self.place} called a tool in a form that its server cannot parse",
@@ -195,23 +195,25 @@ class Endpoint(Struct, frozen=True):
             )
         match said.meaning(status):
             case "busy":
-                what = self._sentence(f"is busy ({status})", detail)
+                what = self._describe(f"is busy ({status})", detail)
                 return ProviderBusy(what, retry_after=wait, detail=detail)
             case "failed":
-                what = self._sentence(f"failed ({status})", detail)
+                what = self._describe(f"failed ({status})", detail)
                 return ProviderUnavailable(what, retry_after=wait, detail=detail)
             case "blamed":
-                what = self._sentence(f"cannot handle the request ({status})", detail)
-                hint = self._hint(status, said.message)
+                what = self._describe(f"cannot handle the request ({status})", detail)
+                hint = self._choose_hint(status, said.message)
                 return RequestBlamed(what, status=status, detail=detail, hint=hint)
             case meant:
-                hint = self._hint(meant, said.message)
+                hint = self._choose_hint(meant, said.message)
         if meant in (400, 422) and said.blames_answer:
             hint = _SHORTER_ANSWER.format(self.settings)
-        what = self._sentence(f"refused the request ({status})", detail)
+        what = self._describe(f"refused the request ({status})", detail)
         return ProviderRejected(what, status=status, detail=detail, hint=hint)
 
-    def _too_long(self, status: int, overflow: Overflow | None, detail: str) -> ContextTooLong:
+    def _overflow_error(
+        self, status: int, overflow: Overflow | None, detail: str
+    ) -> ContextTooLong:
         tokens, window = (overflow.tokens, overflow.window) if overflow else (0, 0)
         counts = ""
         if tokens and window:
@@ -228,7 +230,7 @@ class Endpoint(Struct, frozen=True):
             window=window,
         )
 
-    def _hint(self, status: int, said: str = "") -> str:
+    def _choose_hint(self, status: int, said: str = "") -> str:
         """Return advice about a status (0: no connection) and the server's text, or an empty
         string. Hints for this particular server come first."""
         from nanobot.providers.catalogue import provider_at, tools_hint

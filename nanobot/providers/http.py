@@ -60,7 +60,7 @@ class HttpConnection:
         finds_v1: bool = True,
     ) -> None:
         self.endpoint = endpoint
-        url = _usable_url(endpoint.base_url, "http", "https")
+        url = parse_url(endpoint.base_url, "http", "https")
         self._prefix, self._is_unsure = "", finds_v1 and url is not None and not url.path.strip("/")
         self._stall, self._connect = stall, connect
         self._opening = asyncio.Lock()
@@ -81,7 +81,7 @@ class HttpConnection:
         seconds = 2 * self._stall  # for the whole answer, even if bytes trickle
         try:
             async with asyncio.timeout(seconds), self._request(method, path, content) as chunks:
-                return await self._object(chunks)
+                return await self._read_object(chunks)
         except TimeoutError as error:
             raise self.endpoint.stall_error(seconds) from error
 
@@ -108,7 +108,7 @@ class HttpConnection:
         except ValueError as error:
             raise self._address_error() from error
         async with response:
-            chunks = self._chunks(response)
+            chunks = self._read_chunks(response)
             if not 200 <= response.status < 300:
                 raise await self._read_refusal(response.status, response.headers, chunks)
             self._is_unsure = False
@@ -119,11 +119,11 @@ class HttpConnection:
     ) -> aiohttp.ClientResponse:
         return await session.request(
             method,
-            self._url(self._prefix + path),
-            data=_pieces(body) if body else None,
-            headers=self._headers(body),
+            self._build_url(self._prefix + path),
+            data=split_body(body) if body else None,
+            headers=self._build_headers(body),
             allow_redirects=False,
-            proxy=None if _is_socks(self._proxy) else self._proxy,
+            proxy=None if is_socks(self._proxy) else self._proxy,
         )
 
     async def _find_v1(
@@ -152,7 +152,7 @@ class HttpConnection:
         lower = {name.lower(): value for name, value in headers.items()}
         return self.endpoint.refusal_error(status, lower, body[:_ERROR_BYTES])
 
-    async def _object(self, chunks: Chunks) -> Mapping[str, object]:
+    async def _read_object(self, chunks: Chunks) -> Mapping[str, object]:
         answer = bytearray()
         async with aclosing(chunks):
             async for chunk in chunks:
@@ -178,20 +178,20 @@ class HttpConnection:
                 "header",
                 "Copy the key again. It has only plain letters, digits, and punctuation.",
             )
-        url = _usable_url(endpoint.base_url, "http", "https")
+        url = parse_url(endpoint.base_url, "http", "https")
         if url is None:
             raise self._address_error()
         importlib.import_module("aiohttp")
-        self._proxy = self._proxy_for(url)
-        if _is_socks(self._proxy):
+        self._proxy = self._find_proxy(url)
+        if is_socks(self._proxy):
             socks = importlib.import_module("aiohttp_socks")
             self._proxy_errors = socks.ProxyError, socks.ProxyConnectionError
-        return self._certificates()
+        return self._choose_certificates()
 
-    def _certificates(self) -> ssl.SSLContext | bool:
+    def _choose_certificates(self) -> ssl.SSLContext | bool:
         file, folder = (os.environ.get(name, "") for name in _CERTIFICATES)
         try:
-            return _load_certificates(file, folder) if file or folder else True
+            return load_certificates(file, folder) if file or folder else True
         except OSError as error:
             name = _CERTIFICATES[0 if file else 1]
             raise self.endpoint.unusable_error(
@@ -199,17 +199,17 @@ class HttpConnection:
                 f"Set {name} to certificates in PEM format, or unset it, and start nanobot again.",
             ) from error
 
-    def _proxy_for(self, url: SplitResult) -> str | None:
+    def _find_proxy(self, url: SplitResult) -> str | None:
         """Return the proxy for an address from the environment (`HTTPS_PROXY`, `ALL_PROXY`, …), or
         None. Raise `ProviderRejected` if it can't be used."""
         from urllib.request import getproxies_environment
 
         proxies = getproxies_environment()
         proxy = (proxies.get(url.scheme) or proxies.get("all") or "").strip()
-        if not proxy or url.hostname in _LOOPBACK or _is_direct(url, proxies.get("no", "")):
+        if not proxy or url.hostname in _LOOPBACK or bypasses_proxy(url, proxies.get("no", "")):
             return None
         proxy = proxy if "://" in proxy else f"http://{proxy}"
-        if _usable_url(proxy, "http", "https", *_SOCKS) is None:
+        if parse_url(proxy, "http", "https", *_SOCKS) is None:
             raise self.endpoint.unusable_error(
                 "the proxy in the environment can't be used",  # it may hold a password
                 "Set HTTPS_PROXY to an http or socks5 proxy, or add the server to NO_PROXY.",
@@ -221,7 +221,7 @@ class HttpConnection:
 
         url = urlsplit(self._proxy or "")
         build: Callable[..., aiohttp.BaseConnector] = aiohttp.TCPConnector
-        if _is_socks(self._proxy):
+        if is_socks(self._proxy):
             from aiohttp_socks import ProxyConnector  # already loaded by `_prepare`
 
             build = partial(
@@ -240,12 +240,12 @@ class HttpConnection:
             max_field_size=_LONGEST_HEADER,
         )
 
-    def _url(self, path: str) -> str:
+    def _build_url(self, path: str) -> str:
         url = urlsplit(self.endpoint.base_url)
         host = url.netloc.rpartition("@")[2]
         return url._replace(netloc=host, path=url.path.rstrip("/") + path, fragment="").geturl()
 
-    def _headers(self, body: bytes) -> dict[str, str]:
+    def _build_headers(self, body: bytes) -> dict[str, str]:
         """Return the headers of a request. Session headers would go to proxies as well."""
         own, url = self.endpoint.headers, urlsplit(self.endpoint.base_url)
         authorization = f"Bearer {self.endpoint.api_key or 'none'}"
@@ -263,7 +263,7 @@ class HttpConnection:
             headers["Content-Type"] = "application/json"
         return self.endpoint.with_own_headers(headers)
 
-    async def _chunks(self, response: aiohttp.ClientResponse) -> Chunks:
+    async def _read_chunks(self, response: aiohttp.ClientResponse) -> Chunks:
         import aiohttp
 
         try:
@@ -317,7 +317,7 @@ class UploadConnection(HttpConnection):
                 cast_to=httpx2.Response,
                 body=fields,
                 files={"file": file},
-                options={"headers": self._form_headers(), "follow_redirects": False},
+                options={"headers": self._build_form_headers(), "follow_redirects": False},
                 stream=True,
                 stream_cls=openai.AsyncStream[Any],
             )
@@ -326,7 +326,7 @@ class UploadConnection(HttpConnection):
         # With this `cast_to` the package returns the response itself, contrary to its types.
         response = cast("httpx2.Response", answer)
         try:
-            return await self._object(self._read(response))
+            return await self._read_object(self._read_response(response))
         finally:
             await response.aclose()
 
@@ -357,7 +357,7 @@ class UploadConnection(HttpConnection):
             ),
         )
 
-    def _form_headers(self) -> Mapping[str, Any]:
+    def _build_form_headers(self) -> Mapping[str, Any]:
         import openai
 
         headers: dict[str, str | openai.Omit] = {
@@ -375,7 +375,7 @@ class UploadConnection(HttpConnection):
         """Raise the error of an unsuccessful status before the package reads a possibly endless
         body."""
         if not response.is_success:
-            body = self._read(response)
+            body = self._read_response(response)
             raise await self._read_refusal(response.status_code, response.headers, body)
 
     def _upload_error(self, error: Exception) -> ProviderError:
@@ -392,7 +392,7 @@ class UploadConnection(HttpConnection):
             return self.endpoint.stall_error(self._stall)
         return self.endpoint.cut_error(root_cause(error))
 
-    async def _read(self, response: httpx2.Response) -> Chunks:
+    async def _read_response(self, response: httpx2.Response) -> Chunks:
         import httpx2
 
         try:
@@ -404,18 +404,18 @@ class UploadConnection(HttpConnection):
             raise self.endpoint.cut_error(root_cause(error)) from error
 
 
-async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
+async def split_body(body: bytes) -> AsyncIterator[memoryview]:
     """Yield a request in pieces. A large one would block everything else."""
     view = memoryview(body)
     for start in range(0, len(body), _PIECE_BYTES):
         yield view[start : start + _PIECE_BYTES]
 
 
-def _is_socks(proxy: str | None) -> bool:
+def is_socks(proxy: str | None) -> bool:
     return urlsplit(proxy or "").scheme in _SOCKS
 
 
-def _usable_url(text: str, *schemes: str) -> SplitResult | None:
+def parse_url(text: str, *schemes: str) -> SplitResult | None:
     """Return the parts of an address with one of these schemes, or None."""
     try:
         url = urlsplit(text)
@@ -425,14 +425,16 @@ def _usable_url(text: str, *schemes: str) -> SplitResult | None:
     return url if usable else None
 
 
-def _is_direct(url: SplitResult, exceptions: str) -> bool:
+def bypasses_proxy(url: SplitResult, exceptions: str) -> bool:
     """Return True if `NO_PROXY` names the host: by its name or a domain around it (`example.org`,
     `.example.org`, `*.example.org`), with or without its port, by its address, or by a network."""
     host, port = url.hostname or "", url.port or {"http": 80, "https": 443}[url.scheme]
-    return any(_names(entry, host, port) for entry in exceptions.lower().replace(",", " ").split())
+    return any(
+        matches_host(entry, host, port) for entry in exceptions.lower().replace(",", " ").split()
+    )
 
 
-def _names(entry: str, host: str, port: int) -> bool:
+def matches_host(entry: str, host: str, port: int) -> bool:
     # urllib ignores networks in NO_PROXY, which companies use for internal servers.
     with suppress(ValueError):
         network = ip_network(entry.strip("[]"), strict=False)
@@ -447,7 +449,7 @@ def _names(entry: str, host: str, port: int) -> bool:
 
 
 @cache
-def _load_certificates(file: str, folder: str) -> ssl.SSLContext:
+def load_certificates(file: str, folder: str) -> ssl.SSLContext:
     """Return the certificates in these places. Loading takes up to 100 ms, so they are shared."""
     return ssl.create_default_context(cafile=file or None, capath=folder or None)
 

@@ -111,7 +111,7 @@ class OpenAIProvider:
     ) -> Reply:
         """Answer `prompt`. Raise `ProviderError`s. A request is repeated only in another form,
         after a refusal or for a structured answer."""
-        options = replace(options, model=options.model or await self._model())
+        options = replace(options, model=options.model or await self._choose_model())
         spec = next((one for one in prompt.tools.specs if one.name == options.tool_choice), None)
         if spec is not None:
             return await self._complete_structured(prompt, options, spec)
@@ -131,26 +131,26 @@ class OpenAIProvider:
         """Get a call of one tool by the best way that works with this server, and learn the way. If
         none works, return the first reply."""
         replies: list[Reply] = []
-        is_clear, left = True, _rungs(self.dialect(options.model))
+        is_clear, left = True, list_rungs(self.dialect(options.model))
         while left:
             rung, *left = left
-            asked = _asking_for(rung, prompt, spec)
+            asked = build_prompt(rung, prompt, spec)
             choice = {"name": spec.name, "required": "required"}.get(rung, "")
-            form = _format_of(spec) if rung == "schema" else {}
+            form = format_of(spec) if rung == "schema" else {}
             question = _Question(asked, replace(options, tool_choice=choice), form)
             try:
                 reply = await self._ask_adaptively(question)
             except (ProviderRejected, RequestBlamed) as error:
                 # Another way may help, or an earlier one got a reply.
-                if not _may_be_the_form(error) or (not replies and rung == RUNGS[-1]):
+                if not may_refuse_form(error) or (not replies and rung == RUNGS[-1]):
                     raise
                 if not refuses_forcing(error):
                     # The plainest way shows whether the form was refused.
                     is_clear, left = False, left[-1:]
                 continue
-            reply = _with_call(reply, spec, asked)
+            reply = convert_to_call(reply, spec, asked)
             replies.append(reply)
-            called = any(_answers(call, spec) for call in reply.tool_calls)
+            called = any(fits_spec(call, spec) for call in reply.tool_calls)
             known = self.dialect(options.model)
             if called and is_clear and known.rung != rung:
                 source = self._endpoint.source(options.model)
@@ -166,18 +166,18 @@ class OpenAIProvider:
         known = dialect = self.dialect(options.model)
         forced = options.tool_choice not in ("", "none") or question.form is not None
         if options.schema is not None and (known.rung == "schema" or is_near(self._base_url)):
-            question = replace(question, form=_format_of(options.schema))
+            question = replace(question, form=format_of(options.schema))
         tried: set[bytes] = set()
         for _ in range(_MOST_CHANGES):
             try:
                 reply, shown = await self._ask(question, dialect, on_text)
             except ToolUseFailed as error:
-                return _rescue(error, question.prompt, options)
+                return rescue_reply(error, question.prompt, options)
             except (ProviderRejected, RequestBlamed) as error:
                 if forced and refuses_forcing(error):
                     raise
-                tried.add(self._body(question, dialect))
-                changes = self._changes(error, question, dialect)
+                tried.add(self._build_body(question, dialect))
+                changes = self._find_changes(error, question, dialect)
                 new = next((one for body, one in changes.items() if body not in tried), None)
                 if new is None:
                     raise
@@ -188,16 +188,16 @@ class OpenAIProvider:
                 return reply
         raise self._endpoint.unusable_error("the server refuses each form of the request", "")
 
-    def _changes(
+    def _find_changes(
         self, error: ProviderRejected | RequestBlamed, question: _Question, dialect: Dialect
     ) -> Mapping[bytes, Dialect]:
         """Return the dialects that a refusal may require, by request, most likely first. A dialect
         that leaves the request unchanged does not count, because the refusal is about something
         else."""
-        changes = [*dialect.after(error, self._fields(question, dialect))]
-        if _may_be_the_form(error):  # a learned change may be outdated
+        changes = [*dialect.after(error, self._build_fields(question, dialect))]
+        if may_refuse_form(error):  # a learned change may be outdated
             changes.append(dialect_for(self._base_url, question.options.model))
-        return {self._body(question, one): one for one in changes}
+        return {self._build_body(question, one): one for one in changes}
 
     async def _ask(
         self, question: _Question, dialect: Dialect, on_text: TextSink | None
@@ -215,7 +215,7 @@ class OpenAIProvider:
             on_text=on_text,
             on_reading=options.on_reading,
         )
-        body = self._body(question, dialect)
+        body = self._build_body(question, dialect)
         await receive(self._connection, "/chat/completions", body, incoming, self._waits)
         reply = incoming.finish()
         if incoming.has_native_calls:
@@ -224,7 +224,7 @@ class OpenAIProvider:
             dialect = replace(dialect, reports_reading=True)
         return reply if reply.model else replace(reply, model=options.model), dialect
 
-    async def _model(self) -> str:
+    async def _choose_model(self) -> str:
         if not self._served:
             listing: Mapping[str, object] = {}
             try:
@@ -239,17 +239,17 @@ class OpenAIProvider:
 
     def body(self, prompt: Prompt, options: CallOptions) -> bytes:
         """Return the request as it is sent, in JSON."""
-        return self._body(_Question(prompt, options), self.dialect(options.model))
+        return self._build_body(_Question(prompt, options), self.dialect(options.model))
 
-    def _body(self, question: _Question, dialect: Dialect) -> bytes:
+    def _build_body(self, question: _Question, dialect: Dialect) -> bytes:
         prompt, model = question.prompt, question.options.model or self._endpoint.model
         fields = {
             name: value
-            for name, value in self._fields(question, dialect).items()
+            for name, value in self._build_fields(question, dialect).items()
             if optional(name, value) not in dialect.dropped
         }
-        tools = self._tools(prompt.tools, dialect)
-        parts = [b'{"model":', _json(fields.pop("model", model))]
+        tools = self._choose_tools(prompt.tools, dialect)
+        parts = [b'{"model":', encode_json(fields.pop("model", model))]
         if tools.wire:
             parts += [b',"tools":', tools.wire]
         messages = self._dialogue.wire_messages(
@@ -257,10 +257,10 @@ class OpenAIProvider:
         )
         parts += [b',"messages":[', b",".join(messages), b"]"]
         for name, value in fields.items():
-            parts += [b",", _json(name), b":", _json(value)]
+            parts += [b",", encode_json(name), b":", encode_json(value)]
         return b"".join([*parts, b"}"])
 
-    def _tools(self, tools: Toolset, dialect: Dialect) -> Toolset:
+    def _choose_tools(self, tools: Toolset, dialect: Dialect) -> Toolset:
         if not (dialect.plain_schemas and tools.wire):
             return tools
         if self._plain is None or self._plain[0] is not tools:
@@ -269,10 +269,10 @@ class OpenAIProvider:
             self._plain = tools, plain_tools(tools)
         return self._plain[1]
 
-    def _fields(self, question: _Question, dialect: Dialect) -> dict[str, Any]:
+    def _build_fields(self, question: _Question, dialect: Dialect) -> dict[str, Any]:
         """Return the fields after the messages, the owner's and the form's last."""
         options = question.options
-        fields = _choice_fields(options.tool_choice) if question.prompt.tools.wire else {}
+        fields = make_choice_fields(options.tool_choice) if question.prompt.tools.wire else {}
         if limit := options.max_tokens or self._max_tokens:
             fields["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
         if dialect.stream and self._stream:
@@ -282,24 +282,24 @@ class OpenAIProvider:
         if self._settings.temperature is not None:
             fields["temperature"] = self._settings.temperature
         if effort := options.effort or self._settings.effort:
-            fields |= _effort_fields(effort, self._base_url)
+            fields |= make_effort_fields(effort, self._base_url)
         return {**fields, **self._settings.extra_body, **(question.form or {})}
 
 
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-def _json(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _choice_fields(choice: str) -> dict[str, Any]:
+def make_choice_fields(choice: str) -> dict[str, Any]:
     if choice in ("", "none", "required"):
         return {"tool_choice": choice} if choice else {}
     return {"tool_choice": {"type": "function", "function": {"name": choice}}}
 
 
-def _effort_fields(effort: str, base_url: str) -> dict[str, Any]:
+def make_effort_fields(effort: str, base_url: str) -> dict[str, Any]:
     """Return the fields that request a reasoning effort (`none` to `high`).
 
     Sources: OpenRouter and DeepSeek as in `dialect`; chat templates read their own arguments:
@@ -321,7 +321,7 @@ def _effort_fields(effort: str, base_url: str) -> dict[str, Any]:
     return {"reasoning_effort": effort, "chat_template_kwargs": template}
 
 
-def _rungs(dialect: Dialect) -> list[Rung]:
+def list_rungs(dialect: Dialect) -> list[Rung]:
     """Return the ways to a structured answer that may work."""
     start = dialect.rung
     if dialect.reports_reading and start == "name":
@@ -333,12 +333,12 @@ def _rungs(dialect: Dialect) -> list[Rung]:
 _FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)
 
 
-def _may_be_the_form(refusal: ProviderRejected | RequestBlamed) -> bool:
+def may_refuse_form(refusal: ProviderRejected | RequestBlamed) -> bool:
     """Return True if a server may have refused how a structured answer was requested."""
     return not isinstance(refusal, ContextTooLong) and refusal.status in _FORM_STATUSES
 
 
-def _asking_for(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:
+def build_prompt(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:
     """Return the prompt for an answer in the form of `spec`."""
     if rung in ("name", "required"):
         same = prompt.tools.specs == (spec,)
@@ -351,7 +351,7 @@ def _asking_for(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:
     return Prompt((*prompt.messages, wanted), Toolset.of([]))
 
 
-def _rescue(failed: ToolUseFailed, prompt: Prompt, options: CallOptions) -> Reply:
+def rescue_reply(failed: ToolUseFailed, prompt: Prompt, options: CallOptions) -> Reply:
     """Return the reply that a server could not parse (Groq: `tool_use_failed`). Raise the error
     again if its text cannot be read here either."""
     from nanobot.providers.textcalls import read_text_calls
@@ -363,22 +363,22 @@ def _rescue(failed: ToolUseFailed, prompt: Prompt, options: CallOptions) -> Repl
     return Reply(read.text, calls, finish="tool_calls", model=options.model)
 
 
-def _format_of(spec: ToolSpec) -> Mapping[str, Any]:
+def format_of(spec: ToolSpec) -> Mapping[str, Any]:
     schema = {"name": spec.name, "schema": dict(spec.parameters)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _answers(call: ToolCall, spec: ToolSpec) -> bool:
+def fits_spec(call: ToolCall, spec: ToolSpec) -> bool:
     """Return True if a call is one of this tool, with all required fields."""
     required = set(spec.parameters.get("required", ()))
     return call.name == spec.name and required <= set(mapping(json.loads(call.arguments)))
 
 
-def _with_call(reply: Reply, spec: ToolSpec, prompt: Prompt) -> Reply:
+def convert_to_call(reply: Reply, spec: ToolSpec, prompt: Prompt) -> Reply:
     """Return a reply whose text is the arguments of a call as that call."""
     if reply.tool_calls or reply.finish == "length":
         return reply
     arguments = read_arguments(reply.text.strip()) if reply.text.strip() else None
-    if arguments is None or not _answers(ToolCall("", spec.name, arguments), spec):
+    if arguments is None or not fits_spec(ToolCall("", spec.name, arguments), spec):
         return reply
     return replace(reply, text="", tool_calls=make_calls([(spec.name, arguments)], prompt))

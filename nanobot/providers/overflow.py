@@ -110,7 +110,7 @@ _ONE_REQUEST = re.compile(r"request (is )?too large|must be reduced|reduce your 
 def overflow_in(codes: str, message: str) -> Overflow | None:
     """Return the overflow in an error's text, or None if it is about something else."""
     reason = _PREFIX.sub("", message)
-    numbers = _numbers_in(reason)
+    numbers = read_numbers(reason)
     if _RATE.search(message):
         alone = _ONE_REQUEST.search(message) or numbers.tokens > numbers.window > 0
         return numbers if alone and not _WAITS.search(message) else None
@@ -119,15 +119,15 @@ def overflow_in(codes: str, message: str) -> Overflow | None:
         return Overflow() if _SPOKEN_FIELD.match(field[1]) else None
     if blames_answer(message):
         return None
-    if _CODES.search(codes) or any(map(_says_too_long, _SENTENCE.split(reason))):
+    if _CODES.search(codes) or any(map(reports_overflow, _SENTENCE.split(reason))):
         return numbers
     return None
 
 
-def _says_too_long(sentence: str) -> bool:
-    if _says_too_long_in_cjk(sentence):
+def reports_overflow(sentence: str) -> bool:
+    if reports_overflow_in_cjk(sentence):
         return True
-    if _PYDANTIC.search(sentence) or (_ANSWER.search(sentence) and not _with_prompt(sentence)):
+    if _PYDANTIC.search(sentence) or (_ANSWER.search(sentence) and not mentions_prompt(sentence)):
         return False
     if _PICTURE.search(sentence) and "token" not in sentence.lower():
         return False
@@ -138,13 +138,13 @@ def _says_too_long(sentence: str) -> bool:
     return bool(_SUBJECT.search(sentence) and _EXCESS.search(sentence))
 
 
-def _says_too_long_in_cjk(sentence: str) -> bool:
+def reports_overflow_in_cjk(sentence: str) -> bool:
     return bool(
         _CJK_SUBJECT.search(sentence) and _CJK_EXCESS.search(sentence)
     ) and not _CJK_ELSEWHERE.search(sentence)
 
 
-def _with_prompt(sentence: str) -> bool:
+def mentions_prompt(sentence: str) -> bool:
     """Return True if a sentence about the length of the answer is about the prompt too."""
     rest = _ANSWER.sub("", sentence)
     return bool(_WITH_PROMPT.search(rest)) and "context_window" not in sentence
@@ -156,10 +156,10 @@ def blames_answer(message: str) -> bool:
     asked = _ANSWER.search(message)
     if not asked or _RATE.search(message):
         return False
-    numbers = _numbers_in(_PREFIX.sub("", message))
+    numbers = read_numbers(_PREFIX.sub("", message))
     if numbers.tokens and numbers.window:
         return 2 * numbers.tokens <= numbers.window
-    return bool(_EXCESS.search(message)) and not _with_prompt(_PREFIX.sub("", message))
+    return bool(_EXCESS.search(message)) and not mentions_prompt(_PREFIX.sub("", message))
 
 
 _NUMBER = r"(?<![0-9,_])([0-9][0-9,_]{0,14})(?![0-9,_])"
@@ -200,26 +200,26 @@ _OTHER_UNIT = re.compile(
 )
 
 
-def _numbers_in(message: str) -> Overflow:
+def read_numbers(message: str) -> Overflow:
     """Return the server's count and maximum, as far as they can be distinguished."""
     if _OTHER_UNIT.search(message):
         return Overflow()
     message = message.replace(_MINIMAX_CODE, "")
     if summed := _SUM.search(message):
-        return Overflow(_number(summed[1]), _number(summed[3]))
+        return Overflow(parse_tokens(summed[1]), parse_tokens(summed[3]))
     if compared := _COMPARED.search(message):
         tokens, window = filter(None, compared.groups())
-        return Overflow(_number(tokens), _number(window))
-    limits = (number for pair in _WINDOW.findall(message) for number in map(_number, pair))
+        return Overflow(parse_tokens(tokens), parse_tokens(window))
+    limits = (number for pair in _WINDOW.findall(message) for number in map(parse_tokens, pair))
     window = next(filter(None, limits), 0)
     if in_prompt := _TOKENS[0].search(message):
-        return Overflow(_number(in_prompt[1]), window)
-    found = (number for shape in _TOKENS for number in map(_number, shape.findall(message)))
+        return Overflow(parse_tokens(in_prompt[1]), window)
+    found = (number for shape in _TOKENS for number in map(parse_tokens, shape.findall(message)))
     tokens = next((number for number in found if number not in (0, window)), 0)
     return Overflow(tokens if window else 0, window)  # a single number is the maximum
 
 
-def _number(text: str) -> int:
+def parse_tokens(text: str) -> int:
     """Return a plausible number of tokens, else 0."""
     value = int(re.sub(r"[,_]", "", text) or 0)
     return value if 16 <= value <= _MOST else 0

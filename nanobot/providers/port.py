@@ -97,7 +97,7 @@ def _encode(fields: object) -> bytes:
     return _ENCODER.encode(fields).encode()
 
 
-def _message(
+def _make_message(
     role: Literal["system", "user", "assistant", "tool"],
     text: str,
     fields: Mapping[str, Any],
@@ -110,20 +110,20 @@ def _message(
 
 def system_message(text: str) -> PromptMessage:
     text = valid_unicode(text)  # strict servers would refuse half a character forever
-    return _message("system", text, {"content": text})
+    return _make_message("system", text, {"content": text})
 
 
 def user_message(text: str, images: tuple[Image, ...] = ()) -> PromptMessage:
     """Return the person's text, followed by the images."""
     text = valid_unicode(text)
     if not images:
-        return _message("user", text, {"content": text})
+        return _make_message("user", text, {"content": text})
     parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
     parts += [
         {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.data}"}}
         for image in images
     ]
-    message = _message("user", text, {"content": parts}, IMAGE_TOKENS * len(images))
+    message = _make_message("user", text, {"content": parts}, IMAGE_TOKENS * len(images))
     return replace(message, images=images)
 
 
@@ -135,16 +135,16 @@ def assistant_message(
     """Return the model's message. `content` is null if it only called tools. `provider_data` is not
     in `wire`, because it only returns to the server that gave it."""
     text = valid_unicode(text)
-    tool_calls = tuple(map(_sanitize_call, tool_calls))
+    tool_calls = tuple(map(sanitize_call, tool_calls))
     fields: dict[str, Any] = {"content": text or (None if tool_calls else "")}
     if tool_calls:
         fields["tool_calls"] = [call.as_api() for call in tool_calls]
     tokens = sum(estimate_tokens(call.arguments) + CALL_OVERHEAD for call in tool_calls)
-    message = _message("assistant", text, fields, tokens)
+    message = _make_message("assistant", text, fields, tokens)
     return replace(message, tool_calls=tool_calls, provider_data=provider_data)
 
 
-def _sanitize_call(call: ToolCall) -> ToolCall:
+def sanitize_call(call: ToolCall) -> ToolCall:
     """Return the call with a name and arguments that every server accepts. Other programs stored
     others."""
     name = fitting_name(call.name)
@@ -155,7 +155,7 @@ def _sanitize_call(call: ToolCall) -> ToolCall:
 
 def tool_message(call_id: str, text: str) -> PromptMessage:
     text = valid_unicode(text)
-    message = _message("tool", text, {"tool_call_id": call_id, "content": text})
+    message = _make_message("tool", text, {"tool_call_id": call_id, "content": text})
     return replace(message, tool_call_id=call_id)
 
 

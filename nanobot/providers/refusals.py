@@ -63,7 +63,7 @@ class ErrorBody(Struct, frozen=True):
         """Read JSON of any shape, without repetition and reasons that only state that something
         failed. `message` is empty if nothing looks like a reason."""
         codes: dict[str, Any] = {}
-        texts = list(filter(None, map(str.strip, _reasons_in(error, _DEEPEST, codes))))
+        texts = list(filter(None, map(str.strip, find_reasons(error, _DEEPEST, codes))))
         known: list[str] = []
         for text in texts:
             if not _GENERIC.match(text) and not any(text in other for other in known):
@@ -94,16 +94,16 @@ class ErrorBody(Struct, frozen=True):
     def meaning(self, status: int) -> int | Literal["busy", "failed", "blamed"]:
         """Return the kind of failure, or the status that a refusal amounts to. Waiting does not
         help if an account has no money or a gateway has no server for the model (new-api)."""
-        no_money = _says(_NO_MONEY, self.words)
+        no_money = _matches(_NO_MONEY, self.words)
         if status in (429, 449) and not no_money:
             return "busy"
         if status in (500, 501) and self.blames_request:
             return "blamed"
         if status >= 500:
-            return 404 if _says(_NO_CHANNEL, self.words) else "failed"
+            return 404 if _matches(_NO_CHANNEL, self.words) else "failed"
         if status in (408, 409):
             return "failed"
-        if status in (400, 403) and _says(_NO_KEY, self.message):
+        if status in (400, 403) and _matches(_NO_KEY, self.message):
             return 401
         return 402 if no_money else status
 
@@ -118,7 +118,7 @@ class ErrorBody(Struct, frozen=True):
     def blames_request(self) -> bool:
         """True if the same request will always fail: a template that rejects the order of roles,
         text that should be JSON, a schema or parameter that isn't supported."""
-        return _says(_BLAMES_REQUEST, self.words) and not _says(_PASSING, self.message)
+        return _matches(_BLAMES_REQUEST, self.words) and not _matches(_PASSING, self.message)
 
     @property
     def status(self) -> int:
@@ -127,11 +127,11 @@ class ErrorBody(Struct, frozen=True):
             return self.named
         meanings = (
             (self.overflow is not None, 400),
-            (_says(_NO_KEY, self.message), 401),
-            (_says(_NO_MONEY, self.words), 402),
-            (_says(_RATE, self.words), 429),
-            (_says(_PASSING, self.message), 503),
-            (_says(_MISSING, self.message), 404),
+            (_matches(_NO_KEY, self.message), 401),
+            (_matches(_NO_MONEY, self.words), 402),
+            (_matches(_RATE, self.words), 429),
+            (_matches(_PASSING, self.message), 503),
+            (_matches(_MISSING, self.message), 404),
             (self.kind == "invalid_request_error", 400),
             (self.blames_request, 400),
         )
@@ -150,11 +150,11 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
             return found if found.message else replace(found, message=json.dumps(error))
     if count(base.get("status_code")):
         return ErrorBody.of(base)
-    found = ErrorBody() if choice or base or _is_fine(fields) else ErrorBody.of(fields)
+    found = ErrorBody() if choice or base or reports_success(fields) else ErrorBody.of(fields)
     return found if found.message else None
 
 
-def _is_fine(fields: Mapping[str, object]) -> bool:
+def reports_success(fields: Mapping[str, object]) -> bool:
     """Return True if an object contains an answer, reports success, or has no message."""
     outcome = {str(fields[key]).lower() for key in ("code", "status", "success") if key in fields}
     says = any(map(fields.get, ("message", "msg", "detail")))
@@ -186,20 +186,20 @@ _NESTED = ("error", "base_resp", "errors")
 _CODES = ("code", "status_code", "error_code", "err_code", "status")
 
 
-def _reasons_in(value: object, depth: int, codes: dict[str, Any]) -> list[str]:
+def find_reasons(value: object, depth: int, codes: dict[str, Any]) -> list[str]:
     """Return the reasons in JSON of any shape, inner ones first, and add its fields of `ErrorBody`
     to `codes`."""
     if depth > 0 and isinstance(value, str):
-        return _reasons_in_text(value.strip(), depth - 1, codes)
+        return find_text_reasons(value.strip(), depth - 1, codes)
     if depth > 0 and isinstance(value, list):
-        return _reasons_in_list(value, depth - 1, codes)
+        return find_list_reasons(value, depth - 1, codes)
     if depth > 0 and isinstance(value, dict):
         lower = {str(key).lower(): one for key, one in value.items()}
-        return _reasons_in_object(lower, depth - 1, codes)
+        return find_object_reasons(lower, depth - 1, codes)
     return []
 
 
-def _reasons_in_text(text: str, depth: int, codes: dict[str, Any]) -> list[str]:
+def find_text_reasons(text: str, depth: int, codes: dict[str, Any]) -> list[str]:
     """Read text that may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
     found = _JSON_BEGINS.search(text)
     start = found.start() if found else len(text)
@@ -208,40 +208,40 @@ def _reasons_in_text(text: str, depth: int, codes: dict[str, Any]) -> list[str]:
     with suppress(ValueError, RecursionError):
         inner, end = json.JSONDecoder().raw_decode(text[start:])
     is_all = not text[start + end :].strip(" \n).") and (isinstance(inner, dict) or not before)
-    reasons = _reasons_in(inner, depth, codes) if is_all else []
+    reasons = find_reasons(inner, depth, codes) if is_all else []
     if reasons:
         return [f"{before} {reasons[0]}".strip(), *reasons[1:]]
     return [] if end and is_all and not before else [_TRACE.sub("", text)[:_LONGEST]]
 
 
-def _reasons_in_list(values: list[object], depth: int, codes: dict[str, Any]) -> list[str]:
+def find_list_reasons(values: list[object], depth: int, codes: dict[str, Any]) -> list[str]:
     """Read FastAPI's list of faults with their places, or one error in an array."""
     faults = [fault for fault in map(mapping, values) if "loc" in fault and "msg" in fault]
     if faults:
         codes |= {"kind": string(faults[0].get("type")), "named": 422}
-        return ["; ".join(f"{_place(one)}{one['msg']}" for one in faults[:8])]
-    return next(filter(None, (_reasons_in(one, depth, codes) for one in values)), [])
+        return ["; ".join(f"{place_of(one)}{one['msg']}" for one in faults[:8])]
+    return next(filter(None, (find_reasons(one, depth, codes) for one in values)), [])
 
 
-def _reasons_in_object(
+def find_object_reasons(
     fields: Mapping[str, object], depth: int, codes: dict[str, Any]
 ) -> list[str]:
-    reasons = [one for key in _NESTED for one in _reasons_in(fields.get(key), depth, codes)]
-    reasons += _upstream_reasons(fields, depth, codes)
+    reasons = [one for key in _NESTED for one in find_reasons(fields.get(key), depth, codes)]
+    reasons += find_upstream_reasons(fields, depth, codes)
     for key in _TEXTS:
-        reasons += _reasons_in(fields.get(key), depth, codes)
+        reasons += find_reasons(fields.get(key), depth, codes)
     if " " in (param := string(fields.get("param"))):  # a sentence (Xiaomi), not a name
         reasons.append(param)
     if not reasons:
         others = (one for one in fields.values() if not isinstance(one, str))
-        reasons = [reason for one in others for reason in _reasons_in(one, depth, codes)]
-    _note_codes(fields, codes)
+        reasons = [reason for one in others for reason in find_reasons(one, depth, codes)]
+    note_codes(fields, codes)
     return reasons
 
 
-def _note_codes(fields: Mapping[str, object], codes: dict[str, Any]) -> None:
+def note_codes(fields: Mapping[str, object], codes: dict[str, Any]) -> None:
     own = {
-        "code": next((str(one) for one in map(fields.get, _CODES) if _is_code(one)), ""),
+        "code": next((str(one) for one in map(fields.get, _CODES) if is_code(one)), ""),
         "kind": string(fields.get("type")) or string(fields.get("status")),
         "generation": string(fields.get("failed_generation")),
         "prompt_tokens": count(fields.get("n_prompt_tokens")),
@@ -249,20 +249,22 @@ def _note_codes(fields: Mapping[str, object], codes: dict[str, Any]) -> None:
     }
     for name, one in own.items():
         codes[name] = codes.get(name) or one
-    codes["named"] = _status_in(fields) or codes.get("named", 0)
+    codes["named"] = find_status(fields) or codes.get("named", 0)
 
 
-def _is_code(value: object) -> bool:
+def is_code(value: object) -> bool:
     return bool(value) and isinstance(value, str | int)
 
 
-def _upstream_reasons(fields: Mapping[str, object], depth: int, codes: dict[str, Any]) -> list[str]:
+def find_upstream_reasons(
+    fields: Mapping[str, object], depth: int, codes: dict[str, Any]
+) -> list[str]:
     """Return the reasons of the provider behind OpenRouter, with that provider's name.
 
     Source: https://openrouter.ai/docs/api/reference/errors-and-debugging
     """
     metadata = mapping(fields.get("metadata"))
-    reasons = _reasons_in(metadata.get("raw"), depth, codes)
+    reasons = find_reasons(metadata.get("raw"), depth, codes)
     if listed := items(metadata.get("reasons")):  # moderation
         reasons.append("; ".join(map(str, listed)))
     name = string(metadata.get("provider_name"))
@@ -273,12 +275,12 @@ def _upstream_reasons(fields: Mapping[str, object], depth: int, codes: dict[str,
     return reasons
 
 
-def _place(fault: Mapping[str, object]) -> str:
+def place_of(fault: Mapping[str, object]) -> str:
     place = ".".join(str(step) for step in items(fault.get("loc")) if step != "body")
     return f"{place}: " if place else ""
 
 
-def _status_in(fields: Mapping[str, object]) -> int:
+def find_status(fields: Mapping[str, object]) -> int:
     """Return the HTTP status in an error, or 0."""
     if own := _MINIMAX.get(count(fields.get("status_code")), 0):
         return own
@@ -289,7 +291,7 @@ def _status_in(fields: Mapping[str, object]) -> int:
     return 0
 
 
-def _says(pattern: str, text: str) -> bool:
+def _matches(pattern: str, text: str) -> bool:
     # Compiled at the first use and cached by `re`, to keep the import fast.
     return re.search(pattern, text, re.IGNORECASE) is not None
 
@@ -341,7 +343,7 @@ _FILTERED = (
 
 
 def is_filter(finish: str) -> bool:
-    return bool(finish) and _says(_FILTERED, finish)
+    return bool(finish) and _matches(_FILTERED, finish)
 
 
 def filter_in(fields: Mapping[str, object]) -> str:

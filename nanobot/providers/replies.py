@@ -126,7 +126,7 @@ class IncomingReply(IncomingAnswer):
         text, written = self._text.close(valid_unicode(self._refusal))
         data = None
         if calls:
-            fields = _fields_to_return(self._given)
+            fields = merge_fields(self._given)
             data = ProviderData(self._source, self._calls.ids, fields, self._calls.extras)
         else:
             calls = calls_from_text(written, self._prompt)
@@ -147,7 +147,7 @@ class IncomingReply(IncomingAnswer):
                 self._given.setdefault(name, []).append(value)
                 self._given_size += len(value if isinstance(value, str) else str(value))
                 self._thought |= isinstance(value, str) or name == "reasoning_details"
-        content = _text_of(fields.get("content") or (fields or choice).get("text"))
+        content = text_of(fields.get("content") or (fields or choice).get("text"))
         self._characters += len(content)
         self._text.feed(content)
         self._refusal += string(fields.get("refusal"))
@@ -233,34 +233,34 @@ class _ReplyText:
 _PIECES = ("text", "summary", "thinking")
 
 
-def _fields_to_return(given: Mapping[str, Sequence[Any]]) -> Mapping[str, Any]:
+def merge_fields(given: Mapping[str, Sequence[Any]]) -> Mapping[str, Any]:
     """Return the fields from their pieces. OpenRouter's details hold `reasoning` as well."""
     names = given.keys() - ({"reasoning"} if "reasoning_details" in given else set())
-    return {name: _join(values) for name, values in given.items() if name in names}
+    return {name: merge_values(values) for name, values in given.items() if name in names}
 
 
-def _join(values: Sequence[Any]) -> Any:
+def merge_values(values: Sequence[Any]) -> Any:
     """Join the pieces of a field: texts and arrays are concatenated, of other types the last
     counts."""
     pieces = [piece for value in values if isinstance(value, list) for piece in value]
     if pieces:
-        return _entries(pieces)
+        return merge_entries(pieces)
     texts = [value for value in values if isinstance(value, str)]
     return "".join(texts) if texts else values[-1]
 
 
-def _entries(pieces: Sequence[Any]) -> list[Any]:
+def merge_entries(pieces: Sequence[Any]) -> list[Any]:
     """Join the pieces of an array's entries."""
     groups: list[list[Any]] = []
     for piece in pieces:
-        if groups and _goes_on(groups[-1][0], piece):
+        if groups and continues_entry(groups[-1][0], piece):
             groups[-1].append(piece)
         else:
             groups.append([piece])
-    return [group[0] if len(group) == 1 else _merge(group) for group in groups]
+    return [group[0] if len(group) == 1 else merge_pieces(group) for group in groups]
 
 
-def _merge(group: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def merge_pieces(group: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Merge the pieces of one entry, with their texts joined."""
     merged: dict[str, Any] = {}
     for piece in group:
@@ -271,7 +271,7 @@ def _merge(group: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return merged
 
 
-def _goes_on(last: object, piece: object) -> bool:
+def continues_entry(last: object, piece: object) -> bool:
     """Return True if a piece of an array continues the previous entry. OpenRouter distinguishes
     entries by type and index."""
     return (
@@ -301,7 +301,7 @@ def read_usage(fields: Mapping[str, object]) -> Usage:
 _TEXT_PARTS = ("text", "output_text")
 
 
-def _text_of(content: object) -> str:
+def text_of(content: object) -> str:
     """Return the text of `content`: a string, or the text parts of an array."""
     if isinstance(content, str):
         return content

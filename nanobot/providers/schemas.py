@@ -20,55 +20,57 @@ _DEEPEST = 12
 
 def plain_tools(tools: Toolset) -> Toolset:
     return Toolset.of(
-        ToolSpec(spec.name, spec.description, _plain(spec.parameters, spec.parameters, 0))
+        ToolSpec(spec.name, spec.description, simplify_schema(spec.parameters, spec.parameters, 0))
         for spec in tools.specs
     )
 
 
-def _plain(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def simplify_schema(
+    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
+) -> dict[str, Any]:
     """Return a schema without references, alternatives, constants and lists of types."""
     if depth > _DEEPEST:
         return {"type": "object"}
-    schema = _resolve(schema, root)
+    schema = resolve_schema(schema, root)
     plain: dict[str, Any] = {name: schema[name] for name in _KEPT if name in schema}
     if "const" in schema:
         plain["enum"] = [schema["const"]]
-    plain["type"] = _type_of(schema)
+    plain["type"] = type_of(schema)
     if plain["type"] == "object":
         properties = mapping(schema.get("properties")).items()
         plain["properties"] = {
-            name: _plain(mapping(value), root, depth + 1) for name, value in properties
+            name: simplify_schema(mapping(value), root, depth + 1) for name, value in properties
         }
     if plain["type"] == "array":
-        plain["items"] = _plain(mapping(schema.get("items")), root, depth + 1)
+        plain["items"] = simplify_schema(mapping(schema.get("items")), root, depth + 1)
     if any(not isinstance(value, str) for value in items(plain.get("enum"))):
         del plain["enum"]  # Gemini only accepts texts
     return plain
 
 
-def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolve_schema(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Merge a schema's reference, alternatives and parts into it. Of alternatives the first that is
     not null counts."""
     for _ in range(_DEEPEST):
         if reference := string(schema.get("$ref")):
-            schema = {**_target(reference, root), **_without(schema, "$ref")}
+            schema = {**find_target(reference, root), **omit_fields(schema, "$ref")}
         elif given := [*items(schema.get("anyOf")), *items(schema.get("oneOf"))]:
             known = list(map(mapping, given))
             chosen = next((one for one in known if one.get("type") != "null"), known[0])
-            schema = {**chosen, **_without(schema, "anyOf", "oneOf")}
+            schema = {**chosen, **omit_fields(schema, "anyOf", "oneOf")}
         elif parts := items(schema.get("allOf")):
-            merged = _merge([_resolve(mapping(part), root) for part in parts])
-            schema = {**merged, **_without(schema, "allOf")}
+            merged = merge_parts([resolve_schema(mapping(part), root) for part in parts])
+            schema = {**merged, **omit_fields(schema, "allOf")}
         else:
             break
     return schema
 
 
-def _without(schema: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def omit_fields(schema: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in schema.items() if name not in names}
 
 
-def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_parts(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for part in parts:
         merged |= {
@@ -79,7 +81,7 @@ def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in merged.items() if value not in ({}, [])}
 
 
-def _target(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+def find_target(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the part of the schema at a local reference such as `#/$defs/Place`."""
     found: object = root
     for step in reference.removeprefix("#").strip("/").split("/"):
@@ -88,7 +90,7 @@ def _target(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping(found)
 
 
-def _type_of(schema: Mapping[str, Any]) -> str:
+def type_of(schema: Mapping[str, Any]) -> str:
     kinds = (schema.get("type"), *items(schema.get("type")))
     known = "object" if "properties" in schema else "array" if "items" in schema else "string"
     return next((one for one in map(string, kinds) if one not in ("", "null")), known)
@@ -112,7 +114,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 def misfit(value: object, schema: Mapping[str, Any]) -> str:
     """Return where and why a JSON value does not fit a schema, or an empty text. Patterns and
     formats of texts are not checked."""
-    return _Check(schema).problem(value, schema, "the answer")
+    return _Check(schema).find_problem(value, schema, "the answer")
 
 
 class _Check:
@@ -120,7 +122,7 @@ class _Check:
         self._root = root
         self._left, self._depth = _MOST_CHECKS, 0
 
-    def problem(self, value: object, schema: object, at: str) -> str:
+    def find_problem(self, value: object, schema: object, at: str) -> str:
         """Return why the value at a place does not fit, or an empty text."""
         if not isinstance(schema, Mapping):
             return f"{at} is not allowed" if schema is False else ""
@@ -128,26 +130,33 @@ class _Check:
         if self._left < 0 or self._depth > _DEEPEST_VALUE:
             return "the schema is too complex to check"
         self._depth += 1
-        checks = (_kind, _choice, _bounds, self._check_combinations, self._object, self._array)
+        checks = (
+            check_type,
+            check_choice,
+            check_bounds,
+            self._check_combinations,
+            self._check_object,
+            self._check_array,
+        )
         found = next(filter(None, (check(value, schema, at) for check in checks)), "")
         self._depth -= 1
         return found
 
     def _check_combinations(self, value: object, schema: Mapping[str, Any], at: str) -> str:
         if reference := string(schema.get("$ref")):
-            return self.problem(value, _target(reference, self._root), at)
+            return self.find_problem(value, find_target(reference, self._root), at)
         for part in items(schema.get("allOf")):
-            if found := self.problem(value, part, at):
+            if found := self.find_problem(value, part, at):
                 return found
         for name in ("anyOf", "oneOf"):
-            found_in = [self.problem(value, part, at) for part in items(schema.get(name))]
+            found_in = [self.find_problem(value, part, at) for part in items(schema.get(name))]
             if found_in and all(found_in):
                 return found_in[0]
             if name == "oneOf" and found_in.count("") > 1:
                 return f"{at} matches more than one of its forms"
         return ""
 
-    def _object(self, value: object, schema: Mapping[str, Any], at: str) -> str:
+    def _check_object(self, value: object, schema: Mapping[str, Any], at: str) -> str:
         if not isinstance(value, dict):
             return ""
         required = (name for name in items(schema.get("required")) if isinstance(name, str))
@@ -157,21 +166,21 @@ class _Check:
         properties, others = mapping(schema.get("properties")), schema.get("additionalProperties")
         for name, inner in value.items():
             part = properties.get(name, others)
-            if found := self.problem(inner, part, f"{name!r} in {at}"):
+            if found := self.find_problem(inner, part, f"{name!r} in {at}"):
                 return found
         return ""
 
-    def _array(self, value: object, schema: Mapping[str, Any], at: str) -> str:
+    def _check_array(self, value: object, schema: Mapping[str, Any], at: str) -> str:
         if not isinstance(value, list):
             return ""
         each = (
-            self.problem(inner, schema.get("items"), f"item {n} of {at}")
+            self.find_problem(inner, schema.get("items"), f"item {n} of {at}")
             for n, inner in enumerate(value, 1)
         )
         return next(filter(None, each), "")
 
 
-def _kind(value: object, schema: Mapping[str, Any], at: str) -> str:
+def check_type(value: object, schema: Mapping[str, Any], at: str) -> str:
     given = schema.get("type")
     kinds = [given] if isinstance(given, str) else [str(kind) for kind in items(given)]
     own = {kind for kind, types in _TYPES.items() if isinstance(value, types)}
@@ -184,7 +193,7 @@ def _kind(value: object, schema: Mapping[str, Any], at: str) -> str:
     return f"{at} must be of the type {' or '.join(kinds)}"
 
 
-def _choice(value: object, schema: Mapping[str, Any], at: str) -> str:
+def check_choice(value: object, schema: Mapping[str, Any], at: str) -> str:
     allowed = items(schema.get("enum")) if "enum" in schema else []
     if "const" in schema:
         allowed = [schema["const"]]
@@ -192,7 +201,7 @@ def _choice(value: object, schema: Mapping[str, Any], at: str) -> str:
     return "" if same or not allowed else f"{at} is not one of the allowed values"
 
 
-def _bounds(value: object, schema: Mapping[str, Any], at: str) -> str:
+def check_bounds(value: object, schema: Mapping[str, Any], at: str) -> str:
     size: float | None = None
     least, most = "minimum", "maximum"
     if isinstance(value, int | float) and not isinstance(value, bool):

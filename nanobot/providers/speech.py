@@ -79,7 +79,7 @@ class SpeechModel:
             return text.strip()
 
         try:
-            return await self._answer(ask, "a transcription")
+            return await self._ask(ask, "a transcription")
         except ContextTooLong as error:
             raise ProviderRejected(
                 f"the recording is too large to transcribe ({len(audio):,} bytes)",
@@ -101,9 +101,9 @@ class SpeechModel:
                         raise self._endpoint.garbage_error(f"more than {self._max_bytes:,} bytes")
             return bytes(sound)
 
-        return await self._answer(ask, "speech")
+        return await self._ask(ask, "speech")
 
-    async def _answer(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
+    async def _ask(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
         policy = RetryPolicy(deadline=self._timeout, garbage_retries=0)
         try:
             async with asyncio.timeout(self._timeout):

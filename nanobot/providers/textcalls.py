@@ -127,17 +127,19 @@ def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> Tex
     if text.strip().startswith(_WRAPPER):
         text = text.strip().removeprefix(_WRAPPER).removesuffix("</tool_response>").strip()
     specs = {spec.name: spec for spec in tools}
-    if calls := _read_bare(text, specs, prompt):
+    if calls := read_bare_calls(text, specs, prompt):
         return TextCalls("", calls)
     found = MENTION.search(text)
-    if found and found[0] in OPENERS and _begins_line(text, found.start()):
+    if found and found[0] in OPENERS and begins_line(text, found.start()):
         before = text[: found.start()]
-        if not explains(before) and (calls := _read_marked(text, found.start(), specs, prompt)):
+        if not explains(before) and (
+            calls := read_marked_calls(text, found.start(), specs, prompt)
+        ):
             return TextCalls(before.rstrip(), calls)
     return TextCalls(text)
 
 
-def _read_marked(
+def read_marked_calls(
     text: str, start: int, specs: Mapping[str, ToolSpec], prompt: Prompt
 ) -> tuple[TextCall, ...]:
     """Return the calls from `start` on, if the reply ends with them."""
@@ -145,13 +147,13 @@ def _read_marked(
     try:
         written, end = calls_at(text, start)
     except Unreadable:
-        return _unreadable(text[start:], specs, prompt, alone=is_alone)
+        return report_unreadable(text[start:], specs, prompt, alone=is_alone)
     # An unknown tool after text is an example. Alone or with known ones it is a mistake.
     is_meant = is_alone or any(one.name in specs for one in written)
     sources = [one.source for one in written]
-    if end < len(text) or not is_meant or _is_quoted(text[start:], sources, prompt):
+    if end < len(text) or not is_meant or is_quoted(text[start:], sources, prompt):
         return ()
-    return tuple(_check_call(one, specs) for one in written)
+    return tuple(check_call(one, specs) for one in written)
 
 
 class TextCallFilter:
@@ -181,22 +183,22 @@ class TextCallFilter:
     def _take_decided(self) -> str:
         """Return the beginning of the held text that is certainly not part of a call."""
         if self._state == "start":
-            self._state = self._state_at_start()
+            self._state = self._choose_state()
         if self._state in ("start", "held"):
             return ""
         if self._state == "text":
             return self._held
-        end = _start_of_undecided(self._held)
+        end = find_undecided(self._held)
         found = MENTION.search(self._held)
         if found is None or found.start() >= end:
             return self._held[:end]
-        if found[0] in OPENERS and _begins_line("".join(self._pieces), self._shown + found.start()):
+        if found[0] in OPENERS and begins_line("".join(self._pieces), self._shown + found.start()):
             self._state = "held"
             return self._held[: found.start()].rstrip()
         self._state = "text"
         return self._held
 
-    def _state_at_start(self) -> str:
+    def _choose_state(self) -> str:
         head = self._held.lstrip()
         if head.startswith((_WRAPPER, "{{")) or _BARE.match(head):
             return "held"
@@ -205,7 +207,7 @@ class TextCallFilter:
         return "start" if may_become and is_short else "lines"
 
 
-def _begins_line(text: str, at: int) -> bool:
+def begins_line(text: str, at: int) -> bool:
     """Return True if markup may begin here: at the beginning of a line outside of code fences, or
     at the reply's first text, if that isn't indented."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
@@ -220,7 +222,7 @@ def _begins_line(text: str, at: int) -> bool:
     return not fence
 
 
-def _start_of_undecided(text: str) -> int:
+def find_undecided(text: str) -> int:
     """Return the position from which `text` may begin markup, or white space before it."""
     end = len(text)
     tail = text[-_LONGEST:]
@@ -231,7 +233,9 @@ def _start_of_undecided(text: str) -> int:
     return max(len(text[:end].rstrip()), end - _MOST_BLANK)
 
 
-def _read_bare(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> tuple[TextCall, ...]:
+def read_bare_calls(
+    text: str, specs: Mapping[str, ToolSpec], prompt: Prompt
+) -> tuple[TextCall, ...]:
     """Return the calls if the whole reply is a JSON object or a list of them."""
     text = text.strip()
     if text.startswith("{{") and text.endswith("}}"):  # an escaped brace of a template
@@ -244,23 +248,23 @@ def _read_bare(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> tupl
     except Unreadable:
         return ()
     is_meant = all(one.name in specs and one.arguments for one in written)
-    if end < len(text) or not is_meant or _shows_arguments(prompt):
+    if end < len(text) or not is_meant or shows_arguments(prompt):
         return ()
     sources = [one.source for one in written]
     return (
-        () if _is_quoted("", sources, prompt) else tuple(_check_call(one, specs) for one in written)
+        () if is_quoted("", sources, prompt) else tuple(check_call(one, specs) for one in written)
     )
 
 
-def _shows_arguments(prompt: Prompt) -> bool:
+def shows_arguments(prompt: Prompt) -> bool:
     """Return True if the newest turn contains such an object."""
-    return any('"name"' in one and _ARGUMENTS.search(one) for one in _newest_texts(prompt))
+    return any('"name"' in one and _ARGUMENTS.search(one) for one in find_newest_texts(prompt))
 
 
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"')
 
 
-def _unreadable(
+def report_unreadable(
     markup: str, specs: Mapping[str, ToolSpec], prompt: Prompt, *, alone: bool
 ) -> tuple[TextCall, ...]:
     """Return the call that `markup` was probably meant to be, if the reply ends with it and it
@@ -269,20 +273,20 @@ def _unreadable(
     closed = max((found.end() for found in _CLOSED.finditer(markup)), default=0)
     is_prose = markup[closed:].lstrip()[:1] not in ("", "<", "[") if closed else False
     is_meant = (named and _BEGUN.search(markup)) or (alone and closed)
-    if not is_meant or is_prose or _is_quoted(markup, [markup], prompt):
+    if not is_meant or is_prose or is_quoted(markup, [markup], prompt):
         return ()
     problem = "it is truncated or malformed"
     return (TextCall(named[0] if named else "", "{}", markup, problem),)
 
 
-def _check_call(written: WrittenCall, specs: Mapping[str, ToolSpec]) -> TextCall:
+def check_call(written: WrittenCall, specs: Mapping[str, ToolSpec]) -> TextCall:
     spec = specs.get(written.name)
     if spec is None:
         return TextCall(written.name, "{}", written.source, f"no tool is named {written.name!r}")
     if written.arguments is None:  # values of other types are read as JSON
         properties = mapping(spec.parameters.get("properties"))
         pairs = written.parameters
-        values = {key: _value(text, mapping(properties.get(key))) for key, text in pairs}
+        values = {key: read_value(text, mapping(properties.get(key))) for key, text in pairs}
         return TextCall(spec.name, json.dumps(values, ensure_ascii=False), written.source)
     arguments = read_arguments(written.arguments)
     if arguments is None:
@@ -290,7 +294,7 @@ def _check_call(written: WrittenCall, specs: Mapping[str, ToolSpec]) -> TextCall
     return TextCall(spec.name, arguments, written.source)
 
 
-def _value(text: str, schema: Mapping[str, object]) -> object:
+def read_value(text: str, schema: Mapping[str, object]) -> object:
     kinds = [schema.get("type"), *items(schema.get("type"))]
     options = [*items(schema.get("anyOf")), *items(schema.get("oneOf"))]
     kinds += [mapping(one).get("type") for one in options]
@@ -308,24 +312,24 @@ def explains(text: str) -> bool:
     return re.search(_EXPLAINS, text) is not None
 
 
-def _is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:
+def is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:
     """Return True if calls are in the prompt, their opening tags are in the newest turn, or the
     person asks about calls."""
-    if _asks_about_calls(prompt):
+    if asks_about_calls(prompt):
         return True
-    squeezed = [_squeeze(source) for source in sources]
-    marks = {_squeeze(found[0]) for found in MENTION.finditer(markup)}
-    if marks and _has_any(_newest_texts(prompt), marks):
+    squeezed = [squeeze_text(source) for source in sources]
+    marks = {squeeze_text(found[0]) for found in MENTION.finditer(markup)}
+    if marks and contains_any(find_newest_texts(prompt), marks):
         return True
     given = (one.text for one in prompt.messages if one.role != "assistant")
-    return _has_any(given, squeezed)
+    return contains_any(given, squeezed)
 
 
-def _has_any(texts: Iterable[str], squeezed: Collection[str]) -> bool:
-    return any(piece in text for text in map(_squeeze, texts) for piece in squeezed)
+def contains_any(texts: Iterable[str], squeezed: Collection[str]) -> bool:
+    return any(piece in text for text in map(squeeze_text, texts) for piece in squeezed)
 
 
-def _asks_about_calls(prompt: Prompt) -> bool:
+def asks_about_calls(prompt: Prompt) -> bool:
     """Return True if the person's latest message asks about calls, or is a follow-up
     question."""
     asked = [one.text for one in prompt.messages if one.role == "user"][-2:]
@@ -333,7 +337,7 @@ def _asks_about_calls(prompt: Prompt) -> bool:
     return questions[-1:] == asked[-1:] and any(re.search(_ASKS, text) for text in questions)
 
 
-def _newest_texts(prompt: Prompt) -> Iterator[str]:
+def find_newest_texts(prompt: Prompt) -> Iterator[str]:
     """Yield the texts of the person and of tools since the last answer."""
     for message in reversed(prompt.messages):
         if message.role == "assistant" and not message.tool_calls:
@@ -342,7 +346,7 @@ def _newest_texts(prompt: Prompt) -> Iterator[str]:
             yield message.text
 
 
-def _squeeze(text: str) -> str:
+def squeeze_text(text: str) -> str:
     """Return `text` without white space and without escapes of JSON and HTML."""
     if "&" in text:
         from html import unescape  # loads a large table

@@ -106,7 +106,7 @@ class WrittenCall(Struct, frozen=True):
     parameters: tuple[tuple[str, str], ...] = ()
 
 
-def _end_of_tags(text: str, at: int) -> int:
+def skip_tags(text: str, at: int) -> int:
     """Return the position after the tags and white space at `at`."""
     found = _AROUND.match(text, at)
     return found.end() if found else at
@@ -115,22 +115,22 @@ def _end_of_tags(text: str, at: int) -> int:
 def calls_at(text: str, start: int) -> tuple[list[WrittenCall], int]:
     """Return the calls from `start` on and the end of the tags after them. Raise `Unreadable`."""
     calls: list[WrittenCall] = []
-    at = _end_of_tags(text, start)
+    at = skip_tags(text, start)
     while True:
         if text.startswith("{", at):
-            source, end = _object_at(text, at)
-            calls.append(_call_in(source))
+            source, end = read_object(text, at)
+            calls.append(parse_call(source))
         elif head := _HEAD.match(text, at):
-            call, end = _call_with_head(text, head)
+            call, end = read_headed_call(text, head)
             calls.append(call)
         elif calls:
             return calls, at
         else:
             raise Unreadable
-        at = _end_of_tags(text, end)
+        at = skip_tags(text, end)
 
 
-def _object_at(text: str, at: int) -> tuple[str, int]:
+def read_object(text: str, at: int) -> tuple[str, int]:
     """Return the text of a JSON object as written, and its end."""
     found = first_object(text, at)
     if found is None:
@@ -138,7 +138,7 @@ def _object_at(text: str, at: int) -> tuple[str, int]:
     return text[at : found[1]], found[1]
 
 
-def _call_in(source: str) -> WrittenCall:
+def parse_call(source: str) -> WrittenCall:
     """Return the call in a JSON object."""
     fields = mapping(json.loads(read_arguments(source) or "{}"))
     fields = mapping(fields.get("function")) or fields
@@ -151,11 +151,11 @@ def _call_in(source: str) -> WrittenCall:
     return WrittenCall(name.removeprefix("functions."), source, given)
 
 
-def _call_with_head(text: str, head: re.Match[str]) -> tuple[WrittenCall, int]:
+def read_headed_call(text: str, head: re.Match[str]) -> tuple[WrittenCall, int]:
     """Return the call with this head, and its end. A JSON object or parameters follow the head."""
     name, at = head[head.lastindex or 0], head.end()
     if text.startswith("{", at):
-        arguments, end = _object_at(text, at)
+        arguments, end = read_object(text, at)
         return WrittenCall(name, text[head.start() : end], arguments), end
     pairs = []
     while found := _PAIR.match(text, at):

@@ -54,20 +54,20 @@ _ANSWERS = {
 """Tags that some models put around the answer after their thinking."""
 
 
-def _any_of(tags: Iterable[str]) -> str:
+def any_of(tags: Iterable[str]) -> str:
     return "|".join(map(re.escape, tags))
 
 
 @cache
-def _compile(pattern: str) -> re.Pattern[str]:
+def compile_tags(pattern: str) -> re.Pattern[str]:
     """Compile at the first use, because the patterns of all tags would take a tenth of a
     megabyte."""
     return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
 
-_OPENING, _ANSWER = _any_of(_PAIRS), _any_of(_ANSWERS)
+_OPENING, _ANSWER = any_of(_PAIRS), any_of(_ANSWERS)
 _SIGNS = (
-    rf"(?P<code>`+|~{{3,}})|(?P<line>\n)|(?P<close>{_any_of(_PAIRS.values())})|(?P<open>{_OPENING})"
+    rf"(?P<code>`+|~{{3,}})|(?P<line>\n)|(?P<close>{any_of(_PAIRS.values())})|(?P<open>{_OPENING})"
 )
 _TAGS = (*_PAIRS, *_PAIRS.values())
 _LONGEST_TAG = max(map(len, (*_TAGS, *_ANSWERS, *_ANSWERS.values())))
@@ -137,9 +137,9 @@ class ThinkingFilter:
         text = self._held.lstrip(_WHITESPACE)
         if not text:
             self._held = self._held[-_MOST_HELD:]
-        if found := _compile(_OPENING).match(text):
-            self._think(_compile(re.escape(_PAIRS[found[0].lower()])), text[found.end() :])
-        elif self.thought and (found := _compile(_ANSWER).match(text)):
+        if found := compile_tags(_OPENING).match(text):
+            self._think(compile_tags(re.escape(_PAIRS[found[0].lower()])), text[found.end() :])
+        elif self.thought and (found := compile_tags(_ANSWER).match(text)):
             end = _ANSWERS[found[0].lower()]
             self._enter(re.compile(rf"\n?{re.escape(end)}", re.IGNORECASE), (end, f"\n{end}"))
             self._held, self._state = text[found.end() :], self._lead
@@ -219,7 +219,7 @@ class ThinkingFilter:
         """Return text without thinking so far. A closing tag makes all of it thinking."""
         whole, self._held = self._held, self._held
         kept = self._release(_TAGS, last, also="`~")
-        for found in _compile(_SIGNS).finditer(kept):
+        for found in compile_tags(_SIGNS).finditer(kept):
             if found["close"] and not self._code:
                 self.thought = self._trim = True
                 self._void = self._any

@@ -97,7 +97,7 @@ def heading_for(fact: str, text: str) -> str:
     return next(fitting, SECTIONS[kind])
 
 
-def _behind(marks: list[re.Match[str]], text: str) -> Iterator[tuple[re.Match[str], str]]:
+def split_at(marks: list[re.Match[str]], text: str) -> Iterator[tuple[re.Match[str], str]]:
     """Yield each mark with the text up to the next one."""
     for mark, following in zip_longest(marks, marks[1:]):
         yield mark, text[mark.end() : following.start() if following else len(text)]
@@ -110,14 +110,14 @@ def consolidate(request: str, now: datetime) -> dict[str, object]:
     memory = current.strip("\n")
     empty = memory.strip() in ("", "(empty)")
     marks = list(_SPOKEN.finditer(conversation))
-    spoken = ((mark, text.strip()) for mark, text in _behind(marks, conversation))
+    spoken = ((mark, text.strip()) for mark, text in split_at(marks, conversation))
     said = [_parse(mark["when"], text) for mark, text in spoken if mark["who"] == "USER" and text]
     stated = [*dict.fromkeys(third_person(fact) for one in said for fact in one.facts)]
     facts = stated[:_MOST_FACTS]
-    updated = _with_facts("# Long-term Memory\n" if empty else memory, facts)
+    updated = add_facts("# Long-term Memory\n" if empty else memory, facts)
     when = next((m["when"] for m in reversed(marks) if m["when"] != "?"), f"{now:%Y-%m-%d %H:%M}")
     used = ", ".join(filter(None, (mark["tools"] for mark in marks)))
-    history, left = _history(said, stated, len(marks), used, when[:10])
+    history, left = summarise(said, stated, len(marks), used, when[:10])
     return {
         "history_entry": f"[{when.replace('T', ' ')}] {history}",
         "memory_update": updated or ("" if empty else memory),
@@ -145,7 +145,7 @@ def _parse(when: str, text: str) -> _Message:
     return _Message("The user", when[:10], text, facts)
 
 
-def _with_facts(memory: str, facts: list[str]) -> str:
+def add_facts(memory: str, facts: list[str]) -> str:
     """Return `memory` with missing facts added, or an empty text if it has them all."""
     lines = memory.rstrip("\n").split("\n")
     known = {key_of(line) for line in fact_lines(memory)}
@@ -164,38 +164,38 @@ def _with_facts(memory: str, facts: list[str]) -> str:
     return "\n".join(lines) + "\n" if new else ""
 
 
-def _history(
+def summarise(
     said: list[_Message], facts: list[str], count: int, tools: str, day: str
 ) -> tuple[str, list[str]]:
     """Summarise in two to five sentences, or more if more is to be remembered or names a day or its
     importance. Also return the statements that did not fit."""
-    quoted = dict.fromkeys(chain.from_iterable(_quotes(one, day) for one in said))
-    every = [*(_one_sentence(fact, _KEPT) for fact in facts), *quoted]
+    quoted = dict.fromkeys(chain.from_iterable(quote_parts(one, day) for one in said))
+    every = [*(one_line(fact, _KEPT) for fact in facts), *quoted]
     room = sum(size <= _LONGEST_ENTRY for size in accumulate(map(len, every)))
     stated, kept = every[: min(room, len(facts))], every[len(facts) : room]
     chosen = [*filter(None, ["; ".join(stated)]), *kept]
-    rest = [one for one in said if not one.facts and not any(_quotes(one, day))]
+    rest = [one for one in said if not one.facts and not any(quote_parts(one, day))]
     for who, _, text, _ in rest[: max(0, _MOST_SENTENCES - len(chosen))]:
-        chosen.append(f"{who} {'asked' if is_question(text) else 'said'}: “{_one_sentence(text)}”")
+        chosen.append(f"{who} {'asked' if is_question(text) else 'said'}: “{one_line(text)}”")
     if left := every[room:]:
         chosen.append(f"{len(left)} more statements: see the key facts and the messages")
     if tools or len(chosen) < 2:
-        used = f"; tools: {_one_sentence(tools)}" if tools else ""
+        used = f"; tools: {one_line(tools)}" if tools else ""
         chosen.append(f"The conversation had {count} messages{used}")
     return " ".join(f"{text}." for text in dict.fromkeys(chosen)), left
 
 
-def _quotes(said: _Message, day: str) -> Iterator[str]:
+def quote_parts(said: _Message, day: str) -> Iterator[str]:
     """Yield the important parts of a message besides its facts."""
     who, on, text, told = said
     spoken = filter(stands_out, sentences(text[:_READ]))
     matters = [one for one in spoken if not (told and facts_to_remember(one))]
     dated = f"{who} said on {on}" if on not in {day, "?"} else f"{who} said"
     parts = [text] if matters and not told and len(text) <= _LONGEST else matters
-    yield from (f"{dated}: “{_one_sentence(part, _KEPT)}”" for part in parts)
+    yield from (f"{dated}: “{one_line(part, _KEPT)}”" for part in parts)
 
 
-def _one_sentence(text: str, most: int = _LONGEST) -> str:
+def one_line(text: str, most: int = _LONGEST) -> str:
     """Return `text` on one line, without sentence ends inside, cut if it is long."""
     line = re.sub(r"[.!?]+\s+(?=\S)", "; ", " ".join(text[: 4 * most].split()))
     line = re.sub(r"[。！？]+(?=.)", "；", line).rstrip(".!?。！？;； ")
@@ -224,8 +224,8 @@ def _extract(request: str) -> dict[str, object]:
     known = {subject(line): line for line in reversed(lines)}  # of two lines the first counts
     kinds = ("user_updates", "memory_updates", "soul_updates", "contradictions", "obsolete")
     found = {kind: list[dict[str, object]]() for kind in kinds}
-    entries = dict(_entries(new))
-    for fact, number in _newest(entries):
+    entries = dict(read_entries(new))
+    for fact, number in keep_newest(entries):
         if key_of(fact) in said:
             continue
         if subject(fact) and (rival := known.pop(subject(fact), "")):
@@ -237,7 +237,7 @@ def _extract(request: str) -> dict[str, object]:
     return {**found, "processed_entries": list(entries)}
 
 
-def _newest(entries: Mapping[int, list[str]]) -> list[tuple[str, int]]:
+def keep_newest(entries: Mapping[int, list[str]]) -> list[tuple[str, int]]:
     """Return the last fact on each subject, with its entry."""
     newest: dict[object, tuple[str, int]] = {}
     for fact, number in ((one, key) for key, facts in entries.items() for one in facts):
@@ -246,35 +246,35 @@ def _newest(entries: Mapping[int, list[str]]) -> list[tuple[str, int]]:
     return list(newest.values())
 
 
-def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
+def read_entries(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the numbers of the entries, each with its lasting facts."""
     marks: list[re.Match[str]] = []
     for mark in _ENTRY.finditer(text):
         if int(mark["number"]) == len(marks):  # a line in an entry may look like an entry
             marks.append(mark)
-    for mark, body in _behind(marks, text):
-        stated = () if _FOREIGN.search(mark["head"]) else _facts_in(f"{mark['head']}\n{body}")
+    for mark, body in split_at(marks, text):
+        stated = () if _FOREIGN.search(mark["head"]) else find_facts(f"{mark['head']}\n{body}")
         yield int(mark["number"]), list(dict.fromkeys(stated))
 
 
-def _facts_in(entry: str) -> Iterator[str]:
+def find_facts(entry: str) -> Iterator[str]:
     for line in entry.splitlines():
         if spoken := _QUOTED_LINE.match(line.strip()):
-            yield from _from_speech(spoken["text"])
+            yield from find_spoken(spoken["text"])
         elif bullet := re.match(r"\s*[-*]\s+(\S.*)$", line):
             note = _DAYS.sub("", _MINUTE.sub("", bullet[1], count=1))
             if note.startswith("(from "):  # derived from another person's text
                 continue
             if _MINUTE.match(bullet[1]) or re.search(r"\b(?:I|I'm|my|me)\b|我", note):
-                yield from _from_speech(note)
+                yield from find_spoken(note)
             elif not is_question(note) and len(plain(note)) > 2:
                 # The same wording as in consolidation, or it would be another fact.
                 yield third_person(note) if re.search(r"(?i)\bour\b", note) else note.strip()
     for said in _SAID.finditer(entry):
-        yield from _from_speech(said[1] or said[2])
+        yield from find_spoken(said[1] or said[2])
 
 
-def _from_speech(text: str) -> Iterator[str]:
+def find_spoken(text: str) -> Iterator[str]:
     remembered = facts_to_remember(text)
     for sentence in remembered or sentences(text):
         if remembered or is_own_fact(sentence) or is_lasting(sentence):
@@ -301,7 +301,7 @@ def _integrate(request: str) -> dict[str, object]:
 def _digest(request: str) -> dict[str, object]:
     """Merge similar notes of a month into one line each, most frequent first."""
     days: dict[str, set[int]] = {}
-    for mark, body in _behind(list(_DAY.finditer(request)), request):
+    for mark, body in split_at(list(_DAY.finditer(request)), request):
         for bullet in re.finditer(r"^[-*] (\S.*)$", body, re.MULTILINE):
             note = _MINUTE.sub("", bullet[1]).strip()
             if len(plain(note)) > 2 and not is_question(note):

@@ -136,7 +136,7 @@ def third_person(sentence: str) -> str:
     return re.sub(r"(?<!^)\bThe user\b", "the user", text)
 
 
-def _conjugate_third(match: re.Match[str]) -> str:
+def conjugate_third(match: re.Match[str]) -> str:
     adverb, verb = match[1] or "", match[2].lower()
     if verb in _AGREES:
         verb = _AGREES[verb]
@@ -153,7 +153,7 @@ _TO_THIRD: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (rf"^I(?:'m| am) (?={_NAMED})", "My name is "),
     (r"\bI'm\b", "I am"),
     (r"\bI've\b", "I have"),
-    (rf"\bI {_ADVERB_VERB}", _conjugate_third),
+    (rf"\bI {_ADVERB_VERB}", conjugate_third),
     (r"^(?:my|our)\b", "User's"),
     (r"\b(?:my|our)\b", "their"),
     (r"\bme\b", "them"),
@@ -173,14 +173,14 @@ def second_person(fact: str) -> str:
     if is_chinese(fact):
         return f"{fact.replace('nanobot', '我').replace('用户', '你').rstrip('。')}。"
     text = re.sub(r"\b(?:the )?user's\b", "your", fact, flags=re.IGNORECASE)
-    text = re.sub(rf"\bthe user {_ADVERB_VERB}", _conjugate_second, text, flags=re.IGNORECASE)
+    text = re.sub(rf"\bthe user {_ADVERB_VERB}", conjugate_second, text, flags=re.IGNORECASE)
     if text != fact:
         text = re.sub(r"\btheir\b", "your", re.sub(r"\bthem\b", "you", text))
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _conjugate_second(match: re.Match[str]) -> str:
+def conjugate_second(match: re.Match[str]) -> str:
     adverb, verb = match[1] or "", match[2].lower()
     if verb in _RETURNS:
         verb = _RETURNS[verb]
@@ -247,13 +247,13 @@ def terms(text: str) -> list[str]:
     characters."""
     text = re.sub(r"(?<=is |re |am )\d{1,3}$", r"\g<0> years", text)
     words = (word.removesuffix("'s") for word in re.findall(r"[a-z0-9][\w'.-]*", text.lower()))
-    english = [_stem(word.rstrip(".-'")) for word in words if word.rstrip(".-'") not in _STOP]
+    english = [stem_word(word.rstrip(".-'")) for word in words if word.rstrip(".-'") not in _STOP]
     chinese, names = re.subn(r"(?i)名字|姓名|叫做?|我是谁|who am i$", "", text.rstrip("?？"))
     chinese = _STOP_ZH.sub("", chinese.replace("搬到", "住").replace("上班", "工作"))
     return list(dict.fromkeys([*english, *([NAME] if names else []), *chinese]))
 
 
-def _stem(word: str) -> str:
+def stem_word(word: str) -> str:
     word = _ALIKE.get(word, word)
     return re.sub(r"(?:ings?|ed|es|s|e)$", "", word) if len(word) > 3 and word != NAME else word
 
@@ -382,7 +382,7 @@ def requests_in(text: str) -> Iterator[Request]:
         elif stated != sentence or is_own_fact(sentence):
             facts.append(stated)
         else:
-            rest.append(_other(sentence))
+            rest.append(parse_request(sentence))
         before = stated
     if facts:
         yield Request("remember", text, tuple(dict.fromkeys(facts)))
@@ -394,10 +394,10 @@ def _matches(kind: str, text: str) -> re.Match[str] | None:
     return re.fullmatch(_PATTERNS[kind], text, re.IGNORECASE | re.DOTALL)
 
 
-def _other(sentence: str) -> Request:
+def parse_request(sentence: str) -> Request:
     for form in _REMIND:
         if found := re.fullmatch(form, sentence, re.IGNORECASE | re.DOTALL):
-            return Request("remind", found["text"], due=_in_english(found["due"]))
+            return Request("remind", found["text"], due=translate_time(found["due"]))
     for kind in _PATTERNS:
         if match := _matches(kind, sentence.rstrip(" ?？")):
             return Request(kind, next(filter(None, match.groups()), sentence))
@@ -408,16 +408,16 @@ def _other(sentence: str) -> Request:
     return Request("heard" if re.search(_STATEMENT, sentence) else "unclear", sentence)
 
 
-def _in_english(due: str) -> str:
+def translate_time(due: str) -> str:
     if not is_chinese(due):
         return due
-    due = re.sub(rf"{_NUMERAL}+", _digits, due)
+    due = re.sub(rf"{_NUMERAL}+", read_numeral, due)
     for pattern, english in _DUE_ENGLISH:
         due = re.sub(pattern, english, due)
     return due
 
 
-def _digits(numerals: re.Match[str]) -> str:
+def read_numeral(numerals: re.Match[str]) -> str:
     tens, ten, ones = numerals[0].rpartition("十")
     value = ["", *"一二三四五六七八九"].index
     return str((value(tens) or 1) * 10 * bool(ten) + value(ones.replace("两", "二")))

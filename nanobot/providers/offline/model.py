@@ -133,7 +133,7 @@ class OfflineModel:
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
         """See `Provider`. Raise nothing."""
-        step = self._step(prompt, options)
+        step = self._choose_step(prompt, options)
         size = sum(len(message.wire) for message in prompt.messages) + len(prompt.tools.wire)
         if isinstance(step, str):
             if on_text is not None:
@@ -150,7 +150,7 @@ class OfflineModel:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _step(self, prompt: Prompt, options: CallOptions) -> _Call | str:
+    def _choose_step(self, prompt: Prompt, options: CallOptions) -> _Call | str:
         """Return the next call, or the text that ends the turn."""
         offered = frozenset(spec.name for spec in prompt.tools.specs)
         asked = next((m.text for m in reversed(prompt.messages) if m.role == "user"), "")
@@ -167,11 +167,11 @@ class _Conversation:
     """A prompt: the requests of the running turn, their calls, and the messages before it."""
 
     def __init__(self, messages: tuple[PromptMessage, ...], tools: frozenset[str]) -> None:
-        start = _start_of_turn(messages)
+        start = find_turn(messages)
         turn = messages[start:]
         self._tools = tools
-        self._before = [_unwrap(m.text) for m in messages[:start] if m.role == "user"]
-        self._asked = [insert_name(_unwrap(m.text), self._before) for m in turn if m.role == "user"]
+        self._before = [unwrap(m.text) for m in messages[:start] if m.role == "user"]
+        self._asked = [insert_name(unwrap(m.text), self._before) for m in turn if m.role == "user"]
         results = {m.tool_call_id: m.text for m in turn if m.role == "tool"}
         calls = (call for message in turn for call in message.tool_calls if call.id in results)
         self._made = [(call.name, call.arguments, results[call.id]) for call in calls]
@@ -182,7 +182,7 @@ class _Conversation:
         for story in self._stories():
             try:
                 call = next(story)
-                while (result := self._result_of(call)) is not None:
+                while (result := self._find_result(call)) is not None:
                     call = story.send(result)
             except StopIteration as end:
                 replies.append(str(end.value))
@@ -190,7 +190,7 @@ class _Conversation:
                 return call
         return "\n".join(dict.fromkeys(filter(None, replies))) or _say("unclear", "")
 
-    def _result_of(self, call: _Call) -> _Result | None:
+    def _find_result(self, call: _Call) -> _Result | None:
         wanted = (call.name, json.dumps(call.arguments, ensure_ascii=False))
         for at, (*made, text) in enumerate(self._made):
             if tuple(made) == wanted:
@@ -222,10 +222,10 @@ class _Conversation:
             "remind": _Call("cron", due),
         }
         if kind in calls:
-            return self._one_call(calls[kind], _say(kind, message, text), message)
+            return self._make_call(calls[kind], _say(kind, message, text), message)
         return self._answer(text, message) if kind == "ask" else _tell(_say(kind, message, text))
 
-    def _one_call(self, call: _Call, done: str, message: str) -> _Story:
+    def _make_call(self, call: _Call, done: str, message: str) -> _Story:
         result = yield call
         return _tool_failed(result, message) if result.failed else done
 
@@ -269,7 +269,7 @@ class _Conversation:
         if found := best(question, [*said, *lines]):
             return second_person(plain(found))
         searched = yield _Call("search_memory", {"query": question})
-        quotes = () if searched.failed else _quotes(searched.text, question, message)
+        quotes = () if searched.failed else find_quotes(searched.text, question, message)
         quote = max(quotes, key=lambda one: (one.by_person, one.score), default=None)
         return quote.said if quote else _say("unknown", message)
 
@@ -282,7 +282,7 @@ class _Quote(NamedTuple):
     said: str
 
 
-def _quotes(result: str, question: str, message: str) -> Iterator[_Quote]:
+def find_quotes(result: str, question: str, message: str) -> Iterator[_Quote]:
     """Yield quotations from a search that answer the question."""
     wanted = terms(question)
     group: re.Match[str] | None = None
@@ -319,7 +319,7 @@ def _tell(text: str) -> _Story:
     return text
 
 
-def _unwrap(text: str) -> str:
+def unwrap(text: str) -> str:
     """Return a person's message without nanobot's additions, or an empty text if it is nanobot's
     own."""
     while not _BACKGROUND.match(text) and (mark := _MARK.match(text)):
@@ -329,7 +329,7 @@ def _unwrap(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if ", kept as media/" not in line)
 
 
-def _start_of_turn(messages: tuple[PromptMessage, ...]) -> int:
+def find_turn(messages: tuple[PromptMessage, ...]) -> int:
     """Return the position after the last text answer, or after the end of a turn without one."""
     for at in range(len(messages), 0, -1):
         message = messages[at - 1]
