@@ -1,23 +1,11 @@
-"""Split text into the words of the full-text table, by script and language. Pure.
+"""Words of the full-text table, by script and language. Pure.
 
 SQLite's `porter unicode61` separates words at spaces, folds case, drops diacritics of Latin letters
-and removes English endings. Everything else is done here, for stored texts and for questions alike:
+and removes English endings. The rest is done here, for stored texts and for questions alike:
 
-- Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese write no spaces (and Korean words carry
-  their particles). A run of them becomes single characters and pairs: `東京都` is
-  `東 東京 京 京都 都`. A question of one character matches it, one of two matches the pair, and a
-  longer one matches by shared pairs. In the last four a character is a consonant with its vowels
-  and tones.
-- A message in another language than English is stored as the stems of its words. Its function words
-  and letters show the language (`language_of`), or else the messages before do. A wrong guess does
-  little harm: the words of a question are stemmed in every language of the searched conversations,
-  so the same word meets itself.
-- Stems miss changes within a word (Polish sąsiad, sąsiedzi), so a word of a question is also
-  searched by its beginning. A message counts it once, by the nearest form.
-- German and similar languages join nouns. `Zahnarzt` finds `Zahnarzttermin` as its beginning, and
-  `Termin` finds it because long words are stored backwards too. In the other direction, a long word
-  of a question is cut wherever both halves may be words. Only halves in the index match, so the
-  words of the index are the dictionary.
+- scripts without spaces, and Korean, become single characters and pairs (`_singles_and_pairs`);
+- messages in other languages than English become stems (`language_of`, `stem_word`);
+- words of a question are also searched by their beginnings and in compounds (`word_forms`).
 
 English text in ASCII is stored unchanged, which is cheap. Width and compatibility forms are unified
 (NFKC): `ＡＢＣ１２３` is `ABC123`."""
@@ -153,7 +141,8 @@ _ASCII = frozenset(ascii_letters)
 
 def language_of(text: str, likely: str = "") -> str:
     """Return the language of `text`: `likely`, unless it lacks a letter or another is twice as
-    likely."""
+    likely. Function words and letters decide. A wrong guess does little harm, because questions are
+    stemmed in every language of the searched conversations."""
     sample, letters = text[:_SAMPLE], set[str]()
     if sample.isascii():
         words = set(sample.translate(_WORDS).split())
@@ -204,8 +193,9 @@ class WordForms(NamedTuple):
     halves: tuple[tuple[str, str], ...] = ()
 
     def closeness(self, said: Collection[str]) -> int:
-        """Return how closely a text with these `tokens` matches: 2 for a form, 1 for a relative,
-        else 0. All words must be in the form that the table's own stemmer leaves."""
+        """Return how closely a text with these `tokens` matches, by the nearest form: 2 for a form,
+        1 for a relative, else 0. All words must be in the form that the table's own stemmer
+        leaves."""
         if any(form in said for form in self.forms):
             return 2
         begun = any(word.startswith(self.beginnings) for word in said)
@@ -321,18 +311,21 @@ def _term(word: str) -> str:
 
 
 def _beginning(stem: str) -> list[str]:
-    """Return three quarters of a stem, as the beginning of a word."""
+    """Return three quarters of a stem: stems miss changes within a word (Polish sąsiad,
+    sąsiedzi)."""
     length = max(_PART, len(stem) - len(stem) // 4)
     return [stem[:length]] if len(stem) >= _PART else []
 
 
 def _end(stem: str) -> list[str]:
-    """Return a stem as the last part of a compound."""
+    """Return a stem backwards, to find `Zahnarzttermin` by `Termin`: long words are stored so
+    too."""
     return [stem[::-1].translate(_BACKWARDS)] if len(stem) >= _ROOT else []
 
 
 def cut_compound(word: str, stem: str, language: str) -> list[tuple[str, str]]:
-    """Return the two parts of a compound for each possible cut."""
+    """Return the two parts of a compound for each possible cut. Only parts in the index match, so
+    the words of the index are the dictionary."""
     cuts = range(_PART, min(len(stem), _LONGEST) - _PART + 1)
     return [(stem_word(word[:cut], language), stem[cut:]) for cut in cuts]
 
@@ -405,6 +398,8 @@ def split_run(run: str) -> list[str]:
 
 
 def _singles_and_pairs(run: str) -> Iterator[str]:
+    """Yield `東 東京 京 京都 都` for `東京都`. A question of one character matches it, one of two
+    matches the pair, and a longer one matches by shared pairs."""
     units = split_run(run)
     for unit, following in zip_longest(units, units[1:]):
         yield unit

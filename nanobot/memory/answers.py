@@ -1,4 +1,4 @@
-"""Read JSON from a model's answer. Pure.
+"""JSON in a model's answer. Pure.
 
 Models send an object as requested, encoded twice, in a list, in a code fence, with prose around it,
 or as invalid JSON. All of these are read, with the same repairs as arguments of tool calls."""

@@ -1,19 +1,12 @@
-"""`/forget --erase`: delete a text from every file of the home.
+"""`/forget --erase`: delete a text from every file of the home, in all scopes.
 
-Only the owner may erase, and it reaches all scopes. Each store parses its records and rewrites them
-without the text. Files that belong to no store are rewritten one by one. Invariants:
+Only the owner may erase. Stores rewrite their own records, and all other files are replaced one by
+one. A crash leaves each file old or new, and erasing again finishes the work. The text itself is
+written nowhere. At the end every byte of every file is searched. Remaining occurrences and refusals
+are reported.
 
-- Every file is replaced as a whole, so a crash leaves it old or new, and erasing again finishes the
-  work. A log is overwritten in place, because it grows all the time.
-- The text is written nowhere. The journal, which holds the command itself, is cleaned last.
-- At the end every byte of every file is searched. Remaining occurrences and refusals are reported.
-
-Messages keep their place: the text becomes "[erased]", and the rest is found and shown as before.
-The person's own notes keep the rest too. Unconfirmed notes and lines of facts go whole, also from
-versions. Other wordings are hidden, as by `/forget`. Media files with the text go, and so do copies
-for undo.
-
-A link is followed only if it replaces one of nanobot's own folders (media on another disk).
+The text becomes "[erased]" in messages and the person's notes, which keep the rest. Unconfirmed
+notes and lines of facts go whole, also from versions. Other wordings are hidden, as by `/forget`.
 Compressed or encoded files (git, PDF, pictures, office files) are not decoded."""
 
 from __future__ import annotations
@@ -89,10 +82,11 @@ _COPIES = (
 )
 _LOGS = ("logs/", "state/cli_history")
 _SETTINGS = ("config.yaml", "secrets.env")
-"""Paths in the home, or their beginnings. A copy is removed as a whole."""
+"""Paths in the home, or their beginnings. Copies, such as media and undo, are removed as a
+whole."""
 
 _OWN = ("logs", "media", "sessions", "spill", "state", "workspace")
-"""Nanobot's own folders. Any of them may be a link to another disk."""
+"""Nanobot's own folders. Only these may be links (media on another disk) that are followed."""
 
 _NAMED = "its name contains the text: rename it, unless the name is the id of a chat or person"
 _TEMPORARY = re.compile(r"\..+\.tmp|.+\.nanobot-tmp")
@@ -394,9 +388,10 @@ class Eraser:
                 versions = asyncio.to_thread(rewrite, matcher.without_lines)
                 refused = await _attempt(matcher, versions) or refused
             await _attempt(matcher, self._rebuild_index())
+            # Last, because the journal holds the command with the text.
             await _attempt(matcher, self._journal.erase(matcher.redact))
             found = await asyncio.to_thread(self._home.occurrences, matcher)
-            if not any(one.changes for one in found):
+            if not any(one.changes for one in found):  # the rest has to be changed by hand
                 break
         return found, refused
 

@@ -1,4 +1,4 @@
-"""Compare the lines and changes that a model words with the conversation (`support`). Pure.
+"""Checks of a model's lines and changes against the conversation (`support`). Pure.
 
 If the conversation does not support a number or a negation of a new fact, the person's closest line
 replaces it. A known fact changes only by the person's own plain words. If they named the change

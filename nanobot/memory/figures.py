@@ -1,5 +1,4 @@
-"""Extract numbers, dates, times, months, units and addresses in any notation, and compare them.
-Pure.
+"""Numbers, dates, times, months, units and addresses in any notation, and their comparison. Pure.
 
 `1,200` is `1.200` and `1200`, `3 pm` is `15:00`, `zwölf` is `12`, and `12. März` has the month and
 the day of `2026-03-12`. A relative date ("tomorrow") counts from the day of its message."""

@@ -1,20 +1,12 @@
 """`/forget`: remove a fact and its evidence from memory, search and prompts for good.
 
-A plan lists everything that will go. It is applied in this order, so that a crash never leaves less
-hidden than before, and applying it again finishes the work:
-
-1. the record (`Forgotten`), by which all other code skips the fact;
-2. the messages that state it are retracted in their conversations;
-3. history entries lose the sentences that state it;
-4. the lines leave the long-term files, retired and pending facts, daily notes and digests.
-
-The conversations and earlier versions still hold the words: `/forget --erase` removes them.
+A plan lists everything that will go. `Forgetter.apply` orders its steps so that a crash never
+leaves less hidden than before, and applying it again finishes the work. The conversations and
+earlier versions still hold the words: `/forget --erase` removes them.
 
 `memory/forgotten.jsonl` of a scope has one line for each `/forget`: the numbers of the retracted
-messages and history entries, and the words of each fact as salted hashes, by which the fact is
-recognized in other words. So the file does not name the facts. (Hashes of words withstand a glance,
-not a determined search.) If the person repeats a forgotten fact later, it is not hidden from
-callers that pass its time."""
+messages and history entries, and the words of each fact as salted hashes. These recognize the fact
+in other words without naming it. (They withstand a glance, not a determined search.)"""
 
 from __future__ import annotations
 
@@ -109,7 +101,7 @@ class Forgotten:
 
     def hides_line(self, line: str, said_at: datetime | None = None) -> bool:
         """Return True if a line states a forgotten fact. With `said_at`, the time of its newest
-        evidence, only facts that were forgotten later count."""
+        evidence, only facts that were forgotten later count, so a repeated fact is not hidden."""
         return any(record.hides(line) for record in self._since(said_at))
 
     def add(
@@ -336,6 +328,7 @@ class Forgetter:
         facts = (*sought.request.facts(), *sought.facts)
         async with self.pause_learning():
             record = (self._clock.now(), secrets.token_bytes(16), facts, numbers, plan.emptied)
+            # The record is first: all other code skips the fact from here on.
             await asyncio.to_thread(Forgotten(memory.root).add, *record)
             for key, seqs in numbers.items():
                 await self._sessions.retract(await self._sessions.get_or_create(key), seqs)

@@ -1,18 +1,16 @@
-"""Versions of the long-term files: who changed what, why, and how to undo it.
+"""Versions of the long-term files: who changed what, why, and how to undo it. Blocks.
 
-`GitStore` keeps the files of one scope in a repository in the state folder, outside the agent's
-reach. A repository that the person keeps in the workspace is ignored. Invariants:
+A scope's repository is in the state folder, outside the agent's reach. The person's own
+repositories in the workspace are ignored. Invariants:
 
-- a version holds the change of one writer: a person's edit by hand is committed as theirs before an
-  agent's write, so that it is never attributed to the agent;
-- the first version of a scope holds its files as they were found, and is no one's change;
-- the commit of a write is stored before the file is written, on a branch of its own, and becomes
-  the newest version afterwards. After a crash it does so if the file has the same content;
+- a version holds the change of one writer: hand edits are committed before an agent's write;
+- the first version holds the files as they were found, and is no one's change;
+- a commit is stored on its own branch before the file is written, and becomes the newest version
+  afterwards. After a crash it does so if the file has the same content;
 - a version keeps the number in its commit, also after erasing or a sync.
 
-Everything here blocks. A lock orders the threads of a scope, and a lock on a file next to the
-repository its processes. Scopes do not wait for each other. All work on versions shares
-`versions.lock`: a backup holds it exclusively and finds every repository at rest."""
+A lock orders the threads of a scope, a lock file its processes. Scopes do not wait for each other.
+All share `versions.lock`, which a backup holds exclusively, with every repository at rest."""
 
 from __future__ import annotations
 

@@ -2,17 +2,14 @@
 
 Append-only, one JSON object per line. An entry is committed once its line is synced. Invariants:
 
-- the files are the truth. `.cursor` holds the end of HISTORY.md's content and the highest cursor.
-  Cursors are never reused, even after edits by hand;
+- the files are the truth, and memory only caches the list of entries. `.cursor` holds the end of
+  HISTORY.md's content and the highest cursor. Cursors are never reused, even after edits by hand;
 - a broken line is skipped and left in place. A last line that was cut short is set aside;
 - each entry's paragraph reaches HISTORY.md once, also after a crash or a full disk. Otherwise that
   file is the person's: deleted paragraphs stay deleted. Paragraphs without an entry, from people or
   HKUDS/nanobot, are searched and forgotten in place.
 
-Decoding accepts the changes that editors make to a line, such as a byte order mark in front, or
-line breaks within an entry. Half of an emoji that a program cut survives as a JSON escape.
-
-All file access blocks. Memory only holds the list of entries. Entries are read on request."""
+All file access blocks."""
 
 from __future__ import annotations
 
@@ -106,12 +103,13 @@ def encode(entry: HistoryEntry) -> bytes:
 
 
 def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
-    """Decode an entry, or return None. `zone` applies to a time without an offset."""
+    """Decode an entry, or return None. `zone` applies to a time without an offset. Editors may have
+    added a byte order mark or line breaks. Half of an emoji survives as a JSON escape."""
     fields = decode_fields(unwrap_entry(line))
     if fields is None:
         return None
     first = last = 0
-    with suppress(ValidationError):
+    with suppress(ValidationError):  # a broken range does not spoil the entry
         first, last = convert(fields.pop("range", None), tuple[_Number, _Number])
     try:
         entry = convert({"session": "", **fields, "first": first, "last": last}, HistoryEntry)

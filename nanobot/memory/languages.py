@@ -1,24 +1,7 @@
 """The languages that memory knows, read from `languages.txt`.
 
-The file has a section each, the likelier language first if nothing else decides. Fields:
-
-- `words`: function words and words of questions. They identify a sentence's language, and a
-  question is searched without them.
-- `letters`: letters beyond a to z.
-- `stemmer`: the name of a Snowball algorithm. If none does it well, an ending and beginnings are
-  removed. `weak` letters come and go within a word (Arabic مفتاح, "key", has the plural مفاتيح).
-- `compounds`: several nouns are written as one word.
-- `written_out`: letters that people also type as two others, if the stemmer does not know that.
-
-Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese need no words: they are searched by n-grams.
-
-The other fields are words that change a statement, compared without case and accents. `no` are
-negations, as whole words. `over` are endings ("sold", "no longer"), `now` changes ("instead"),
-`months` begin words, since all these are inflected; words of up to three letters are whole words.
-`numbers` are the words for 1 to 12, then 20, 30 and so on to 100; `/` separates forms of one word.
-`doubt`, `jest` and `people` begin words, with `=` they are whole words with their accents. `own`
-are words of the first person, of languages that do not leave them out. In scripts without spaces a
-run of characters is enough (`RUNS`)."""
+It has a section for each language, the likelier ones first if nothing else decides. Chinese,
+Japanese, Korean, Thai, Lao, Khmer and Burmese need no words: they are searched by n-grams."""
 
 from __future__ import annotations
 
@@ -31,25 +14,30 @@ ENGLISH = "english"
 
 
 class Language(Struct, frozen=True):
-    """Words and letters, separated by spaces. A range of letters is written `а-я`."""
+    """Words and letters, separated by spaces. A range of letters is written `а-я`.
 
-    words: str = ""
-    letters: str = ""
-    stemmer: str = ""
-    compounds: str = ""
-    written_out: str = ""
-    endings: str = ""
-    beginnings: str = ""
-    weak: str = ""
-    no: str = ""
-    over: str = ""
-    now: str = ""
+    The fields from `no` on are words that change a statement, compared without case and accents.
+    `over`, `now` and `months` begin words, because they are inflected, but up to three letters are
+    whole words. `doubt`, `jest` and `people` begin words, or with `=` are whole words with their
+    accents. In scripts without spaces a run of characters is enough (`RUNS`)."""
+
+    words: str = ""  # function words and words of questions, which show a sentence's language
+    letters: str = ""  # beyond a to z
+    stemmer: str = ""  # the name of a Snowball algorithm
+    compounds: str = ""  # not empty: several nouns are written as one word
+    written_out: str = ""  # letters also typed as two others, if the stemmer does not know it
+    endings: str = ""  # one is removed if there is no stemmer
+    beginnings: str = ""  # removed if there is no stemmer
+    weak: str = ""  # letters that come and go within a word (Arabic مفتاح, plural مفاتيح)
+    no: str = ""  # negations, as whole words
+    over: str = ""  # "sold", "no longer"
+    now: str = ""  # "instead"
     months: str = ""
-    numbers: str = ""
+    numbers: str = ""  # for 1 to 12, then 20, 30 … 100; `/` separates forms of one word
     doubt: str = ""
     jest: str = ""
     people: str = ""
-    own: str = ""
+    own: str = ""  # first person, in languages that do not leave it out
 
 
 def _languages() -> Iterator[tuple[str, Language]]:

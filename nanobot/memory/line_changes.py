@@ -1,5 +1,4 @@
-"""Changes to long-term files, line by line: compare texts, repeat changes on a newer text, merge.
-Pure.
+"""Changes to long-term files by lines: comparison, application to a newer text, and merge. Pure.
 
 A change is a tuple of operations, one per line, so that it can be stored and explained. Invariants:
 
@@ -9,12 +8,7 @@ A change is a tuple of operations, one per line, so that it can be stored and ex
 - a merge never loses a line that one side added, and holds the same lines whichever side is ours;
 - unchanged text stays byte for byte: line endings, blank lines, placeholders in parentheses;
 - an operation does not change the importance of a line (`importance`), which it names with its mark
-  or without. One that adds or rewords a line without a mark may bring one.
-
-Blank lines and trailing white space are layout. A new line is placed after the last of its kind in
-its section (a list item after the last list item), and before a rule that closes the section. A
-blank line separates it from lines of another kind. A removed line leaves no double blank line
-behind. Headings are recognized by the line itself, also in code fences."""
+  or without. One that adds or rewords a line without a mark may bring one."""
 
 from __future__ import annotations
 
@@ -272,7 +266,12 @@ def _apart(upper: str, lower: str) -> bool:
 
 
 class _Document:
-    """A text during changes. Lines are identified by their keys."""
+    """A text during changes. Lines are identified by their keys.
+
+    Blank lines and trailing white space are layout. A new line is placed after the last of its kind
+    in its section (a list item after the last list item), and before a rule that closes the
+    section. Blank lines separate kinds, and removing a line leaves no two of them. Code fences do
+    not count."""
 
     def __init__(self, text: str) -> None:
         self._original, self.is_changed = text, False

@@ -1,16 +1,12 @@
 """Consolidation: the oldest part of a conversation leaves the prompt and becomes memory.
 
 This module decides when and how much. `planning` picks the boundary, `archivist` consolidates a
-range.
-
-Invariants: a message is in the prompt or in a history entry. The prompt is brought under its budget
-before a turn, whatever the model does. A session has one consolidation at a time, as a task that
-survives its caller. A second caller waits, checks again, and mostly finds the work done.
+range. Invariants: a message is in the prompt or in a history entry. The prompt is brought under its
+budget before a turn, whatever the model does. A session has one consolidation at a time, as a task
+that survives its caller.
 
 An outage of the model delays no turn and loses nothing: the range stays in the prompt if it can,
-and is archived raw, for Dream to read, if a turn needs the room. A range without content is only
-marked. Each minute, idle sessions are consolidated too: unfinished ones, and each resting one
-once."""
+and is archived raw, for Dream to read, if a turn needs the room."""
 
 from __future__ import annotations
 
@@ -188,7 +184,7 @@ class MemoryConsolidator:
             nonlocal has_begun
             memory = self._memory_of(session)
             async with lock, self._memories.holding(memory.scope):
-                has_begun = True
+                has_begun = True  # a second caller gets here later and mostly finds the work done
                 try:
                     await self._sessions.get_or_create(key)  # reloads it if another worker had it
                     await self._archivist.catch_up(session, memory)

@@ -1,21 +1,9 @@
-"""Consolidate a range of a conversation: from messages to a history entry and its changes.
+"""The consolidation of a range: from messages to a history entry and its changes.
 
-Invariant: a range commits only if it is unchanged since it was read, and in this order: the model's
-answer, the pending facts, the history entry (the commit point), the session's mark, the changes of
-memory, the archive. A crash before the commit point leaves the range in the prompt. After it,
-`catch_up` and `apply_waiting` finish the rest.
-
-Messages that a person takes back (`/discard`, `/undo`, `/forget`) do not enter memory. Removing
-messages requires `Session.removal_lock`, which is held here from the last check of the range until
-the session is marked. So a retraction, even if it is only staged, either comes first and the range
-is rejected, or it finds messages that belong to memory already. Nothing ever has to be removed
-again. The lock is held for a few writes, never for a model.
-
-An entry holds its range and its changes of memory, which are applied from it, now or after a crash,
-in the order of a scope's entries. So one number records how far they are applied
-(`HistoryLog.set_applied`). It is a hint: a version that names the entry counts as well, and
-applying a change twice changes nothing. A fact that a new one replaces, rather than rewords, is
-retired."""
+A range commits only if it is unchanged since it was read, and in this order: the model's answer,
+the pending facts, the history entry (the commit point), the session's mark, the changes of memory,
+the archive. A crash before the commit point leaves the range in the prompt. After it, `catch_up`
+and `apply_waiting` finish the rest."""
 
 from __future__ import annotations
 
@@ -103,7 +91,7 @@ class Archivist:
             upto = rest[count].seq - 1 if count < len(rest) else last
             chunk = Chunk(session.key, session.last_consolidated + 1, upto, rest[:count])
             rest = rest[count:]
-            if not chunk.contents:
+            if not chunk.contents:  # nothing to remember, so it is only marked
                 self._sessions.mark_consolidated(session, chunk.last)
                 continue
             draft = await self._draft(chunk, memory, urgency)
@@ -121,7 +109,9 @@ class Archivist:
         return describe_consolidated(count, committed)
 
     async def apply_waiting(self, memory: Memory) -> None:
-        """Apply pending changes in order, as far as the disk allows."""
+        """Apply pending changes in the order of entries, as far as the disk allows. `set_applied`
+        is a hint: a version that names an entry counts as well, and applying a change twice is
+        harmless."""
         async with self._scopes[memory.scope]:
             try:
                 entries = await asyncio.to_thread(memory.history.load_unapplied)
@@ -147,6 +137,9 @@ class Archivist:
         changed. Raise `StorageError` if nothing was committed."""
         async with self._scopes[memory.scope]:
             await asyncio.to_thread(memory.root.create)  # for a scope's first entry
+            # Removing messages (`/discard`, `/undo`, `/forget`) needs this lock. So a retraction,
+            # even a staged one, comes first and the range is rejected, or it finds messages that
+            # memory has. The lock is held for a few writes, never for a model.
             async with session.removal_lock:
                 if not await self._stands(session, chunk, memory):
                     return False
@@ -232,6 +225,7 @@ class Archivist:
         replaced = [
             made.old for made in operations if made.new and find_lost_facts(made.old, made.new)
         ]
+        # Replaced facts are retired, reworded ones are not.
         done = await memory.store.apply(LONG_TERM, operations, change, retired=replaced)
         if done.left:
             logger.info("history {}: {} changes no longer fit", entry.cursor, len(done.left))

@@ -1,18 +1,9 @@
-"""Read the answer of the consolidating model and derive the changes that it may make. Pure.
-
-The answer is a call of `save_memory`. Models send arguments as a JSON string in a string, as a
-list, with objects instead of text, with missing fields, in a code fence, cut off, or as text
-instead of a call. Every readable part is used; for the rest the model gets a reason that it can act
-on.
+"""The answer of the consolidating model, and the changes that may follow from it. Pure.
 
 The model returns the whole long-term file, against the version in its request. Only lines that
-differ count, so that concurrent changes survive. Consolidation learns and rewords, and forgets
-nothing: a line that the model left out stays (models omit lines by carelessness far more often than
-by intent), unless another line states the same.
-
-Each change is checked against the conversation (`evidence`). Rejected changes are in the entry,
-with the reasons. If the stretch has untrusted content, every change is held back for approval,
-except quoted lines of the person, which code copied."""
+differ count, so that concurrent changes survive. Each change is checked against the conversation
+(`evidence`). Rejected changes are in the entry, with the reasons. If the stretch has untrusted
+content, every change is held back for approval, except the person's lines, which code copied."""
 
 from __future__ import annotations
 
@@ -143,7 +134,11 @@ def check_summary(text: str, screen: Screen) -> str:
 
 
 def read_reply(reply: Reply) -> Saved | str:
-    """Read a model's reply, or return the problem with it, worded for the model."""
+    """Read a call of `save_memory`, or return the problem with it, worded for the model.
+
+    Models send arguments as a string in a string, as a list, with objects instead of text, with
+    missing fields, in a code fence, cut off, or as text without a call. Readable parts are used."""
+    # The first call of each name counts.
     calls = {call.name: call.malformed or call.arguments for call in reversed(reply.tool_calls)}
     is_call, text = SAVE_MEMORY.name in calls, calls.get(SAVE_MEMORY.name, reply.text)
     if len(text) > MOST_ANSWER:
@@ -278,7 +273,10 @@ def select_fact_changes(
 
 
 def screen_changes(screen: Screen, changes: Sequence[Operation], facts: int) -> list[Operation]:
-    """Return the permitted changes to a file with so many facts."""
+    """Return the permitted changes to a file with so many facts.
+
+    A line that the model left out stays, unless another line states the same: models omit lines by
+    carelessness far more often than by intent."""
     left_out = [one for one in changes if not one.new]
     # If the answer is not the whole file, a similar line is not a replacement.
     is_whole = len(left_out) <= max(1, facts // 2)

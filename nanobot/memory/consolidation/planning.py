@@ -1,21 +1,8 @@
-"""Choose the messages that leave the prompt when room must be made, and measure the prompt.
+"""The messages that leave the prompt when room must be made, and the size of the prompt.
 
 A conversation is a row of messages, each with a cost in tokens. Its oldest part leaves, so a plan
-is one number of messages. The row is only parted at
-
-- a *joint*: no call on one side has its result on the other, which a model's API would reject;
-- a *turn*: a joint before a user message that does not belong to the turn before it (a message that
-  a person sent into a running turn does).
-
-`pick_consolidation_boundary` takes the first turn at which enough tokens have left: the wanted
-number, but at least `least` (a tenth of the budget), because each consolidation costs a call and a
-new prompt prefix. If no turn begins late enough, the newest turn is too large by itself: the
-messages before it go first if they are worth a call, else the turn is parted at a joint inside,
-else all of it goes. So there is always progress, and a caller that plans again after each step
-ends.
-
-`pick_window_boundary` is the rule by count, so that a large context window does not mean "never".
-Both are pure."""
+is one number of messages. The row is parted at turns, or if it must be at a joint inside one. There
+is always progress, so a caller that plans again after each step ends."""
 
 from __future__ import annotations
 
@@ -36,9 +23,12 @@ _REQUEST_SHARE = 0.9
 def pick_consolidation_boundary(
     messages: Sequence[Message], costs: Sequence[int], wanted: int, least: int = 1
 ) -> int:
-    """Return how many of the oldest messages must go to free `wanted` tokens, and at least `least`.
+    """Return how many of the oldest messages must go to free `wanted` tokens, and at least `least`,
+    because each consolidation costs a call and a new prompt prefix.
 
-    `costs` are the messages' tokens. The result is only 0 without messages."""
+    The first sufficient turn is the boundary. If none begins late enough, the newest turn is too
+    large: the messages before it go if they free `least`, else it is parted at a joint, else all of
+    it goes. `costs` are the messages' tokens. The result is only 0 without messages. Pure."""
     if not messages:
         return 0
     needed = max(wanted, least, 1)
@@ -54,10 +44,11 @@ def pick_consolidation_boundary(
 
 
 def pick_window_boundary(messages: Sequence[Message], window: int, chunk: int) -> int:
-    """Return how many of the oldest messages go once there are `window`: about `chunk`.
+    """Return how many of the oldest messages go once there are `window`: about `chunk`. So a large
+    context window does not mean "never".
 
     The number is rounded down to a turn, or up if none begins that early. It is 0 for fewer than
-    `window` messages, for `window` 0 (no limit), and for a single turn."""
+    `window` messages, for `window` 0 (no limit), and for a single turn. Pure."""
     if window <= 0 or len(messages) < window:
         return 0
     turns = _turns_of(messages)
@@ -71,12 +62,13 @@ def newest_turn(messages: Sequence[Message]) -> int:
 
 
 def _turns_of(messages: Sequence[Message]) -> list[int]:
-    """Return the indexes at which turns begin, in order, without the first."""
+    """Return the joints at which turns begin, in order, without the first."""
     return [index for index in joints_of(messages) if begins_turn(messages, index)]
 
 
 def joints_of(messages: Sequence[Message]) -> list[int]:
-    """Return the indexes inside the row at which it may be parted, in order."""
+    """Return the indexes inside the row at which it may be parted, in order. No call before a joint
+    has its result after it, which a model's API would reject."""
     called = dict[str, int]()
     open_until = list(range(len(messages)))
     for index, message in enumerate(messages):
@@ -94,7 +86,8 @@ def joints_of(messages: Sequence[Message]) -> list[int]:
 
 
 def begins_turn(messages: Sequence[Message], index: int) -> bool:
-    """Return True if the message at `index` (not the first) begins a turn."""
+    """Return True if the message at `index` (not the first) begins a turn. A message that a person
+    sent into a running turn does not."""
     message, before = messages[index], messages[index - 1]
     if message.role != "user":
         return False

@@ -1,10 +1,4 @@
-"""Summarise one stretch of conversation by one call of the model, however the model behaves.
-
-The request has one line per message: `[2026-03-10T18:00] USER: …`, `ASSISTANT [tools: a, b]: …`,
-`TOOL: …`, with `?` for an unknown time. Further lines are indented, so that no part of a message
-can pass for a message. It must fit the model's window: a long message is shown by its head and
-tail, a tool's result more briefly than the person's words. If a stretch is still too long, its
-longest messages are shortened to one length that fits.
+"""The summary of one stretch of conversation by one call of the model, however the model behaves.
 
 An unusable answer (`changes` reads it) is requested once more, with the reason. Then the stretch is
 archived raw. If the model is out, the result is None: the caller decides whether the stretch can
@@ -296,7 +290,14 @@ def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
 
 
 def conversation(messages: Sequence[Message], room: int) -> str:
-    """Return the lines of these messages, shortened to about `room` tokens in all."""
+    """Return the lines of these messages, shortened to about `room` tokens in all, so that the
+    request fits the model's window.
+
+    A line is `[2026-03-10T18:00] USER: …`, `ASSISTANT [tools: a, b]: …` or `TOOL: …`, with `?` for
+    an unknown time. Further lines are indented, so that no part of a message can pass for a
+    message. A long message is shown by its head and tail, a tool's result more briefly than the
+    person's words. If that is still too long, the longest messages are shortened to one length that
+    fits."""
     texts = [head_and_tail(render_content(message), _limit(message, room)) for message in messages]
     costs = [estimate_tokens(text) for text in texts]
     left = room - sum(estimate_tokens(render_head(message)) + 2 for message in messages)

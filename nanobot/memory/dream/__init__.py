@@ -8,20 +8,8 @@ may repeat instructions of a web page.
 
 Invariants, whatever the model answers and wherever the process dies: an entry is either read and
 its facts are stored (or need the owner's approval), or it is read again. Nothing is learned twice.
-The limits of a run hold. A scope's memory is made only from that scope's entries. A run that fails
-leaves the cursor in place, and the next ones wait, ten minutes at first and a day at most. Facts
-that are forgotten while it thinks are not written.
-
-An entry that the model refuses to read (a content filter, a small window) delays no others. A
-refused batch is asked about in halves, down to the entry at fault, which is given up, but only if
-the model answered to something else: a model that refuses everything is misconfigured, so the run
-fails and nothing is given up.
-
-Then the notes of each month that ended a month ago are condensed into a digest (`digests`), and its
-recurring lines are read like an entry.
-
-The next time counts from the end of the last run, which is stored. So a time that passed while the
-machine was off comes due once, soon after the start. Between times nothing runs at all."""
+The limits of a run hold. A scope's memory is made only from that scope's entries. Facts that are
+forgotten while it thinks are not written."""
 
 from __future__ import annotations
 
@@ -103,9 +91,11 @@ class Dream:
     def next_run(self, scope: str, next_due: NextDue, max_unread: int) -> datetime | None:
         """Return when `scope` is due, or None if there is nothing to read.
 
-        `next_due` counts from the end of the last run, or from the first entry. `max_unread`
-        entries make it due sooner. A pause after failures ends first. Times that a wrong clock put
-        far in the future count as unknown. Blocks."""
+        `next_due` counts from the end of the last run, which is stored, or from the first entry. So
+        a time that passed while the machine was off comes due once, soon after the start.
+        `max_unread` entries make it due sooner. A pause after failures ends first, ten minutes at
+        first and a day at most. Times that a wrong clock put far in the future count as unknown.
+        Blocks."""
         self._state.load()
         memory, state, now = self._memories.of(scope), self._state.of(scope), self._clock.now()
         reader = Reader(memory, self._read_messages, now)
@@ -143,7 +133,7 @@ class Dream:
         """Read and learn, as far as the limits allow. A person who `asked` gets the report and no
         digest.
 
-        Failures are in the report (`problem`), not raised."""
+        Failures are in the report (`problem`), not raised. They leave the cursor in place."""
         from nanobot.memory.dream.run import DreamRun  # seldom needed, and large
 
         report, whom = DreamReport(scope), scope

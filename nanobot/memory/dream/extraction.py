@@ -1,13 +1,8 @@
 """Phase 1 of Dream: the request for facts, and the updates that may follow from its answer. Pure.
 
-The model sees the files with the age of each line, and entries numbered from 0. A model that read a
-web page may repeat its instructions, and may attribute them to an entry that never saw that page.
-So if untrusted content touched any entry in the request, all facts that the model words are held
-back until the owner confirms them (`classify`). A line of the person that it quotes is copied whole
-by code and added verbatim. Everything else is checked against the conversation (`screen`).
-
-No shape of an answer is trusted: unreadable parts are left out, and an answer without any of the
-known keys is no answer."""
+The model sees the files with the age of each line, and entries numbered from 0. No shape of its
+answer is trusted: unreadable parts are left out, and an answer without any of the known keys is no
+answer."""
 
 from __future__ import annotations
 
@@ -191,10 +186,13 @@ class Update(Struct, frozen=True):
 def classify(
     wanted: Iterable[FactCandidate], entries: Sequence[DreamEntry], files: Mapping[str, str]
 ) -> Iterator[Update]:
-    """Convert the candidates of one request about `entries` to updates.
+    """Convert the candidates of one request about `entries` to updates of `files`.
 
-    `files` are the texts that may change. Only the owner decides how the agent behaves. Without
-    that file, another person's wish about it is a fact about them."""
+    A model that read a web page may repeat its instructions, and may attribute them to an entry
+    that never saw that page. So if untrusted content touched any entry in the request, all facts
+    that the model words need approval. A line of the person that it quotes is copied by code and
+    added verbatim. Only the owner decides how the agent behaves. Without that file, another
+    person's wish about it is a fact about them."""
     tainted = any(entry.origins for entry in entries)
     for item in wanted:
         entry = find_entry(item, entries)

@@ -1,10 +1,9 @@
-"""Phase 2 of Dream: the request for edits, and the changes that these may make. Pure.
+"""Phase 2 of Dream: the request for edits of one file, and the changes that these may make. Pure.
 
-An edit changes one file exactly. The updates, not the model, decide what it may do: a line goes
-only if an update says so or a new fact replaces it, and then to the retired ones. A line is added
-or reworded only in the words of an update. Small changes of form are free, but not of a number, a
-link, or the name of a file or an address. So a model that obeys an attacker can lose nothing and
-add nothing. An update whose edit is rejected is added as phase 1 worded it.
+The updates, not the model, decide what an edit may do: a line goes only if an update says so or a
+new fact replaces it, and then to the retired ones. A line is added or reworded only in the words of
+an update. Small changes of form are free, but not of a number, a link, or the name of a file or an
+address. So a model that obeys an attacker can lose nothing and add nothing.
 
 An update is an `Operation` whose `new` is the fact without a list mark, and whose `old` is the
 outdated or replaced line of the file. An edit is an `Operation` in the model's words."""

@@ -137,7 +137,11 @@ class DreamRun:
         return self._state.of(self._memory.scope)
 
     async def _read_on(self) -> None:
-        """Read batch by batch until nothing is left."""
+        """Read batch by batch until nothing is left.
+
+        An entry that the model refuses (a content filter, a small window) delays no others. A
+        refused batch is halved down to the entry at fault, which is given up, but only if the model
+        answered anything: one that refuses everything is misconfigured, and the run fails."""
         refused, most = set[str](), self._limits.batch
         refusal: ProviderRejected | None = None
         while True:
