@@ -139,7 +139,7 @@ def draft_job(
         raise NanobotError(
             f"there is no time zone {zone[:60]!r}", hint="Use a name such as Europe/Berlin."
         )
-    parsed = _schedule(schedule, now.astimezone(there))
+    parsed = read_schedule(schedule, now.astimezone(there))
     try:
         first = parsed.next_after(now, there)
     except OverflowError:
@@ -194,7 +194,7 @@ def address_of(text: str) -> Address:
     return address
 
 
-def _schedule(text: str, now: datetime) -> Schedule:
+def read_schedule(text: str, now: datetime) -> Schedule:
     from nanobot.cron.words import understand
 
     if len(text) > _MOST_SCHEDULE:

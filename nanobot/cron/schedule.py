@@ -131,25 +131,25 @@ def parse(text: str) -> Schedule:
         with suppress(ValueError):
             return At(datetime.fromisoformat(time), f"at {time}")
         raise ScheduleError(text, "`at` needs a time such as 2026-12-01T09:00")
-    return _cron(text, words)
+    return parse_cron(text, words)
 
 
 def place_in(wall: datetime, zone: tzinfo) -> datetime:
     """Return the first moment at which clocks in `zone` show `wall` (naive), or the first moment
     after the gap that skips it."""
-    if not _is_shown(wall, zone):
+    if not is_shown(wall, zone):
         wall = wall.replace(second=0, microsecond=0)
-    while not _is_shown(wall, zone):
+    while not is_shown(wall, zone):
         wall += _MINUTE
     return wall.replace(tzinfo=zone, fold=0)
 
 
-def _is_shown(wall: datetime, zone: tzinfo) -> bool:
+def is_shown(wall: datetime, zone: tzinfo) -> bool:
     there_and_back = wall.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)
     return there_and_back.replace(tzinfo=None, fold=0) == wall.replace(fold=0)
 
 
-def _cron(text: str, fields: list[str]) -> Cron:
+def parse_cron(text: str, fields: list[str]) -> Cron:
     if len(fields) != 5:
         raise ScheduleError(
             text,

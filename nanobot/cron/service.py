@@ -112,7 +112,7 @@ class CronService:
     async def add(self, draft: Job) -> Job:
         most = MOST_JOBS if draft.scope == OWNER else MOST_OF_OTHERS
         if draft.scope != OWNER:
-            _refuse_too_often(draft.schedule)
+            refuse_too_often(draft.schedule)
         if draft.model and draft.model not in self.models:
             names = ", ".join(self.models)
             there = f"Named models: {names}." if names else "No models are named there."
@@ -172,7 +172,7 @@ class CronService:
         """Run jobs when they are due, until `stop`. Cancelling is safe as well."""
         while not self._stopping:
             self._wake.clear()  # later wake-ups are seen by this round or start the next
-            nearest = await self._round()
+            nearest = await self._run_due()
             seconds = (nearest - self._clock.now()).total_seconds()
             with suppress(TimeoutError):
                 await with_timeout(self._clock, max(seconds, _SHORTEST_WAIT), self._wake.wait())
@@ -185,7 +185,7 @@ class CronService:
         self._stopping = True
         self._wake.set()
 
-    async def _round(self) -> datetime:
+    async def _run_due(self) -> datetime:
         """Run the due jobs and return the time of the next check."""
         jobs: Sequence[Job] = ()
         with logging_errors("reading the jobs"):
@@ -251,7 +251,7 @@ class CronService:
         return (await asyncio.to_thread(self._store.change, apply)).get(job.id)
 
 
-def _refuse_too_often(schedule: Schedule) -> None:
+def refuse_too_often(schedule: Schedule) -> None:
     often = False
     match schedule:
         case Every(interval=interval):

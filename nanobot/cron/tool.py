@@ -75,7 +75,7 @@ PlaceOf = Callable[[TurnContext], Awaitable[Address]]
 """Returns the chat for later messages to a caller. Raises `ToolError`."""
 
 
-async def _here(caller: TurnContext) -> Address:
+async def address_of_caller(caller: TurnContext) -> Address:
     return caller.address
 
 
@@ -86,7 +86,7 @@ class CronTool(Tool, Struct, frozen=True):
     service: CronService
     clock: Clock
     say: Say
-    place_of: PlaceOf = _here
+    place_of: PlaceOf = address_of_caller
     name = CRON
     description = (
         "Reminders and recurring work in this chat: remind sends message as it is, add gives it to "
@@ -98,7 +98,7 @@ class CronTool(Tool, Struct, frozen=True):
     async def risk(self, arguments: CronArguments, caller: TurnContext) -> Risk | None:
         if arguments.action == "list":
             return None
-        _refuse_unattended(caller)
+        refuse_unattended(caller)
         if arguments.action == "remove":
             # Untrusted content must not remove a reminder that the person relies on.
             if not arguments.id.strip():
@@ -120,7 +120,7 @@ class CronTool(Tool, Struct, frozen=True):
             jobs = await self.service.jobs(caller.scope)
             text = await list_jobs(self.service, caller.scope, now)
             return ToolResult(text, trusted=not any(job.origins for job in jobs))
-        _refuse_unattended(caller)
+        refuse_unattended(caller)
         if arguments.action == "remove":
             job = await self.service.remove(arguments.id, caller.scope)
             return ToolResult(f"Job {job.id} is removed.", trusted=True)
@@ -198,7 +198,7 @@ async def list_jobs(service: CronService, scope: str, now: datetime) -> str:
     return "\n".join([*head, *(lines or ["Nothing is scheduled."])])
 
 
-def _refuse_unattended(caller: TurnContext) -> None:
+def refuse_unattended(caller: TurnContext) -> None:
     if not caller.is_attended:
         raise ToolError(
             "jobs can only be changed when a person asks for it, and no one is here",
@@ -327,7 +327,7 @@ class CronOperations:
             draft_job(
                 text_argument(arguments, "schedule"),
                 text_argument(arguments, "message"),
-                await asyncio.to_thread(self._place, chat),
+                await asyncio.to_thread(self._choose_place, chat),
                 now,
                 name=optional_text(arguments, "name"),
                 zone=optional_text(arguments, "zone"),
@@ -350,7 +350,7 @@ class CronOperations:
             text = text.replace("runs now", "will run when nanobot is started")
         return {**fields_of(job, now), "text": text}
 
-    def _place(self, chat: str) -> JobPlace:
+    def _choose_place(self, chat: str) -> JobPlace:
         """Return the place of a job. Blocks. Raise `NanobotError` for an unknown chat."""
         if not chat:
             known = self._chats.addresses()

@@ -99,11 +99,11 @@ def parse_recurring(text: str) -> Schedule | None:
     words = " ".join(text.lower().split())
     if found := _compiled(_INTERVAL).fullmatch(words):
         span = found["span"] or f"1 {found['unit'] or 'hour'}"
-        return parse(f"every {_compact(span)}")
+        return parse(f"every {shorten_span(span)}")
     if found := _compiled(_RECURRING).fullmatch(words):
-        return Cron(f"{_hours(text, found)} * * {_weekdays(found)}")
+        return Cron(f"{format_hours(text, found)} * * {format_weekdays(found)}")
     if found := _compiled(_MONTHLY).fullmatch(words):
-        return Cron(f"{_hours(text, found)} {_day_of_month(text, found['nth'])} * *")
+        return Cron(f"{format_hours(text, found)} {format_day_of_month(text, found['nth'])} * *")
     return None
 
 
@@ -114,11 +114,11 @@ def understand(text: str, now: datetime) -> Schedule:
     if (schedule := parse_recurring(text)) is not None:
         return schedule
     if found := _compiled(_IN).fullmatch(words):
-        return _after(f"every {_compact(found['span'])}", text, now)
+        return schedule_after(f"every {shorten_span(found['span'])}", text, now)
     if found := _compiled(_ONCE).fullmatch(words):
-        return _moment(text, _dates(text, found, now.date()), found, now)
+        return find_moment(text, find_dates(text, found, now.date()), found, now)
     if found := _compiled(_AT).fullmatch(words):
-        return _moment(text, [now.date()], found, now)
+        return find_moment(text, [now.date()], found, now)
     try:
         return parse(text)
     except ScheduleError as error:
@@ -130,7 +130,7 @@ def understand(text: str, now: datetime) -> Schedule:
         raise ScheduleError(text, "nanobot does not understand it") from error
 
 
-def _compact(span: str) -> str:
+def shorten_span(span: str) -> str:
     """Return `1 hour and 30 minutes` as `1h30m`."""
     if span.startswith("half"):
         return "30m"
@@ -138,7 +138,7 @@ def _compact(span: str) -> str:
     return "".join(f"{_NUMBERS.get(number, number)}{unit[0]}" for number, unit in parts)
 
 
-def _after(every: str, text: str, now: datetime) -> At:
+def schedule_after(every: str, text: str, now: datetime) -> At:
     try:
         span = parse(every)
     except ScheduleError:
@@ -149,8 +149,8 @@ def _after(every: str, text: str, now: datetime) -> At:
     return At(whole, f"at {whole.isoformat()}")
 
 
-def _hours(text: str, found: re.Match[str]) -> str:
-    clocks = sorted(set(_clocks(text, found["times"])))
+def format_hours(text: str, found: re.Match[str]) -> str:
+    clocks = sorted(set(parse_clocks(text, found["times"])))
     if len({clock.minute for clock in clocks}) > 1:
         shown = ", ".join(f"{clock:%H:%M}" for clock in clocks)
         reason = f"all times of a schedule need the same minutes, not {shown}"
@@ -158,15 +158,15 @@ def _hours(text: str, found: re.Match[str]) -> str:
     return f"{clocks[0].minute} {','.join(str(clock.hour) for clock in clocks)}"
 
 
-def _weekdays(found: re.Match[str]) -> str:
+def format_weekdays(found: re.Match[str]) -> str:
     if kind := found["kind"] or found["kinds"]:
         return "1-5" if kind == "weekday" else "0,6"
     names = re.findall(r"[a-z]+", found["names"] or found["plural"] or "")
-    numbers = {(_number_of(name) + 1) % 7 for name in names if name != "and"}
+    numbers = {(number_of_weekday(name) + 1) % 7 for name in names if name != "and"}
     return ",".join(map(str, sorted(numbers))) or "*"
 
 
-def _day_of_month(text: str, nth: str) -> str:
+def format_day_of_month(text: str, nth: str) -> str:
     if nth == "last":
         return "L"
     number = int(nth.rstrip("stndrh"))
@@ -176,17 +176,17 @@ def _day_of_month(text: str, nth: str) -> str:
     return str(number)
 
 
-def _clocks(text: str, times: str | None) -> list[time]:
+def parse_clocks(text: str, times: str | None) -> list[time]:
     """Return the times of day in the words. Raise `ScheduleError` if there are none."""
     if not times:
         raise ScheduleError(text, "it has no time of day")
     parts = re.findall(
         r"(\d{1,2})(?::(\d\d))?\s*([ap]?)|(noon|midnight)", times.replace("and", ",")
     )
-    return [_clock(text, *part) for part in parts]
+    return [parse_clock(text, *part) for part in parts]
 
 
-def _clock(text: str, hour: str, minute: str, half: str, word: str) -> time:
+def parse_clock(text: str, hour: str, minute: str, half: str, word: str) -> time:
     if word:
         return time(12 if word == "noon" else 0)
     number, past = int(hour), int(minute or 0)
@@ -198,26 +198,26 @@ def _clock(text: str, hour: str, minute: str, half: str, word: str) -> time:
     return time(number % 12 + 12 * (half == "p") if half else number, past)
 
 
-def _number_of(name: str) -> int:
+def number_of_weekday(name: str) -> int:
     """Return the number of a weekday by its first letters. Monday is 0."""
     return next(at for at, day in enumerate(_DAYS) if day.startswith(name[:3]))
 
 
-def _dates(text: str, found: re.Match[str], today: date) -> Iterator[date]:
+def find_dates(text: str, found: re.Match[str], today: date) -> Iterator[date]:
     """Yield each day that the words can mean. Raise `ScheduleError`."""
     if near := found["near"]:
         yield today + timedelta(days={"today": 0, "tomorrow": 1}.get(near, 2))
     elif name := found["name"]:
-        yield from _days_called(name, found["how"], today)
+        yield from find_weekday_dates(name, found["how"], today)
     else:
         try:
-            yield date.fromisoformat(found["date"]) if found["date"] else _date(found, today)
+            yield date.fromisoformat(found["date"]) if found["date"] else find_date(found, today)
         except ValueError:
             hint = f"Use the form `{today + timedelta(days=1)} 18:00`."
             raise ScheduleError(text, "there is no such day", hint) from None
 
 
-def _date(found: re.Match[str], today: date) -> date:
+def find_date(found: re.Match[str], today: date) -> date:
     """Return the next day with this number and month. Raise `ValueError` if the next year has
     none."""
     name, number = (found["month"] or found["month2"])[:3], found["number"] or found["number2"]
@@ -228,9 +228,9 @@ def _date(found: re.Match[str], today: date) -> date:
     return date(today.year + 1, month, int(number))
 
 
-def _days_called(name: str, how: str | None, today: date) -> Iterator[date]:
+def find_weekday_dates(name: str, how: str | None, today: date) -> Iterator[date]:
     """Yield the days that a weekday can mean. For some people "next" is never in this week."""
-    coming = today + timedelta(days=(_number_of(name) - today.weekday()) % 7)
+    coming = today + timedelta(days=(number_of_weekday(name) - today.weekday()) % 7)
     is_this_week = coming.isocalendar()[:2] == today.isocalendar()[:2]
     if how != "next" or coming != today:
         yield coming
@@ -238,9 +238,9 @@ def _days_called(name: str, how: str | None, today: date) -> Iterator[date]:
         yield coming + timedelta(days=7)
 
 
-def _moment(text: str, days: Iterable[date], found: re.Match[str], now: datetime) -> At:
+def find_moment(text: str, days: Iterable[date], found: re.Match[str], now: datetime) -> At:
     """Return the only future moment that is meant. Raise `ScheduleError`."""
-    (clock,) = _clocks(text, found["times"])
+    (clock,) = parse_clocks(text, found["times"])
     moments = [datetime.combine(day, clock) for day in days]
     if "midnight" in found["times"]:  # the start of the day, or its end
         moments += [moment + timedelta(days=1) for moment in moments]

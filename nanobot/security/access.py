@@ -149,7 +149,7 @@ class Access:
         if not people:
             return self._may_talk(channel, sender)
         ids = frozenset(filter(None, (sender.id, *sender.also)))
-        return _lists(people, ids) or any(self.is_owner_id(channel, id) for id in ids)
+        return contains_any(people, ids) or any(self.is_owner_id(channel, id) for id in ids)
 
     def knows_group(self, channel: str, group_id: str) -> bool:
         """Check whether anyone in this group has access here."""
@@ -177,7 +177,7 @@ class Access:
         asks = not self._may_talk(channel, sender)
         if chat.is_group:
             asks = not asks and rules.groups != "off" and not self.knows_group(channel, chat.id)
-        key, state = _key(channel, sender, chat), self._state.at(now)
+        key, state = key_of_requester(channel, sender, chat), self._state.at(now)
         if rules.everyone or not asks or not usable_id(key[2]) or key in state.requests:
             return False
         if not state.has_room(key[1]):
@@ -188,7 +188,7 @@ class Access:
     async def request_access(self, channel: str, sender: Sender, chat: Chat) -> str:
         """Store a request durably and return the reply for its sender; empty for a repeated
         request. Raise `StorageError` if nothing was stored."""
-        key, code = _key(channel, sender, chat), self._new_code()
+        key, code = key_of_requester(channel, sender, chat), self._new_code()
         name = clean_name(chat.title if chat.is_group else sender.name)
         request = PairingRequest(*key, name, chat.id, code, self._clock.now(), chat.thread_id)
 
@@ -198,7 +198,7 @@ class Access:
             return replace(state, requests={**state.requests, key: request})
 
         await self._change(add_request)
-        return _greeting(key[1], code) if self._state.requests.get(key) == request else ""
+        return write_greeting(key[1], code) if self._state.requests.get(key) == request else ""
 
     def requests(self) -> Sequence[OpenRequest]:
         """Return the open requests of the last hour, the latest last."""
@@ -223,11 +223,11 @@ class Access:
 
         def grant_access(state: AccessState) -> AccessState:
             try:
-                key = _key_of(code_or_id, state, now)
+                key = find_key(code_or_id, state, now)
             except _WrongCode as error:
                 outcome.append(error)
                 return replace(state, wrong=(*state.wrong, now))
-            approved = _build_approval(key, state, now, owner)
+            approved = build_approval(key, state, now, owner)
             outcome.append(approved)
             return state.with_grant(approved.grant) if approved.news else state
 
@@ -242,7 +242,7 @@ class Access:
         text, revoked = f"{channel}:{id}", list[Grant]()
 
         def shut_out(state: AccessState) -> AccessState:
-            key = _by_address(text, state.grants.values())
+            key = find_by_address(text, state.grants.values())
             if key is None:
                 configured = any(self._is_configured((channel, kind, id)) for kind in KINDS)
                 raise NanobotError(
@@ -296,7 +296,7 @@ class Access:
         rules = self._rules.get(channel, _NO_RULES)
         if kind == "group":
             return rules.people_of(id) is not None
-        return _lists((*rules.allow_from, *self._owners.get(channel, ())), {id})
+        return contains_any((*rules.allow_from, *self._owners.get(channel, ())), {id})
 
     def _warn(self, channel: str, now: datetime) -> None:
         if self._warned is None or age(self._warned, now) >= REQUEST_SECONDS:
@@ -311,11 +311,11 @@ class _WrongCode(NanobotError):
     """An unknown code, possibly a guess."""
 
 
-def _key_of(text: str, state: AccessState, now: datetime) -> Key:
+def find_key(text: str, state: AccessState, now: datetime) -> Key:
     """Return the key for a code or address. Raise `NanobotError`, or `_WrongCode` for an unknown
     code."""
     if ":" in text:
-        key = _by_address(text, (*state.requests.values(), *state.grants.values()))
+        key = find_by_address(text, (*state.requests.values(), *state.grants.values()))
         if key is None:
             raise NanobotError(
                 f"there is no request from {printable(text)} in the last hour",
@@ -355,7 +355,7 @@ def _key_of(text: str, state: AccessState, now: datetime) -> Key:
     return request.key
 
 
-def _build_approval(key: Key, state: AccessState, now: datetime, owner: bool) -> Approved:
+def build_approval(key: Key, state: AccessState, now: datetime, owner: bool) -> Approved:
     """Return the result of approving a requester or an existing grant."""
     request, before = state.requests.get(key), state.grants.get(key)
     shown = request or before
@@ -368,23 +368,23 @@ def _build_approval(key: Key, state: AccessState, now: datetime, owner: bool) ->
     return Approved(Grant(*key, shown.name, now.replace(microsecond=0), owner), *place)
 
 
-def _lists(people: Collection[str], ids: Set[str]) -> bool:
+def contains_any(people: Collection[str], ids: Set[str]) -> bool:
     return EVERYONE in people or not ids.isdisjoint(people)
 
 
-def _key(channel: str, sender: Sender, chat: Chat) -> Key:
+def key_of_requester(channel: str, sender: Sender, chat: Chat) -> Key:
     """Return the requester: in a group, the group."""
     return (channel, "group", chat.id) if chat.is_group else (channel, "person", sender.id)
 
 
-def _by_address(text: str, ones: Collection[Peer]) -> Key | None:
+def find_by_address(text: str, ones: Collection[Peer]) -> Key | None:
     """Return the key of an address, in its exact or displayed form."""
     exact = (one.key for one in ones if f"{one.channel}:{one.id}" == text)
     shown = (one.key for one in ones if address(one) == text)
     return next(exact, None) or next(shown, None)
 
 
-def _greeting(kind: Kind, code: str) -> str:
+def write_greeting(kind: Kind, code: str) -> str:
     """Return the reply to a stranger or group. It reveals only that this nanobot is private."""
     if kind == "group":
         return (

@@ -86,12 +86,12 @@ def expire(path: Path, horizon: datetime) -> int:
     for file in older:
         with suppress(FileNotFoundError):
             seen = file.stat()
-            newest = _time(reversed(_lines(file)))
+            newest = find_time(reversed(read_lines(file)))
             if newest and newest < horizon and os.path.samestat(seen, file.stat()):
                 file.unlink()  # not rotated since
                 removed += 1
     with suppress(FileNotFoundError), current.open("rb") as lines:
-        oldest = _time(line for line, _ in whole_lines(lines))
+        oldest = find_time(line for line, _ in whole_lines(lines))
         if oldest and oldest < horizon:
             rotate_files(audit_files(path))
     return removed
@@ -105,17 +105,17 @@ def newest_records(path: Path, wanted: Callable[[Record], bool], limit: int) -> 
         if len(found) == limit:
             break  # don't read the large older files
         with suppress(FileNotFoundError):
-            records = filter(None, map(parse_record, reversed(_lines(file))))
+            records = filter(None, map(parse_record, reversed(read_lines(file))))
             found += islice(filter(wanted, records), limit - len(found))
     return tuple(reversed(found))
 
 
-def _lines(path: Path) -> list[bytes]:
+def read_lines(path: Path) -> list[bytes]:
     with path.open("rb") as file:
         return without_long_lines(file.fileno())[0].splitlines()
 
 
-def _time(lines: Iterable[bytes]) -> datetime | None:
+def find_time(lines: Iterable[bytes]) -> datetime | None:
     """Return the time of the first line that has one."""
     for record in filter(None, map(parse_record, lines)):
         with suppress(ValueError):

@@ -69,7 +69,7 @@ class Root(Struct, frozen=True, eq=False):
     def place(self, path: str) -> Place:
         """Return the place at a relative path. Raise `PathRefused` if it leaves the root. `..` is
         resolved as text, which is exact because links are never followed."""
-        names = _resolve_names(path)
+        names = resolve_names(path)
         if names is None or path == "~" or path.startswith(("~/", "/")):
             raise PathRefused(
                 f"{printable(path)} is outside the {self.name}",
@@ -95,10 +95,10 @@ class Roots(Struct, frozen=True):
         root."""
         if not path.startswith("/"):
             return self.roots[0].place(path)
-        names = _resolve_names(path) or ()
+        names = resolve_names(path) or ()
         for root in self.roots:
             for base in {str(root.path), os.path.realpath(root.path)}:
-                start = _resolve_names(base) or ()
+                start = resolve_names(base) or ()
                 if names[: len(start)] == start:
                     return root.place("/".join(names[len(start) :]) or ".")
         raise PathRefused(
@@ -131,8 +131,8 @@ class Place(Struct, frozen=True):
         with self._translate_errors():
             if not self.names:
                 return FolderEntry.of(".", self.root.path.stat())
-            with suppress(FileNotFoundError), self._folder(self.names[:-1]) as folder:
-                return FolderEntry.of(self.names[-1], self._status(folder))
+            with suppress(FileNotFoundError), self._open_folder(self.names[:-1]) as folder:
+                return FolderEntry.of(self.names[-1], self._stat(folder))
         return None
 
     def read_bytes(self, limit: int) -> bytes | None:
@@ -141,7 +141,7 @@ class Place(Struct, frozen=True):
         if not self.names:
             raise PathRefused(f"{self.label} is a folder")
         with self._translate_errors(), suppress(FileNotFoundError):
-            with self._folder(self.names[:-1]) as folder:
+            with self._open_folder(self.names[:-1]) as folder:
                 descriptor = os.open(self.names[-1], _READ, dir_fd=folder)
             try:
                 status = os.fstat(descriptor)
@@ -164,11 +164,11 @@ class Place(Struct, frozen=True):
         with (
             self._translate_errors(),
             self.root.writing,
-            self._folder(self.names[:-1], create=True) as folder,
+            self._open_folder(self.names[:-1], create=True) as folder,
         ):
             name, mode = self.names[-1], 0o600
             with suppress(FileNotFoundError):
-                status = self._status(folder)
+                status = self._stat(folder)
                 self._refuse_unless_plain(status)
                 mode = stat.S_IMODE(status.st_mode) & 0o777
             replace_in(folder, name, content, mode, lambda: self._check(expected))
@@ -181,7 +181,7 @@ class Place(Struct, frozen=True):
         errors become `StorageError`."""
         self.refuse_unless_writable()
         made = os.O_CREAT if create else 0
-        with self._translate_errors(), self._folder(self.names[:-1], create=create) as folder:
+        with self._translate_errors(), self._open_folder(self.names[:-1], create=create) as folder:
             if flags & os.O_APPEND:
                 own_inode_in(folder, self.names[-1])
             safe = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -200,8 +200,8 @@ class Place(Struct, frozen=True):
         self.refuse_unless_writable()
         with self._translate_errors(), self.root.writing, suppress(FileNotFoundError):
             self._check(expected)
-            with self._folder(self.names[:-1]) as folder:
-                self._refuse_unless_plain(self._status(folder))
+            with self._open_folder(self.names[:-1]) as folder:
+                self._refuse_unless_plain(self._stat(folder))
                 FENCE.wait()
                 os.unlink(self.names[-1], dir_fd=folder)
                 os.fsync(folder)
@@ -210,7 +210,7 @@ class Place(Struct, frozen=True):
         """Return the entries of this folder without masked ones, folders first, then by name."""
         with (
             self._translate_errors(),
-            self._folder(self.names) as folder,
+            self._open_folder(self.names) as folder,
             os.scandir(folder) as names,
         ):
             found = []
@@ -258,7 +258,7 @@ class Place(Struct, frozen=True):
         if current != expected:
             raise WriteConflict(self.label)
 
-    def _status(self, folder: int) -> os.stat_result:
+    def _stat(self, folder: int) -> os.stat_result:
         return os.stat(self.names[-1], dir_fd=folder, follow_symlinks=False)
 
     def _refuse_unless_plain(self, status: os.stat_result) -> None:
@@ -270,18 +270,18 @@ class Place(Struct, frozen=True):
             raise PathRefused(f"{self.label} has hard links and is not used")
 
     @contextmanager
-    def _folder(self, names: Sequence[str], *, create: bool = False) -> Iterator[int]:
+    def _open_folder(self, names: Sequence[str], *, create: bool = False) -> Iterator[int]:
         descriptor = os.open(self.root.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for name in names:
-                inner = self._step(descriptor, name, create=create)
+                inner = self._open_inner(descriptor, name, create=create)
                 os.close(descriptor)
                 descriptor = inner
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def _step(self, folder: int, name: str, *, create: bool) -> int:
+    def _open_inner(self, folder: int, name: str, *, create: bool) -> int:
         if create:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=folder)
@@ -314,7 +314,7 @@ def is_masked(name: str) -> bool:
     return is_git(name)
 
 
-def _resolve_names(path: str) -> tuple[str, ...] | None:
+def resolve_names(path: str) -> tuple[str, ...] | None:
     """Return the names of a path, or None if a relative path leads above its start. Raise
     `PathRefused` for impossible names."""
     names: list[str] = []
@@ -325,11 +325,11 @@ def _resolve_names(path: str) -> tuple[str, ...] | None:
             del names[-1:]
         elif name not in ("", "."):
             names.append(name)
-    _refuse_impossible(path, names)
+    refuse_impossible(path, names)
     return tuple(names)
 
 
-def _refuse_impossible(path: str, names: Iterable[str]) -> None:
+def refuse_impossible(path: str, names: Iterable[str]) -> None:
     try:
         encoded = path.encode("utf-8", "surrogateescape")
         longest = max((len(name.encode("utf-8", "surrogateescape")) for name in names), default=0)

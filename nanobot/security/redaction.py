@@ -70,7 +70,7 @@ def keys_in(text: str) -> dict[str, str]:
     return found
 
 
-def _forms(secret: str) -> Iterator[str]:
+def spell_secret(secret: str) -> Iterator[str]:
     """Yield the spellings of a secret: as is, in JSON, in a URL, in a `repr`, and each line of a
     multi-line secret such as a private key."""
     yield secret
@@ -93,7 +93,7 @@ class Redactor:
     def add(self, secrets: Iterable[str]) -> None:
         """Add secrets."""
         known = {secret for secret in secrets if len(secret) >= _MIN_SECRET}
-        written = {form for secret in known for form in _forms(secret)}
+        written = {form for secret in known for form in spell_secret(secret)}
         # The longest first: a secret may contain another one.
         self._secrets = sorted({*self._secrets, *written}, key=len, reverse=True)
 

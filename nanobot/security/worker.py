@@ -48,7 +48,7 @@ def run_worker(
         alarm = threading.Timer(limits.seconds, child.kill)
         alarm.start()
         try:
-            _limit(child.pid, limits)
+            limit_process(child.pid, limits)
             assert child.stdin is not None
             with suppress(BrokenPipeError), child.stdin as pipe:
                 for piece in content:
@@ -66,7 +66,7 @@ def run_worker(
         return output.read()
 
 
-def _limit(process: int, limits: WorkerLimits) -> None:
+def limit_process(process: int, limits: WorkerLimits) -> None:
     """Limit processor time, memory and file sizes. Disable core files."""
     for what, most in (
         (resource.RLIMIT_CPU, int(limits.seconds) + 1),

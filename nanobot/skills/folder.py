@@ -164,34 +164,34 @@ def parse(text: str) -> tuple[Header, str]:
             f"its {MAIN} does not begin with front matter: a line of ---, at most "
             f"{MOST_FRONT:,} characters, and another line of ---"
         )
-    fields = _yaml(text[first.end() : last.start()])
-    description = _text(fields.get("description"), _MOST_DESCRIPTION)
+    fields = parse_yaml(text[first.end() : last.start()])
+    description = as_line(fields.get("description"), _MOST_DESCRIPTION)
     if not description:
         raise NotASkill("its SKILL.md has no description")
-    places = [fields, *_metadata(fields.get("metadata"))]
+    places = [fields, *list_metadata(fields.get("metadata"))]
     wanted = [inner for place in places if isinstance(inner := place.get("requires"), dict)]
-    systems = map(str.lower, _first_list([*wanted, *places], "os"))
+    systems = map(str.lower, find_first_list([*wanted, *places], "os"))
     # YAML yields texts, JSON in a text yields booleans.
     always = (str(place.get("always")).lower() for place in places)
     header = Header(
-        name=_text(fields.get("name")),
+        name=as_line(fields.get("name")),
         description=description,
-        triggers=_first_list(places, "triggers"),
+        triggers=find_first_list(places, "triggers"),
         always=not {"true", "yes", "on"}.isdisjoint(always),
         requires=Requirements(
-            bins=_first_list(wanted, "bins"),
-            any_bins=_first_list(wanted, "anyBins"),
-            env=_first_list(wanted, "env"),
+            bins=find_first_list(wanted, "bins"),
+            any_bins=find_first_list(wanted, "anyBins"),
+            env=find_first_list(wanted, "env"),
             systems=tuple(_SYSTEMS.get(name, name) for name in systems),
         ),
-        install=_install(places),
-        license=_text(fields.get("license")),
-        compatibility=_text(fields.get("compatibility"), 500),
+        install=list_install_steps(places),
+        license=as_line(fields.get("license")),
+        compatibility=as_line(fields.get("compatibility"), 500),
     )
     return header, text[last.end() :].strip()
 
 
-def _yaml(front: str) -> Mapping[str, object]:
+def parse_yaml(front: str) -> Mapping[str, object]:
     # `description: Use when: …` is common, so the second attempt quotes plain top-level values.
     quoted = _PLAIN.sub(lambda found: f"{found[1]}: {json.dumps(found[2])}", front)
     problem = "it has too many brackets"
@@ -209,7 +209,7 @@ def _yaml(front: str) -> Mapping[str, object]:
     raise NotASkill(f"the front matter of its {MAIN}: {problem}")
 
 
-def _metadata(value: object) -> list[Mapping[str, object]]:
+def list_metadata(value: object) -> list[Mapping[str, object]]:
     """Return `metadata` and its entries for known agents. It may be JSON in a text."""
     if isinstance(value, str):
         try:
@@ -222,26 +222,26 @@ def _metadata(value: object) -> list[Mapping[str, object]]:
     return [value, *(place for place in inner if isinstance(place, dict))]
 
 
-def _install(places: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+def list_install_steps(places: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
     """Return commands or sentences. Steps for machines have a `label` for people."""
     given = next((place["install"] for place in places if place.get("install")), None)
     steps = (given if isinstance(given, list) else [given])[:_MOST_ITEMS]
-    texts = (_text(step.get("label") if isinstance(step, dict) else step) for step in steps)
+    texts = (as_line(step.get("label") if isinstance(step, dict) else step) for step in steps)
     return tuple(filter(None, texts))
 
 
-def _first_list(places: Sequence[Mapping[str, object]], key: str) -> tuple[str, ...]:
-    return next((found for place in places if (found := _list(place.get(key)))), ())
+def find_first_list(places: Sequence[Mapping[str, object]], key: str) -> tuple[str, ...]:
+    return next((found for place in places if (found := as_list(place.get(key)))), ())
 
 
-def _list(value: object) -> tuple[str, ...]:
+def as_list(value: object) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list):
         return ()
-    return tuple(dict.fromkeys(text for item in items[:_MOST_ITEMS] if (text := _text(item))))
+    return tuple(dict.fromkeys(text for item in items[:_MOST_ITEMS] if (text := as_line(item))))
 
 
-def _text(value: object, most: int = _MOST_TEXT) -> str:
+def as_line(value: object, most: int = _MOST_TEXT) -> str:
     """Return a text on one line, or an empty text for any other value."""
     return " ".join(value.split())[:most].rstrip() if isinstance(value, str) else ""
 

@@ -159,7 +159,7 @@ class SkillsLoader:
 
     def _judge(self, record: SkillRecord) -> tuple[Skill, ...]:
         with self._lock:
-            found = [self._own(place, record) for place in self._folders()]
+            found = [self._read_own(place, record) for place in self._list_folders()]
             found += [self._with_status(skill, "enabled", record) for skill in load_built_in()]
         return tuple(sorted(found, key=lambda skill: (skill.name, skill.source != "workspace")))
 
@@ -213,7 +213,7 @@ class SkillsLoader:
     def place_of(self, name: str) -> Place:
         return self._workspace.place(f"{FOLDER}/{name}")
 
-    def _folders(self) -> tuple[Place, ...]:
+    def _list_folders(self) -> tuple[Place, ...]:
         home = self._workspace.place(FOLDER)
         try:
             if home.stat() is None:
@@ -227,7 +227,7 @@ class SkillsLoader:
             self._warn(f"only {MOST_SKILLS} of {len(names)} skills are used")
         return tuple(home.child(name) for name in names[:MOST_SKILLS])
 
-    def _own(self, place: Place, record: SkillRecord) -> Skill:
+    def _read_own(self, place: Place, record: SkillRecord) -> Skill:
         """Return a workspace skill with its status from the record."""
         name = place.names[-1]
         if not is_skill_name(name):

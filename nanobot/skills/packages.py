@@ -90,13 +90,13 @@ def expect_digest(archive: Archive, wanted: str) -> None:
 def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
     """Write the skill in an archive below `target`, a new folder, and return its path. `folder`
     selects one of several skills. Raise `NanobotError`."""
-    files = _files(archive)
-    home = _home_of(archive, files, folder)
+    files = read_files(archive)
+    home = find_skill_folder(archive, files, folder)
     # A skill without a name is named after its archive.
     last = _ENDING.sub("", PurePosixPath(archive.name.partition("?")[0]).name)
     place = target / (PurePosixPath(home).name or last or "skill")
     start = 0 if home == "." else len(home) + 1
-    inside = {path[start:]: content for path, content in files.items() if _is_within(path, home)}
+    inside = {path[start:]: content for path, content in files.items() if is_within(path, home)}
     for path in inside:
         if name := autorun.find_obeyed_name(path):
             raise NanobotError(
@@ -116,11 +116,11 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
     return place
 
 
-def _home_of(archive: Archive, files: Iterable[str], folder: str) -> str:
+def find_skill_folder(archive: Archive, files: Iterable[str], folder: str) -> str:
     """Return the folder of the only matching skill. Raise `NanobotError`."""
     paths = map(PurePosixPath, files)
     found = {str(path.parent) for path in paths if is_main(path.name)}
-    outer = (one for one in found if not any(_is_within(one, other) for other in found))
+    outer = (one for one in found if not any(is_within(one, other) for other in found))
     wanted = f"/{folder.strip('/')}".rstrip("/")
     homes = sorted(home for home in outer if f"/{home}".endswith(wanted))
     if len(homes) == 1:
@@ -133,14 +133,14 @@ def _home_of(archive: Archive, files: Iterable[str], folder: str) -> str:
     raise NanobotError(f"{name} contains {len(homes)} skills", hint=hint)
 
 
-def _is_within(path: str, folder: str) -> bool:
+def is_within(path: str, folder: str) -> bool:
     return path != folder and (folder == "." or path.startswith(f"{folder}/"))
 
 
-def _files(archive: Archive) -> dict[str, bytes]:
+def read_files(archive: Archive) -> dict[str, bytes]:
     """Return the files' contents by name. Raise `NanobotError`."""
     try:
-        return dict(_check_files(archive))
+        return dict(check_files(archive))
     except _DAMAGE as error:
         raise NanobotError(
             f"{printable(archive.name)} is not a readable archive",
@@ -148,24 +148,24 @@ def _files(archive: Archive) -> dict[str, bytes]:
         ) from error
 
 
-def _check_files(archive: Archive) -> Iterator[tuple[str, bytes]]:
+def check_files(archive: Archive) -> Iterator[tuple[str, bytes]]:
     """Yield the valid files with their names. Raise `NanobotError`."""
     files: set[str] = set()
     folders: set[str] = set()
     left = MOST_UNPACKED
     is_zip = zipfile.is_zipfile(io.BytesIO(archive.content))
-    for name, read in _zip_entries(archive) if is_zip else _tar_entries(archive):
-        path = _usable(archive, name)
+    for name, read in read_zip(archive) if is_zip else read_tar(archive):
+        path = check_name(archive, name)
         content = read(left + 1)
         left -= len(content)
         same = unicodedata.normalize("NFC", path).casefold()
         above = [str(folder) for folder in PurePosixPath(same).parents]
         if same in files:
-            raise _unusable(archive, f"contains {printable(path)} twice")
+            raise build_error(archive, f"contains {printable(path)} twice")
         if same in folders or not files.isdisjoint(above):
-            raise _unusable(archive, f"contains {printable(path)} both as a file and as a folder")
+            raise build_error(archive, f"contains {printable(path)} both as a file and as a folder")
         if len(files) >= MOST_ENTRIES or left < 0:
-            raise _unusable(
+            raise build_error(
                 archive, f"contains more than {MOST_ENTRIES:,} files or {MOST_UNPACKED:,} bytes"
             )
         files.add(same)
@@ -173,15 +173,15 @@ def _check_files(archive: Archive) -> Iterator[tuple[str, bytes]]:
         yield path, content
 
 
-def _usable(archive: Archive, name: str) -> str:
+def check_name(archive: Archive, name: str) -> str:
     parts = name.removeprefix("./").split("/")
     wrong = not name or name.startswith("/") or "\\" in name or len(parts) > _DEEPEST
     if wrong or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
-        raise _unusable(archive, f"contains a file with the name {printable(name)[:200]!r}")
+        raise build_error(archive, f"contains a file with the name {printable(name)[:200]!r}")
     return "/".join(parts)
 
 
-def _unusable(archive: Archive, reason: str) -> NanobotError:
+def build_error(archive: Archive, reason: str) -> NanobotError:
     return NanobotError(f"{printable(archive.name)} cannot be unpacked: it {reason}")
 
 
@@ -189,36 +189,36 @@ Read = Callable[[int], bytes]
 """Returns up to this many bytes of a file."""
 
 
-def _zip_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
+def read_zip(archive: Archive) -> Iterator[tuple[str, Read]]:
     """Yield the files' names and readers. Each must be read before the next."""
     with zipfile.ZipFile(io.BytesIO(archive.content)) as opened:
         for entry in opened.infolist():
             name, kind = entry.orig_filename, entry.external_attr >> 28
             if kind not in (0, 0o4, 0o10):  # no type, a folder, a file
-                raise _unusable(archive, f"contains a link: {printable(name)}")
+                raise build_error(archive, f"contains a link: {printable(name)}")
             if name.endswith("/"):
                 continue
             if entry.flag_bits & 1:
-                raise _unusable(archive, "is encrypted")
+                raise build_error(archive, "is encrypted")
             if entry.compress_type not in _METHODS:
-                raise _unusable(archive, "is not compressed with Deflate")
+                raise build_error(archive, "is not compressed with Deflate")
             with opened.open(entry) as file:
                 yield name, file.read
 
 
-def _tar_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
+def read_tar(archive: Archive) -> Iterator[tuple[str, Read]]:
     content = archive.content
     if content[:2] == b"\x1f\x8b":
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
             content = packed.read(MOST_UNPACKED + 1)
         if len(content) > MOST_UNPACKED:
-            raise _unusable(archive, f"contains more than {MOST_UNPACKED:,} bytes")
+            raise build_error(archive, f"contains more than {MOST_UNPACKED:,} bytes")
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as opened:
         for entry in opened:
             if entry.isdir():
                 continue
             if not entry.isreg() or entry.issparse():
-                raise _unusable(archive, f"contains a link or a device: {printable(entry.name)}")
+                raise build_error(archive, f"contains a link or a device: {printable(entry.name)}")
             file = opened.extractfile(entry)
             assert file is not None  # it is a regular file
             yield entry.name, file.read

@@ -43,17 +43,17 @@ class Triggers:
             for skill in skills
             if skill.available and not skill.header.always
             for trigger in skill.header.triggers
-            if (wanted := _fold(trigger))
+            if (wanted := fold_text(trigger))
         ]
 
     def match(self, text: str) -> tuple[str, ...]:
         """Return the names of the skills with a trigger in `text`, in the order of the matches, at
         most `MOST_NAMED`."""
-        words = _fold(text[:_MOST_READ])
+        words = fold_text(text[:_MOST_READ])
         found = [
             (start, name)
             for trigger, name in self._triggers
-            if (start := _position(trigger, words)) >= 0
+            if (start := find_trigger(trigger, words)) >= 0
         ]
         return tuple(dict.fromkeys(name for _, name in sorted(found)))[:MOST_NAMED]
 
@@ -67,23 +67,23 @@ _UNSPACED = (
 """Scripts without spaces between words."""
 
 
-def _fold(text: str) -> str:
+def fold_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _position(trigger: str, words: str) -> int:
+def find_trigger(trigger: str, words: str) -> int:
     """Return the position of a folded trigger as whole words in a folded text, or -1."""
     start = words.find(trigger)
     while start >= 0:
         end = start + len(trigger)
         before, after = words[max(0, start - 1) : start], words[end : end + 1]
-        if not _is_inside(before, trigger[0]) and not _is_inside(trigger[-1], after):
+        if not is_inside_word(before, trigger[0]) and not is_inside_word(trigger[-1], after):
             break
         start = words.find(trigger, start + 1)
     return start
 
 
-def _is_inside(left: str, right: str) -> bool:
+def is_inside_word(left: str, right: str) -> bool:
     """Check whether both are letters or digits of scripts with spaced words."""
     return all(
         each.isalnum() and not any(first <= each <= last for first, last in _UNSPACED)
@@ -103,18 +103,18 @@ _INTRODUCTION = (
 
 def active_section(skills: Sequence[Skill]) -> str:
     """Return the full texts of the active skills that fit, or an empty text."""
-    texts = [f"## {skill.name}\n\n{skill.body}" for skill in _active(skills)]
+    texts = [f"## {skill.name}\n\n{skill.body}" for skill in choose_active(skills)]
     return "\n\n".join(["# Active Skills", *texts]) if texts else ""
 
 
 def summary_section(skills: Sequence[Skill]) -> str:
     """Return a line for each other skill, or an empty text."""
-    active = {skill.name for skill in _active(skills)}
+    active = {skill.name for skill in choose_active(skills)}
     rest = [skill for skill in skills if skill.name not in active]
     if not rest:
         return ""
     for width in _WIDTHS:
-        lines = [_line(skill, width) for skill in rest]
+        lines = [render_line(skill, width) for skill in rest]
         section = "\n".join([_INTRODUCTION, "", *lines])
         if estimate_tokens(section) <= SUMMARY_TOKENS:
             break
@@ -130,7 +130,7 @@ def missing_text(skill: Skill) -> str:
     return f"missing {', '.join(skill.missing)}{install}"
 
 
-def _active(skills: Sequence[Skill]) -> list[Skill]:
+def choose_active(skills: Sequence[Skill]) -> list[Skill]:
     room, chosen = ACTIVE_TOKENS, []
     for skill in skills:
         if (
@@ -143,7 +143,7 @@ def _active(skills: Sequence[Skill]) -> list[Skill]:
     return chosen
 
 
-def _line(skill: Skill, width: int) -> str:
+def render_line(skill: Skill, width: int) -> str:
     lack = missing_text(skill)
     unavailable = f' (available="false": {lack})' if lack else ""
     described = f": {shorten(skill.header.description, width)}" if width else ""
@@ -184,7 +184,7 @@ class ReadSkill(Tool, Struct, frozen=True):
         return ToolResult(text, trusted=True)
 
     def _read(self, arguments: ReadSkillArguments, scope: str) -> str:
-        skill = _usable(self.loader, arguments.name.strip(), scope)
+        skill = find_usable(self.loader, arguments.name.strip(), scope)
         path = arguments.file.strip().removeprefix(f"{skill.folder}/").removeprefix("./")
         content = self.loader.read(skill, path)
         if b"\0" in content:
@@ -192,10 +192,10 @@ class ReadSkill(Tool, Struct, frozen=True):
             raise ToolError(f"{path} is binary and cannot be read as text{where}")
         text = content.decode("utf-8", "replace")
         shown = line_excerpt(text, "it", arguments.start_line, max_text=MOST_TEXT)
-        return shown if path else f"{_about(skill)}\n\n{shown}"
+        return shown if path else f"{describe_skill(skill)}\n\n{shown}"
 
 
-def _usable(loader: SkillsLoader, name: str, scope: str) -> Skill:
+def find_usable(loader: SkillsLoader, name: str, scope: str) -> Skill:
     usable = {skill.name: skill for skill in loader.in_use(scope)}
     if name in usable:
         return usable[name]
@@ -210,7 +210,7 @@ def _usable(loader: SkillsLoader, name: str, scope: str) -> Skill:
     raise ToolError(f"no skill {printable(name[:80])!r}", hint=f"There are: {known}.")
 
 
-def _about(skill: Skill) -> str:
+def describe_skill(skill: Skill) -> str:
     """Return a line above the instructions: the folder, other files, and unmet requirements."""
     parts = [f"skill {skill.name}"]
     if skill.folder:

@@ -80,7 +80,7 @@ def package_at(path: Path) -> tuple[Skill, Contents]:
     return skill, contents
 
 
-def _install(skill: Skill, contents: Contents, target: Place) -> None:
+def copy_files(skill: Skill, contents: Contents, target: Place) -> None:
     """Write exactly these files to `target`. Raise `NanobotError`."""
     target.root.create()
     for place, entry in list(target.walk_tree(MOST_FILES)):
@@ -110,10 +110,10 @@ class SkillsService:
             {
                 "skills.list": self._list,
                 "skills.show": lambda given: fields(self._find(text_argument(given, "name"))),
-                "skills.file": self._file,
+                "skills.file": self._show_file,
                 "skills.enable": self._enable,
                 "skills.disable": self._disable,
-                "skills.package": self._package,
+                "skills.package": self._show_package,
                 "skills.install": self._install,
             }
         )
@@ -129,7 +129,7 @@ class SkillsService:
         skills = [line_fields(skill) for skill in self.loader.list()]
         return {"skills": skills, "trouble": self.loader.state.problem}
 
-    def _file(self, arguments: Arguments) -> Data:
+    def _show_file(self, arguments: Arguments) -> Data:
         """`name`, `file`: show a file of any skill for review. Invisible characters are escaped."""
         skill = self._find(text_argument(arguments, "name"))
         path = text_argument(arguments, "file")
@@ -163,7 +163,7 @@ class SkillsService:
             self.loader.change(lambda record: record.disable(name))
             return fields(self._find(name))
 
-    def _package(self, arguments: Arguments) -> Data:
+    def _show_package(self, arguments: Arguments) -> Data:
         """`path`, absolute: show the package and its differences from the skill that it would
         replace."""
         package, _ = package_at(Path(text_argument(arguments, "path")))
@@ -186,13 +186,13 @@ class SkillsService:
         with self._changing:
             package, contents = package_at(path)
             if package.digest != text_argument(arguments, "digest"):
-                raise _build_stale_error(package.name)
+                raise build_stale_error(package.name)
             if not arguments.get("replace") and self._in_workspace(package.name):
                 raise NanobotError(
                     f"the workspace already has a skill {package.name}",
                     hint="To replace it, add --replace.",
                 )
-            _install(package, contents, self.loader.place_of(package.name))
+            copy_files(package, contents, self.loader.place_of(package.name))
             return self._store_enabled(package.name, arguments)
 
     def _in_workspace(self, name: str) -> Skill | None:
@@ -204,7 +204,7 @@ class SkillsService:
         if skill.status == "broken":
             raise NanobotError(f"the skill {name} cannot be used: {skill.problem}")
         if skill.digest != text_argument(arguments, "digest"):
-            raise _build_stale_error(name)
+            raise build_stale_error(name)
         if skill.source == "workspace":
             files = {file.path: file.digest for file in skill.files}
             now = self._clock.now().isoformat(timespec="seconds")
@@ -230,7 +230,7 @@ class SkillsService:
         return Answer(details(await asyncio.to_thread(self._find, words[-1])))
 
 
-def _build_stale_error(name: str) -> NanobotError:
+def build_stale_error(name: str) -> NanobotError:
     return NanobotError(
         f"the skill {name} changed while you reviewed it, so it was not enabled",
         hint=f"Review it again with `nanobot skills show {name}`.",

@@ -135,7 +135,7 @@ class StandingApprovals:
         if what is None:
             return None
         try:
-            mine = await asyncio.to_thread(self._current, what, caller)
+            mine = await asyncio.to_thread(self._end_stale, what, caller)
         except StorageError as error:
             logger.warning("standing approvals cannot be used: {}", error)
             return None
@@ -145,7 +145,7 @@ class StandingApprovals:
             self._record("used", found, found.given_by, caller)
         return found
 
-    def _current(self, what: Repeatable, caller: TurnContext) -> Sequence[Standing]:
+    def _end_stale(self, what: Repeatable, caller: TurnContext) -> Sequence[Standing]:
         """End the approvals with an old fingerprint and return the others for this key."""
         stale: list[Standing] = []
 
@@ -432,7 +432,7 @@ class Approvals:
             buttons.append(Button("Today in this chat", f"/approve {code} today"))
         there: Address | None = None
         try:
-            there = await self._send(caller, code, _text(code, question), buttons)
+            there = await self._send(caller, code, render_question(code, question), buttons)
         except StorageError:
             raise
         except NanobotError as error:
@@ -470,7 +470,7 @@ class Approvals:
         )
 
 
-def _text(code: str, question: Ask) -> str:
+def render_question(code: str, question: Ask) -> str:
     details = escape_for_review(question.risk.details)
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", details))])
     lines = [

@@ -133,7 +133,7 @@ class ToolRegistry:
 
     def specs(self, scope: str = OWNER) -> tuple[ToolSpec, ...]:
         """Return the tools as the model sees them in this scope."""
-        return tuple(spec for tool, spec in self._tools.values() if _is_for(tool, scope))
+        return tuple(spec for tool, spec in self._tools.values() if is_offered_to(tool, scope))
 
     def has_effects(self, name: str) -> bool:
         """Check whether a second run of this tool makes a difference. False for an unknown tool."""
@@ -154,7 +154,7 @@ class ToolRegistry:
             except TurnStopped:
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary between a model's call and the turn
-                return self._failure(call, error, caller)
+                return self._build_failure(call, error, caller)
             if starting:
                 await starting()
             result = await self._run(tool, arguments, call, caller)
@@ -173,7 +173,7 @@ class ToolRegistry:
         """Return the tool and its arguments if the call may run. `held` keeps the files of an
         approved call unchanged. Raise `ToolError`."""
         tool = self._find(call.name)
-        if tool is None or not _is_for(tool, caller.scope):
+        if tool is None or not is_offered_to(tool, caller.scope):
             names, wanted = [spec.name for spec in self.specs(caller.scope)], call.name[:80]
             near = close_matches(wanted, names, 1)
             hint = f"Did you mean {near[0]}? " if near else ""
@@ -203,7 +203,9 @@ class ToolRegistry:
         """Judge the risk of a call and ask the owner if necessary."""
         risk = await tool.risk(arguments, caller)
         decision = self._policy.decide(caller, risk) if self._policy else Allowed()
-        self._record("decided", call, caller, **_outcome(decision), arguments=call.arguments)
+        self._record(
+            "decided", call, caller, **describe_outcome(decision), arguments=call.arguments
+        )
         if not isinstance(decision, Ask):
             return decision
         question, pinned = decision, None
@@ -214,7 +216,7 @@ class ToolRegistry:
                 question = replace(question, repeatable=what)
         answer = await self._ask_owner(call, caller, question)
         asked = {"risk": question.risk.kind, "asked": question.risk.what}
-        self._record("answered", call, caller, **_outcome(answer), **asked)
+        self._record("answered", call, caller, **describe_outcome(answer), **asked)
         if isinstance(answer, Allowed) and pinned:
             await held.enter_async_context(pinned())
         return answer
@@ -253,7 +255,7 @@ class ToolRegistry:
         except TurnStopped:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary between a broken tool and the turn
-            return self._failure(call, error, caller)
+            return self._build_failure(call, error, caller)
 
     def _record(self, event: str, call: ToolCall, caller: TurnContext, **more: Value) -> None:
         """Log the decision about a call before it takes effect, and its outcome."""
@@ -276,7 +278,7 @@ class ToolRegistry:
             }
         )
 
-    def _failure(self, call: ToolCall, error: Exception, caller: TurnContext) -> ToolResult:
+    def _build_failure(self, call: ToolCall, error: Exception, caller: TurnContext) -> ToolResult:
         if isinstance(error, NanobotError):
             error = error.redact_for(is_owner=caller.scope == OWNER)
             problem = f"{error}\n{error.hint}" if error.hint else str(error)
@@ -315,11 +317,11 @@ class ToolRegistry:
         )
 
 
-def _is_for(tool: Tool, scope: str) -> bool:
+def is_offered_to(tool: Tool, scope: str) -> bool:
     return scope == OWNER or not tool.owners_only
 
 
-def _outcome(decision: Allowed | Denied | Ask) -> dict[str, Value]:
+def describe_outcome(decision: Allowed | Denied | Ask) -> dict[str, Value]:
     if isinstance(decision, Ask):
         risk = decision.risk
         asked: dict[str, Value] = {"risk": risk.kind, "asked": risk.what, "details": risk.details}
@@ -340,13 +342,13 @@ A = TypeVar("A", bound=Arguments)
 def parameters_of(model: type[Arguments]) -> Mapping[str, Any]:
     """Return the JSON Schema of `model`, cached. It omits lengths, a minimum of 0 or 1, and most
     defaults, because every request carries it."""
-    return _brief(json_schema(model))
+    return shorten_schema(json_schema(model))
 
 
 _UNSAID = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 
 
-def _brief(schema: Mapping[str, Any]) -> dict[str, Any]:
+def shorten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     brief = {key: value for key, value in schema.items() if key not in _UNSAID}
     if brief.get("minimum", 2) <= 1:
         del brief["minimum"]
@@ -355,25 +357,25 @@ def _brief(schema: Mapping[str, Any]) -> dict[str, Any]:
     if not (choices and brief.get("default")):
         brief.pop("default", None)
     if "items" in brief:
-        brief["items"] = _brief(brief["items"])
+        brief["items"] = shorten_schema(brief["items"])
     if "properties" in brief:
-        brief["properties"] = {key: _brief(one) for key, one in brief["properties"].items()}
+        brief["properties"] = {key: shorten_schema(one) for key, one in brief["properties"].items()}
     return brief
 
 
 def parse_arguments(model: type[A], text: str) -> A:
     """Parse the model's JSON. Raise `ToolError` with the fields to change."""
-    values = _object(text)
+    values = parse_object(text)
     try:
         return build(model, values)
     except Invalid as error:
         raise CallRefused(explain_faults(model, error.faults)) from error
 
 
-def _object(text: str) -> dict[str, Any]:
-    value = _load(text)
+def parse_object(text: str) -> dict[str, Any]:
+    value = load_json(text)
     if isinstance(value, str) and value.lstrip()[:1] in ("{", ""):
-        value = _load(value)  # encoded twice
+        value = load_json(value)  # encoded twice
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -382,18 +384,18 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _load(text: str) -> Any:
+def load_json(text: str) -> Any:
     if len(text) > MAX_ARGUMENTS:
         raise CallRefused(f"the arguments are too large ({len(text):,} characters)")
     if not text.strip():
         return None
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise CallRefused(f"the arguments are not valid JSON: {error}") from error
 
 
-def _no_number(name: str) -> Any:
+def refuse_constant(name: str) -> Any:
     raise CallRefused(f"the arguments contain {name}, which is not JSON")
 
 

@@ -83,9 +83,11 @@ class UndoLog:
         change = FileChange(path, previous, hashlib.sha256(new).hexdigest())
         self._root.create()
         with self._numbering:
-            records = self._records(turn_id)
+            records = self._list_records(turn_id)
             number = int(records[-1].names[-1]) + 1 if records else 1
-            self._turn(turn_id).child(f"{number:06d}").write_bytes(change.encode(), expected=None)
+            self._place_of_turn(turn_id).child(f"{number:06d}").write_bytes(
+                change.encode(), expected=None
+            )
         if number == 1:
             self.prune()
 
@@ -94,7 +96,7 @@ class UndoLog:
         `StorageError`."""
         wanted = hashlib.sha256(new).hexdigest()
         with self._numbering:
-            for record in reversed(self._records(turn_id)):
+            for record in reversed(self._list_records(turn_id)):
                 change = FileChange.decode(record.read_bytes(_LIMIT) or b"")
                 if (change.path, change.new_hash) == (path, wanted):
                     record.remove()
@@ -107,12 +109,16 @@ class UndoLog:
 
     def turns(self) -> list[str]:
         """Return the turns with changes that were not undone, the latest first."""
-        return [turn for turn in self._folders() if self._turn(turn).child(_UNDONE).stat() is None]
+        return [
+            turn
+            for turn in self._list_folders()
+            if self._place_of_turn(turn).child(_UNDONE).stat() is None
+        ]
 
     def paths(self, turn_id: str) -> list[str]:
         """Return the files that a turn changed and that were not restored."""
         found = []
-        for record in self._records(turn_id) if _TURN_ID.fullmatch(turn_id) else ():
+        for record in self._list_records(turn_id) if _TURN_ID.fullmatch(turn_id) else ():
             with suppress(ValueError):
                 found.append(FileChange.decode(record.read_bytes(_LIMIT) or b"").path)
         return list(dict.fromkeys(found))
@@ -123,7 +129,7 @@ class UndoLog:
         A file that differs from the turn's version is left alone ("changed since"). Records of
         restored files are dropped, so a second undo does nothing. The others stay."""
         outcomes: dict[str, Outcome] = {}
-        for record in reversed(self._records(turn_id)):
+        for record in reversed(self._list_records(turn_id)):
             try:
                 change = FileChange.decode(record.read_bytes(_LIMIT) or b"")
             except ValueError:
@@ -135,14 +141,14 @@ class UndoLog:
                 outcomes[change.path] = outcome
             if outcome not in _LEFT_ALONE:
                 record.remove()
-        if self._records(turn_id):
-            self._turn(turn_id).child(_UNDONE).write_bytes(b"")
+        if self._list_records(turn_id):
+            self._place_of_turn(turn_id).child(_UNDONE).write_bytes(b"")
         else:
             self._drop(turn_id)
         return list(outcomes.items())
 
     def prune(self, keep: int = 200) -> None:
-        for turn_id in self._folders()[keep:]:
+        for turn_id in self._list_folders()[keep:]:
             with suppress(StorageError):  # another turn may remove it now, or the next one will
                 self._drop(turn_id)
 
@@ -162,19 +168,19 @@ class UndoLog:
             return "failed"
         return "restored"
 
-    def _turn(self, turn_id: str) -> Place:
+    def _place_of_turn(self, turn_id: str) -> Place:
         if not _TURN_ID.fullmatch(turn_id):
             raise ValueError(f"{turn_id!r} is not the id of a turn")
         return self._root.place(turn_id)
 
-    def _records(self, turn_id: str) -> list[Place]:
-        turn = self._turn(turn_id)
+    def _list_records(self, turn_id: str) -> list[Place]:
+        turn = self._place_of_turn(turn_id)
         if turn.stat() is None:
             return []
         names = sorted(entry.name for entry in turn.entries() if entry.name.isdigit())
         return [turn.child(name) for name in names]
 
-    def _folders(self) -> list[str]:
+    def _list_folders(self) -> list[str]:
         if not self._root.path.is_dir():
             return []
         folders = [
@@ -186,7 +192,7 @@ class UndoLog:
         return [entry.name for entry in folders]
 
     def _drop(self, turn_id: str) -> None:
-        turn = self._turn(turn_id)
+        turn = self._place_of_turn(turn_id)
         if turn.stat() is None:
             return
         for entry in turn.entries():
@@ -224,20 +230,20 @@ def replace_exactly(
         lines.append(line)
         line += old.count("\n")
     if not lines:
-        raise ToolError(f"old_text was not found. {_why_not_found(text, old)}")
+        raise ToolError(f"old_text was not found. {explain_not_found(text, old)}")
     if len(lines) > 1 and not everywhere:
         raise ToolError(
-            f"old_text occurs {len(lines)} times (lines {_list_numbers(lines)}). Include more of "
+            f"old_text occurs {len(lines)} times (lines {list_numbers(lines)}). Include more of "
             "the surrounding text, or set replace_all"
         )
     return new.join(pieces), tuple(lines)
 
 
-def _list_numbers(lines: Sequence[int]) -> str:
+def list_numbers(lines: Sequence[int]) -> str:
     return ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
 
 
-def _why_not_found(text: str, old: str) -> str:
+def explain_not_found(text: str, old: str) -> str:
     reason = ""
     if " ".join(old.split()) in " ".join(text.split()):
         reason = "Only spaces, indentation, or line endings differ. "
@@ -301,10 +307,10 @@ class WorkspaceWriter(Struct, frozen=True):
         if self.foreign(place.relative, caller):
             # The path alone may carry information.
             return Risk("send", "write a file that another conversation can read", details)
-        what = await asyncio.to_thread(self._persists, place, caller)
+        what = await asyncio.to_thread(self._find_effect, place, caller)
         return Risk("persist", what, details) if what else None
 
-    def _persists(self, place: Place, caller: TurnContext) -> str:
+    def _find_effect(self, place: Place, caller: TurnContext) -> str:
         """Return the lasting effect of changing a file, or an empty text if it has none or a
         guarded writer decides. Blocks."""
         if caller.scope != OWNER and outlasts(place):
@@ -462,5 +468,5 @@ class EditFile(Tool, Struct, frozen=True):
         everywhere = arguments.replace_all
         new, lines = await asyncio.to_thread(replace_exactly, text, old, new, everywhere=everywhere)
         times = "once" if len(lines) == 1 else f"{len(lines)} times"
-        done = f"edited {place.label}: replaced {times}, line {_list_numbers(lines)}"
+        done = f"edited {place.label}: replaced {times}, line {list_numbers(lines)}"
         return await self.writer.write(place, new, previous, caller, done)

@@ -32,7 +32,7 @@ class MatchAnswer(NamedTuple):
     files: int
 
 
-def _sources(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
+def read_sources(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
     while header := stream.readline():
         name, size = json.loads(header)
         yield name, stream.read(size)
@@ -52,11 +52,11 @@ def find(request: MatchRequest, sources: Iterator[tuple[str, bytes]]) -> MatchAn
         matched += len(hits)
         chosen = hits[: request.most - shown_matches]
         shown_matches += len(chosen)
-        shown += _around(name, lines, chosen, request.context)
+        shown += add_context(name, lines, chosen, request.context)
     return MatchAnswer(shown, shown_matches, matched, files)
 
 
-def _around(name: str, lines: list[str], hits: list[int], context: int) -> Iterator[str]:
+def add_context(name: str, lines: list[str], hits: list[int], context: int) -> Iterator[str]:
     previous, matching = -1, set(hits)
     for hit in hits:
         first = max(previous + 1, hit - context)
@@ -71,4 +71,4 @@ def _around(name: str, lines: list[str], hits: list[int], context: int) -> Itera
 
 if __name__ == "__main__":
     wanted = MatchRequest(*json.loads(sys.stdin.buffer.readline()))
-    json.dump(find(wanted, _sources(sys.stdin.buffer)), sys.stdout)
+    json.dump(find(wanted, read_sources(sys.stdin.buffer)), sys.stdout)

@@ -112,7 +112,7 @@ class ReadFile(Tool, Struct, frozen=True):
         if is_binary(content):
             size = f"{len(content):,} bytes"
             raise ToolError(f"{place.label} is binary ({size}) and cannot be shown as text")
-        return ToolResult(_excerpt(place, content, arguments.start_line, arguments.end_line))
+        return ToolResult(cut_excerpt(place, content, arguments.start_line, arguments.end_line))
 
 
 class ListDir(Tool, Struct, frozen=True):
@@ -136,7 +136,7 @@ class ListDir(Tool, Struct, frozen=True):
         entries = place.entries()
         if not entries:
             return ToolResult(f"[{place.label} is empty]")
-        lines = fit_lines([_describe_entry(entry) for entry in entries], MAX_LISTED)
+        lines = fit_lines([describe_entry(entry) for entry in entries], MAX_LISTED)
         if len(lines) < len(entries):
             lines.append(f"[{len(lines)} of {len(entries)} entries. Use find_files for the others]")
         return ToolResult("\n".join(lines))
@@ -177,7 +177,7 @@ def fit_lines(lines: list[str], most: int) -> list[str]:
     return shown
 
 
-def _excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:
+def cut_excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:
     text = content.decode("utf-8", "replace")
     piece = line_excerpt(text, place.label, start, end, max_text=MAX_TEXT)
     if "\ufffd" not in piece or text.encode() == content:
@@ -186,7 +186,7 @@ def _excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:
     return f"{piece}{line_end}[some bytes are not valid UTF-8 and are shown as \ufffd]"
 
 
-def _describe_entry(entry: FolderEntry) -> str:
+def describe_entry(entry: FolderEntry) -> str:
     name = printable(entry.name)
     return {
         "folder": f"{name}/",
@@ -210,11 +210,11 @@ def compile_glob(pattern: str) -> Callable[[Sequence[str]], bool]:
         raise ToolError(
             "the pattern must be relative and without '..'. Use path to choose the folder"
         )
-    choices = [_names(choice) for choice in _expand_choices(pattern)]
-    return lambda names: any(_matches(choice, names) for choice in choices)
+    choices = [split_pattern(choice) for choice in expand_choices(pattern)]
+    return lambda names: any(match_names(choice, names) for choice in choices)
 
 
-def _expand_choices(pattern: str) -> list[str]:
+def expand_choices(pattern: str) -> list[str]:
     waiting, done = [pattern], []
     while waiting:
         current = waiting.pop()
@@ -228,12 +228,12 @@ def _expand_choices(pattern: str) -> list[str]:
     return done
 
 
-def _names(pattern: str) -> list[str]:
+def split_pattern(pattern: str) -> list[str]:
     names = [name for name in pattern.split("/") if name not in ("", ".")]
     return ["**", *names] if "/" not in pattern else names
 
 
-def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
+def match_names(pattern: Sequence[str], names: Sequence[str]) -> bool:
     # reached[i]: the pattern so far can match the first i names.
     reached = [True] + [False] * len(names)
     for part in pattern:
@@ -283,7 +283,7 @@ class FindFiles(Tool, Struct, frozen=True):
     def _find(self, folder: Place, arguments: FindFilesArguments) -> ToolResult:
         matches = compile_glob(arguments.pattern)
         found, visited = [], 0
-        for place, entry in _below(folder):
+        for place, entry in walk_below(folder):
             visited += 1
             if matches(place.names[len(folder.names) :]):
                 found.append(f"{place.label}/" if entry.kind == "folder" else place.label)
@@ -324,7 +324,7 @@ class Grep(Tool, Struct, frozen=True):
         def texts() -> Iterator[tuple[str, bytes]]:
             nonlocal searched, skipped
             room = MAX_SEARCHED
-            for place in pace(_choose_files(start, arguments.glob)):
+            for place in pace(choose_files(start, arguments.glob)):
                 try:
                     content = place.read_bytes(min(room, MAX_SEARCHED_FILE)) or b""
                 except PathRefused:
@@ -375,7 +375,7 @@ def match(
     return MatchAnswer(*json.loads(output))
 
 
-def _below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
+def walk_below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
     found = folder.stat()
     if found is None:
         raise missing(folder)
@@ -384,12 +384,12 @@ def _below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
     return pace(folder.walk_tree(MAX_VISITED))
 
 
-def _choose_files(start: Place, glob: str) -> list[Place]:
+def choose_files(start: Place, glob: str) -> list[Place]:
     """Return the files at or below `start` whose names match, sorted by name."""
     matches = compile_glob(glob or "**")
     found = start.stat()
     if found is not None and found.kind == "file":
         return [start] if matches(start.names[-1:]) else []
-    below = (place for place, entry in _below(start) if entry.kind == "file")
+    below = (place for place, entry in walk_below(start) if entry.kind == "file")
     chosen = [place for place in below if matches(place.names[len(start.names) :])]
     return sorted(chosen, key=lambda place: place.label)

@@ -61,7 +61,7 @@ class ProgramTranscriber:
             recorded = f"recording.{sound_suffix(mime, name)}"
             await desk.put(recorded, audio)
             if any("{wav}" in argument for argument in command):
-                await self._to_wav(desk, recorded, audio)
+                await self._convert_to_wav(desk, recorded, audio)
             places = {"input": recorded, "wav": "input.wav", "output": "output.txt"}
             argv = fill_placeholders(
                 command, {key: desk.path(file) for key, file in places.items()}
@@ -71,7 +71,7 @@ class ProgramTranscriber:
                 said = await desk.take("output.txt", _MOST_TEXT)
         return clean_transcript(said, _HEARD_CHARACTERS)
 
-    async def _to_wav(self, desk: Desk, recorded: str, audio: bytes) -> None:
+    async def _convert_to_wav(self, desk: Desk, recorded: str, audio: bytes) -> None:
         source, result = desk.path(recorded), desk.path("input.wav")
         if is_ogg_opus(audio) and (opusdec := self._find("opusdec")):
             argv = [opusdec, "--quiet", "--rate", "16000", source, result]
@@ -135,7 +135,7 @@ class Speech:
         """Return a complete voice message within the limits. Raise `NanobotError`."""
         sound = await self._speak(words)
         if is_wav(sound):
-            sound = await self._to_opus(sound)
+            sound = await self._convert_to_opus(sound)
         elif not is_ogg_opus(sound):
             raise VoiceFailed("the speech is neither OGG/Opus nor WAV")
         if len(sound) > self._limits.bytes:
@@ -144,7 +144,7 @@ class Speech:
             raise VoiceFailed(f"the speech is too long ({seconds:.0f} seconds)")
         return sound
 
-    async def _to_opus(self, sound: bytes) -> bytes:
+    async def _convert_to_opus(self, sound: bytes) -> bytes:
         if opusenc := self._find("opusenc"):
             program = Program((opusenc, "--quiet", "--bitrate", "32", "--downmix-mono"))
             files = ["{input}", "{output}"]

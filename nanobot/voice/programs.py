@@ -74,18 +74,18 @@ class Program(Struct, frozen=True):
     def readable(self) -> tuple[Path, ...]:
         """All readable paths, including files that the command names."""
         named = [Path(argument) for argument in self.command if argument.startswith("/")]
-        shown = [*self.read, *_environment_of(Path(self.command[0]))]
+        shown = [*self.read, *find_environment(Path(self.command[0]))]
         for path in named:  # a link in a readable folder may lead out of it
             inside = any(map(path.is_relative_to, shown))
             shown.append(Path(os.path.realpath(path)) if inside else path)
-        own = dict.fromkeys(filter(_is_own, shown))
+        own = dict.fromkeys(filter(is_own_path, shown))
         return tuple(path for path in own if own.keys().isdisjoint(path.parents))
 
 
 _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr")
 
 
-def _is_own(path: Path) -> bool:
+def is_own_path(path: Path) -> bool:
     """Check whether a path exists outside the system's folders, which the sandbox handles
     itself."""
     real = Path(os.path.realpath(path))
@@ -93,7 +93,7 @@ def _is_own(path: Path) -> bool:
     return is_plain and not any(map(real.is_relative_to, _SYSTEM))
 
 
-def _environment_of(program: Path) -> tuple[Path, ...]:
+def find_environment(program: Path) -> tuple[Path, ...]:
     """Return the virtual environment of a program and its base Python."""
     folder = program.parent.parent
     if not (program.is_absolute() and (folder / "pyvenv.cfg").is_file()):
@@ -117,7 +117,7 @@ class Programs:
     async def desk(self, program: Program) -> AsyncIterator[Desk]:
         """Yield a folder for one file, within its timeout. Raise `VoiceFailed` on timeout or
         without a sandbox, and `StorageError`."""
-        async with self._place(program):
+        async with self._hold_slot(program):
             sandbox = await self._sandbox(program)
             async with self._making:  # the first cleanup must not remove a folder in use
                 folder = await asyncio.to_thread(self._make_folder)
@@ -130,10 +130,10 @@ class Programs:
                     hint="Use a smaller model.",
                 ) from error
             finally:
-                await asyncio.to_thread(_clear, folder)
+                await asyncio.to_thread(remove_folder, folder)
 
     @asynccontextmanager
-    async def _place(self, program: Program) -> AsyncIterator[None]:
+    async def _hold_slot(self, program: Program) -> AsyncIterator[None]:
         """Hold one of the slots. The wait has a timeout, in case other programs hang."""
         try:
             async with asyncio.timeout(program.seconds):
@@ -158,7 +158,7 @@ class Programs:
         with storage_errors(self._folder):
             if not self._swept:
                 self._swept = True
-                _clear(self._folder)
+                remove_folder(self._folder)
             make_folder(self._folder)
             return Path(tempfile.mkdtemp(dir=self._folder))
 
@@ -207,13 +207,13 @@ class Desk:
         try:
             launch = self._sandbox.launch(command, confined)
             with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
-                await asyncio.to_thread(_fill, given.fileno(), stdin)
+                await asyncio.to_thread(fill_file, given.fileno(), stdin)
                 try:
                     why, said = await self._watch(launch, given.fileno(), printed.fileno(), most)
                 except BaseExceptionGroup as group:
                     raise first_error(group) from None
                 if why:
-                    raise _failure(name, why, said)
+                    raise build_failure(name, why, said)
                 return await asyncio.to_thread(os.pread, printed.fileno(), most, 0)
         except (SandboxRefused, OSError) as error:
             if isinstance(error, TimeoutError):
@@ -227,24 +227,24 @@ class Desk:
             running(launch, stdin=given, stdout=printed) as (child, complaints),
             asyncio.TaskGroup() as tasks,
         ):
-            reading = tasks.create_task(_end_of(complaints))
+            reading = tasks.create_task(read_end(complaints))
             exited = tasks.create_task(child.wait())
             why = ""
             while not why and not exited.done():
                 await asyncio.wait({exited}, timeout=_LOOK_SECONDS)
-                why = await asyncio.to_thread(self._excess, printed, most)
+                why = await asyncio.to_thread(self._find_excess, printed, most)
             signal_group(child, signal.SIGKILL)
             code = await exited
             await asyncio.wait({reading}, timeout=_DRAIN_SECONDS)
             said = reading.result() if reading.done() else ""
             reading.cancel()  # a process that left the group may still hold the pipe
-        return why or (_ending(code) if code else ""), said
+        return why or (describe_exit(code) if code else ""), said
 
-    def _excess(self, printed: int, most: int) -> str:
+    def _find_excess(self, printed: int, most: int) -> str:
         """Return the exceeded limit, or an empty text."""
         if os.fstat(printed).st_size > most:
             return f"printed more than {most:,} bytes"
-        if _size_of(self._folder) > self._megabytes * MEGABYTE:
+        if measure_folder(self._folder) > self._megabytes * MEGABYTE:
             return f"wrote more than {self._megabytes} MB"
         return ""
 
@@ -262,13 +262,13 @@ def find_installed(program: str) -> str:
     return find(program, PATH)
 
 
-def _fill(descriptor: int, content: bytes) -> None:
+def fill_file(descriptor: int, content: bytes) -> None:
     with os.fdopen(os.dup(descriptor), "wb") as file:
         file.write(content)
     os.lseek(descriptor, 0, os.SEEK_SET)
 
 
-def _clear(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Remove a folder, whatever the modes in it. Retry, because a killed process may still write
     for a moment. Blocks."""
     for _ in range(_TRIES):
@@ -284,7 +284,7 @@ def _clear(folder: Path) -> None:
     logger.warning("can't remove {}", folder)
 
 
-def _size_of(folder: Path) -> int:
+def measure_folder(folder: Path) -> int:
     """Return the bytes on disk of a folder. Links are not followed."""
     total, waiting = 0, [str(folder)]
     while waiting:
@@ -297,7 +297,7 @@ def _size_of(folder: Path) -> int:
     return total
 
 
-async def _end_of(reader: asyncio.StreamReader) -> str:
+async def read_end(reader: asyncio.StreamReader) -> str:
     """Read to the end and return the last characters."""
     said = b""
     while chunk := await reader.read(CHUNK):
@@ -305,7 +305,7 @@ async def _end_of(reader: asyncio.StreamReader) -> str:
     return said.decode("utf-8", "replace")[-_SAID_CHARACTERS:]
 
 
-def _ending(code: int) -> str:
+def describe_exit(code: int) -> str:
     number = -code if code < 0 else code - 128
     with suppress(ValueError):
         if signal.Signals(number) is signal.SIGXFSZ:
@@ -314,7 +314,7 @@ def _ending(code: int) -> str:
     return f"ended with code {code}"
 
 
-def _failure(name: str, what: str, said: str) -> VoiceFailed:
+def build_failure(name: str, what: str, said: str) -> VoiceFailed:
     """Return an error with the last line, preferring the sandbox's own lines (`nanobot: stopped:
     …`)."""
     lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]

@@ -38,7 +38,7 @@ def opus_seconds(sound: bytes) -> float:
     """Return the length of a voice message. Raise `VoiceFailed` if it is invalid or incomplete."""
     if not is_ogg_opus(sound):
         raise VoiceFailed("the sound is not OGG/Opus")
-    positions = [position for position in _positions(sound) if position != _UNKNOWN]
+    positions = [position for position in read_positions(sound) if position != _UNKNOWN]
     if not positions or positions[-1] <= 0:
         raise VoiceFailed("there is no sound in the OGG/Opus file")
     return positions[-1] / _RATE
@@ -47,7 +47,7 @@ def opus_seconds(sound: bytes) -> float:
 _UNKNOWN = 2**64 - 1
 
 
-def _positions(sound: bytes) -> Iterator[int]:
+def read_positions(sound: bytes) -> Iterator[int]:
     """Yield the time of each page in samples. Raise `VoiceFailed` if the pages do not end with the
     file."""
     at = 0
@@ -73,10 +73,10 @@ def speakable(markdown: str, most: int) -> str:
             said.append(line.prefix + _ADDRESS.sub(" ", words))
     text = _UNSPEAKABLE.sub(" ", "\n".join(said))
     lines = (" ".join(line.split()) for line in text.split("\n"))
-    return _beginning("\n".join(line for line in lines if any(map(str.isalnum, line))), most)
+    return cut_sentences("\n".join(line for line in lines if any(map(str.isalnum, line))), most)
 
 
-def _beginning(text: str, most: int) -> str:
+def cut_sentences(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     ends = [found.end() for found in _SENTENCE_END.finditer(text, 0, most)]

@@ -60,7 +60,7 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
         os.set_inheritable(spec.ledger, False)  # only for the watcher
     triggers = None
     if spec.kind != "none":
-        _complete(spec)
+        create_protected(spec)
         triggers = TreeWatch(spec)
         spec = spec._replace(held=(*triggers.list_held(), *triggers.list_linked()))
     if spec.kind == "landlock":  # a private temporary folder
@@ -71,7 +71,7 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
         spec = spec._replace(temporary=made, environment={**own, **spec.environment})
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     info_read, info_write = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
-    _leave_watcher(Watcher(spec, triggers), info_read, info_write)
+    fork_watcher(Watcher(spec, triggers), info_read, info_write)
     stage.lower_priority()
     if spec.kind == "landlock":
         stage.in_landlock(spec, command)
@@ -79,8 +79,16 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
         stage.in_the_open(spec, command)
     if spec.relay:
         spec = spec._replace(relay_descriptor=connect_relay(spec.relay))
-    inside = (sys.executable, "-E", "-s", "-S", FOLDER, "stage", str(_file(spec.as_text())))
-    arguments_fd = str(_file("\0".join(_bubblewrap_arguments(spec))))
+    inside = (
+        sys.executable,
+        "-E",
+        "-s",
+        "-S",
+        FOLDER,
+        "stage",
+        str(make_memory_file(spec.as_text())),
+    )
+    arguments_fd = str(make_memory_file("\0".join(build_bubblewrap_arguments(spec))))
     os.set_inheritable(info_write, True)
     # Commands can read bubblewrap's arguments and environment, so use neither.
     line = [spec.bubblewrap, "--info-fd", str(info_write), "--args", arguments_fd, "--"]
@@ -91,19 +99,19 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
         raise ConfineRefused(f"cannot run {line[0]}: {error.strerror}") from error
 
 
-def _complete(spec: Spec) -> None:
+def create_protected(spec: Spec) -> None:
     """Create the missing protected paths, so that no one else can: an empty folder for a path that
     ends in `/`, otherwise an empty file."""
     free = (FREE_FOLDER,) if spec.read_only and spec.kind == "landlock" else ()
     with kernel.closing(os.open(spec.workspace, os.O_PATH | os.O_DIRECTORY)) as root:
         for path in (*spec.read_only, *free):
             try:
-                _ensure(root, path)
+                create_path(root, path)
             except OSError as error:
                 raise ConfineRefused(f"cannot protect {path}: {error.strerror}") from error
 
 
-def _ensure(root: int, path: str) -> None:
+def create_path(root: int, path: str) -> None:
     *above, last = path.split("/")
     for count in range(len(above) + 1):
         folder = kernel.open_below(root, "/".join(above[:count]) or ".", os.O_PATH | os.O_DIRECTORY)
@@ -115,7 +123,7 @@ def _ensure(root: int, path: str) -> None:
                 os.close(os.open(last, flags, 0o600, dir_fd=folder))
 
 
-def _leave_watcher(watcher: Watcher, info_read: int, info_write: int) -> None:
+def fork_watcher(watcher: Watcher, info_read: int, info_write: int) -> None:
     """Fork twice, so that the watcher is not a child of this process, which later waits for its
     children. `info_read` and `info_write` are the ends of the pipe on which bubblewrap reports its
     child."""
@@ -155,7 +163,7 @@ def connect_relay(relay: str) -> int:
     return way.detach()
 
 
-def _file(text: str) -> int:
+def make_memory_file(text: str) -> int:
     descriptor = os.memfd_create("file", 0)
     os.write(descriptor, text.encode())
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -165,7 +173,7 @@ def _file(text: str) -> int:
 _HOME = "/tmp/home"  # noqa: S108 - in the sandbox's own, empty one
 
 
-def _bubblewrap_arguments(spec: Spec) -> list[str]:
+def build_bubblewrap_arguments(spec: Spec) -> list[str]:
     """Return bubblewrap's arguments without the command."""
     user, group = os.getuid() or _USER, os.getgid() or _USER
     megabytes = min(spec.file_megabytes, spec.memory_megabytes // 4)
@@ -190,7 +198,7 @@ def _bubblewrap_arguments(spec: Spec) -> list[str]:
         ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
     ):
-        made += ["--ro-bind-data", str(_file(text)), path]
+        made += ["--ro-bind-data", str(make_memory_file(text)), path]
     for path in (*spec.readable, *spec.borrowed):
         made += ["--ro-bind-try", path, path]
     for tree in spec.trees:

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 ALLOWED = frozenset(
     {"HOME", "LANG", "LOGNAME", "PATH", "PWD", "TERM", "TMPDIR", "USER", "LC_CTYPE", "SHLVL", "_"}
@@ -20,7 +21,7 @@ def main(outside: str, workspace: str, process: str, port: int, abstract: str) -
     """Try each escape and print the successful ones. Fail if an allowed action fails.
 
     `process` is a process id and its namespace number: `77:4026531836`."""
-    tries = _files(outside, workspace) | {
+    tries = list_file_tries(outside, workspace) | {
         "read another process's environment": lambda: _read(f"/proc/{_reachable(process)}/environ"),
         "signal another process": lambda: os.kill(_reachable(process), 0),
         "connect to this machine": lambda: _connect(socket.AF_INET, ("127.0.0.1", port)),
@@ -30,12 +31,16 @@ def main(outside: str, workspace: str, process: str, port: int, abstract: str) -
         "change the kernel": lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY),
         "see the environment": _environment,
     }
-    crossed = [what for what, attempt in tries.items() if _succeeds(attempt)]
+    crossed = []
+    for what, attempt in tries.items():
+        with suppress(OSError):
+            attempt()
+            crossed.append(what)
     _write(f"{workspace}/work/allowed")
     print(json.dumps({"crossed": crossed}))
 
 
-def _files(outside: str, workspace: str) -> dict[str, Callable[[], object]]:
+def list_file_tries(outside: str, workspace: str) -> dict[str, Callable[[], object]]:
     return {
         "read a file": lambda: _read(f"{outside}/secret"),
         "list a folder": lambda: os.listdir(outside),
@@ -48,14 +53,6 @@ def _files(outside: str, workspace: str) -> dict[str, Callable[[], object]]:
         "change a repository": lambda: _write(f"{workspace}/project/.git/config"),
         "move a repository": lambda: os.rename(f"{workspace}/project", f"{workspace}/work/p"),
     }
-
-
-def _succeeds(attempt: Callable[[], object]) -> bool:
-    try:
-        attempt()
-    except OSError:
-        return False
-    return True
 
 
 def _read(path: str) -> None:

@@ -95,11 +95,11 @@ class Rule(NamedTuple):
     where: tuple[int, int] | None = None
 
 
-def _all(names: str, error: int = errno.EPERM) -> list[Rule]:
+def deny(names: str, error: int = errno.EPERM) -> list[Rule]:
     return [Rule(name, error) for name in names.split()]
 
 
-def _unless(
+def deny_unless(
     name: str, argument: int, *values: int, mask: int = _WHOLE, error: int = errno.EPERM
 ) -> Rule:
     return Rule(name, error, argument, values, True, mask)
@@ -107,68 +107,68 @@ def _unless(
 
 COMMON = (
     # Administration.
-    *_all("acct adjtimex chroot clock_adjtime clock_settime create_module delete_module fsconfig"),
-    *_all("finit_module fsmount fsopen fspick get_kernel_syms init_module ioperm iopl kexec_load"),
-    *_all("kexec_file_load lookup_dcookie mount mount_setattr move_mount nfsservctl open_tree"),
-    *_all("open_tree_attr pivot_root query_module quotactl quotactl_fd reboot setdomainname"),
-    *_all("sethostname settimeofday swapoff swapon syslog _sysctl sysfs umount2 uselib ustat"),
-    *_all("vhangup modify_ldt"),
+    *deny("acct adjtimex chroot clock_adjtime clock_settime create_module delete_module fsconfig"),
+    *deny("finit_module fsmount fsopen fspick get_kernel_syms init_module ioperm iopl kexec_load"),
+    *deny("kexec_file_load lookup_dcookie mount mount_setattr move_mount nfsservctl open_tree"),
+    *deny("open_tree_attr pivot_root query_module quotactl quotactl_fd reboot setdomainname"),
+    *deny("sethostname settimeofday swapoff swapon syslog _sysctl sysfs umount2 uselib ustat"),
+    *deny("vhangup modify_ldt"),
     # Other processes, and keys, which namespaces do not separate.
-    *_all("add_key kcmp keyctl request_key pidfd_getfd process_madvise process_mrelease"),
-    *_all("process_vm_readv process_vm_writev ptrace name_to_handle_at open_by_handle_at"),
-    *_all("migrate_pages move_pages perf_event_open bpf userfaultfd fanotify_init lookup_dcookie"),
+    *deny("add_key kcmp keyctl request_key pidfd_getfd process_madvise process_mrelease"),
+    *deny("process_vm_readv process_vm_writev ptrace name_to_handle_at open_by_handle_at"),
+    *deny("migrate_pages move_pages perf_event_open bpf userfaultfd fanotify_init lookup_dcookie"),
     # New namespaces, in which a command would have privileges again. A filter can't read clone3's
     # arguments, so it seems missing, and programs fall back to clone.
-    *_all("setns unshare"),
+    *deny("setns unshare"),
     Rule("clone", errno.EPERM, 0, (0,), True, _NEW_NAMESPACES),
-    *_all("clone3", errno.ENOSYS),
+    *deny("clone3", errno.ENOSYS),
     # Memory that can't be counted: unnamed files, System V segments and queues, and larger
     # buffers (the call seems to succeed).
-    *_all("memfd_create memfd_secret", errno.ENOSYS),
-    *_all("shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl"),
+    *deny("memfd_create memfd_secret", errno.ENOSYS),
+    *deny("shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl"),
     Rule("setsockopt", 0, 2, _BUFFER_SIZES, where=(1, _SOCKET_LEVEL)),
     # io_uring does the same as other calls, unseen by filters.
-    *_all("io_uring_enter io_uring_register io_uring_setup", errno.ENOSYS),
+    *deny("io_uring_enter io_uring_register io_uring_setup", errno.ENOSYS),
     # Sockets outside network namespaces: vsock, and Unix sockets, through which a command could
     # reach programs by socket files in its workspace, including new ones. Connected pairs are
     # allowed, except datagram ones, which could send elsewhere.
-    _unless("socket", 0, _INET, _INET6, _NETLINK, error=errno.EAFNOSUPPORT),
-    _unless("socketpair", 0, _UNIX, error=errno.EAFNOSUPPORT),
-    _unless("socketpair", 1, _STREAM, _SEQPACKET, mask=0xF, error=errno.EAFNOSUPPORT),
+    deny_unless("socket", 0, _INET, _INET6, _NETLINK, error=errno.EAFNOSUPPORT),
+    deny_unless("socketpair", 0, _UNIX, error=errno.EAFNOSUPPORT),
+    deny_unless("socketpair", 1, _STREAM, _SEQPACKET, mask=0xF, error=errno.EAFNOSUPPORT),
     Rule("ioctl", errno.EPERM, 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD)),
     Rule("fcntl", errno.EPERM, 1, (_SET_LEASE,)),
-    _unless("personality", 0, 0, _WHOLE),
+    deny_unless("personality", 0, 0, _WHOLE),
 )  # fmt: skip
 
 ALONE = (
     # No sockets except connected pairs.
-    *_all("socket", errno.EACCES),
-    *_all("connect bind listen accept accept4"),
+    *deny("socket", errno.EACCES),
+    *deny("connect bind listen accept accept4"),
     # Landlock does not check these, and they work on any file with a known name.
-    *_all("chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat utime utimes futimesat"),
-    *_all("utimensat file_setattr truncate inotify_add_watch"),
-    *_all("setxattr lsetxattr fsetxattr setxattrat", errno.ENOTSUP),
-    *_all("removexattr lremovexattr fremovexattr removexattrat", errno.ENOTSUP),
-    _unless("ioctl", 1, *_HARMLESS_IOCTLS, error=errno.ENOTTY),
-    _unless("fcntl", 1, *_HARMLESS_FCNTLS),
+    *deny("chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat utime utimes futimesat"),
+    *deny("utimensat file_setattr truncate inotify_add_watch"),
+    *deny("setxattr lsetxattr fsetxattr setxattrat", errno.ENOTSUP),
+    *deny("removexattr lremovexattr fremovexattr removexattrat", errno.ENOTSUP),
+    deny_unless("ioctl", 1, *_HARMLESS_IOCTLS, error=errno.ENOTTY),
+    deny_unless("fcntl", 1, *_HARMLESS_FCNTLS),
     # Shared by processes of one user.
-    *_all("mq_open mq_unlink", errno.ENOSYS),
+    *deny("mq_open mq_unlink", errno.ENOSYS),
     # Sockets in transit inside others would not be counted.
-    *_all("sendmsg sendmmsg"),
+    *deny("sendmsg sendmmsg"),
     # Other processes of the same user. A command that stays in its session can be killed.
-    *_all("setsid sched_setattr sched_setscheduler sched_setparam"),
-    _unless("prlimit64", 0, 0),
-    _unless("sched_setaffinity", 0, 0),
-    _unless("setpriority", 0, 0),
-    _unless("setpriority", 1, 0),
-    _unless("ioprio_set", 0, 1),
-    _unless("ioprio_set", 1, 0),
+    *deny("setsid sched_setattr sched_setscheduler sched_setparam"),
+    deny_unless("prlimit64", 0, 0),
+    deny_unless("sched_setaffinity", 0, 0),
+    deny_unless("setpriority", 0, 0),
+    deny_unless("setpriority", 1, 0),
+    deny_unless("ioprio_set", 0, 1),
+    deny_unless("ioprio_set", 1, 0),
 )
 """Additional rules without namespaces."""
 
 WITHOUT_SIGNAL_SCOPE = (
-    _unless("kill", 0, 0),
-    *_all("tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal"),
+    deny_unless("kill", 0, 0),
+    *deny("tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal"),
 )
 """Additional rules if Landlock does not restrict signals."""
 
@@ -188,12 +188,12 @@ def program(rules: Iterable[Rule], machine: str) -> bytes:
     for rule in rules:
         number = _NUMBERS[rule.name][column]
         if number != "-":
-            code += _block(rule, int(number))
+            code += compile_rule(rule, int(number))
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in code)
 
 
-def _block(rule: Rule, number: int) -> Sequence[tuple[int, int, int, int]]:
+def compile_rule(rule: Rule, number: int) -> Sequence[tuple[int, int, int, int]]:
     refuse = _RETURN, 0, 0, _ERROR | rule.error
     if not rule.values:
         return [(_LOAD, 0, 0, _NUMBER), (_EQUAL, 0, 1, number), refuse]

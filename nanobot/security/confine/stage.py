@@ -38,20 +38,20 @@ _MANY = 2**31 - 1
 def in_namespaces(spec: Spec, command: Sequence[str]) -> NoReturn:
     """Become the command inside bubblewrap's namespaces."""
     for tree in spec.trees:
-        _hold(tree, _layout_of(spec, tree))
+        mount_layout(tree, build_layout(spec, tree))
     for name in (*_SECRETIVE, *_SECRETIVE_TOO):
-        _hide(f"/proc/{name}")
+        hide_path(f"/proc/{name}")
     # If nanobot is root, its command is root for the host's /proc/sys. And /proc/1/mem belongs to
     # bubblewrap, which has no filter.
-    _restrict(_HERE, b"/proc", _READ_ONLY)
+    restrict_mount(_HERE, b"/proc", _READ_ONLY)
     if spec.relay:
-        _hand_over_listener(spec.relay_descriptor)
+        hand_over_listener(spec.relay_descriptor)
     for path in spec.borrowed:
         with suppress(OSError):  # two may be the same
             kernel.unmount(path)
-    _limit(spec, spec.processes)
-    _give_up_capabilities()
-    _become(spec, command, seccomp.COMMON)
+    limit_resources(spec, spec.processes)
+    drop_capabilities()
+    become(spec, command, seccomp.COMMON)
 
 
 def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
@@ -62,25 +62,25 @@ def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
     grants.readable(spec.readable)
     grants.devices()
     for tree in spec.trees:
-        grants.writable(tree, _layout_of(spec, tree))
+        grants.writable(tree, build_layout(spec, tree))
     grants.writable(spec.temporary, Layout((), (), ()))
-    _limit_with_all_of_user(spec)
+    limit_resources_of_user(spec)
     os.chdir(spec.cwd)
-    _give_up_capabilities()
+    drop_capabilities()
     grants.enter()
     rules = (*seccomp.COMMON, *seccomp.ALONE)
     if grants.version < 6:
         rules += seccomp.WITHOUT_SIGNAL_SCOPE
-    _become(spec, command, rules)
+    become(spec, command, rules)
 
 
 def in_the_open(spec: Spec, command: Sequence[str]) -> NoReturn:
     """Become the command with limits only, by the owner's choice."""
-    _limit_with_all_of_user(spec)
-    _become(spec, command, ())
+    limit_resources_of_user(spec)
+    become(spec, command, ())
 
 
-def _layout_of(spec: Spec, tree: str) -> Layout:
+def build_layout(spec: Spec, tree: str) -> Layout:
     """Return the layout of the protected files in a tree."""
     locked = set(spec.read_only if tree == spec.workspace else ())
     hidden: set[str] = set()
@@ -91,7 +91,7 @@ def _layout_of(spec: Spec, tree: str) -> Layout:
     return Layout.of(locked, hidden)
 
 
-def _hand_over_listener(descriptor: int) -> None:
+def hand_over_listener(descriptor: int) -> None:
     """Listen here and pass the listener to the relay outside."""
     import array
     import socket
@@ -105,7 +105,7 @@ def _hand_over_listener(descriptor: int) -> None:
             raise ConfineRefused("the network is unavailable: its relay has ended")
 
 
-def _become(spec: Spec, command: Sequence[str], rules: Sequence[seccomp.Rule]) -> NoReturn:
+def become(spec: Spec, command: Sequence[str], rules: Sequence[seccomp.Rule]) -> NoReturn:
     os.chdir(spec.cwd)
     os.closerange(3, _MANY)
     signal.signal(
@@ -126,29 +126,29 @@ _READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS = 0x1, 0x2, 0x4, 0x8
 _HERE = -100
 
 
-def _hold(tree: str, layout: Layout) -> None:
+def mount_layout(tree: str, layout: Layout) -> None:
     """Mount the files of the layout read-only. A missing file is skipped. If it reappears, the
     command is ended. Raise `ConfineRefused` and `OSError`."""
     with closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
         for path in (*layout.pinned, *layout.locked):
             with suppress(FileNotFoundError), kernel.at(root, path) as (target, _):
-                _clone_onto(target, target, _READ_ONLY if path in layout.locked else 0)
+                mount_clone(target, target, _READ_ONLY if path in layout.locked else 0)
         for path in layout.hidden:
             with suppress(FileNotFoundError), kernel.at(root, path) as (target, status):
-                _put_nothing_on(target, stat.S_ISDIR(status.st_mode))
+                mount_empty(target, stat.S_ISDIR(status.st_mode))
 
 
-def _hide(path: str) -> None:
+def hide_path(path: str) -> None:
     """Mount something empty on an absolute path, if it exists. Raise `OSError`."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(FileNotFoundError), closing(os.open(path, flags)) as target:
-        _put_nothing_on(target, stat.S_ISDIR(os.fstat(target).st_mode))
+        mount_empty(target, stat.S_ISDIR(os.fstat(target).st_mode))
 
 
-def _put_nothing_on(target: int, folder: bool) -> None:
+def mount_empty(target: int, folder: bool) -> None:
     if not folder:
         with closing(os.open("/dev/null", os.O_PATH | os.O_CLOEXEC)) as nothing:
-            _clone_onto(nothing, target, _READ_ONLY | _NO_DEVICES)
+            mount_clone(nothing, target, _READ_ONLY | _NO_DEVICES)
         return
     create, in_kilobytes = 6, b"4"
     with closing(kernel.call("fsopen", b"tmpfs", 1)) as system:
@@ -156,25 +156,25 @@ def _put_nothing_on(target: int, folder: bool) -> None:
         kernel.call("fsconfig", system, create, None, None, 0)
         flags = _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS
         with closing(kernel.call("fsmount", system, 1, flags)) as empty:
-            _move(empty, target)
+            move_mount(empty, target)
 
 
-def _clone_onto(source: int, target: int, attributes: int) -> None:
+def mount_clone(source: int, target: int, attributes: int) -> None:
     flags = _CLONE | _CLOSE_ON_EXEC | _EMPTY_PATH | _RECURSIVE
     with closing(kernel.call("open_tree", source, b"", flags)) as tree:
         if attributes:
-            _restrict(tree, b"", attributes)
-        _move(tree, target)
+            restrict_mount(tree, b"", attributes)
+        move_mount(tree, target)
 
 
-def _restrict(folder: int, path: bytes, attributes: int) -> None:
+def restrict_mount(folder: int, path: bytes, attributes: int) -> None:
     """Set attributes of a mount and of all mounts below it."""
     wanted = struct.pack("=4Q", attributes, 0, 0, 0)  # mount_attr
     flags = _EMPTY_PATH | _RECURSIVE
     kernel.call("mount_setattr", folder, path, flags, wanted, len(wanted))
 
 
-def _move(tree: int, target: int) -> None:
+def move_mount(tree: int, target: int) -> None:
     kernel.call("move_mount", tree, b"", target, b"", _FROM_EMPTY | _TO_EMPTY)
 
 
@@ -185,7 +185,7 @@ _HIGHEST_CAPABILITY = 63
 _NICE = 5
 
 
-def _give_up_capabilities() -> None:
+def drop_capabilities() -> None:
     """Drop all capabilities for this process and its programs. Raise `ConfineRefused` if that is
     impossible."""
     kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
@@ -196,13 +196,13 @@ def _give_up_capabilities() -> None:
         try:
             kernel.prctl(kernel.DROP_FROM_BOUNDING_SET, capability)
         except OSError:
-            if os.geteuid() == 0 and _is_in_bounding_set(capability):
+            if os.geteuid() == 0 and is_in_bounding_set(capability):
                 raise ConfineRefused("capabilities can't be dropped here") from None
     header, nothing = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
     kernel.call("capset", header, nothing)
 
 
-def _is_in_bounding_set(capability: int) -> bool:
+def is_in_bounding_set(capability: int) -> bool:
     read = 23
     try:
         return kernel.prctl(read, capability) == 1
@@ -210,7 +210,7 @@ def _is_in_bounding_set(capability: int) -> bool:
         return False  # no such capability
 
 
-def _limit(spec: Spec, processes: int | None) -> None:
+def limit_resources(spec: Spec, processes: int | None) -> None:
     """Limit each process. `processes` counts this user's threads in this namespace; None is no
     limit."""
     wanted = {
@@ -228,7 +228,7 @@ def _limit(spec: Spec, processes: int | None) -> None:
             resource.setrlimit(kind, (allowed, allowed))
 
 
-def _limit_with_all_of_user(spec: Spec) -> None:
+def limit_resources_of_user(spec: Spec) -> None:
     """Limit processes without a namespace: all visible threads of this user on the machine count as
     well. The kernel has no such limit for root."""
     count = 0
@@ -236,7 +236,7 @@ def _limit_with_all_of_user(spec: Spec) -> None:
         with suppress(OSError):
             if os.stat(f"/proc/{name}").st_uid == os.getuid():
                 count += len(os.listdir(f"/proc/{name}/task"))
-    _limit(spec, count + spec.processes if os.getuid() else None)
+    limit_resources(spec, count + spec.processes if os.getuid() else None)
 
 
 def lower_priority() -> None:
@@ -293,15 +293,17 @@ class Layout(NamedTuple):
         """Return the minimal layout. Paths below hidden ones need nothing more, nor do locked paths
         below locked ones."""
         out_of_sight = {path.rstrip("/") for path in hidden}
-        out_of_sight = _not_below(out_of_sight, out_of_sight)
+        out_of_sight = remove_nested(out_of_sight, out_of_sight)
         fast = {path.rstrip("/") for path in locked} - out_of_sight
-        fast = _not_below(fast, fast | out_of_sight)
+        fast = remove_nested(fast, fast | out_of_sight)
         special = out_of_sight | fast
         above = {folder for path in special for folder in parents(path)} - special
-        return cls(*(tuple(sorted(one)) for one in (_not_below(above, fast), fast, out_of_sight)))
+        return cls(
+            *(tuple(sorted(one)) for one in (remove_nested(above, fast), fast, out_of_sight))
+        )
 
 
-def _not_below(paths: set[str], tops: set[str]) -> set[str]:
+def remove_nested(paths: set[str], tops: set[str]) -> set[str]:
     return {path for path in paths if tops.isdisjoint(parents(path))}
 
 

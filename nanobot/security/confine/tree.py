@@ -73,7 +73,7 @@ class Tree(NamedTuple):
                 path = waiting.pop()
                 prefix = f"{path}/" if path else ""
                 try:
-                    with kernel.closing(_listable(root, path or ".")) as folder:
+                    with kernel.closing(open_listable(root, path or ".")) as folder:
                         if entered:
                             entered(folder, prefix)
                         triggers, inner = self._look_at(folder, prefix, links)
@@ -99,7 +99,7 @@ class Tree(NamedTuple):
             time.sleep(_SETTLE)
         tried, moved = set[Trigger](), set[str]()
         for _ in range(_MOST_ROUNDS):  # a renamed folder may contain more
-            found = [one for one in new() if one not in tried and _stays(one, first, moved)]
+            found = [one for one in new() if one not in tried and is_lasting(one, first, moved)]
             if not found:
                 return
             tried.update(found)
@@ -112,8 +112,8 @@ class Tree(NamedTuple):
         with self._open() as root:
             for one in found:
                 folder, slash, name = one.entry.rpartition("/")
-                with suppress(OSError), kernel.closing(_listable(root, folder or ".")) as above:
-                    yield one, f"{folder}{slash}{_rename_entry(above, folder, name)}"
+                with suppress(OSError), kernel.closing(open_listable(root, folder or ".")) as above:
+                    yield one, f"{folder}{slash}{rename_entry(above, folder, name)}"
 
     def _open(self) -> AbstractContextManager[int]:
         return kernel.closing(os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -125,7 +125,7 @@ class Tree(NamedTuple):
         with os.scandir(descriptor) as entries:
             names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         below = folder.rstrip("/")
-        heads = _heads_of_repository(names)
+        heads = find_heads(names)
         if below and heads:
             return [Trigger(below, "repository", "", f"{folder}{head}") for head in heads], []
         return self._sort_out(descriptor, folder, names, None if is_built(below) else links, heads)
@@ -148,20 +148,20 @@ class Tree(NamedTuple):
                 of_kind = ""
             if of_kind:
                 with suppress(FileNotFoundError):
-                    triggers.append(_trigger(descriptor, path, name, of_kind))
+                    triggers.append(make_trigger(descriptor, path, name, of_kind))
             if is_folder and of_kind not in ENDING:
                 inner.append(path)
             elif links is not None and not of_kind:
-                _note_link(descriptor, name, path, links)
+                record_link(descriptor, name, path, links)
         return triggers, inner
 
 
-def _stays(one: Trigger, first: set[str], moved: set[str]) -> bool:
+def is_lasting(one: Trigger, first: set[str], moved: set[str]) -> bool:
     """Check whether a trigger is more than a temporary file."""
     return one.kind != "dot" or one.path in first or not moved.isdisjoint(parents(one.path))
 
 
-def _listable(root: int, path: str) -> int:
+def open_listable(root: int, path: str) -> int:
     """Open a folder and make it listable if we own it. Raise `OSError`, and `PermissionError` only
     for our own folder that is closed again at once."""
     flags = os.O_RDONLY | os.O_DIRECTORY
@@ -181,7 +181,7 @@ def _listable(root: int, path: str) -> int:
     return descriptor
 
 
-def _note_link(descriptor: int, name: str, path: str, links: Links) -> None:
+def record_link(descriptor: int, name: str, path: str, links: Links) -> None:
     with suppress(FileNotFoundError):
         status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         if status.st_nlink > 1:
@@ -189,7 +189,7 @@ def _note_link(descriptor: int, name: str, path: str, links: Links) -> None:
             links.setdefault(file, []).append(path)
 
 
-def _heads_of_repository(names: dict[str, bool]) -> list[str]:
+def find_heads(names: dict[str, bool]) -> list[str]:
     """Return the names of `HEAD` in a bare repository's folder, by git's criteria."""
     heads = [name for name in names if plain(name) == HEAD]
     if not heads or len(OF_BARE & {plain(name) for name in names}) < 2:
@@ -197,18 +197,18 @@ def _heads_of_repository(names: dict[str, bool]) -> list[str]:
     return [name for name in heads if not names[name]]
 
 
-def _trigger(descriptor: int, path: str, name: str, kind: Kind) -> Trigger:
+def make_trigger(descriptor: int, path: str, name: str, kind: Kind) -> Trigger:
     status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     if kind in ("trigger", "dot") and stat.S_ISLNK(status.st_mode):
         kind = "late"  # the target of a link can't be protected
     if kind == "late":
-        mark = f"{status.st_ino} {_latest_change(descriptor, name, status)}"
+        mark = f"{status.st_ino} {find_latest_change(descriptor, name, status)}"
     else:
         mark = f"{status.st_ino}" if plain(name) == GIT else ""
     return Trigger(path, kind, mark, path)
 
 
-def _latest_change(descriptor: int, name: str, status: os.stat_result) -> int:
+def find_latest_change(descriptor: int, name: str, status: os.stat_result) -> int:
     """Return the latest ctime of a file or of anything in a folder."""
     latest = status.st_ctime_ns
     if stat.S_ISDIR(status.st_mode):
@@ -220,7 +220,7 @@ def _latest_change(descriptor: int, name: str, status: os.stat_result) -> int:
     return latest
 
 
-def _rename_entry(folder: int, path: str, name: str) -> str:
+def rename_entry(folder: int, path: str, name: str) -> str:
     """Rename an entry to a harmless name in the same folder and return it."""
     base = GIT if plain(name) == GIT else name
     new = stem = f"dot-{base.lstrip('.')[:50]}"
@@ -270,7 +270,7 @@ class TreeWatch:
         links: dict[str, Links] = {tree: {} for tree in spec.trees}
         self.known = {tree: self._find_triggers(tree, "", links[tree]) for tree in spec.trees}
         self._held = {(tree, path) for tree, path, _ in self.list_held()}
-        self._linked = list(self._reaching(links))
+        self._linked = list(self._list_reaching(links))
         self._mounted = self._list_mounted(spec) if spec.kind == "bubblewrap" else set()
 
     def _list_mounted(self, spec: Spec) -> set[tuple[str, str]]:
@@ -294,7 +294,7 @@ class TreeWatch:
             )
         yield from ((tree, path, "linked") for tree, path in self._linked)
 
-    def _reaching(self, links: dict[str, Links]) -> Iterator[tuple[str, str]]:
+    def _list_reaching(self, links: dict[str, Links]) -> Iterator[tuple[str, str]]:
         """Yield the files with a name that a command can't change, by tree. Files with all names in
         the tree are ordinary."""
         for tree, files in links.items():
@@ -311,7 +311,7 @@ class TreeWatch:
 
     def check_events(self) -> str:
         """Return the reason to end the command, or an empty text."""
-        for watch, mask, name in self._events():
+        for watch, mask, name in self._read_events():
             if mask & _OVERFLOW:
                 self._look_at = 0.0
             elif watch in self._watched and (
@@ -321,7 +321,7 @@ class TreeWatch:
         if time.monotonic() >= self._look_at:
             self._look_at = _NEVER
             for tree in self.known:
-                if reason := self._new(tree, ""):
+                if reason := self._find_new(tree, ""):
                     return reason
             if self._blind:
                 self._look_at = time.monotonic() + _PAUSE
@@ -335,12 +335,12 @@ class TreeWatch:
         if path in self._guarded or (tree, path) in self._held:
             return ""
         if plain(name) in OF_BARE:  # git replaces the HEAD of an existing bare repository
-            return self._new(tree, folder)
+            return self._find_new(tree, folder)
         if of_kind in ENDING and of_kind not in self._trees[tree].allowed:
             return _APPEARED.format(path)
-        return self._new(tree, path) if is_folder else ""
+        return self._find_new(tree, path) if is_folder else ""
 
-    def _new(self, tree: str, folder: str) -> str:
+    def _find_new(self, tree: str, folder: str) -> str:
         found = self._find_triggers(tree, folder.rstrip("/")) - self.known[tree]
         return next((_APPEARED.format(one.path) for one in found if one.kind in ENDING), "")
 
@@ -355,7 +355,7 @@ class TreeWatch:
 
         return set(self._trees[tree].find_triggers(folder, watch, links))
 
-    def _events(self) -> Iterator[tuple[int, int, str]]:
+    def _read_events(self) -> Iterator[tuple[int, int, str]]:
         """Yield the watch number, mask and name of each event."""
         events = b""
         with suppress(OSError):

@@ -63,7 +63,7 @@ class Watcher:
         # Descriptors that are readable when the command or nanobot is gone.
         self._gone, self._owner_gone = os.pidfd_open(self._process), os.pidfd_open(owner)
         self._usage = ProcessUsage(spec, self._process)
-        self._identities, self._free = _identities(spec), _free(spec)
+        self._identities, self._free = identify_protected(spec), measure_free_space(spec)
 
     def close(self) -> None:
         """Close this process's descriptors. The watcher has its own."""
@@ -73,21 +73,21 @@ class Watcher:
     def watch(self, inside: int) -> None:
         """Watch until the command is gone, then clean up. Report problems on standard error.
         `inside` is a pipe with the first process inside bubblewrap, or -1."""
-        first = _first_inside(inside)
-        reason = self._until_the_end()
-        _end(self._process)
+        first = open_first_process(inside)
+        reason = self._wait_for_end()
+        kill_session(self._process)
         if first >= 0:
-            _end_inside(first)
+            kill_first_process(first)
         self._usage.end()
         if reason:
-            _report(f"stopped: {reason}")
+            write_report(f"stopped: {reason}")
         renamed = [*self._triggers.disable_triggers()] if self._triggers else []
         for old, new in renamed[:_MOST_NAMED]:
-            _report(f"{old!r} was created by this command and has been renamed to {new!r}")
+            write_report(f"{old!r} was created by this command and has been renamed to {new!r}")
         if len(renamed) > _MOST_NAMED:
-            _report(f"{len(renamed) - _MOST_NAMED} more files were renamed")
+            write_report(f"{len(renamed) - _MOST_NAMED} more files were renamed")
         if renamed:
-            _report(
+            write_report(
                 "programs outside the sandbox could run such files. To create them, use write_file"
             )
         if self._spec.temporary:
@@ -95,12 +95,12 @@ class Watcher:
 
             shutil.rmtree(self._spec.temporary, ignore_errors=True)
 
-    def _until_the_end(self) -> str:
+    def _wait_for_end(self) -> str:
         """Return why the command is ended; empty if it ended by itself. Counting takes long with
         many processes, so another thread counts, and new triggers are noticed at once."""
         triggers = self._triggers
         counted, tells = os.pipe()
-        ending, reasons = self._poll_of(counted), list[str]()
+        ending, reasons = self._build_poll(counted), list[str]()
         sys.setswitchinterval(_SWITCH)
         try:
             _thread.start_new_thread(self._count, (tells, reasons))
@@ -115,7 +115,7 @@ class Watcher:
             if counted in ready:
                 return [*reasons, _UNCOUNTED][0]
 
-    def _poll_of(self, counted: int) -> select.poll:
+    def _build_poll(self, counted: int) -> select.poll:
         appears = self._triggers.descriptor if self._triggers else -1
         ending = select.poll()
         for descriptor in (self._gone, self._owner_gone, counted, appears):
@@ -141,15 +141,15 @@ class Watcher:
     def _check_disks(self) -> str:
         reserve = self._spec.disk_megabytes * MEGABYTE
         kept = reserve, reserve // _BYTES_OF_A_FILE
-        disks = zip(_free(self._spec), self._free, strict=False)
+        disks = zip(measure_free_space(self._spec), self._free, strict=False)
         full = any(is_used_up(left, before, kept) for left, before in disks)
         return "the disk is nearly full" if full else ""
 
     def _check_replacement(self) -> str:
-        return REPLACED if self._identities != _identities(self._spec) else ""
+        return REPLACED if self._identities != identify_protected(self._spec) else ""
 
 
-def _end(session: int) -> None:
+def kill_session(session: int) -> None:
     """Kill a command's group and all others in its session until none is left. A command may create
     groups, but no session if nothing else confines it."""
     groups = {session}
@@ -157,12 +157,12 @@ def _end(session: int) -> None:
         for group in groups:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
-        groups = _groups(session)
+        groups = find_groups(session)
         if groups:  # some die slowly, more so when blocked on a disk
             select.poll().poll(_LINGER)
 
 
-def _first_inside(info_fd: int) -> int:
+def open_first_process(info_fd: int) -> int:
     """Return a descriptor of the sandbox's first process, with which all others end, or -1.
     Bubblewrap reports it before it runs the command."""
     if info_fd < 0:
@@ -174,14 +174,14 @@ def _first_inside(info_fd: int) -> int:
     with suppress(OSError, ValueError, KeyError):
         process = int(json.loads(answer)["child-pid"])
         descriptor = os.pidfd_open(process)
-        numbers = _lines(f"/proc/{process}/status").get("NSpid", "").split()
+        numbers = read_lines(f"/proc/{process}/status").get("NSpid", "").split()
         if len(numbers) > 1 and numbers[-1] == "1":
             return descriptor
         os.close(descriptor)  # not the first of its namespace: its number was reused
     return -1
 
 
-def _end_inside(first: int) -> None:
+def kill_first_process(first: int) -> None:
     """Kill the first process of a sandbox and wait for it, because the others may outlive the
     command briefly and continue to work."""
     with suppress(ProcessLookupError, PermissionError):
@@ -191,14 +191,14 @@ def _end_inside(first: int) -> None:
     gone.poll()
 
 
-def _groups(session: int) -> set[int]:
+def find_groups(session: int) -> set[int]:
     """Return the groups of this session with a live process."""
     found = set()
     for name in os.listdir("/proc"):
         with suppress(OSError, ValueError):
             if name.isdecimal():
                 state, _, group, its_session = (
-                    _text(f"/proc/{name}/stat").rpartition(")")[2].split()[:4]
+                    read_text(f"/proc/{name}/stat").rpartition(")")[2].split()[:4]
                 )
                 if int(its_session) == session and state not in {"Z", "X"}:
                     found.add(int(group))
@@ -211,7 +211,7 @@ def is_used_up(left: Room, before: Room, reserve: Room) -> bool:
     return any(now < kept and had - now > kept // 4 for now, had, kept in both)
 
 
-def _free(spec: Spec) -> list[Room]:
+def measure_free_space(spec: Spec) -> list[Room]:
     """Return the free space of the disks. A file system without inode limit reports 0 each time."""
     found = []
     for path in filter(None, (spec.workspace, spec.temporary)):
@@ -221,7 +221,7 @@ def _free(spec: Spec) -> list[Room]:
     return found
 
 
-def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
+def identify_protected(spec: Spec) -> tuple[tuple[int, int], ...]:
     """Return the identities of the protected files. Landlock protects any file at the path."""
     if spec.kind != "bubblewrap":
         return ()
@@ -235,7 +235,7 @@ def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _report(text: str) -> None:
+def write_report(text: str) -> None:
     ready = select.poll()
     ready.register(2, select.POLLOUT)
     with suppress(OSError):
@@ -270,20 +270,20 @@ class ProcessUsage:
     def __init__(self, spec: Spec, process: int) -> None:
         self._spec, self._process = spec, process
         self._most = spec.memory_megabytes * MEGABYTE
-        self._buffer = 2 * int(_text("/proc/sys/net/core/wmem_default"))
-        self._tcp, self._shared = _tcp(), _shmem()
+        self._buffer = 2 * int(read_text("/proc/sys/net/core/wmem_default"))
+        self._tcp, self._shared = read_tcp_memory(), read_shared_memory()
         in_memory = spec.temporary and kernel.is_memory(spec.temporary)
-        self._in_temporary = _files_in_memory(spec.temporary) if in_memory else -1
+        self._in_temporary = measure_files_in_memory(spec.temporary) if in_memory else -1
 
     def measure(self) -> tuple[int, str]:
         """Return the number of threads, and the reason to end the command, if any."""
-        spec, tally = self._spec, _tally(self._process)
-        memory = self._memory(tally)
+        spec, tally = self._spec, tally_processes(self._process)
+        memory = self._measure_memory(tally)
         if tally.threads > spec.processes + 4:  # bubblewrap's own
             return tally.threads, f"more than {spec.processes} processes"
         if memory > self._most:
             return tally.threads, f"more than {spec.memory_megabytes} MB of memory"
-        all_of_them = self._note(memory)
+        all_of_them = self._record(memory)
         if sum(all_of_them) > self._most and memory == max(all_of_them):
             return tally.threads, (
                 f"all commands together used more than {spec.memory_megabytes} MB of memory, "
@@ -292,27 +292,27 @@ class ProcessUsage:
         return tally.threads, ""
 
     def end(self) -> None:
-        self._note(0)
+        self._record(0)
 
-    def _memory(self, tally: Tally) -> int:
+    def _measure_memory(self, tally: Tally) -> int:
         """Return the bytes in use. They are exact only near the limit, because that takes long."""
         kept = tally.files * _FILE + tally.threads * _STACK
         in_files = 0
         if self._spec.kind == "bubblewrap":
-            sockets, tcp, in_files = _of_namespace(tally.processes)
-            kept += sockets * self._buffer + (max(0, _tcp() - self._tcp) if tcp else 0)
+            sockets, tcp, in_files = measure_namespace(tally.processes)
+            kept += sockets * self._buffer + (max(0, read_tcp_memory() - self._tcp) if tcp else 0)
         else:
-            kept += _sockets(tally.processes) * self._buffer
+            kept += count_sockets(tally.processes) * self._buffer
         if self._in_temporary >= 0:
-            in_files = max(0, _files_in_memory(self._spec.temporary) - self._in_temporary)
-        shared = max(0, _shmem() - self._shared)
+            in_files = max(0, measure_files_in_memory(self._spec.temporary) - self._in_temporary)
+        shared = max(0, read_shared_memory() - self._shared)
         if tally.memory + in_files + kept + shared <= self._most:
             return tally.memory + in_files + kept
-        if any(_maps_a_segment(process) for process in tally.processes):
+        if any(maps_a_segment(process) for process in tally.processes):
             in_files = max(in_files, shared)
-        return _proportional(tally.processes, in_files) + kept
+        return measure_proportional(tally.processes, in_files) + kept
 
-    def _note(self, memory: int) -> list[int]:
+    def _record(self, memory: int) -> list[int]:
         """Record this command's usage and return that of all. An entry is a watcher's process and
         bytes; it is free when that process is gone."""
         me, ledger = os.getpid(), self._spec.ledger
@@ -334,11 +334,11 @@ class ProcessUsage:
         return [memory, *(held for _, held in others.values())]
 
 
-def _tally(process: int) -> Tally:
+def tally_processes(process: int) -> Tally:
     threads, memory, files, processes = 0, 0, 0, []
-    for found in _family(process):
+    for found in walk_descendants(process):
         with suppress(OSError, ValueError):
-            status = _fields(f"/proc/{found}/status")
+            status = read_numbers(f"/proc/{found}/status")
             threads += status.get("Threads", 0)
             kept = (status.get(name, 0) for name in ("RssAnon", "RssShmem", "VmPTE"))
             memory += sum(kept) * 1024
@@ -347,23 +347,23 @@ def _tally(process: int) -> Tally:
     return Tally(threads, memory, files, tuple(processes))
 
 
-def _family(process: int) -> Iterator[int]:
+def walk_descendants(process: int) -> Iterator[int]:
     waiting = [process]
     while waiting:
         one = waiting.pop()
         yield one
         with suppress(OSError):
             for thread in os.listdir(f"/proc/{one}/task"):
-                children = _text(f"/proc/{one}/task/{thread}/children")
+                children = read_text(f"/proc/{one}/task/{thread}/children")
                 waiting += map(int, children.split())
 
 
-def _files_in_memory(folder: str) -> int:
+def measure_files_in_memory(folder: str) -> int:
     disk = os.statvfs(folder)
     return (disk.f_blocks - disk.f_bfree) * disk.f_frsize + (disk.f_files - disk.f_ffree) * _NAME
 
 
-def _of_namespace(processes: tuple[int, ...]) -> tuple[int, bool, int]:
+def measure_namespace(processes: tuple[int, ...]) -> tuple[int, bool, int]:
     """Return the number of sockets in a sandbox (including those in transit), whether any is TCP,
     and the bytes in its temporary folders, which are memory."""
     for process in reversed(processes):
@@ -371,13 +371,15 @@ def _of_namespace(processes: tuple[int, ...]) -> tuple[int, bool, int]:
         with suppress(OSError, ValueError, IndexError):
             if os.path.samestat(os.stat(f"{inside}/root/"), os.stat("/")):
                 continue  # bubblewrap's own process outside
-            lines = _lines(f"{inside}/net/sockstat")
-            in_files = sum(_files_in_memory(f"{inside}/root{path}") for path in MEMORY_FOLDERS)
+            lines = read_lines(f"{inside}/net/sockstat")
+            in_files = sum(
+                measure_files_in_memory(f"{inside}/root{path}") for path in MEMORY_FOLDERS
+            )
             return int(lines["sockets"].split()[1]), int(lines["TCP"].split()[1]) > 0, in_files
     return 0, False, 0
 
 
-def _sockets(processes: tuple[int, ...]) -> int:
+def count_sockets(processes: tuple[int, ...]) -> int:
     """Return the number of open sockets of these processes."""
     found = set()
     for process in processes:
@@ -388,47 +390,49 @@ def _sockets(processes: tuple[int, ...]) -> int:
     return sum(one.startswith("socket:") for one in found)
 
 
-def _maps_a_segment(process: int) -> bool:
+def maps_a_segment(process: int) -> bool:
     with suppress(OSError):
-        return any(line.endswith(_SEGMENT) for line in _text(f"/proc/{process}/maps").splitlines())
+        return any(
+            line.endswith(_SEGMENT) for line in read_text(f"/proc/{process}/maps").splitlines()
+        )
     return False
 
 
-def _proportional(processes: tuple[int, ...], in_files: int) -> int:
+def measure_proportional(processes: tuple[int, ...], in_files: int) -> int:
     """Return the bytes of memory. Shared memory counts once, including mapped files in memory."""
     own = shared = 0
     for process in processes:
         with suppress(OSError, ValueError):
-            own += _fields(f"/proc/{process}/status").get("VmPTE", 0) * 1024
-            rollup = _fields(f"/proc/{process}/smaps_rollup")
+            own += read_numbers(f"/proc/{process}/status").get("VmPTE", 0) * 1024
+            rollup = read_numbers(f"/proc/{process}/smaps_rollup")
             own += rollup.get("Pss_Anon", 0) * 1024
             shared += rollup.get("Pss_Shmem", 0) * 1024
     return own + max(shared, in_files)
 
 
-def _shmem() -> int:
+def read_shared_memory() -> int:
     """Return the bytes of shared memory and files in memory, system-wide."""
-    return _fields("/proc/meminfo").get("Shmem", 0) * 1024
+    return read_numbers("/proc/meminfo").get("Shmem", 0) * 1024
 
 
-def _tcp() -> int:
+def read_tcp_memory() -> int:
     """Return the bytes in TCP buffers, system-wide."""
-    pages = _lines("/proc/net/sockstat").get("TCP", "mem 0").split()[-1]
+    pages = read_lines("/proc/net/sockstat").get("TCP", "mem 0").split()[-1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _text(path: str) -> str:
+def read_text(path: str) -> str:
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
 
 
-def _lines(path: str) -> dict[str, str]:
+def read_lines(path: str) -> dict[str, str]:
     """Parse a file of lines such as `Threads: 4`."""
-    parts = (line.partition(":") for line in _text(path).splitlines())
+    parts = (line.partition(":") for line in read_text(path).splitlines())
     return {name: value.strip() for name, _, value in parts}
 
 
-def _fields(path: str) -> dict[str, int]:
+def read_numbers(path: str) -> dict[str, int]:
     """Parse the numbers in a file of lines such as `Threads: 4` or `RssAnon: 120 kB`."""
-    values = ((name, value.split(maxsplit=1)[:1]) for name, value in _lines(path).items())
+    values = ((name, value.split(maxsplit=1)[:1]) for name, value in read_lines(path).items())
     return {name: int(first[0]) for name, first in values if first and first[0].isdecimal()}

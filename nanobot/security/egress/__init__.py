@@ -139,7 +139,7 @@ class Egress:
         return httpx2.AsyncClient(
             transport=EgressTransport(
                 self._dialler.with_exceptions(allow_hosts),
-                self._certificates(),
+                self._load_certificates(),
                 most_bytes,
                 most_values,
             ),
@@ -181,7 +181,7 @@ class Egress:
                 return answer
             status, location = answer
             target = url.join(location)
-            request = _redirect(request, status, same_origin=target.origin == url.origin)
+            request = build_redirect(request, status, same_origin=target.origin == url.origin)
             url = target
         raise EgressError(f"more than {limits.redirects} redirects, the last one to {url}")
 
@@ -194,7 +194,7 @@ class Egress:
         if self._own is None:
             from nanobot.security.egress.transport import EgressTransport
 
-            self._own = EgressTransport(self._dialler, self._certificates())
+            self._own = EgressTransport(self._dialler, self._load_certificates())
         headers = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
         question = httpx2.Request(
             request.method, str(url), headers=headers | dict(request.headers), content=request.body
@@ -202,29 +202,29 @@ class Egress:
         try:
             answer = await self._own.handle_async_request(question)
             try:
-                return await _read(answer, url, limits)
+                return await read_response(answer, url, limits)
             finally:
                 await answer.aclose()
         except httpx2.TransportError as error:
             raise EgressError(f"{url.host} could not be read: {error}") from error
 
-    def _certificates(self) -> ssl.SSLContext:
+    def _load_certificates(self) -> ssl.SSLContext:
         try:
-            return self._tls or _system_certificates()
+            return self._tls or load_system_certificates()
         except OSError as error:  # SSL_CERT_FILE is invalid
             said = error.strerror or error
             raise EgressError(f"the trusted certificates cannot be read: {said}") from error
 
 
 @cache
-def _system_certificates() -> ssl.SSLContext:
+def load_system_certificates() -> ssl.SSLContext:
     """Load the certificates once, because it takes 20 ms."""
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
-async def _read(
+async def read_response(
     answer: httpx2.Response, url: Url, limits: EgressLimits
 ) -> EgressResponse | tuple[int, str]:
     headers = dict(answer.headers)
@@ -237,10 +237,10 @@ async def _read(
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
         raise EgressError(f"{url} has an unsupported encoding ({encoding[:40]})")
-    return replace(read, body=await _body(answer, url, limits))
+    return replace(read, body=await read_body(answer, url, limits))
 
 
-async def _body(answer: httpx2.Response, url: Url, limits: EgressLimits) -> bytes:
+async def read_body(answer: httpx2.Response, url: Url, limits: EgressLimits) -> bytes:
     import httpx2
 
     length, body = answer.headers.get("content-length", ""), bytearray()
@@ -258,7 +258,7 @@ async def _body(answer: httpx2.Response, url: Url, limits: EgressLimits) -> byte
     raise EgressError(f"{url} was not read: it is larger than {most}")
 
 
-def _redirect(request: EgressRequest, status: int, *, same_origin: bool) -> EgressRequest:
+def build_redirect(request: EgressRequest, status: int, *, same_origin: bool) -> EgressRequest:
     """Return the request for the next address."""
     if request.body and status in _KEEPING_THE_BODY and not same_origin:
         raise EgressRefused("a redirect would send the request's body to another address")

@@ -65,17 +65,17 @@ def parse_exceptions(entries: Iterable[str]) -> Exceptions:
     names: set[tuple[str, int | None]] = set()
     networks: list[tuple[_Network, int | None]] = []
     for entry in map(str.strip, entries):
-        host, port = _split(entry)
+        host, port = split_port(entry)
         try:
             networks.append((ip_network(host, strict=False), port))
         except ValueError as error:
             if "/" in host:
                 raise ValueError(f"{entry!r} is not a network: {error}") from error
-            names.add((_plain_name(entry, host), port))
+            names.add((parse_name(entry, host), port))
     return Exceptions(frozenset(names), tuple(networks))
 
 
-def _split(entry: str) -> tuple[str, int | None]:
+def split_port(entry: str) -> tuple[str, int | None]:
     host, colon, port = entry.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):
         return entry.removeprefix("[").removesuffix("]"), None
@@ -84,7 +84,7 @@ def _split(entry: str) -> tuple[str, int | None]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _plain_name(entry: str, host: str) -> str:
+def parse_name(entry: str, host: str) -> str:
     try:
         return parse_host(host)
     except EgressRefused as error:
@@ -93,7 +93,7 @@ def _plain_name(entry: str, host: str) -> str:
 
 def parse_domains(entries: Iterable[str]) -> tuple[str, ...]:
     """Parse domain names. Raise `ValueError` with a sentence about an invalid one."""
-    names = [_plain_name(entry, entry.strip()) for entry in entries]
+    names = [parse_name(entry, entry.strip()) for entry in entries]
     for name in names:
         if as_address(name):
             raise ValueError(f"{name!r} is an address. Put addresses into allow_hosts")

@@ -88,14 +88,14 @@ def is_public(address: IpAddress) -> bool:
         return False
     if address in _NAT64:
         # The well-known prefix is how a host without IPv4 reaches public IPv4.
-        return is_public(_last_bits(address))
+        return is_public(embedded_address_of(address))
     if address not in _OPEN_6 or any(address in network for network in _CLOSED_6):
         return False
     is_isatap = (int(address) >> 32) & 0xFCFF_FFFF == 0x0000_5EFE
-    return not is_isatap or is_public(_last_bits(address))
+    return not is_isatap or is_public(embedded_address_of(address))
 
 
-def _last_bits(address: IPv6Address) -> IPv4Address:
+def embedded_address_of(address: IPv6Address) -> IPv4Address:
     return IPv4Address(int(address) & 0xFFFF_FFFF)
 
 
@@ -178,7 +178,7 @@ def parse_host(text: str) -> str:
             if address.scope_id is not None:
                 raise _no_host(text)
             return str(address)
-        name = text.lower() if text.isascii() else _ascii_name(text)
+        name = text.lower() if text.isascii() else encode_name(text)
         labels = name.split(".")
         if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
             raise _no_host(text)
@@ -202,7 +202,7 @@ def bracket(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _ascii_name(text: str) -> str:
+def encode_name(text: str) -> str:
     """Encode a non-ASCII name for DNS. IDNA 2008 folds nothing: `１２７.０.０.１` and
     `ⓔxample.com` are invalid, but older rules turn them into plain names. Raise `ValueError`."""
     import idna

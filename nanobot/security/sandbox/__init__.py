@@ -150,7 +150,7 @@ class Sandbox(Struct, frozen=True):
             hide_git=confined.hide_git,
             own_folder=confined.own_folder,
             writable=tuple(map(str, confined.writable)),
-            environment={**self._environment(relay), **confined.environment},
+            environment={**self._build_environment(relay), **confined.environment},
             memory_megabytes=confined.memory_megabytes,
             processes=confined.processes,
             file_megabytes=confined.file_megabytes,
@@ -182,7 +182,7 @@ class Sandbox(Struct, frozen=True):
         passed = (spec.ledger,) if spec.ledger >= 0 else ()
         return Launch((*start, *command), {VARIABLE: spec.as_text()}, "/", passed)
 
-    def _environment(self, relay: Path | None) -> dict[str, str]:
+    def _build_environment(self, relay: Path | None) -> dict[str, str]:
         """Return a small fixed environment. Nothing is inherited."""
         own = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent", "LOGNAME": "agent"}
         if self.kind == "bubblewrap":
@@ -217,17 +217,17 @@ def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
     for below in confined.read_only:
         if not all(name and _is_plain(name) for name in below.rstrip("/").split("/")):
             raise SandboxRefused(f"{below!r} is not a path in the workspace")
-    _refuse_ours(confined, [_real(path) for path in private])
-    _refuse_unless_apart(confined)
+    refuse_private(confined, [resolve_path(path) for path in private])
+    refuse_overlaps(confined)
 
 
-def _refuse_ours(confined: Confined, ours: Sequence[Path]) -> None:
+def refuse_private(confined: Confined, ours: Sequence[Path]) -> None:
     """Refuse paths that contain nanobot's folders, or are in one (except a workspace)."""
     beside = (*confined.writable, *confined.extra_read_only)
     for path in (confined.workspace, *beside):
         if not path.is_absolute() or not all(map(_is_plain, path.parts)):
             raise SandboxRefused(f"{path} is not a full path")
-        real = _real(path)
+        real = resolve_path(path)
         inside = path in beside and any(map(real.is_relative_to, ours))
         if inside or any(folder.is_relative_to(real) for folder in ours):
             raise SandboxRefused(
@@ -239,11 +239,11 @@ def _is_plain(name: str) -> bool:
     return name not in {".", ".."} and "\0" not in name
 
 
-def _refuse_unless_apart(confined: Confined) -> None:
+def refuse_overlaps(confined: Confined) -> None:
     """Refuse writable folders that overlap or belong to the system."""
     trees: list[Path] = []
     for path in (confined.workspace, *confined.writable):
-        tree = _real(path)
+        tree = resolve_path(path)
         if not path.is_dir():
             raise SandboxRefused(f"there is no folder {path}")
         if str(tree) in _TOO_MUCH or any(map(tree.is_relative_to, _SYSTEMS)):
@@ -255,11 +255,11 @@ def _refuse_unless_apart(confined: Confined) -> None:
             raise SandboxRefused(f"{path} overlaps with another writable folder")
         trees.append(tree)
     for path in confined.extra_read_only:
-        if any(map(_real(path).is_relative_to, trees)):
+        if any(map(resolve_path(path).is_relative_to, trees)):
             raise SandboxRefused(f"{path} is in a writable folder")
 
 
-def _real(path: Path) -> Path:
+def resolve_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
@@ -314,7 +314,7 @@ class FoundSandbox(Struct, frozen=True):
     problem: str = ""
 
 
-def _myself() -> str:
+def identify_process() -> str:
     return f"{os.getpid()}:{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
@@ -334,7 +334,7 @@ async def verify_sandbox(sandbox: Sandbox) -> str:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(address)
             listener.listen()
-        arguments = (str(outside), str(workspace), _myself(), str(port), abstract)
+        arguments = (str(outside), str(workspace), identify_process(), str(port), abstract)
         confined = Confined(
             workspace,
             read_only=("protected",),
@@ -374,7 +374,7 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
     if wanted in ("auto", "bubblewrap"):
         program = find("bwrap", PATH)
         made = Sandbox("bubblewrap", tuple(private), program)
-        problem = await _problem_with(made) if program else _INSTALL
+        problem = await find_problem(made) if program else _INSTALL
         if not problem:
             return FoundSandbox(made)
         problems.append(problem)
@@ -382,7 +382,7 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
         from nanobot.security.confine.stage import landlock_lack, landlock_version
 
         made = Sandbox("landlock", tuple(private))
-        problem = landlock_lack(landlock_version()) or await _problem_with(made)
+        problem = landlock_lack(landlock_version()) or await find_problem(made)
         if not problem:
             return FoundSandbox(made, "; ".join(problems))
         problems.append(problem)
@@ -422,7 +422,7 @@ def find_unsupported(private: Sequence[Path]) -> str:
     return ""
 
 
-async def _problem_with(sandbox: Sandbox) -> str:
+async def find_problem(sandbox: Sandbox) -> str:
     try:
         problem = await verify_sandbox(sandbox)
     except (OSError, ToolError, TimeoutError) as error:

@@ -39,7 +39,7 @@ async def network_relay(egress: Egress) -> AsyncIterator[Path]:
         if len(background) > _CONNECTIONS:
             writer.close()
         else:
-            background.start(_serve(egress, reader, writer), name="network relay")
+            background.start(serve_connection(egress, reader, writer), name="network relay")
 
     async def take_listener(door: socket.socket) -> None:
         """Receive the listener from the first connection, which comes before any command runs. No
@@ -78,46 +78,44 @@ async def network_relay(egress: Egress) -> AsyncIterator[Path]:
             await background.drain(0)
 
 
-async def _serve(
+async def serve_connection(
     egress: Egress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     try:
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-            await _answer(egress, reader, writer)
+            await answer_request(egress, reader, writer)
             await writer.drain()
     finally:
         writer.close()
 
 
-async def _answer(
+async def answer_request(
     egress: Egress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     try:
         async with asyncio.timeout(_SECONDS_TO_ASK):
-            host, port, confirmation, forwarded = _parse_request(
-                await reader.readuntil(b"\r\n\r\n")
-            )
+            host, port, confirmation, forwarded = parse_request(await reader.readuntil(b"\r\n\r\n"))
         far_reader, far_writer = await egress.connect(host, port)
     except asyncio.LimitOverrunError:
-        writer.write(_refusal(431, "the request headers are too long"))
+        writer.write(build_refusal(431, "the request headers are too long"))
         return
     except ToolError as error:
-        writer.write(_refusal(403, str(error)))
+        writer.write(build_refusal(403, str(error)))
         return
     except ValueError:
-        writer.write(_refusal(400, "this proxy accepts only HTTP requests"))
+        writer.write(build_refusal(400, "this proxy accepts only HTTP requests"))
         return
     try:
         writer.write(confirmation)
         far_writer.write(forwarded)
         async with asyncio.TaskGroup() as both:
-            both.create_task(_pump(reader, far_writer))
-            both.create_task(_pump(far_reader, writer))
+            both.create_task(forward_stream(reader, far_writer))
+            both.create_task(forward_stream(far_reader, writer))
     finally:
         far_writer.close()
 
 
-def _parse_request(head: bytes) -> tuple[str, int, bytes, bytes]:
+def parse_request(head: bytes) -> tuple[str, int, bytes, bytes]:
     """Return host, port, the confirmation for the client, and the bytes to forward. Raise
     `EgressRefused` and `ValueError`."""
     first, *headers = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
@@ -136,14 +134,14 @@ def _parse_request(head: bytes) -> tuple[str, int, bytes, bytes]:
     return url.host, url.port, b"", forwarded
 
 
-def _refusal(status: int, text: str) -> bytes:
+def build_refusal(status: int, text: str) -> bytes:
     """Return a complete error response."""
     body = f"nanobot: {text}\n".encode()
     head = f"HTTP/1.1 {status} Refused\r\nContent-Type: text/plain; charset=utf-8\r\n"
     return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def forward_stream(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     """Forward all bytes and the end of the stream."""
     with suppress(OSError):
         while chunk := await source.read(_CHUNK):

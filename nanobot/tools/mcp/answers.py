@@ -34,8 +34,8 @@ JsonObject = Mapping[str, object]
 def mend(result: dict[str, object]) -> None:
     """Rewrite a server's answer so that the SDK accepts its usable parts."""
     if isinstance(tools := result.get("tools"), list):
-        named = (one for one in tools if isinstance(_object(one).get("name"), str))
-        result["tools"] = list(map(_tool, named))
+        named = (one for one in tools if isinstance(as_object(one).get("name"), str))
+        result["tools"] = list(map(mend_tool, named))
         if not isinstance(result.get("nextCursor"), str):
             result.pop("nextCursor", None)
     elif "content" in result or "structuredContent" in result:
@@ -48,10 +48,10 @@ def mend(result: dict[str, object]) -> None:
         }
 
 
-def _tool(given: JsonObject) -> dict[str, object]:
-    schema, hints = _object(given.get("inputSchema")), _object(given.get("annotations"))
+def mend_tool(given: JsonObject) -> dict[str, object]:
+    schema, hints = as_object(given.get("inputSchema")), as_object(given.get("annotations"))
     about = given.get("description")
-    support = _object(given.get("execution")).get("taskSupport")
+    support = as_object(given.get("execution")).get("taskSupport")
     return {
         "name": given["name"],
         "description": about if isinstance(about, str) else "",
@@ -64,12 +64,12 @@ def _tool(given: JsonObject) -> dict[str, object]:
 def result_of(meta: JsonObject | None, *, is_error: bool) -> ToolResult:
     """Return the result of a call. Structured content replaces missing text. Decodes files, so call
     it off the event loop."""
-    given = _object((meta or {}).get(_PARTS))
+    given = as_object((meta or {}).get(_PARTS))
     content, structured = given.get("content"), given.get("structured")
     parts = content if isinstance(content, list) else []
     answer = _Answer()
     for part in parts[:_MOST_PARTS]:
-        answer.take(_object(part))
+        answer.take(as_object(part))
     if len(parts) > _MOST_PARTS:
         answer.texts.append(f"[{len(parts) - _MOST_PARTS:,} more parts were omitted]")
     if not parts and structured is not None:
@@ -95,20 +95,20 @@ class _Answer:
 
     def take(self, part: JsonObject) -> None:
         """Add one part. An unusable part becomes a line that names it."""
-        resource = _object(part.get("resource"))
+        resource = as_object(part.get("resource"))
         match part:
             case {"type": "text", "text": str(text)}:
                 self.texts.append(text)
             case {"type": "image" | "audio" as kind, "data": str(data)}:
                 self._add_data(data, part, kind)
             case {"type": "resource_link", "uri": str()}:
-                self.texts.append(_link(part))
+                self.texts.append(describe_link(part))
             case {"type": "resource", "resource": {"blob": str(data)}}:
-                self._add_data(data, resource, _file_name(resource.get("uri")))
+                self._add_data(data, resource, name_of_file(resource.get("uri")))
             case {"type": "resource", "resource": {"text": str(text)}}:
-                self.texts.append(f"[{_label(resource.get('uri'))}]\n{text}")
+                self.texts.append(f"[{clean_label(resource.get('uri'))}]\n{text}")
             case _:
-                about = _label(part.get("type"))
+                about = clean_label(part.get("type"))
                 self.texts.append(f"[unusable part: {about}]")
                 self.texts += [said] if isinstance(said := part.get("text"), str) else []
 
@@ -118,7 +118,7 @@ class _Answer:
         try:
             content = base64.b64decode(data, validate=True)
         except ValueError:
-            self.texts.append(f"[{_label(name)}: unreadable data]")
+            self.texts.append(f"[{clean_label(name)}: unreadable data]")
             return
         found = image_type(content)
         if found and len(content) <= _MOST_IMAGE and len(self.images) < _MOST_IMAGES:
@@ -126,27 +126,27 @@ class _Answer:
         elif len(self.files) < _MOST_FILES:
             self.files.append(ResultFile(name, mime, content))
         else:
-            self.texts.append(f"[{_label(name)}: omitted, more than {_MOST_FILES} files]")
+            self.texts.append(f"[{clean_label(name)}: omitted, more than {_MOST_FILES} files]")
 
 
-def _object(value: object) -> JsonObject:
+def as_object(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def _label(value: object) -> str:
+def clean_label(value: object) -> str:
     return printable(str(value))[:_MOST_LABEL]
 
 
-def _link(part: JsonObject) -> str:
+def describe_link(part: JsonObject) -> str:
     name, size = part.get("name") or part.get("title"), part.get("size")
     kind = part.get("mimeType")
-    known = [_label(kind)] if isinstance(kind, str) else []
+    known = [clean_label(kind)] if isinstance(kind, str) else []
     known += [f"{size:,} bytes"] if isinstance(size, int) else []
     more = f" ({', '.join(known)})" if known else ""
-    return f"[link: {f'{_label(name)} ' if name else ''}{printable(str(part['uri']))}{more}]"
+    return f"[link: {f'{clean_label(name)} ' if name else ''}{printable(str(part['uri']))}{more}]"
 
 
-def _file_name(uri: object) -> str:
+def name_of_file(uri: object) -> str:
     try:
         path = urlsplit(str(uri)).path
     except ValueError:

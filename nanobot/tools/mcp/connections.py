@@ -90,8 +90,8 @@ class _Conversation:
         """Forward the program's messages until it ends, then report the reason."""
         async with incoming:
             if too_much := await self._forward(incoming):
-                _signal(self._process, signal.SIGKILL)
-            self._lost(f"was stopped: {too_much}" if too_much else await self._exit_reason())
+                signal_program(self._process, signal.SIGKILL)
+            self._lost(f"was stopped: {too_much}" if too_much else await self._find_exit_reason())
         with suppress(OSError):  # a program that still writes must see the end of its input
             while await self._stdout.read(_CHUNK):
                 pass
@@ -144,7 +144,7 @@ class _Conversation:
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return ""
 
-    async def _exit_reason(self) -> str:
+    async def _find_exit_reason(self) -> str:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), _GRACE)
         code = self._process.returncode
@@ -179,14 +179,14 @@ async def program(launch: Launch, lost: Callable[[str], None]) -> AsyncIterator[
     finally:
         for stream in (received, to_send):
             stream.close()
-        await _end(process)
+        await end_program(process)
         tasks.cancel()
         await tasks.drain(0)
         for other in (incoming, outgoing):
             other.close()
 
 
-async def _end(process: Process) -> None:
+async def end_program(process: Process) -> None:
     """End the program: close its input, then send signals."""
     if process.stdin is not None:
         process.stdin.close()
@@ -196,14 +196,14 @@ async def _end(process: Process) -> None:
                 await asyncio.wait_for(process.wait(), _GRACE)
                 return
             if harder:
-                _signal(process, harder)
+                signal_program(process, harder)
         logger.warning("an MCP server (pid {}) is still running after it was killed", process.pid)
     finally:
         # Its children may hold its pipes; asyncio has no public way to close our end.
         process._transport.close()  # type: ignore[attr-defined]
 
 
-def _signal(process: Process, number: signal.Signals) -> None:
+def signal_program(process: Process, number: signal.Signals) -> None:
     # After it is reaped, its number may belong to another process.
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
@@ -232,7 +232,7 @@ class Connections:
         """Open a connection for the context; the program ends with it. `lost` receives the reason
         if the server is gone, `changed` is called if its tools may have changed. Entering and
         leaving may raise `NanobotError`."""
-        await asyncio.to_thread(_load)
+        await asyncio.to_thread(import_sdk)
         from mcp import Client
         from mcp_types import Implementation, ToolListChangedNotification
 
@@ -246,7 +246,7 @@ class Connections:
             reason.append(why)
             lost(why)
 
-        with _in_words(f"the MCP server {server.name}", reason):
+        with translate_errors(f"the MCP server {server.name}", reason):
             client = Client(
                 self._reach(server, report_end),
                 message_handler=on_message,
@@ -278,7 +278,7 @@ class Connections:
                 launch = await self._launch(server, stack)
                 talk = program(launch, lost)
             received, to_send = await stack.enter_async_context(talk)
-            yield await stack.enter_async_context(_mend_stream(received)), to_send
+            yield await stack.enter_async_context(mend_stream(received)), to_send
 
     async def _launch(self, server: McpServer, stack: AsyncExitStack) -> Launch:
         """Return the launch of the server's program. `stack` closes its network access. Raise
@@ -327,7 +327,7 @@ class Connections:
 
 
 @asynccontextmanager
-async def _mend_stream(
+async def mend_stream(
     said: ReadStream[SessionMessage | Exception],
 ) -> AsyncIterator[MemoryObjectReceiveStream[SessionMessage | Exception]]:
     """Forward a server's messages, with answers mended before the SDK reads them."""
@@ -371,7 +371,7 @@ class McpSession:
         found: list[ToolDescription] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
-            with _in_words(self._ours, self._reason):
+            with translate_errors(self._ours, self._reason):
                 page = await self._client.list_tools(cursor=cursor)
             found += [
                 tool_description(
@@ -392,12 +392,12 @@ class McpSession:
         """Call a tool. Raise `McpError`, or `McpLost` if the connection ended."""
         from nanobot.tools.mcp.answers import result_of
 
-        with _in_words(self._ours, self._reason):
+        with translate_errors(self._ours, self._reason):
             answer = await self._client.call_tool(tool, dict(arguments))
         return await asyncio.to_thread(result_of, answer.meta, is_error=answer.is_error)
 
 
-def _load() -> None:
+def import_sdk() -> None:
     """Import the SDK. Raise `McpError` if it is not installed."""
     for name in ("mcp", "client"):  # its logs hold untrusted content
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -412,7 +412,7 @@ def _load() -> None:
 
 
 @contextmanager
-def _in_words(server: str, reason: list[str]) -> Iterator[None]:
+def translate_errors(server: str, reason: list[str]) -> Iterator[None]:
     """Translate every error inside for the model and its owner."""
     try:
         yield

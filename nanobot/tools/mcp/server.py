@@ -107,7 +107,7 @@ class ServerRunner:
         """Start the server if necessary, and refresh its tool list.
 
         Raise `McpError` if it cannot start or pauses after failures."""
-        life, session = await self._alive()
+        life, session = await self._ensure_alive()
         if not life.stale:
             return life, session
         life.stale = False
@@ -117,10 +117,10 @@ class ServerRunner:
         except (TimeoutError, McpError) as error:
             logger.info("restarting the MCP server {}: {}", self._server.name, error)
             life.over.set()
-            return await self._alive()
+            return await self._ensure_alive()
         return life, session
 
-    async def _alive(self) -> tuple[_Run, McpSession]:
+    async def _ensure_alive(self) -> tuple[_Run, McpSession]:
         while (life := self._life) is not None and life.over.is_set():
             await life.ended.wait()
         life = life or self._begin()
@@ -143,10 +143,10 @@ class ServerRunner:
             )
         self._life = life = _Run()
         name = f"mcp server {self._server.name}"
-        life.task = self._background.start(self._live(life), name=name)
+        life.task = self._background.start(self._run(life), name=name)
         return life
 
-    async def _live(self, life: _Run) -> None:
+    async def _run(self, life: _Run) -> None:
         try:
             opening = self._connections.open(self._server, life.was_lost, life.may_have_changed)
             # It outlives the turn that started it.

@@ -171,9 +171,9 @@ class McpServers:
     def load(self) -> None:
         """Offer the known tools. Reads one small file and starts nothing."""
         if self._servers:
-            self._take_in(self._ledger.load())
+            self._merge(self._ledger.load())
 
-    def _take_in(self, saved: Mapping[str, ToolListing]) -> None:
+    def _merge(self, saved: Mapping[str, ToolListing]) -> None:
         self._saved = saved
         known = {
             name: listing
@@ -269,7 +269,7 @@ class McpServers:
                 saved = await asyncio.to_thread(self._ledger.load)
                 if name not in self._servers:
                     self._add(server)
-                    self._take_in(saved)
+                    self._merge(saved)
 
     async def accept(self, name: str, digest: str) -> ServerState:
         """Accept the pending tools of a server if they match `digest`.
@@ -308,7 +308,7 @@ class McpServers:
                 await self.check(name)
             listing = self._listings[name]
             if listing.waiting and self._tell is not None:
-                await self._tell(_waiting(name, listing), f"mcp-{name}-{listing.digest}")
+                await self._tell(report_pending(name, listing), f"mcp-{name}-{listing.digest}")
         except NanobotError as error:
             logger.warning("can't check the MCP server {}: {}", name, error)
 
@@ -319,7 +319,7 @@ class McpServers:
             return
         self._listings[name] = listing
         if listing.waiting:
-            logger.warning("{}", _waiting(name, listing))
+            logger.warning("{}", report_pending(name, listing))
         self._offer()
 
     def _offer(self) -> None:
@@ -332,7 +332,7 @@ class McpServers:
                 # If two names collide, the tool with exactly this name wins.
                 if tool.name not in now or tool.name == f"{name}__{described.name}":
                     now[tool.name] = tool
-        if _descriptions_of(now) == _descriptions_of(self._offered):
+        if list_descriptions(now) == list_descriptions(self._offered):
             return
         for name in self._offered:
             self._registry.withdraw(name)
@@ -363,11 +363,11 @@ class McpServers:
         return self._running[name]
 
 
-def _descriptions_of(tools: Mapping[str, McpTool]) -> list[object]:
+def list_descriptions(tools: Mapping[str, McpTool]) -> list[object]:
     return [(name, tool.server, tool.described) for name, tool in tools.items()]
 
 
-def _waiting(name: str, listing: ToolListing) -> str:
+def report_pending(name: str, listing: ToolListing) -> str:
     tools = f"{len(listing.waiting)} new or changed tool{'s' if len(listing.waiting) > 1 else ''}"
     return (
         f"The MCP server {name} has {tools}. To review and accept them, run `nanobot mcp "

@@ -100,16 +100,16 @@ class McpServer(Struct, frozen=True):
             return self.identity
         below = tuple(f"{os.path.realpath(one)}/" for one in agents)
         try:
-            state = [self.identity, *self._files(home, below)]
+            state = [self.identity, *self._hash_files(home, below)]
         except (OSError, ValueError):
             return ""
         return hashlib.sha256(json.dumps(state).encode("utf-8", "backslashreplace")).hexdigest()
 
-    def _files(self, home: Path, agents: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    def _hash_files(self, home: Path, agents: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         """Yield each file that decides what runs, with its digest. Raise `ValueError` if there is
         no program, it is too large, or the agent could change it."""
-        program, given = self.program(home), _existing(home, self.args)
-        searched = _existing(home, ":".join(self.env.values()).split(":"))
+        program, given = self.program(home), find_existing(home, self.args)
+        searched = find_existing(home, ":".join(self.env.values()).split(":"))
         used = (program, *given, *searched, *map(str, self.paths))
         if not program or any(f"{os.path.realpath(one)}/".startswith(agents) for one in used):
             raise ValueError("the program's files can't be identified")
@@ -132,7 +132,7 @@ class McpServer(Struct, frozen=True):
         return f"{host}:{port}" if numbers or host == "localhost" else ""
 
 
-def _existing(home: Path, words: Iterable[str]) -> list[str]:
+def find_existing(home: Path, words: Iterable[str]) -> list[str]:
     """Return the existing paths in these words, also after a `=`."""
     parts = (part for word in words for part in (word, word.partition("=")[2]) if part)
     paths = (str(home / part) for part in parts if "\0" not in part)
@@ -234,7 +234,7 @@ def tool_description(
     text = escape_invisible(description).strip()
     if len(text) > MOST_DESCRIPTION:
         text = f"{text[: MOST_DESCRIPTION - 1]}…"
-    return ToolDescription(name, text, _schema(schema), read_only, needs_tasks)
+    return ToolDescription(name, text, normalize_schema(schema), read_only, needs_tasks)
 
 
 def usable(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
@@ -260,24 +260,26 @@ def within_budget(
     return tuple(chosen)
 
 
-def _schema(given: Mapping[str, Any]) -> str:
+def normalize_schema(given: Mapping[str, Any]) -> str:
     top = {key: value for key, value in given.items() if key not in _NOT_AT_THE_TOP}
     top["type"] = "object"
     if not isinstance(top.get("properties"), dict):
         top["properties"] = {}
     try:
-        text = json.dumps(_clean(top), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(
+            escape_values(top), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
     except (RecursionError, ValueError):
         return _ANYTHING
     return text if len(text) <= MOST_SCHEMA else _ANYTHING
 
 
-def _clean(value: Any) -> Any:
+def escape_values(value: Any) -> Any:
     if isinstance(value, str):
         return escape_invisible(value)
     if isinstance(value, dict):
-        return {escape_invisible(str(key)): _clean(inner) for key, inner in value.items()}
-    return [_clean(inner) for inner in value] if isinstance(value, list) else value
+        return {escape_invisible(str(key)): escape_values(inner) for key, inner in value.items()}
+    return [escape_values(inner) for inner in value] if isinstance(value, list) else value
 
 
 class _File(Struct, forbid_unknown_fields=True):

@@ -159,21 +159,21 @@ class Process:
             reading = tasks.create_task(self._read(pipe))
             exited = tasks.create_task(child.wait())
             stopping = tasks.create_task(self._stopping.wait())
-            await self._first_of(seconds, exited, stopping)
+            await self._wait_for_first(seconds, exited, stopping)
             how: How = "timed out"
             if exited.done() or stopping.done():
                 how = "exited" if exited.done() else "killed"
             stopping.cancel()
             if how != "exited":
                 signal_group(child, signal.SIGTERM)
-                await self._first_of(GRACE, exited)
+                await self._wait_for_first(GRACE, exited)
             signal_group(child, signal.SIGKILL)
             code = await exited
-            await self._first_of(_DRAIN, reading)
+            await self._wait_for_first(_DRAIN, reading)
             reading.cancel()  # a process that left the group may still hold the pipe
         return Ending(how, code, seconds)
 
-    async def _first_of(self, seconds: float | None, *tasks: asyncio.Task[Any]) -> None:
+    async def _wait_for_first(self, seconds: float | None, *tasks: asyncio.Task[Any]) -> None:
         """Wait until one of them is done or `seconds` have passed (None: no limit)."""
         waiting = asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         with suppress(TimeoutError):

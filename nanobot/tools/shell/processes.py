@@ -87,7 +87,7 @@ class Running(Struct, eq=False):
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __str__(self) -> str:
-        return f"{self.id} ({_short(self.command)})"
+        return f"{self.id} ({shorten_command(self.command)})"
 
     async def wait(self) -> Ending:
         """Wait for its end and return it. Raise `NanobotError` if it could not start."""
@@ -154,7 +154,7 @@ class Processes:
     def find(self, name: str, caller: TurnContext) -> Running:
         """Return the caller's background command. Raise `ToolError` if there is none of this
         name."""
-        mine = {running.id: running for running in self._of(caller)}
+        mine = {running.id: running for running in self._list_background(caller)}
         if name in mine:
             return mine[name]
         shown = ", ".join(map(str, mine.values()))
@@ -170,8 +170,8 @@ class Processes:
 
     async def stop(self, session_key: str) -> int:
         """Kill the commands of a conversation and return the number in the background."""
-        found = [one for one in self._alive() if one.caller.session_key == session_key]
-        await _end(found)
+        found = [one for one in self._list_alive() if one.caller.session_key == session_key]
+        await kill_all(found)
         return sum(running.background for running in found)
 
     @asynccontextmanager
@@ -182,12 +182,12 @@ class Processes:
         try:
             ending = [
                 one
-                for one in self._alive()
+                for one in self._list_alive()
                 if one.launched and one.mounted and one.caller.scope == scope
             ]
             for running in ending:
                 running.notes.append(_RULES_CHANGED)
-            await _end(ending)
+            await kill_all(ending)
             yield
         finally:
             self._quiet[scope] -= 1
@@ -203,7 +203,7 @@ class Processes:
             self._holds[caller.scope] = hold = _Hold((caller.session_key, caller.turn_id))
             try:
                 self.refuse_if_running(caller, background=True)
-                for one in self._running(caller.scope):
+                for one in self._list_running(caller.scope):
                     await one.over.wait()
                 yield
             finally:
@@ -227,8 +227,10 @@ class Processes:
         """Raise `ToolError` if commands of the caller's scope run (only in the `background`, if
         set)."""
         shown = [
-            str(one) if one.caller.session_key == caller.session_key else _short(one.command)
-            for one in self._running(caller.scope)
+            str(one)
+            if one.caller.session_key == caller.session_key
+            else shorten_command(one.command)
+            for one in self._list_running(caller.scope)
             if one.background or not background
         ]
         if shown:
@@ -251,13 +253,13 @@ class Processes:
             os.close(self._ledger)
             self._ledger = -1
 
-    def _alive(self) -> list[Running]:
+    def _list_alive(self) -> list[Running]:
         return [running for running in self._table.values() if not running.over.is_set()]
 
-    def _running(self, scope: str) -> list[Running]:
-        return [one for one in self._alive() if one.caller.scope == scope]
+    def _list_running(self, scope: str) -> list[Running]:
+        return [one for one in self._list_alive() if one.caller.scope == scope]
 
-    def _of(self, caller: TurnContext) -> list[Running]:
+    def _list_background(self, caller: TurnContext) -> list[Running]:
         """Return the background commands of a conversation, without long finished ones."""
         past = self._clock.monotonic() - _KEPT_SECONDS
         for running in list(self._table.values()):
@@ -274,7 +276,7 @@ class Processes:
         """Evict finished commands. Raise `ToolError` if too many are running."""
         if self._closed:
             raise ToolError("nanobot is stopping and starts no new commands")
-        mine, alive = self._of(caller), self._alive()
+        mine, alive = self._list_background(caller), self._list_alive()
         if background and sum(one in alive for one in mine) >= self._per_session:
             raise ToolError(
                 f"{self._per_session} background commands are already running in this conversation",
@@ -303,12 +305,12 @@ class Processes:
             running.over.set()
 
 
-async def _end(found: Sequence[Running]) -> None:
+async def kill_all(found: Sequence[Running]) -> None:
     for running in found:
         running.process.kill()
     for running in found:
         await running.over.wait()
 
 
-def _short(command: str) -> str:
+def shorten_command(command: str) -> str:
     return printable(" ".join(command.split())[:_SHOWN_COMMAND])

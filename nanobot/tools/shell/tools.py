@@ -128,10 +128,12 @@ class Exec(Tool, Struct, frozen=True):
         self.processes.refuse_if_running(caller)
         folder = str(self.confined_of(caller).workspace)
         before = await asyncio.to_thread(fingerprint, folder)
-        return partial(self._alone, caller, folder, before)
+        return partial(self._hold_folder, caller, folder, before)
 
     @asynccontextmanager
-    async def _alone(self, caller: TurnContext, folder: str, before: bytes) -> AsyncIterator[None]:
+    async def _hold_folder(
+        self, caller: TurnContext, folder: str, before: bytes
+    ) -> AsyncIterator[None]:
         async with self.processes.alone(caller):
             if await asyncio.to_thread(fingerprint, folder) != before:
                 raise ToolError(
@@ -147,15 +149,15 @@ class Exec(Tool, Struct, frozen=True):
             arguments.command,
             caller,
             partial(self._prepare, arguments, sandbox),
-            self._seconds(arguments),
+            self._choose_timeout(arguments),
             background=arguments.background,
             mounted=sandbox.kind == "bubblewrap",
         )
-        if arguments.background and not await _ends_within(running, _AT_ONCE, self.clock):
+        if arguments.background and not await ends_within(running, _AT_ONCE, self.clock):
             text = f"Running in the background as {running.id}. Use exec_read to see its output."
             return ToolResult(text, trusted=True)
         try:
-            return await _final_result(running)
+            return await wait_for_result(running)
         except asyncio.CancelledError:
             running.process.kill()
             await running.over.wait()
@@ -180,7 +182,7 @@ class Exec(Tool, Struct, frozen=True):
                 "unattended",
                 hint="Run it without background, with a longer timeout.",
             )
-        _refuse_unusable(wanted.command)
+        refuse_unusable(wanted.command)
         if wanted.network:
             if sandbox.kind == "landlock":
                 raise ToolError(
@@ -191,7 +193,7 @@ class Exec(Tool, Struct, frozen=True):
                 raise ToolError(
                     "the owner has turned off network access for commands (tools.exec.network)"
                 )
-        self._seconds(wanted)
+        self._choose_timeout(wanted)
         if sandbox.kind == "none" and is_slip(wanted.command):
             raise ToolError(
                 "rejected: this command would destroy the system, and there is no sandbox"
@@ -199,7 +201,7 @@ class Exec(Tool, Struct, frozen=True):
         await asyncio.to_thread(self._confine, wanted, caller)
         return sandbox
 
-    def _seconds(self, wanted: ExecArguments) -> int | None:
+    def _choose_timeout(self, wanted: ExecArguments) -> int | None:
         """Return the timeout, or None for no limit. Raise `ToolError` if it is too long."""
         most = LONGEST_IN_BACKGROUND if wanted.background else self.limits.most_seconds
         if wanted.timeout is not None and not 1 <= wanted.timeout <= most:
@@ -239,7 +241,7 @@ class Exec(Tool, Struct, frozen=True):
         return replace(confined, cwd=confined.workspace / place.relative)
 
 
-def _refuse_unusable(command: str) -> None:
+def refuse_unusable(command: str) -> None:
     if not command.strip():
         raise ToolError("the command is empty")
     with suppress(UnicodeEncodeError):
@@ -261,11 +263,11 @@ class ExecRead(Tool, Struct, frozen=True):
 
     async def __call__(self, arguments: ExecReadArguments, caller: TurnContext) -> ToolResult:
         running = self.processes.find(arguments.id.strip(), caller)
-        if await _ends_within(running, min(arguments.wait, _LONGEST_WAIT), self.clock):
+        if await ends_within(running, min(arguments.wait, _LONGEST_WAIT), self.clock):
             self.processes.remove(running)
-            return await _final_result(running)
+            return await wait_for_result(running)
         output = running.process.output.take_unread()
-        return ToolResult(_with_state(output, "still running"), trusted=not output)
+        return ToolResult(append_state(output, "still running"), trusted=not output)
 
 
 class ExecKill(Tool, Struct, frozen=True):
@@ -279,12 +281,12 @@ class ExecKill(Tool, Struct, frozen=True):
         running = self.processes.find(arguments.id.strip(), caller)
         running.process.kill()
         try:
-            return await _final_result(running)
+            return await wait_for_result(running)
         finally:
             self.processes.remove(running)
 
 
-async def _final_result(running: Running) -> ToolResult:
+async def wait_for_result(running: Running) -> ToolResult:
     """Return the end of a command and its unread output."""
     ending = await running.wait()
     output = running.process.output.take_unread()
@@ -293,16 +295,16 @@ async def _final_result(running: Running) -> ToolResult:
         state += ". Use a longer timeout, or background=true"
     state = "\n".join((state, *running.notes))
     return ToolResult(
-        _with_state(output, state), is_error=ending.how == "timed out", trusted=not output
+        append_state(output, state), is_error=ending.how == "timed out", trusted=not output
     )
 
 
-def _with_state(output: str, state: str) -> str:
+def append_state(output: str, state: str) -> str:
     shown = output if output.strip() else "(no output)"
     return f"{shown}{'' if shown.endswith(chr(10)) else chr(10)}[{state}]"
 
 
-async def _ends_within(running: Running, seconds: float, clock: Clock) -> bool:
+async def ends_within(running: Running, seconds: float, clock: Clock) -> bool:
     if seconds > 0 and not running.over.is_set():
         with suppress(TimeoutError):
             await with_timeout(clock, seconds, running.over.wait())

@@ -98,16 +98,16 @@ class Addresses(Struct):
         for message in messages:
             if message.tool_calls:
                 found.earlier |= step
-                called = set(map(_address_of, message.tool_calls)) & found.known
+                called = set(map(address_of_call, message.tool_calls)) & found.known
                 step = {(url, found.typed[url]) for url in called}
-            named = {str(url) for text in _find_addresses(message) for url in _urls(text)}
+            named = {str(url) for text in find_addresses(message) for url in parse_variants(text)}
             found.known |= named
             if message.role == "user":
                 found.typed.update(named)
         return found
 
 
-def _address_of(call: ToolCall) -> str:
+def address_of_call(call: ToolCall) -> str:
     """Return the address of a `web_fetch` call, or an empty text."""
     if call.name.strip().removeprefix("functions.") != FETCH:
         return ""
@@ -117,19 +117,19 @@ def _address_of(call: ToolCall) -> str:
         return ""
 
 
-def _find_addresses(message: Message) -> Iterator[str]:
+def find_addresses(message: Message) -> Iterator[str]:
     if message.role == "tool":
         # An error quotes the model's text.
         if message.name == SEARCH and not message.content.startswith(_ERROR):
             yield from _HIT.findall(message.content)
     elif own := message.own_words:
         for text in _TYPED.findall(own):
-            yield from _readings(text)
+            yield from spell_address(text)
         for text in _BARE.findall(own):
-            yield from _readings(f"https://{text}")
+            yield from spell_address(f"https://{text}")
 
 
-def _readings(text: str) -> Iterator[str]:
+def spell_address(text: str) -> Iterator[str]:
     """Yield an address as written, and without trailing punctuation of the sentence."""
     yield text
     for _ in range(_MOST_TRAILING):
@@ -139,7 +139,7 @@ def _readings(text: str) -> Iterator[str]:
         yield text
 
 
-def _urls(text: str) -> Iterator[Url]:
+def parse_variants(text: str) -> Iterator[Url]:
     try:
         url = parse_url(text)
     except EgressRefused:
@@ -203,7 +203,7 @@ class PageCache:
                     except ToolError as error:
                         kept[key] = error
                     while len(kept) > 1 and (
-                        len(kept) > _PAGES or sum(map(_size, kept.values())) > _BYTES
+                        len(kept) > _PAGES or sum(map(size_of, kept.values())) > _BYTES
                     ):
                         del kept[next(iter(kept))]
                 answer = kept[key]
@@ -215,7 +215,7 @@ class PageCache:
         return answer
 
 
-def _size(answer: _Answer) -> int:
+def size_of(answer: _Answer) -> int:
     return 0 if isinstance(answer, ToolError) else len(answer.body)
 
 
@@ -270,10 +270,10 @@ class WebFetch(Tool, Struct, frozen=True):
             raise ToolError(f"{answer.url} returned {status}", hint=_HINTS.get(answer.status, ""))
         if mime := image_type(answer.body):
             return image_result(answer.url, answer.body, mime)
-        title, text = await asyncio.to_thread(self._text, answer)
-        return ToolResult(_piece(answer.url, title, text, arguments.start))
+        title, text = await asyncio.to_thread(self._extract_text, answer)
+        return ToolResult(cut_piece(answer.url, title, text, arguments.start))
 
-    def _text(self, answer: EgressResponse) -> tuple[str, str]:
+    def _extract_text(self, answer: EgressResponse) -> tuple[str, str]:
         from nanobot.tools.web.pages import decode, read_page  # 0.2 MB until a page is read
 
         if answer.body.startswith(b"%PDF-"):
@@ -292,7 +292,7 @@ class WebFetch(Tool, Struct, frozen=True):
         return page.title, page.text
 
 
-def _piece(url: str, title: str, text: str, start: int) -> str:
+def cut_piece(url: str, title: str, text: str, start: int) -> str:
     head = f"URL: {url}\n" + (f"Title: {title}\n" if title else "") + "\n"
     if not text.strip():
         return f"{head}[no readable text. The page may need JavaScript]"

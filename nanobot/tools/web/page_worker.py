@@ -58,11 +58,11 @@ def read_page(tree: LexborHTMLParser, url: str, characters: int) -> dict[str, ob
     body = tree.body or tree.root
     text = ""
     if body is not None:
-        base = urljoin(url, _attribute(tree.css_first("base[href]"), "href"))
+        base = urljoin(url, attribute_of(tree.css_first("base[href]"), "href"))
         text = write_markdown(find_main_part(body), base, characters, whole=False)
         if not text:
             text = write_markdown(body, base, characters, whole=True)
-    return {"title": _line(title, 300), "text": text[:characters]}
+    return {"title": text_of(title, 300), "text": text[:characters]}
 
 
 def find_main_part(body: LexborNode) -> LexborNode:
@@ -76,7 +76,7 @@ def find_main_part(body: LexborNode) -> LexborNode:
 
 
 def write_markdown(node: LexborNode, base: str, characters: int, *, whole: bool) -> str:
-    return "\n\n".join(Writer(base, characters, whole).blocks(node))
+    return "\n\n".join(Writer(base, characters, whole).write_blocks(node))
 
 
 def read_hits(tree: LexborHTMLParser, url: str) -> dict[str, object]:
@@ -84,15 +84,15 @@ def read_hits(tree: LexborHTMLParser, url: str) -> dict[str, object]:
     hits = []
     for result in tree.css(".result:not(.result--ad)")[:50]:
         link = result.css_first("a.result__a")
-        address = _target(urljoin(url, _attribute(link, "href")))
+        address = unwrap_target(urljoin(url, attribute_of(link, "href")))
         if address:
             snippet = result.css_first(".result__snippet")
-            hits.append([_line(link, 300), address, _line(snippet, 600)])
+            hits.append([text_of(link, 300), address, text_of(snippet, 600)])
     puzzle = tree.css_first("#challenge-form, .anomaly-modal__title, .anomaly-modal__modal")
     return {"hits": hits, "blocked": puzzle is not None}
 
 
-def _target(url: str) -> str:
+def unwrap_target(url: str) -> str:
     """Return the address of a result, unwrapped from a click counter."""
     parts = urlsplit(url)
     wrapped = parse_qs(parts.query).get("uddg", [""])[0]
@@ -101,7 +101,7 @@ def _target(url: str) -> str:
     return "" if parts.path == "/y.js" or parts.scheme not in ("http", "https") else url
 
 
-def _absolute(base: str, href: str) -> str:
+def resolve_link(base: str, href: str) -> str:
     if not href or href.startswith("#"):
         return ""
     try:
@@ -112,15 +112,15 @@ def _absolute(base: str, href: str) -> str:
     return url.replace(" ", "%20").replace("(", "%28").replace(")", "%29") if usable else ""
 
 
-def _line(node: LexborNode | None, most: int) -> str:
+def text_of(node: LexborNode | None, most: int) -> str:
     return " ".join(node.text(separator=" ").split())[:most] if node is not None else ""
 
 
-def _attribute(node: LexborNode | None, name: str) -> str:
+def attribute_of(node: LexborNode | None, name: str) -> str:
     return (node.attributes.get(name) or "") if node is not None else ""
 
 
-def _is_omitted(node: LexborNode, whole: bool) -> bool:
+def is_omitted(node: LexborNode, whole: bool) -> bool:
     tag = node.tag
     if tag in _NEVER:
         return True
@@ -146,7 +146,7 @@ class Writer:
     def __init__(self, base: str, most: int, whole: bool) -> None:
         self._base, self._left, self._whole = base, most, whole
 
-    def blocks(self, node: LexborNode, link: str = "", depth: int = 0) -> list[str]:
+    def write_blocks(self, node: LexborNode, link: str = "", depth: int = 0) -> list[str]:
         """Return paragraphs, lists and other blocks. With a `link`, all their text links there."""
         done: list[str] = []
         line: list[str] = []
@@ -158,48 +158,50 @@ class Writer:
                 done.append(f"[{text}]({link})" if link else text)
             line.clear()
 
-        for child in self._children(node, depth):
+        for child in self._list_visible(node, depth):
             tag = child.tag or ""
             if tag in _BLOCKS or (tag != "-text" and child.css_first(_ANY_BLOCK) is not None):
                 flush()
-                done += self._block(child, tag, link, depth + 1)
+                done += self._write_block(child, tag, link, depth + 1)
             else:
-                line.append(self._inline(child, depth + 1))
+                line.append(self._write_inline(child, depth + 1))
         flush()
         return done
 
-    def _block(self, node: LexborNode, tag: str, link: str, depth: int) -> list[str]:
+    def _write_block(self, node: LexborNode, tag: str, link: str, depth: int) -> list[str]:
         if tag in {"pre", "hr"}:
-            return _fence(node.text()) if tag == "pre" else ["---"]
+            return fence_code(node.text()) if tag == "pre" else ["---"]
         if tag in {"ul", "ol"}:
-            return self._list(node, tag, link, depth)
+            return self._write_list(node, tag, link, depth)
         if tag == "table":
-            return self._table(node, link, depth)
+            return self._write_table(node, link, depth)
         if tag == "a":
-            link = _absolute(self._base, _attribute(node, "href")) or link
-        inner = self.blocks(node, link, depth)
+            link = resolve_link(self._base, attribute_of(node, "href")) or link
+        inner = self.write_blocks(node, link, depth)
         if inner:
             if tag == "blockquote":
-                inner = [_prefix_lines("\n\n".join(inner), "> ", "> ")]
+                inner = [prefix_lines("\n\n".join(inner), "> ", "> ")]
             elif _HEADING.fullmatch(tag):
                 inner = [f"{'#' * int(tag[1])} {' '.join(inner)}"]
         return inner
 
-    def _list(self, node: LexborNode, tag: str, link: str, depth: int) -> list[str]:
+    def _write_list(self, node: LexborNode, tag: str, link: str, depth: int) -> list[str]:
         shown: list[str] = []
-        for item in self._children(node, depth):
-            if text := "\n".join(self.blocks(item, link, depth)):
+        for item in self._list_visible(node, depth):
+            if text := "\n".join(self.write_blocks(item, link, depth)):
                 mark = f"{len(shown) + 1}. " if tag == "ol" else "- "
-                shown.append(_prefix_lines(text, mark, " " * len(mark)))
+                shown.append(prefix_lines(text, mark, " " * len(mark)))
         return ["\n".join(shown)] if shown else []
 
-    def _table(self, table: LexborNode, link: str, depth: int) -> list[str]:
+    def _write_table(self, table: LexborNode, link: str, depth: int) -> list[str]:
         """Return data tables as rows and layout tables as their contents."""
         found: list[str] = []
         rows: list[str] = []
-        for part in self._children(table, depth):
-            for row in self._children(part, depth) if part.tag in _ROWS else (part,):
-                cells = [self.blocks(cell, link, depth) for cell in self._children(row, depth)]
+        for part in self._list_visible(table, depth):
+            for row in self._list_visible(part, depth) if part.tag in _ROWS else (part,):
+                cells = [
+                    self.write_blocks(cell, link, depth) for cell in self._list_visible(row, depth)
+                ]
                 if row.tag == "tr" and row.css_first(_LAYOUT) is None:
                     texts = (
                         " ".join(cell).replace("\n", " ").replace("|", "\\|") for cell in cells
@@ -209,39 +211,39 @@ class Writer:
                     found += chain.from_iterable(cells)
         return [*found, "\n".join(rows)] if rows else found
 
-    def _inline(self, node: LexborNode, depth: int) -> str:
+    def _write_inline(self, node: LexborNode, depth: int) -> str:
         tag = node.tag
         if node.is_text_node:
             return _SPACE.sub(" ", (node.text_content or "").replace(_BREAK, ""))
         if tag == "br":
             return _BREAK
         if tag == "img":
-            alt = _SPACE.sub(" ", _attribute(node, "alt")).strip()[:200]
+            alt = _SPACE.sub(" ", attribute_of(node, "alt")).strip()[:200]
             return f"[image: {alt}]" * bool(alt)
-        text = "".join(self._inline(child, depth + 1) for child in self._children(node, depth))
+        text = "".join(
+            self._write_inline(child, depth + 1) for child in self._list_visible(node, depth)
+        )
         if text.strip():
             if tag == "code":
                 text = f"`{text}`"
-            elif tag == "a" and (link := _absolute(self._base, _attribute(node, "href"))):
+            elif tag == "a" and (link := resolve_link(self._base, attribute_of(node, "href"))):
                 before, after = " " * text[:1].isspace(), " " * text[-1:].isspace()
                 text = f"{before}[{text.strip().replace(_BREAK, ' ')}]({link}){after}"
         return text
 
-    def _children(self, node: LexborNode, depth: int) -> Iterator[LexborNode]:
+    def _list_visible(self, node: LexborNode, depth: int) -> Iterator[LexborNode]:
         child = node.child if depth < _MAX_DEPTH else None
         while child is not None and self._left > 0:
-            if child.is_text_node or (
-                child.is_element_node and not _is_omitted(child, self._whole)
-            ):
+            if child.is_text_node or (child.is_element_node and not is_omitted(child, self._whole)):
                 yield child
             child = child.next
 
 
-def _prefix_lines(text: str, first: str, following: str) -> str:
+def prefix_lines(text: str, first: str, following: str) -> str:
     return first + text.replace("\n", f"\n{following}")
 
 
-def _fence(code: str) -> list[str]:
+def fence_code(code: str) -> list[str]:
     code = code.strip("\n")
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall(r"`{3,}", code))])
     return [f"{fence}\n{code}\n{fence}"] if code.strip() else []

@@ -38,7 +38,7 @@ def decode(content: bytes, content_type: str = "") -> str:
     for mark, name in _MARKS:
         if content.startswith(mark):
             return content.decode(name, "replace")
-    for name in _candidates(content, content_type):
+    for name in list_encodings(content, content_type):
         try:
             return content.decode(name)
         except (UnicodeDecodeError, LookupError):
@@ -46,7 +46,7 @@ def decode(content: bytes, content_type: str = "") -> str:
     return content.decode("windows-1252", "replace")
 
 
-def _candidates(content: bytes, content_type: str) -> list[str]:
+def list_encodings(content: bytes, content_type: str) -> list[str]:
     head, meta = _HEADER.search(content_type), _META.search(content[:4_096])
     declared = head[1].lower() if head else ""
     inside = meta[1].decode("ascii").lower() if meta else ""
@@ -90,15 +90,17 @@ def read_page(
     html: str, url: str, limits: WorkerLimits = _LIMITS, characters: int = MOST_CHARACTERS
 ) -> Page:
     """Return a page as Markdown. Blocks. Raises `ToolError`."""
-    return _read(Page, ("page", url, characters), html, limits)
+    return run_page_worker(Page, ("page", url, characters), html, limits)
 
 
 def read_hits(html: str, url: str) -> HitsPage:
     """Return the results on a DuckDuckGo page. Blocks. Raises `ToolError`."""
-    return _read(HitsPage, ("hits", url, MOST_CHARACTERS), html, _LIMITS)
+    return run_page_worker(HitsPage, ("hits", url, MOST_CHARACTERS), html, _LIMITS)
 
 
-def _read(kind: type[T], asked: tuple[str, str, int], html: str, limits: WorkerLimits) -> T:
+def run_page_worker(
+    kind: type[T], asked: tuple[str, str, int], html: str, limits: WorkerLimits
+) -> T:
     try:
         content = html.encode("utf-8", "replace")
         page = msgspec.json.decode(run_worker(_WORKER, asked, (content,), limits), type=kind)

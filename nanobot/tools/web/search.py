@@ -77,15 +77,15 @@ class WebSearch(Tool, Struct, frozen=True):
             raise ToolUnavailable(f"search with {settings.provider} needs an api_key", hint=_OWNERS)
         query, count = arguments.query, arguments.count
         try:
-            answer = await self.egress.fetch(_request(settings, query, count), _LIMITS)
+            answer = await self.egress.fetch(build_request(settings, query, count), _LIMITS)
         except (EgressError, EgressRefused) as error:  # its text names the engine's address
             raise ToolUnavailable(str(error), hint=error.hint) from error
-        _refuse_failure(answer, settings.provider)
+        refuse_failure(answer, settings.provider)
         if settings.provider == "duckduckgo":
-            hits = await _on_page(answer)
+            hits = await read_page_hits(answer)
         else:
-            hits = await off_loop(len(answer.body), _in_json, answer, settings.provider)
-        return ToolResult("\n".join(_list_hits(hits, count)) or "[no results. Try other words]")
+            hits = await off_loop(len(answer.body), read_json_hits, answer, settings.provider)
+        return ToolResult("\n".join(render_hits(hits, count)) or "[no results. Try other words]")
 
 
 Hit = tuple[str, str, str]
@@ -106,7 +106,7 @@ class _Answer(Struct):
     web: _Answer | None = None
 
 
-def _request(settings: SearchSettings, query: str, count: int) -> EgressRequest:
+def build_request(settings: SearchSettings, query: str, count: int) -> EgressRequest:
     """Return the request for an engine. For DuckDuckGo it is the page without JavaScript. There a
     leading `!` would send the query to another site, so it is removed."""
     address, key = settings.address, settings.api_key
@@ -125,7 +125,7 @@ def _request(settings: SearchSettings, query: str, count: int) -> EgressRequest:
     return EgressRequest(f"{address}/search?{urlencode({'q': query, 'format': 'json'})}")
 
 
-async def _on_page(answer: EgressResponse) -> list[Hit]:
+async def read_page_hits(answer: EgressResponse) -> list[Hit]:
     from nanobot.tools.web.pages import decode, read_hits  # 0.2 MB until a page is read
 
     html = decode(answer.body, answer.headers.get("content-type", ""))
@@ -138,19 +138,19 @@ async def _on_page(answer: EgressResponse) -> list[Hit]:
     return list(page.hits)
 
 
-def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
+def read_json_hits(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
     try:
         found = msgspec.json.decode(answer.body, type=_Answer)
     except (ValueError, RecursionError) as error:
         raise ToolUnavailable(f"{provider} returned an unreadable answer") from error
     results = (found.web or found).results[: 2 * MAX_HITS]  # some may be unusable
     return [
-        (_plain(one.title or ""), one.url, _plain(one.content or one.description or ""))
+        (strip_tags(one.title or ""), one.url, strip_tags(one.content or one.description or ""))
         for one in results
     ]
 
 
-def _refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:
+def refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:
     """Raise `ToolError` for an error status."""
     if not 200 <= answer.status < 300:
         later = answer.status in _LATER or answer.status >= 500
@@ -160,19 +160,19 @@ def _refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:
         raise ToolUnavailable(f"{provider} rejected the search ({answer.status})", hint=hint)
 
 
-def _plain(text: str) -> str:
+def strip_tags(text: str) -> str:
     from html import unescape
 
     return unescape(_TAG.sub("", text))
 
 
-def _list_hits(hits: Iterable[Hit], count: int) -> list[str]:
+def render_hits(hits: Iterable[Hit], count: int) -> list[str]:
     """Return three lines per hit: number and title, URL, snippet. External text stays on its line,
     and only the URL after a number may be fetched (`Addresses`)."""
     lines: list[str] = []
     number = 0
     for title, address, text in hits:
-        url = _url(address)
+        url = clean_url(address)
         if not url or number == count:
             continue
         number += 1
@@ -183,7 +183,7 @@ def _list_hits(hits: Iterable[Hit], count: int) -> list[str]:
     return lines
 
 
-def _url(text: str) -> str:
+def clean_url(text: str) -> str:
     try:
         url = str(parse_url(text))
     except EgressRefused:
