@@ -166,7 +166,11 @@ def pace(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> Ite
     one pauses for four fifths of the time. Such threads pause one after another, so several
     together take hardly more than one. Never pauses on an event loop. `pause` sleeps for some
     seconds."""
-    if _is_on_event_loop():
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
         yield from items
         return
     looked, own = time.perf_counter(), time.thread_time()
@@ -183,14 +187,6 @@ def pace(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> Ite
             with _ONE_AFTER_ANOTHER:  # several threads together pause as much as one
                 pause(min(_PAUSE * worked, _LONGEST_PAUSE))
         looked = time.perf_counter()
-
-
-def _is_on_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 @contextmanager

@@ -66,17 +66,6 @@ def _fields(one: PairingRequest | Grant) -> dict[str, object]:
     return {**{name: getattr(one, name) for name in names}, "address": address(one)}
 
 
-def _request_fields(request: OpenRequest) -> dict[str, object]:
-    """Return a request for programs, without an expired code."""
-    made = request.request
-    return {
-        **_fields(made),
-        "code": made.code if request.seconds_left else "",
-        "seconds_left": round(request.seconds_left),
-        "asked_at": made.at.isoformat(timespec="seconds"),
-    }
-
-
 def _grant_fields(grant: Grant) -> dict[str, object]:
     since = grant.since.isoformat(timespec="seconds")
     return {**_fields(grant), "owner": grant.owner, "since": since}
@@ -104,8 +93,16 @@ class Pairing:
         )
 
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
+        requests = []
+        for one in self._access.requests():
+            about: dict[str, object] = {
+                "code": one.request.code if one.seconds_left else "",  # not an expired one
+                "seconds_left": round(one.seconds_left),
+                "asked_at": one.request.at.isoformat(timespec="seconds"),
+            }
+            requests.append({**_fields(one.request), **about})
         return {
-            "requests": [_request_fields(one) for one in self._access.requests()],
+            "requests": requests,
             "approved": [_grant_fields(one) for one in self._access.grants()],
             "trouble": self._access.load(),
         }

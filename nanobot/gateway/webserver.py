@@ -190,7 +190,10 @@ class WebServer:
         return _response(WebhookReply(status))
 
     def _is_ours(self, host: str) -> bool:
-        name = _name_of(host)
+        name = ""
+        with suppress(ValueError):
+            if not set("@/?#") & set(host):
+                name = urlsplit(f"//{host}").hostname or ""  # in lower case, without the port
         if name == "localhost" or name in self._names:
             return True
         with suppress(ValueError):
@@ -294,13 +297,3 @@ def _find_path(path: str, served: Container[str]) -> str | None:
             return None
         path = path.rpartition("/")[0]
     return path
-
-
-def _name_of(host: str) -> str:
-    """Return the name of a `Host` header in lower case, without the port, or an empty string if
-    invalid."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-    return "" if set("@/?#") & set(host) else name

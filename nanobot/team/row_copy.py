@@ -8,7 +8,7 @@ chats exist only in a team and are not copied back."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import psycopg
@@ -32,6 +32,7 @@ _TABLES = (
 _NUMBERED = ("inbox", "unfiled", "outbox")
 """Tables whose ids are never reused."""
 _TRUTHS = ("warned",)
+_NUMBERS = ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens", "cost")
 _SUMMED = {
     "spending": "SELECT day, sum(tokens)::bigint, bool_or(warned) FROM spending GROUP BY day",
 }
@@ -135,7 +136,11 @@ class _Scopes(Struct):
         if table in _SUMMED:
             return (0,)
         scope = self._scope(table, row)
-        return (scope, *_numbers(row["report"])) if table == "turn" else (scope,)
+        if table != "turn":
+            return (scope,)
+        report = decode_report(row["report"])
+        model = storable(str(report.get("model") or ""))
+        return (scope, model, *(number_in(report, name) for name in _NUMBERS))
 
     def _scope(self, table: str, row: dict[str, Any]) -> str:
         match table:
@@ -172,13 +177,6 @@ def _decode_message(payload: str | None) -> InboundMessage | None:
         return decode_event(InboundMessage, payload) if payload else None
     except ValueError:
         return None
-
-
-def _numbers(text: str) -> Iterator[Any]:
-    report = decode_report(text)
-    yield storable(str(report.get("model") or ""))
-    for name in ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens", "cost"):
-        yield number_in(report, name)
 
 
 def _columns(file: sqlite3.Connection, table: str) -> dict[str, str]:

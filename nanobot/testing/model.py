@@ -99,7 +99,14 @@ class ScriptedModel:
                 on_text(line.text[start : start + _PIECE], False)
         if isinstance(line, Failure):
             raise line.error
-        return replace(line, tool_calls=tuple(map(self._with_id, line.tool_calls)))
+        calls = list[ToolCall]()
+        for call in line.tool_calls:
+            if call.id:
+                calls.append(call)
+            else:
+                self._ids += 1
+                calls.append(replace(call, id=f"call_{self._ids}"))
+        return replace(line, tool_calls=tuple(calls))
 
     async def close(self) -> None:
         self.closed = True
@@ -113,12 +120,6 @@ class ScriptedModel:
                 f"the prompt ends with {f'{last.role}: {last.text[:200]!r}' if last else 'nothing'}"
             )
         return line(prompt) if callable(line) else line
-
-    def _with_id(self, call: ToolCall) -> ToolCall:
-        if call.id:
-            return call
-        self._ids += 1
-        return replace(call, id=f"call_{self._ids}")
 
 
 class ScriptedPerson:
