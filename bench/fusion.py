@@ -37,7 +37,7 @@ from bench.locomo import (
 )
 from bench.reporting import report
 from nanobot.memory.search import Query, query
-from nanobot.memory.search.ranking import Scored, fused
+from nanobot.memory.search.ranking import Scored, fuse
 
 SHIPPED = 1.0
 WEIGHTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, SHIPPED, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5)
@@ -58,7 +58,7 @@ class Rankings(NamedTuple):
 
 
 def _joined(by_words: Scored, by_meaning: Scored, weight: float) -> list[int]:
-    """As `fused` joins them, but with a weight."""
+    """As `fuse` joins them, but with a weight."""
     total = defaultdict[int, float](float)
     for ranking, share in ((by_words, 1.0), (by_meaning, weight)):
         for id, score in ranking:
@@ -73,15 +73,15 @@ async def rankings(home: Path, conversation: Conversation) -> list[Rankings]:
 
     def recording(by_words: Scored, by_meaning: Scored) -> Scored:
         seen.append((by_words, by_meaning))
-        return fused(by_words, by_meaning)
+        return fuse(by_words, by_meaning)
 
-    with patch.object(query, "fused", recording):
+    with patch.object(query, "fuse", recording):
         async with opened_index(home, conversation, by_meaning=True) as index:
             for question in conversation.questions:
                 if question.category not in OVERALL:
                     continue
                 result = await index.search(Query(question.text, ("owner",), limit=sys.maxsize))
-                joined, seqs = fused(*seen[-1]), [hit.passage.seq for hit in result.hits]
+                joined, seqs = fuse(*seen[-1]), [hit.passage.seq for hit in result.hits]
                 known = {id: seq for (id, _), seq in zip(joined, seqs, strict=True)}
                 words, meaning = (
                     [(known[id], score) for id, score in ranking] for ranking in seen[-1]

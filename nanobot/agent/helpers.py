@@ -30,7 +30,7 @@ from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
 from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError, ToolError
-from nanobot.memory.taint import origins_of, relayed_origin
+from nanobot.memory.taint import origin_of_relay, origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
 from nanobot.tasks import Background
@@ -86,7 +86,7 @@ class _Helper(Struct):
             timestamp=now,
             thread_id=caller.thread_id,
             session_override=caller.session_key,
-            origin=relayed_origin(self.key, foreign) if foreign else NANOBOT,
+            origin=origin_of_relay(self.key, foreign) if foreign else NANOBOT,
             initiator="report",
             scope=caller.scope,
         )

@@ -33,7 +33,7 @@ from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.taint import relayed_origin
+from nanobot.memory.taint import origin_of_relay
 from nanobot.messages import Message
 from nanobot.security.paths import Place
 from nanobot.text import join_some, one_line, pluralize, printable
@@ -120,7 +120,7 @@ class SendMessage(Tool, Struct, frozen=True):
         result = f"Sent to {there.key}: {_summary(message)}."
         if there.key != caller.session_key:
             read = caller.origins()  # what it says may be the words of these
-            origin = relayed_origin(MESSAGE, read) if read else NANOBOT
+            origin = origin_of_relay(MESSAGE, read) if read else NANOBOT
             try:
                 await self.bus.publish_internal(_note(message, name, self.clock, origin))
             except NanobotError as error:  # it is on its way, and must not be sent again

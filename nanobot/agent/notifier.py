@@ -37,8 +37,8 @@ from nanobot.memory.dream import DreamReport
 from nanobot.memory.losses import Loss
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Scopes, chat_of, is_group
-from nanobot.memory.service.views import loss_notice, pending_notice, shown_in_notice
-from nanobot.memory.taint import relayed_origin
+from nanobot.memory.service.views import loss_notice, pending_notice, select_for_notice
+from nanobot.memory.taint import origin_of_relay
 from nanobot.messages import SILENT
 from nanobot.parsing import off_loop
 from nanobot.security.access import Access
@@ -285,7 +285,7 @@ class Notifier:
         those of Dream in the chat that the owner used last."""
         if not facts or not (session or scope == OWNER):
             return
-        codes = " ".join(fact.code for fact in shown_in_notice(facts))
+        codes = " ".join(fact.code for fact in select_for_notice(facts))
         every = " all" if len(facts) > 1 else ""
         buttons = [
             Button(f"{verb}{every}", f"/memory {verb.lower()} {codes}")
@@ -351,7 +351,7 @@ def background_turn_note(
     those of what the turn has read."""
     who = "heartbeat" if inbound.initiator == "heartbeat" else f"job “{_name(inbound)}”"
     foreign = set(origins)
-    origin = relayed_origin(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT
+    origin = origin_of_relay(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT
     event_id = f"{inbound.event_id}:said"
     return conversation_note(
         inbound.address, f"said here by the {who}", text, event_id, origin, now

@@ -164,7 +164,7 @@ class ScopedSources:
                 if name == PERSON:
                     text = memory.recall.person_part()
                 else:
-                    text = memory.store.learned_text(name)
+                    text = memory.store.read_learned(name)
                     text = cut_at_line(text, self._file_budget, _CUT, name)
             except NanobotError as error:
                 logger.warning("{} cannot be read: {}", name, error)
@@ -204,7 +204,7 @@ class ScopedSources:
     def unconfirmed(self, scope: str) -> list[Message]:
         """The notes in the system prompt of a scope that foreign content may have caused."""
         stores = (self._memories.of(one).store for one in self._scopes.readable(scope))
-        notes = (store.unconfirmed_notes() for store in stores)
+        notes = (store.read_unconfirmed_notes() for store in stores)
         return [Message("user", text, origin=NOTE) for text in notes if text]
 
     def skills_mentioned(self, scope: str, said: str) -> str:

@@ -42,7 +42,7 @@ from nanobot.commands import CommandRegistry
 from nanobot.errors import TurnStopped
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.scopes import Scopes
-from nanobot.memory.taint import combined_mark, origins_of
+from nanobot.memory.taint import combine_marks, origins_of
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import Usage
@@ -232,7 +232,7 @@ class RunningTurn(TurnLog):
             error=error,
             prompt_tokens=usage.prompt,
             completion_tokens=usage.completion,
-            origin=combined_mark(origins_of(read)) if read else "",
+            origin=combine_marks(origins_of(read)) if read else "",
         )
 
     def report_of(self, model: str, usage: Usage) -> str:
@@ -269,7 +269,7 @@ class RunningTurn(TurnLog):
             origin = message.origin
             if message.role == "assistant":
                 used = tools if message is messages[-1] else ()
-                origin = combined_mark(origins_of(marked)) if marked else ""
+                origin = combine_marks(origins_of(marked)) if marked else ""
             shown = replace(message, turn_id=self.id, tools_used=used, origin=origin)
             self.session.add_message(shown)
 

@@ -210,7 +210,7 @@ class Toolbox:
 
     async def note_changes(self, caller: TurnContext) -> None:
         """Record memory changes by a command without a sandbox as the agent's, not a person's."""
-        for one in self._memory.memories.held():
+        for one in self._memory.memories.list_held():
             try:
                 await one.store.record_hand_edits("agent")
             except NanobotError as error:

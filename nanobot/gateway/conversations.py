@@ -149,7 +149,7 @@ class Conversations:
     ) -> tuple[dict[str, list[SessionInfo]], int]:
         """Return a range of the list of scopes, each with its conversations, and the length of the
         list. Keeps no conversations of other scopes, as there may be ten thousand."""
-        every = dict.fromkeys((*first, *self._scopes.linked))
+        every = dict.fromkeys((*first, *self._scopes.accounts))
         places = {scope: place for place, scope in enumerate(every)}
         found: dict[str, list[SessionInfo]] = {one: [] for one in list(places)[start:end]}
         for info in self._sessions.list_sessions(within=_AGE_SECONDS):
@@ -165,7 +165,7 @@ class Conversations:
             "conversations": len(infos),
             "chats": [info.key for info in infos[:_NAMED]],
             "names": list(dict.fromkeys(name for name in names if name))[:_NAMED],
-            "linked": list(self._scopes.linked.get(scope, ())),
+            "linked": list(self._scopes.accounts.get(scope, ())),
             "updated_at": infos[0].updated_at.isoformat() if infos else "",
         }
 

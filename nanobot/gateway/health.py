@@ -154,7 +154,7 @@ def storage_concerns(
         others = f" (and {more} more)" if more else ""
         yield Concern("degraded", f"conversation {key} cannot be read{others}: {error}", error.hint)
     damaged = {f"conversation {key}": count for key, count in sessions.broken.items()}
-    for name, count in list((damaged | {**memories.broken_lines()}).items())[:3]:
+    for name, count in list((damaged | {**memories.count_broken_lines()}).items())[:3]:
         hint = "Repair these lines in the file (one JSON object per line), or remove them."
         yield Concern("degraded", f"{name}: unreadable lines: {count}", hint)
     for pattern, what in _ASIDE.items():

@@ -371,7 +371,7 @@ class Eraser:
         """Return the scopes with memory, versions or conversations."""
         memories = self._memories
         talking = (self._scope_of(info.key) for info in self._sessions.list_sessions())
-        return {*memories.existing_scopes(), *memories.versioned_scopes(), *talking}
+        return {*memories.list_scopes(), *memories.list_versioned_scopes(), *talking}
 
     async def _erase(
         self, matcher: TextMatcher, found: Sequence[Occurrence]
@@ -383,7 +383,7 @@ class Eraser:
             # The first pass skips conversations and temporary files, which turns may be writing.
             await erase_files(matcher, [one for one in found if again or not self._in_use(one)])
             refused = ""
-            for scope in await asyncio.to_thread(self._memories.versioned_scopes):
+            for scope in await asyncio.to_thread(self._memories.list_versioned_scopes):
                 rewrite = self._memories.of(scope).versions.rewrite
                 versions = asyncio.to_thread(rewrite, matcher.without_lines)
                 refused = await _attempt(matcher, versions) or refused
@@ -399,7 +399,7 @@ class Eraser:
         """Rewrite conversations, histories, and files of facts and notes."""
         for info in await asyncio.to_thread(lambda: list(self._sessions.list_sessions())):
             await _attempt(matcher, self._sessions.rewrite(info.key, matcher.redact))
-        for scope in await asyncio.to_thread(self._memories.existing_scopes):
+        for scope in await asyncio.to_thread(self._memories.list_scopes):
             memory = self._memories.of(scope)
             history = asyncio.to_thread(memory.history.rewrite, matcher.redact_plain)
             await _attempt(matcher, history)

@@ -16,7 +16,7 @@ from nanobot.memory.line_changes import Operation
 from nanobot.memory.model_text import Echoes, junk_reason
 from nanobot.memory.statements import Known, is_part_of
 from nanobot.memory.support import UNSAID, Talk
-from nanobot.memory.taint import quoted_line
+from nanobot.memory.taint import quote_line
 
 MOST_ASKED, _MOST_QUOTED = 5, 5
 _SHOWN = 160
@@ -49,7 +49,7 @@ class Screen:
         line = without_importance(change.new)
         if self.known.has(line):
             return
-        fact = self.known.touched_by(line)
+        fact = self.known.find_affected(line)
         reason = self._objection(line, fact, is_wish=is_wish)
         if reason and fact and self.talk.names_change(fact, line):
             self.ask(replace(change, old=fact))
@@ -78,7 +78,7 @@ class Screen:
         if reason := self.talk.objection_to_change(old, new):
             if self.talk.names_change(old, new):
                 self.ask(change)
-            elif self.known.touched_by(new) or self.talk.objection(new, own=True):
+            elif self.known.find_affected(new) or self.talk.objection(new, own=True):
                 yield from self._quote_instead(new_fact, reason)
             else:  # stated by the person, and changes no fact: it is a new one
                 yield from self.screen_new(new_fact)
@@ -110,7 +110,7 @@ class Screen:
         self.note(line, reason)
         may_quote = may_quote and reason != UNSAID and self._quoted < _MOST_QUOTED
         quote = self.talk.quote(line) if may_quote else None
-        text = quoted_line(*quote) if quote else ""
+        text = quote_line(*quote) if quote else ""
         if quote and text and not self.known.has(quote[0]) and not self.known.has(text):
             self._quoted += 1
             self.known.add(text)

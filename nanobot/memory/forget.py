@@ -35,7 +35,7 @@ from nanobot.memory.gitstore import LIMIT
 from nanobot.memory.history import NOTHING_LEFT, READABLE, HistoryEntry
 from nanobot.memory.line_changes import blocks_of
 from nanobot.memory.scopes import Memories, Memory, Scopes
-from nanobot.memory.similarity import Fact, Request, said_in, without
+from nanobot.memory.similarity import Fact, Request, tokenize_parts, without
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.version import Change
 from nanobot.memory.why import (
@@ -78,7 +78,7 @@ class _Record(Struct, frozen=True):
         return any(
             fact.is_held_by(hash_words(salt, said))
             for fact in self.facts
-            for said in said_in(text, fact.language)
+            for said in tokenize_parts(text, fact.language)
         )
 
 
@@ -190,7 +190,7 @@ class Sought(Struct, frozen=True):
     def is_stated_by(self, text: str) -> bool:
         """Return True if a part of `text` states any of the facts."""
         is_named = self.request.closeness(text) >= self.least
-        return is_named or any(fact.stated_by(text) for fact in self.facts)
+        return is_named or any(fact.is_stated_by(text) for fact in self.facts)
 
 
 class Report(Struct, frozen=True):
@@ -348,7 +348,7 @@ class Forgetter:
         request = Request.of(text, languages_of(line.text for line in known))
         close, lines = closest_lines(request, known)
         wordings = (one for line in lines for one in self._explainer.wordings(memory, line))
-        facts = (Fact.of(_MARK.sub("", one)).named_by(request) for one in wordings)
+        facts = (Fact.of(_MARK.sub("", one)).add_keys(request) for one in wordings)
         return Sought(request, close or 2, tuple(dict.fromkeys(one for one in facts if one.words)))
 
     def _stating(self, sought: Sought, scope: str) -> ForgetPlan:

@@ -177,7 +177,7 @@ class GitStore:
             message = CommitMessage.parse(text)
             if not message.number:  # a person's own commit
                 return redact(text)
-            redacted = message.redacted(redact)
+            redacted = message.redact(redact)
             # Foreign lines, such as those of an amended commit, are redacted with it.
             is_free = redacted == message and redact(text) == text
             return text if is_free else redacted.text

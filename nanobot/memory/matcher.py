@@ -52,7 +52,7 @@ _WORD_BEGINS = (
 _WORD_ENDS = rf"(?!{_IN_WORD}|\\+u(?:00[c-f]|0[1-9a-f]|1))"
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """Return the text with one spelling of each letter and mark."""
     folded = normalize("NFC", text.casefold()).replace("i\u0307", "i")
     for same, others in _ALSO.items():
@@ -64,7 +64,7 @@ class TextMatcher:
     """Matcher of one text. Raises `NanobotError` if the text is too short to search for."""
 
     def __init__(self, text: str) -> None:
-        folded = _folded(text)
+        folded = _fold(text)
         words = list(filter(None, re.split(rf"[{_CONTROL}]+", folded)))
         letters = sum(letter.isalnum() for letter in folded)
         # A name may have two characters if each is a syllable.
@@ -90,7 +90,7 @@ class TextMatcher:
         self._surely = max(re.findall(r"[a-hj-rt-z0-9]+", folded), key=len, default="")
 
     def is_in(self, text: str) -> bool:
-        return self._may_be_in(text) and any(True for _ in self._found(normalize("NFC", text)))
+        return self._may_be_in(text) and any(True for _ in self._find(normalize("NFC", text)))
 
     def redact(self, text: str) -> str:
         """Remove the text from stored content: JSON, lines of JSON, or plain text."""
@@ -109,17 +109,17 @@ class TextMatcher:
         if not self._may_be_in(text):
             return text
         normal = normalize("NFC", text)
-        redacted = self._replaced(normal, lambda _: ERASED)
+        redacted = self._replace(normal, lambda _: ERASED)
         return text if redacted == normal else redacted
 
     def blot(self, text: str) -> str:
         """Remove the text, but keep the length in UTF-8."""
 
-        def blotted(found: re.Match[str]) -> str:
+        def cover(found: re.Match[str]) -> str:
             length = len(found[0].encode("utf-8", "surrogateescape"))
             return ERASED[:length].ljust(length, "*")
 
-        return self._replaced(text, blotted)
+        return self._replace(text, cover)
 
     def without_lines(self, text: str) -> str:
         """Remove every line of a memory file that has a part of the text, with its indented lines.
@@ -127,7 +127,7 @@ class TextMatcher:
         if not self.is_in(text):
             return text
         text = normalize("NFC", text)
-        spans = list(map(re.Match[str].span, self._found(text)))
+        spans = list(map(re.Match[str].span, self._find(text)))
         kept, end = list[str](), 0
         for block in blocks_of(text):
             start, end = end, end + len(block)
@@ -138,14 +138,14 @@ class TextMatcher:
                 kept.append(self.redact_plain(block))
         return "".join(kept)
 
-    def _replaced(self, text: str, put: Callable[[re.Match[str]], str]) -> str:
+    def _replace(self, text: str, put: Callable[[re.Match[str]], str]) -> str:
         pieces, end = list[str](), 0
-        for found in self._found(text):
+        for found in self._find(text):
             pieces += [text[end : found.start()], put(found)]
             end = found.end()
         return "".join([*pieces, text[end:]])
 
-    def _found(self, text: str) -> Iterator[re.Match[str]]:
+    def _find(self, text: str) -> Iterator[re.Match[str]]:
         """Yield all occurrences, piece by piece: one search of a large file would block every other
         thread for seconds."""
         end = 0

@@ -69,7 +69,7 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
     section: str = ""
 
     @property
-    def what(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str]:
         """Key that is the same for the same change."""
         return self.path, self.line, self.old
 
@@ -85,7 +85,7 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
         return f"{where}: {self.line}" if self.line else f"{where}, remove: {self.old}"
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         """The effect of the change, in one line for people."""
         rewords = self.line and fact_lines(self.old)
         return f"{self._effect} (instead of: {self.old})" if rewords else self._effect
@@ -99,7 +99,7 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
             lines += [name + value for name, value in details if value]
         return "\n".join(lines)
 
-    def fitted(self, text: str) -> Operation:
+    def fit(self, text: str) -> Operation:
         old = find_line(self.old, text) if self.old else ""
         new = f"{indent(old)}{self.line}" if self.line else ""
         return Operation(old or self.old, new, self.section)
@@ -162,20 +162,20 @@ class Pending:
         named = tuple(dict.fromkeys(filter(None, names))) or ("unknown",)
         every = [_fact(line, path, named, self._store.today()) for line in lines]
         # Only real changes that are short enough to read before approval.
-        facts = {one.what: one for one in every if 0 < len(one.line + one.old) <= MOST_SHOWN}
+        facts = {one.key: one for one in every if 0 < len(one.line + one.old) <= MOST_SHOWN}
         fresh, new = list[PendingFact](), list[str]()
 
-        def extended(text: str) -> str:
+        def extend(text: str) -> str:
             waiting = [fact for _, fact in pending_blocks(text) if fact]
-            known = {fact.what for fact in waiting}
-            fresh[:] = [fact for what, fact in facts.items() if what not in known]
+            known = {fact.key for fact in waiting}
+            fresh[:] = [fact for key, fact in facts.items() if key not in known]
             same = sum(fact.origins == named for fact in waiting)
             room = max(0, min(MOST_WAITING - len(waiting), most - same))
             new[:] = _fitting(fresh[:room], MOST_CHARACTERS - len(text))
             begun = text.rstrip("\n") if text.strip() else f"{_HEADING}\n"
             return "\n".join([begun, *new]) + "\n" if new else text
 
-        await self._store.edit(PENDING, extended, change)
+        await self._store.edit(PENDING, extend, change)
         added = [fact for fact in await self.pending() if fact.as_text() in new]
         if left := len(fresh) - len(new):
             logger.warning(
@@ -183,7 +183,7 @@ class Pending:
             )
         return added, not left
 
-    async def named(self, names: Iterable[str | int]) -> list[PendingFact]:
+    async def find(self, names: Iterable[str | int]) -> list[PendingFact]:
         """Return the facts with these numbers or codes. An ambiguous code selects none."""
         names = set(map(str, names))
         waiting = await self.pending()
@@ -200,10 +200,10 @@ class Pending:
 
         They leave the file last: a crash in between makes it possible to accept one twice, which
         changes nothing. Raise `ToolError` if a document would become too large."""
-        chosen = await self.named(names)
+        chosen = await self.find(names)
         for path, facts in groupby(sorted(chosen, key=lambda f: f.path), key=lambda f: f.path):
             text = self._store.read(path)
-            operations = [fact.fitted(text) for fact in facts]
+            operations = [fact.fit(text) for fact in facts]
             change = Change("you", f"{CONFIRMED} {pluralize(len(operations), 'fact')}")
             replaced = [line for one in operations for line in find_lost_facts(one.old, one.new)]
             done = await self._store.apply(path, operations, change, retired=replaced)
@@ -215,7 +215,7 @@ class Pending:
 
     async def drop(self, names: Iterable[str | int]) -> list[PendingFact]:
         """Drop facts, and return the ones found."""
-        chosen = await self.named(names)
+        chosen = await self.find(names)
         await self._remove(chosen, "dropped")
         return chosen
 

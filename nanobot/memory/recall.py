@@ -79,10 +79,10 @@ class FactUses(Document[Mapping[str, Uses]]):
     """The document `facts`, by scope. An unreadable one counts as empty. Blocks."""
 
     def __init__(self, store: StateStore) -> None:
-        super().__init__(store, "facts", _decoded, msgspec.json.encode, {}, "It is rebuilt.")
+        super().__init__(store, "facts", _decode_uses, msgspec.json.encode, {}, "It is rebuilt.")
 
 
-def _decoded(content: bytes) -> dict[str, dict[str, FactUse]]:
+def _decode_uses(content: bytes) -> dict[str, dict[str, FactUse]]:
     try:
         return msgspec.json.decode(content, type=dict[str, dict[str, FactUse]])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -93,12 +93,12 @@ def weight_of(level: int, use: FactUse, today: date) -> float:
     """Return the weight of a fact with this importance. Pure."""
     age = (today - use.written).days if use.written and use.noted != today else 0
     used = [day for day in use.used if day < today][-_DAYS:]
-    looked_up = sum(_faded((today - day).days) for day in used)
+    looked_up = sum(_decay((today - day).days) for day in used)
     always = 10.0 if level == HIGHEST else 0.0
-    return always + level + _faded(age) + 1 - exp2(-looked_up / 2)
+    return always + level + _decay(age) + 1 - exp2(-looked_up / 2)
 
 
-def _faded(days: int) -> float:
+def _decay(days: int) -> float:
     return exp2(-max(days, 0) / _HALF_LIFE)
 
 
@@ -113,7 +113,7 @@ class Recall:
 
     def memory_part(self) -> str:
         """Return the `# Memory` part of a system prompt, or "" if memory is empty."""
-        return self._cached(LONG_TERM, self._memory_part)
+        return self._choose_once(LONG_TERM, self._memory_part)
 
     def _memory_part(self) -> str:
         whole, share = self._store.get_memory_context(), self._shares[LONG_TERM]
@@ -121,9 +121,9 @@ class Recall:
         if size <= share:
             return whole
         try:
-            facts = self._store.learned_text(LONG_TERM)
+            facts = self._store.read_learned(LONG_TERM)
             notes = min(size - estimate_tokens(facts), share // _NOTES_SHARE)
-            whole = self._store.get_memory_context(self._selected(LONG_TERM, share - notes))
+            whole = self._store.get_memory_context(self._render_selection(LONG_TERM, share - notes))
         except NanobotError as error:  # the text then has a short error instead
             logger.warning("{}: cannot choose facts for the prompt: {}", LONG_TERM, error)
         if estimate_tokens(whole) > share:
@@ -132,13 +132,13 @@ class Recall:
 
     def person_part(self) -> str:
         """Return the part for USER.md. Raise `NanobotError`."""
-        return self._cached(PERSON, self._person_part)
+        return self._choose_once(PERSON, self._person_part)
 
     def _person_part(self) -> str:
-        text, share = self._store.learned_text(PERSON), self._shares[PERSON]
-        return text if estimate_tokens(text) <= share else self._selected(PERSON, share)
+        text, share = self._store.read_learned(PERSON), self._shares[PERSON]
+        return text if estimate_tokens(text) <= share else self._render_selection(PERSON, share)
 
-    def related(self, path: str, about: Iterable[str], budget: int = MOST_SHOWN) -> str:
+    def select_related(self, path: str, about: Iterable[str], budget: int = MOST_SHOWN) -> str:
         """Return a file for a model that learns, without marks: all of it, or the facts with the
         most words of the texts `about` and then the weightiest. The model's changes fit the
         file."""
@@ -165,7 +165,7 @@ class Recall:
         of files. Blocks."""
         if path not in self._shares:
             return ""
-        use = self._known().get(_key(line), FactUse())
+        use = self._read_uses().get(_key(line), FactUse())
         importance = importance_of(line) or Importance(reason="default")
         reason = f" ({importance.reason})" if importance.reason else ""
         why = [f"importance {importance.level}{reason}"]
@@ -174,18 +174,18 @@ class Recall:
             why.append(f"written {pluralize(days, 'day')} ago" if days else "written today")
         if use.used:
             why.append(f"looked up on {pluralize(len(use.used), 'day')}, last {max(use.used)}")
-        is_in = without_importance(line).strip() in self._shown_lines(path)
+        is_in = without_importance(line).strip() in self._read_prompt_lines(path)
         where = "in the prompt" if is_in else "not in the prompt (no room), but found by search"
         return f"{where}: {', '.join(why)}"
 
-    def left_out(self, path: str) -> int:
+    def count_left_out(self, path: str) -> int:
         """Count the facts of a file that have no room in the prompt. Blocks."""
         if path not in self._shares:
             return 0
-        shown, facts = self._shown_lines(path), self._store.facts(path)
+        shown, facts = self._read_prompt_lines(path), self._store.facts(path)
         return sum(without_importance(fact) not in shown for fact in facts)
 
-    def _shown_lines(self, path: str) -> set[str]:
+    def _read_prompt_lines(self, path: str) -> set[str]:
         text = self.memory_part() if path == LONG_TERM else self.person_part()
         return {line.strip() for line in split(text)}
 
@@ -195,7 +195,7 @@ class Recall:
         if not keys or not self._outgrown():
             return
 
-        def noted(known: Uses) -> Uses:
+        def record(known: Uses) -> Uses:
             new = {**known}
             for key in keys:
                 use = known.get(key, FactUse())
@@ -203,7 +203,7 @@ class Recall:
                 new[key] = replace(use, used=days[-_DAYS - 1 :])
             return new
 
-        self._change(noted)
+        self._change(record)
 
     def refresh(self) -> None:
         """Record when each fact was written, and drop the records of others. Blocks."""
@@ -217,31 +217,31 @@ class Recall:
             logger.warning("{}: cannot record the ages of facts: {}", self._scope, error)
             return
 
-        def refreshed(known: Uses) -> Uses:
+        def update(known: Uses) -> Uses:
             found = {key: known.get(key, FactUse()) for key in written}
             return {
                 key: use if use.written else replace(use, written=written[key], noted=today)
                 for key, use in found.items()
             }
 
-        self._change(refreshed)
+        self._change(update)
 
     def _change(self, change: Callable[[Uses], Uses]) -> None:
         if self._uses is None:
             return
         scope = self._scope
 
-        def changed(scopes: Mapping[str, Uses]) -> Mapping[str, Uses]:
+        def replace_own(scopes: Mapping[str, Uses]) -> Mapping[str, Uses]:
             new = change(scopes.get(scope, {}))
             others = {name: known for name, known in scopes.items() if name != scope}
             return {**others, scope: new} if new else others
 
         try:
-            self._uses.change(changed)
+            self._uses.change(replace_own)
         except NanobotError as error:
             logger.warning("{}: cannot record which facts were looked up: {}", scope, error)
 
-    def _known(self) -> Uses:
+    def _read_uses(self) -> Uses:
         try:
             return self._uses.known.get(self._scope, {}) if self._uses else {}
         except NanobotError as error:
@@ -253,12 +253,12 @@ class Recall:
         found = []
         for path, share in self._shares.items():
             with suppress(NanobotError):  # an unreadable file is in no prompt
-                if estimate_tokens(self._store.learned_text(path)) > share // 2:
+                if estimate_tokens(self._store.read_learned(path)) > share // 2:
                     found.append(path)
         return found
 
     def _weigher(self, path: str) -> Callable[[str], float]:
-        known, today = self._known(), self._store.today()
+        known, today = self._read_uses(), self._store.today()
         levels = {_key(line): level for line, level in self.levels(path).items()}
         usual, unused = Importance().level, FactUse()
 
@@ -269,11 +269,11 @@ class Recall:
         return weight
 
     def _select(self, path: str, budget: int, weight: Callable[[str], float]) -> Selection:
-        text = self._store.learned_text(path)
+        text = self._store.read_learned(path)
         facts = {without_importance(fact) for fact in self._store.facts(path)}
         return select_facts(text, facts, budget, weight)
 
-    def _selected(self, path: str, budget: int) -> str:
+    def _render_selection(self, path: str, budget: int) -> str:
         """Return as many facts of a file as fit, and a note on the others."""
         room = budget - 2 * estimate_tokens(_MORE)  # includes the blank lines
         selection = self._select(path, room, self._weigher(path))
@@ -282,9 +282,9 @@ class Recall:
         more = pluralize(selection.left_out, "more fact is", "more facts are")
         return f"{selection.text}\n\n{_MORE.format(more=more, path=path)}"
 
-    def _cached(self, path: str, choose: Callable[[], str]) -> str:
+    def _choose_once(self, path: str, choose: Callable[[], str]) -> str:
         """Return the last choice while the texts, the uses and the day are the same."""
-        reasons: list[object] = [self._known(), self._store.today()]
+        reasons: list[object] = [self._read_uses(), self._store.today()]
         with suppress(NanobotError):
             reasons += map(self._store.read, (path, *self._store.recent_note_paths()))
         known, text = self._chosen.get(path, ([], ""))

@@ -112,7 +112,7 @@ class Scopes:
         return self.of_message(inbound, inbound.session_key, {}) == OWNER
 
     @property
-    def linked(self) -> Mapping[str, Sequence[str]]:
+    def accounts(self) -> Mapping[str, Sequence[str]]:
         """The accounts of each person with several, by scope."""
         named = [names for names in self._linked.values() if ":" in names[0]]
         return {self.of_sender(*names[0].split(":", 1)): names for names in named}
@@ -280,7 +280,7 @@ class Memories:
                 await stack.enter_async_context(self._hold(scope))
             yield
 
-    def existing_scopes(self) -> list[str]:
+    def list_scopes(self) -> list[str]:
         """Return the scopes with anything on disk, the owner first."""
         found = [OWNER]
         for kind in ("people", "groups"):
@@ -303,26 +303,26 @@ class Memories:
                     store.read(path)
             yield from ((memory.prefix + path, why) for path, why in list(store.problems.items()))
 
-    def broken_lines(self) -> dict[str, int]:
+    def count_broken_lines(self) -> dict[str, int]:
         """Count the unreadable lines of each history at the last read, by path."""
         made = list(self._made.values())
         counts = ((f"{one.prefix}{HISTORY}", one.history.count_broken_lines()) for one in made)
         return {path: count for path, count in counts if count}
 
-    def held(self) -> list[Memory]:
-        return [self.of(scope) for scope in filter(self.is_held, self.existing_scopes())]
+    def list_held(self) -> list[Memory]:
+        return [self.of(scope) for scope in filter(self.is_held, self.list_scopes())]
 
-    def versioned_scopes(self) -> list[str]:
+    def list_versioned_scopes(self) -> list[str]:
         """Return the scopes with versions, the owner first. Their files may be gone. Blocks."""
         return [prefix.rstrip("/") or OWNER for prefix in repositories(self._state)]
 
     def folders(self) -> list[tuple[str, Path]]:
         """Return each scope with anything on disk, and the folder of its memory."""
-        return [(scope, self.of(scope).root.path / "memory") for scope in self.existing_scopes()]
+        return [(scope, self.of(scope).root.path / "memory") for scope in self.list_scopes()]
 
     def recover(self) -> None:
         """Repair each scope's history after a crash, at the start. Blocks."""
-        for scope in self.existing_scopes():
+        for scope in self.list_scopes():
             try:
                 self.of(scope).history.recover()
             except NanobotError as error:

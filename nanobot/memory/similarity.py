@@ -164,19 +164,19 @@ class Fact(Struct, frozen=True):
         is_distinct = len(keys) > 1 or any(map(str.isdecimal, "".join(keys)))
         return cls(found, frozenset(keys), language, 0.6 if is_distinct else 0.75)
 
-    def named_by(self, request: Request) -> Fact:
+    def add_keys(self, request: Request) -> Fact:
         """Return the fact with the person's words as its keys, if it has none."""
         if self.keys:
             return self
         said = frozenset(tokens(" ".join(chain.from_iterable(request.groups)), self.language))
         return replace(self, keys=self.words & said)
 
-    def stated_by(self, text: str) -> bool:
+    def is_stated_by(self, text: str) -> bool:
         cores, plain = _cores(self), outline(text)
         held = (core in plain for core in cores)
         if not (all(held) if self.keys else any(held)):
             return False
-        return any(map(self.is_held_by, said_in(text, self.language)))
+        return any(map(self.is_held_by, tokenize_parts(text, self.language)))
 
     def is_held_by(self, said: Collection[str]) -> bool:
         """Return True if a text with these tokens has all keys and enough words; False without
@@ -236,7 +236,7 @@ class Request(Struct, frozen=True):
         for shown in {language_of(text, likely) for likely in self.languages or (ENGLISH,)}:
             searched = tuple(dict.fromkeys((*self.languages, shown)))
             words = [_forms_of(group, self.asked or searched, searched) for group in self.groups]
-            for said in said_in(text, shown):
+            for said in tokenize_parts(text, shown):
                 close = max(close, min(_closeness(word, said) for word in words))
         return close
 
@@ -278,16 +278,16 @@ def _closeness(forms: Sequence[WordForms], said: Collection[str]) -> int:
 
 
 @lru_cache(maxsize=8)
-def said_in(text: str, language: str) -> Sequence[frozenset[str]]:
+def tokenize_parts(text: str, language: str) -> Sequence[frozenset[str]]:
     """Return the tokens of each part that may state one fact: a short text, else pairs of
     sentences."""
     if len(text) < _SHORT and sum(1 for _ in plain_words(text[:_SHORT])) <= _SHORT_TEXT:
-        return [_said(text, language)]
-    said = [_said(one, language) for one in sentences(text)]
+        return [_tokenize(text, language)]
+    said = [_tokenize(one, language) for one in sentences(text)]
     return [*said, *(one | other for one, other in pairwise(said))]
 
 
-def _said(text: str, language: str) -> frozenset[str]:
+def _tokenize(text: str, language: str) -> frozenset[str]:
     return frozenset([*tokens(text, language), *re.findall(_FIGURES, text)])
 
 

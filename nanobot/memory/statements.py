@@ -120,7 +120,7 @@ class Known:
             for _, other in self._near(stated)
         )
 
-    def touched_by(self, line: str) -> str:
+    def find_affected(self, line: str) -> str:
         """Return the fact that `line` extends, negates or gives another number, or ""."""
         stated = self.read(line)
         for fact, other in self._near(stated):

@@ -43,7 +43,7 @@ from nanobot.memory.importance import without_importance
 from nanobot.memory.line_changes import Operation, apply_operations, split
 from nanobot.memory.losses import FactLosses, Loss, lines_to_retire, read_retired, with_retired
 from nanobot.memory.model_text import clean_text
-from nanobot.memory.taint import mark_of, unconfirmed_in
+from nanobot.memory.taint import find_unconfirmed, mark_of
 from nanobot.memory.version import Author, Change
 
 _ATTEMPTS = 5
@@ -71,7 +71,7 @@ class Outcome(Struct, frozen=True):
     left: tuple[Operation, ...] = ()
     beyond: tuple[Operation, ...] = ()
 
-    def made(self, operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    def select_applied(self, operations: Iterable[Operation]) -> tuple[Operation, ...]:
         return tuple(one for one in operations if one not in (*self.left, *self.beyond))
 
 
@@ -171,7 +171,7 @@ class MemoryStore:
     def facts(self, path: str) -> list[str]:
         return guard.fact_lines(self.read(path), self.template_of(path))
 
-    def learned_text(self, path: str) -> str:
+    def read_learned(self, path: str) -> str:
         """Return the text of a document, or "" if it states no facts and so is not needed in a
         prompt."""
         text = without_importance(self.read(path))
@@ -185,7 +185,7 @@ class MemoryStore:
         lines = {line.strip() for line in split(text)}
         return {line: max(0, (now - written[line]).days) for line in lines if line in written}
 
-    def retired(self) -> list[tuple[date, str]]:
+    def list_retired(self) -> list[tuple[date, str]]:
         """Return the outdated facts, each with the day on which it was retired.
 
         A fact that is in a file again, because its retirement was undone, is left out."""
@@ -195,12 +195,12 @@ class MemoryStore:
             logger.warning("{} cannot be read: {}", RETIRED, error)
             return []
 
-    def unconfirmed_notes(self) -> str:
+    def read_unconfirmed_notes(self) -> str:
         """Return the notes in a prompt that untrusted content may have caused. One more day is
         included, because a turn may have begun yesterday."""
         paths = (self.today_path(ago) for ago in range(self._recent_days + 1))
         texts = filter(None, map(self._text_or_error, paths))
-        return "\n".join(filter(None, map(unconfirmed_in, texts)))
+        return "\n".join(filter(None, map(find_unconfirmed, texts)))
 
     def get_recent_memories(self, days: int = 7, *, skip: int = 0) -> str:
         """Return the notes of the last `days` days, today's first, with a rule between two days.
@@ -344,7 +344,7 @@ class MemoryStore:
         text = await asyncio.to_thread(self._read_now, path)
         steps, beyond = list(operations), tuple[Operation, ...]()
         if change.author not in guard.BY_PERSON:
-            steps = [_cleaned(one) for one in operations]
+            steps = [_clean_operation(one) for one in operations]
             if path in FACTS:
                 within = self._losses.within_bounds
                 steps, beyond = await asyncio.to_thread(within, path, text, steps)
@@ -438,7 +438,7 @@ async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
     return await write()
 
 
-def _cleaned(step: Operation) -> Operation:
+def _clean_operation(step: Operation) -> Operation:
     """Return the operation without invisible characters in the text that it adds."""
     lines = [re.sub(r"\s", " ", clean_text(line)).rstrip() for line in (step.new, step.section)]
     if lines == [step.new, step.section]:

@@ -129,7 +129,7 @@ def fetch(
     found: dict[str, dict[str, str]] = {}
     with _remote(address, repository, seconds) as (client, path, ours):
 
-        def wanted(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
+        def select(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
             del depth
             tips: set[ObjectID] = set()
             for ref, tip in refs.items():
@@ -140,7 +140,7 @@ def fetch(
                     tips |= {tip} if scope == prefix else set()
             return [tip for tip in tips if tip not in ours.object_store]
 
-        client.fetch(path, ours, wanted)
+        client.fetch(path, ours, select)
     return found
 
 
@@ -161,7 +161,7 @@ def _push(address: str, repository: Path, branch: str, tip: str) -> None:
         )
 
 
-def _resolved(address: str) -> str:
+def resolve_address(address: str) -> str:
     """Return the address for the client. A missing or empty folder becomes a repository."""
     if "://" in address and not address.startswith(_SCHEMES):
         raise SyncFailed(address, "unknown kind of address")
@@ -196,7 +196,7 @@ def sync(
 ) -> SyncResult:
     """Fetch, merge and push the versions of the owner, of the scopes with these prefixes, and of
     scopes that only the other side has. Blocks. Raise `SyncFailed`, and errors of `write`."""
-    address = _resolved(address.strip())
+    address = resolve_address(address.strip())
     result, there = _sync_scope(store_of(""), address, None, write, hides)
     others, conflicts = dict[str, tuple[int, ...]](), list(result.conflicts)
     for prefix in sorted({*prefixes, *there} - {""}):

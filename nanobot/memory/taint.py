@@ -58,12 +58,12 @@ def foreign_in(origins: Iterable[str]) -> tuple[str, ...]:
     return tuple(origin for origin in origins if origin not in {"", _NANOBOT})
 
 
-def relayed_origin(by: str, marks: Iterable[str]) -> str:
+def origin_of_relay(by: str, marks: Iterable[str]) -> str:
     """Return the origin of a relay `by` that read text with these marks."""
     return f"{by} ({'; '.join(sources_of(marks))})"
 
 
-def combined_mark(marks: Iterable[str]) -> str:
+def combine_marks(marks: Iterable[str]) -> str:
     """Join marks for one message."""
     return ",".join(_few(marks))
 
@@ -97,7 +97,7 @@ def quotation(words: str, messages: Iterable[Message], today: date) -> str:
     (2026-11-23)`. Case and spaces make no difference. Raise `ToolError` for no or several lines, or
     a long one."""
     line, day = _line_with(words, messages)
-    if text := quoted_line(line, day or today):
+    if text := quote_line(line, day or today):
         return text
     raise CallRefused(
         f"this line has {len(line):,} characters, but the limit is {_LONGEST_QUOTE:,}"
@@ -119,7 +119,7 @@ def _line_with(words: str, messages: Iterable[Message]) -> tuple[str, date | Non
     return lines[0], found[lines[0]]
 
 
-def quoted_line(line: str, day: date | None) -> str:
+def quote_line(line: str, day: date | None) -> str:
     """Return a line of the person's as a fact, or "" if it is too long."""
     if len(line) > _LONGEST_QUOTE:
         return ""
@@ -167,7 +167,7 @@ def is_own_note(text: str) -> bool:
     return _NOTED.match(text) is not None and not is_unconfirmed(text)
 
 
-def unconfirmed_in(notes: str) -> str:
+def find_unconfirmed(notes: str) -> str:
     """Return the day's notes that carry the mark, with their indented lines."""
     if ", unconfirmed) " not in notes:  # a fast path, called for every message
         return ""

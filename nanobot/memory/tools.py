@@ -71,7 +71,7 @@ class Documents:
     def is_document(self, path: str, caller: TurnContext) -> bool:
         """Return True if writes to `path`, relative to the caller's workspace, must use this
         class."""
-        scope, inside = _located(path, caller)
+        scope, inside = _locate(path, caller)
         return self._memories.of(scope).store.is_document(inside)
 
     async def replace(
@@ -82,7 +82,7 @@ class Documents:
 
         Raise `ToolError` if the turn read untrusted content or the guard rejects the text,
         `WriteConflict` if the file has changed, and `PathRefused` for nanobot's own files."""
-        scope, inside = _located(path, caller)
+        scope, inside = _locate(path, caller)
         if inside in _KEPT_BY_NANOBOT or inside.startswith(_KEPT_PREFIXES):
             raise PathRefused(
                 f"{path} is managed by nanobot and cannot be written",
@@ -131,7 +131,7 @@ class Keeping:
         None if it is not found or was not marked. Raise `StorageError`."""
         message, quote = call.message, call.message.reply_to
         if quote is not None:
-            found = await self._quoted(call, quote)
+            found = await self._find_quoted(call, quote)
         else:
             own = (one for one in call.session.messages if one.from_person and not one.is_others)
             found = _newest(own if kept else filter(attrgetter("kept"), own))
@@ -146,7 +146,7 @@ class Keeping:
         """Mark the newest message before this turn with these words. Its author must be the person,
         or the model if no untrusted content was read. In a group, the last speaker must be the
         owner. Raise `CallRefused`."""
-        wanted, is_tainted = _folded(words), bool(caller.origins())
+        wanted, is_tainted = _fold(words), bool(caller.origins())
         read = list(caller.messages_read())
         last = next((one for one in reversed(read) if one.from_person), None)
         if last is not None and last.is_others:
@@ -155,7 +155,7 @@ class Keeping:
         def is_meant(one: Message) -> bool:
             is_clean_answer = one.role == "assistant" and not is_tainted
             text = one.content if is_clean_answer else one.own_words
-            return bool(one.seq and text) and wanted in _folded(text)
+            return bool(one.seq and text) and wanted in _fold(text)
 
         found = _newest(filter(is_meant, read))
         if found is None or not wanted:
@@ -169,7 +169,7 @@ class Keeping:
             await self._sessions.mark(session, found.seq, kept=True, by=by, via=via)
         return found
 
-    async def _quoted(self, call: CommandCall, quote: Quote) -> Message | None:
+    async def _find_quoted(self, call: CommandCall, quote: Quote) -> Message | None:
         """Find the message that is replied to: by its id, or else by its text among the latest."""
         session, where, turn = call.session, call.message, None
         if quote.message_id:
@@ -178,8 +178,8 @@ class Keeping:
             stored = await asyncio.to_thread(self._sessions.read_window, session.key)
             left = [one for one in stored if one.turn_id == turn.turn_id]
             return _in_turn(left, turn.position)
-        text = _folded(quote.text)[:_QUOTED]
-        return _newest(one for one in session.messages if text and text in _folded(one.content))
+        text = _fold(quote.text)[:_QUOTED]
+        return _newest(one for one in session.messages if text and text in _fold(one.content))
 
 
 def _in_turn(messages: Sequence[Message], position: int) -> Message | None:
@@ -195,7 +195,7 @@ def _newest(messages: Iterable[Message]) -> Message | None:
     return max(messages, key=lambda one: one.seq, default=None)
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return one_line(text, None).casefold()
 
 
@@ -279,7 +279,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
         _refuse_call(arguments, path, caller)
         text, today = memory.store.read(path), memory.store.today()
         quoted = [quotation(words, caller.messages_read(), today) for words in arguments.quote]
-        steps, held = _planned(arguments, text, quoted, tainted=bool(origins))
+        steps, held = _plan(arguments, text, quoted, tainted=bool(origins))
         done = _summary(arguments.file, steps)
         report = f"{done}."
         if path in FACTS and not origins:
@@ -294,7 +294,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
             )
             if waiting := (*outcome.beyond, *filter(attrgetter("states"), outcome.left)):
                 held, origins = [*held, *waiting], (*origins, NOT_SAID)
-                report = f"{_summary(arguments.file, outcome.made(steps))}."
+                report = f"{_summary(arguments.file, outcome.select_applied(steps))}."
         if held:
             report += await self._hold(held, path, origins, caller)
         changed = (memory.prefix + path,) if steps else ()
@@ -388,7 +388,7 @@ def _summary(file: str, steps: Sequence[Operation]) -> str:
     return f"{file}: {done or 'nothing to change'}"
 
 
-def _planned(
+def _plan(
     wanted: UpdateMemoryArguments, text: str, quoted: Sequence[str], *, tainted: bool
 ) -> tuple[list[Operation], list[Operation]]:
     """Return the immediate changes of a call to `text`, and those that need approval. `quoted` are
@@ -399,14 +399,14 @@ def _planned(
     if not section and wanted.section.strip("# ") and not tainted:
         section = f"## {clean_line(wanted.section).lstrip('# ')}"
     changes = [Operation(old=_find_line(line, text, wanted.file)) for line in wanted.remove]
-    changes += [_reworded(one, text, wanted.file) for one in wanted.replace]
+    changes += [_plan_rewording(one, text, wanted.file) for one in wanted.replace]
     changes += _additions(wanted.add, section, text)
     held = _claims_in(changes) if tainted else []
     at_once = [step for step in changes if step not in held]
     return at_once + _additions(quoted, section, text), held
 
 
-def _reworded(wanted: Rewording, text: str, file: str) -> Operation:
+def _plan_rewording(wanted: Rewording, text: str, file: str) -> Operation:
     old = _find_line(wanted.old, text, file)
     if not without_bullet(wanted.new):
         raise CallRefused(
@@ -445,7 +445,7 @@ def _by_agent(caller: TurnContext, summary: str) -> Change:
     return Change("agent", summary, session=caller.session_key, turn=caller.turn_id)
 
 
-def _located(path: str, caller: TurnContext) -> tuple[str, str]:
+def _locate(path: str, caller: TurnContext) -> tuple[str, str]:
     """Return the scope that `path` belongs to, and the path in it. The owner's workspace holds all
     scopes."""
     kind, _, rest = path.partition("/")

@@ -129,7 +129,7 @@ class CommitMessage(Struct, frozen=True):
             int(number) if number.isdecimal() else 0,
         )
 
-    def redacted(self, redact: Callable[[str], str]) -> CommitMessage:
+    def redact(self, redact: Callable[[str], str]) -> CommitMessage:
         """Return this message with all text that may quote a person passed through `redact`."""
         change = self.change
         operations = (

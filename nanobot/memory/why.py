@@ -61,7 +61,7 @@ class NoteSource(Struct, frozen=True):
     def lines(self) -> Iterator[str]:
         how = "promoted from the digest" if is_month(self.key) else "learned from the notes"
         yield f"  - {how} of {self.key}"
-        yield from map(_noted_line, self.found)
+        yield from map(_render_note, self.found)
 
 
 class SourceMessage(Struct, frozen=True):
@@ -159,7 +159,7 @@ class Provenance(FactLine, frozen=True):
                 yield f"- earlier wording: {excerpt(step.line)}"
             yield from step.lines()
             wording = step.line
-        yield from map(_noted_line, self.noted)
+        yield from map(_render_note, self.noted)
 
 
 class Explanation(Struct, frozen=True):
@@ -184,7 +184,7 @@ class Explainer:
         memory = self._memories.of(scope)
         await memory.store.note_hand_edits()
 
-        def explained() -> Explanation:
+        def explain() -> Explanation:
             best = matching_lines(text, list(lines_of(memory)))
             best = (best or matching_lines(text, list(note_lines(memory))))[:_MOST_LINES]
             found = list[Provenance]()
@@ -195,7 +195,7 @@ class Explainer:
             memory.recall.note_use(line.text for line in best)
             return Explanation(tuple(found))
 
-        return await asyncio.to_thread(explained)
+        return await asyncio.to_thread(explain)
 
     def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
         """Trace one line. Blocks."""
@@ -264,7 +264,7 @@ class Explainer:
             turn=change.turn,
             entry=entry and HistorySource.of(entry),
             messages=self._evidence(change, entry, line, asker),
-            noted=_noted(memory, made.note, line),
+            noted=_find_notes(memory, made.note, line),
         )
         is_based = change.turn or version.author in {"dream", "consolidate"}
         if is_based and not any((step.entry, step.messages, step.noted)):
@@ -383,7 +383,7 @@ def _entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | 
     return max(entries, key=alike, default=None)
 
 
-def _noted(memory: Memory, key: str, line: str) -> NoteSource | None:
+def _find_notes(memory: Memory, key: str, line: str) -> NoteSource | None:
     """Return the notes of a day, or of the month of a digest, behind a line."""
     if not key:
         return None
@@ -409,7 +409,7 @@ def _alike(wanted: Collection[str], lines: Iterable[FactLine], most: int) -> lis
     return sorted((line for _, line in best), key=lambda line: line.number)
 
 
-def _noted_line(line: FactLine) -> str:
+def _render_note(line: FactLine) -> str:
     return f"  - {line.path}, line {line.number}: {excerpt(line.text)}"
 
 

@@ -157,7 +157,7 @@ async def test_search_prompts_and_ages_know_the_words_alone(home: RealHome) -> N
     assert [hit.passage.text for hit in result.hits] == [FACT]
     store = home.memory().store
     assert store.get_memory_context() == f"# Memory\n\n## Long-term Memory\n\n{FACT}"
-    assert store.learned_text(MEMORY) == FACT
+    assert store.read_learned(MEMORY) == FACT
     home.clock.jump(3 * 86_400)
     by_hand = f"{FACT} <!-- importance 1 -->\n"
     await store.edit(MEMORY, lambda _: by_hand, Change("you"))

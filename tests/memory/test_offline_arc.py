@@ -116,7 +116,7 @@ async def test_a_new_value_retires_the_old_one_and_can_be_undone(arc: Arc) -> No
     report = await arc.dream()
     assert "colour is green" in arc.read("USER.md")
     assert "blue" not in arc.read("USER.md")
-    assert [(day, "blue" in line) for day, line in arc.memory.store.retired()] == [
+    assert [(day, "blue" in line) for day, line in arc.memory.store.list_retired()] == [
         (date(2026, 3, 3), True)
     ]
     undone = arc.memory.versions.plan_undo(report.versions[-1])

@@ -84,7 +84,7 @@ async def test_the_prompt_keeps_its_share_and_says_where_the_others_are(large: L
     assert f"({2_000 - len(shown):,} more facts are in memory/MEMORY.md" in part
     assert "search_memory finds the others" in part
     assert "importance" not in part
-    assert large.memory.recall.left_out(MEMORY) == 2_000 - len(shown)
+    assert large.memory.recall.count_left_out(MEMORY) == 2_000 - len(shown)
     # Nothing tells them apart but their order: the latest stand last in the file.
     assert shown == list(range(2_000 - len(shown), 2_000))
 
@@ -173,7 +173,7 @@ async def test_todays_notes_keep_a_part_of_the_share(large: Large) -> None:
 
 
 async def test_a_learning_model_sees_what_its_texts_are_about(large: Large) -> None:
-    seen = large.memory.recall.related(MEMORY, ["It is about number 0007."], 1_000)
+    seen = large.memory.recall.select_related(MEMORY, ["It is about number 0007."], 1_000)
     assert fact(7) in seen
     assert fact(8) not in seen
     assert estimate_tokens(seen) <= 1_020

@@ -179,20 +179,20 @@ async def test_memories_are_apart_and_their_folders_made_by_the_first_write(
     workspace: Path, clock: StoppedClock
 ) -> None:
     memories = Memories(Root(workspace), workspace.parent / "state", clock)
-    assert memories.existing_scopes() == [OWNER]
+    assert memories.list_scopes() == [OWNER]
     person = memories.of("people/telegram_7")
     assert memories.of("people/telegram_7") is person
     assert person.store.get_memory_context() == ""
     assert not (workspace / "people").exists()
     await person.store.replace(LONG_TERM, "- Likes tea\n", expected="", change=Change("agent"))
-    assert memories.existing_scopes() == [OWNER, "people/telegram_7"]
+    assert memories.list_scopes() == [OWNER, "people/telegram_7"]
     assert "tea" in person.store.get_memory_context()
     assert "tea" not in memories.of(OWNER).store.get_memory_context()
     assert memories.of(OWNER).root.path == workspace
     assert person.root.path == workspace / "people/telegram_7"
     (workspace / "people" / "..strange").mkdir()
     memories.recover()
-    assert memories.existing_scopes() == [OWNER, "people/telegram_7"]
+    assert memories.list_scopes() == [OWNER, "people/telegram_7"]
 
 
 async def test_a_folder_of_a_scope_that_is_a_link_is_not_followed(
@@ -206,4 +206,4 @@ async def test_a_folder_of_a_scope_that_is_a_link_is_not_followed(
     with pytest.raises(Exception, match="links are not followed"):
         await memories.of("people/telegram_7").store.append_today("x")
     assert list(outside.iterdir()) == []
-    assert memories.existing_scopes() == [OWNER]
+    assert memories.list_scopes() == [OWNER]

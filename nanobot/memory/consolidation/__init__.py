@@ -290,7 +290,7 @@ class MemoryConsolidator:
     async def _apply_waiting(self) -> None:
         """Apply pending memory changes."""
         try:
-            for memory in self._memories.held():
+            for memory in self._memories.list_held():
                 await self._archivist.apply_waiting(memory)
         except NanobotError as error:
             logger.error("memory changes are pending: {} {}", error, error.hint)
@@ -298,7 +298,7 @@ class MemoryConsolidator:
     async def _find_left_behind(self) -> None:
         """Consolidate sessions that are behind an epoch or a history entry. They are not opened to
         find them, which would take long."""
-        memories = self._memories.held()
+        memories = self._memories.list_held()
 
         def find_unfinished() -> set[str]:
             newest: dict[str, list[Committed]] = {}

@@ -33,7 +33,7 @@ from nanobot.memory.model_text import (
 )
 from nanobot.memory.statements import is_part_of
 from nanobot.memory.support import Talk
-from nanobot.memory.taint import is_foreign, quotation, quoted_line
+from nanobot.memory.taint import is_foreign, quotation, quote_line
 from nanobot.providers.port import Reply
 
 MOST_LINES = 200
@@ -127,7 +127,7 @@ def check_summary(text: str, screen: Screen) -> str:
         elif reason := screen.talk.objection(sentence, lenient=True):
             screen.note(sentence, reason)
             if quote := screen.talk.quote(sentence):
-                kept[quoted_line(*quote)] = None
+                kept[quote_line(*quote)] = None
         else:
             kept[sentence] = None
     return " ".join(filter(None, kept))

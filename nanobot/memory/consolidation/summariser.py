@@ -264,7 +264,7 @@ class Summariser:
         most = min(self._gauge.request_tokens() // 2, MOST_SHOWN)
         try:
             said = (message.content for message in chunk.contents)
-            text = memory.recall.related(LONG_TERM, said, most)
+            text = memory.recall.select_related(LONG_TERM, said, most)
             return text, text if memory.store.facts(LONG_TERM) else ""
         except NanobotError as error:
             logger.warning("consolidating without the current memory: {}", error)

@@ -229,7 +229,7 @@ class DreamSchedule:
             self._wake.clear()
             nearest = self._clock.now() + _LONGEST_WAIT
             with logging_errors("finding entries for Dream"):
-                for scope in await asyncio.to_thread(self._memories.existing_scopes):
+                for scope in await asyncio.to_thread(self._memories.list_scopes):
                     due = partial(self._dream.next_run, scope, self._next_due, self._max_unread)
                     with logging_errors(f"Dream for {scope}"):
                         when = await asyncio.to_thread(due)

@@ -257,7 +257,7 @@ class DreamRun:
             logger.warning("Dream could not write: {}", error)
         else:
             left, beyond = outcome.left, outcome.beyond
-            done = replace(write, operations=outcome.made(write.operations))
+            done = replace(write, operations=outcome.select_applied(write.operations))
             self._report.add(done, outcome.version)
         self._report.refused += tuple(without_list_mark(one.old) for one in left if not one.new)
         facts = tuple(one for one in left if one.states)
@@ -314,7 +314,7 @@ class DreamRun:
             ages = {path: store.fact_ages(path) for path in files}
             levels = {path: recall.levels(path) for path in files}
             shown = {
-                path: with_ages(recall.related(path, said), ages[path], levels[path])
+                path: with_ages(recall.select_related(path, said), ages[path], levels[path])
                 for path in files
             }
             return ages, shown, "\n".join(line for rated in levels.values() for line in rated)
@@ -371,7 +371,7 @@ class DreamRun:
         edits = None
         if any(update.new for update in updates) and not self._is_spent(1):
             said = [f"{update.old} {update.new}" for update in updates]
-            shown = await asyncio.to_thread(self._memory.recall.related, path, said)
+            shown = await asyncio.to_thread(self._memory.recall.select_related, path, said)
             opening = self._opening("dream_phase2.md", integration_request(path, shown, updates))
             answer = await self._ask(opening, EDITS)
             edits = await asyncio.to_thread(read_edits, answer[:MOST_ANSWER])

@@ -98,7 +98,7 @@ class MemoryIndex:
         if not asked.has_vectors:
             return []
         try:
-            (vector,) = await self._embedded(embedder, [asked.question.plain], question=True)
+            (vector,) = await self._request_vectors(embedder, [asked.question.plain], question=True)
             near: list[tuple[int, float]] | None = await self._vectors.ask(
                 "nearest", path=str(self._path), streams=list(asked.streams),
                 vector=array("f", vector).tobytes(), limit=_NEAREST, days=asked.days,
@@ -150,12 +150,12 @@ class MemoryIndex:
         self._worker.shutdown()
 
     async def _run(self, work: Callable[[Search], T], *, refreshes: bool = True) -> T:
-        return await self._in_worker(lambda: self._guarded(work, refreshes))
+        return await self._in_worker(lambda: self._refresh_and_run(work, refreshes))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
-    def _guarded(self, work: Callable[[Search], T], refreshes: bool) -> T:
+    def _refresh_and_run(self, work: Callable[[Search], T], refreshes: bool) -> T:
         """Read the changed files if that is requested and possible, then do `work`. An unusable
         index is rebuilt."""
         for is_last in (False, True):
@@ -203,7 +203,7 @@ class MemoryIndex:
         if not waiting:
             return False
         try:
-            vectors = await self._each_embedded(embedder, [text for _, _, text in waiting])
+            vectors = await self._embed_each(embedder, [text for _, _, text in waiting])
         except NanobotError as error:
             self._note(error)
             return False
@@ -213,23 +213,23 @@ class MemoryIndex:
         await self._run(lambda search: search.vectors.keep(found))
         return True
 
-    async def _each_embedded(
+    async def _embed_each(
         self, embedder: Embedder, texts: Sequence[str]
     ) -> list[Sequence[float] | None]:
         """Return a vector for each passage, in order, or None for a rejected one. The passages of a
         rejected batch are embedded one by one. Raise `NanobotError`."""
         try:
-            return [*await self._embedded(embedder, texts)]
+            return [*await self._request_vectors(embedder, texts)]
         except ProviderRejected as error:
             if not error.blames_content:
                 raise
         if len(texts) > 1:
-            return [one for text in texts for one in await self._each_embedded(embedder, [text])]
+            return [one for text in texts for one in await self._embed_each(embedder, [text])]
         await embedder.embed(["hello"])
         logger.warning("the embedding model rejected a passage of {:,} characters", len(texts[0]))
         return [None]
 
-    async def _embedded(
+    async def _request_vectors(
         self, embedder: Embedder, texts: Sequence[str], *, question: bool = False
     ) -> list[list[float]]:
         self._vectors.check()  # don't pay a server for vectors that can't be compared

@@ -105,7 +105,7 @@ class IndexIngest:
             "SELECT source, scope, key, files FROM stream WHERE source != 'message'"
         )
         indexed: dict[Name, str] = {tuple(name): files for *name, files in rows}
-        for stream in self._paced(streams(self._sources, self._clock.now().tzinfo)):
+        for stream in self._pace(streams(self._sources, self._clock.now().tzinfo)):
             if indexed.pop(stream.name, None) != _stamps(stream.files):
                 self._update(stream.name, stream.files, stream.entries)
         self._remove(indexed)
@@ -117,7 +117,7 @@ class IndexIngest:
         rows = self._db.execute("SELECT source, scope, key FROM stream WHERE source = 'message'")
         gone: set[Name] = set(rows) if changes.is_whole else set()
         is_done = True
-        for key, found in self._paced(changes.sessions):
+        for key, found in self._pace(changes.sessions):
             name: Name = ("message", "", storable(key))
             files = tuple(SourceFile(catalogue.folder, path, state) for path, state in found)
             gone.discard(name)
@@ -142,7 +142,7 @@ class IndexIngest:
         database can't store is also skipped."""
         try:
             # Reading a document is slow, so the database is not locked yet.
-            entries = [*self._paced(read())]
+            entries = [*self._pace(read())]
             with transaction(self._db):
                 [(id, before, position)] = self._db.execute(_STREAM, name)
                 if name[0] == "message":
@@ -160,7 +160,7 @@ class IndexIngest:
             return False
         return True
 
-    def _paced(self, items: Iterable[T]) -> Iterator[T]:
+    def _pace(self, items: Iterable[T]) -> Iterator[T]:
         """Yield as `pace` does. Raise `sqlite3.Error` once the index is closing."""
         for item in pace(items):
             if self._is_closing():
@@ -252,7 +252,7 @@ class IndexIngest:
             found = "SELECT 1 FROM passage WHERE stream = ? AND seq = ? AND hash = ?"
             return entry.hash in seen or self._db.execute(found, at).fetchone() is not None
 
-        for hash, line in self._paced(lines):
+        for hash, line in self._pace(lines):
             if row and row[1] == hash:
                 last = reader.number = row[0]
                 row = rows.fetchone()
@@ -274,13 +274,13 @@ class IndexIngest:
             languages = dict.fromkeys(self._languages(stream))
             likely = next(iter(languages), "")
             passages, words, speakers = [], [], set[str]()
-            for entry in self._paced(batch):
+            for entry in self._pace(batch):
                 id, segment = tail.next(entry, apart)
                 language = language_of(entry.text, likely)
                 languages[language] = None
                 # The agent may answer in another language, which does not predict the next one.
                 likely = likely if entry.role in ("assistant", "tool") else language
-                text, original = _stored(entry.text, language)
+                text, original = _prepare_text(entry.text, language)
                 words.append((id, text))
                 named = (entry.speaker, entry.origin, entry.turn, entry.place)
                 speaker, *others = map(storable, named)
@@ -335,7 +335,7 @@ class _Tail:
         if entry.role == "tool":
             self._output += TURN
             return self._output, 0
-        ends = not self._segment or apart or _paused(self._moment, entry.moment)
+        ends = not self._segment or apart or _is_pause(self._moment, entry.moment)
         self._moment = entry.moment or self._moment
         self._talk += 1
         if ends or entry.role != "assistant" or self._talk % TURN == 0:
@@ -353,14 +353,14 @@ def _stamps(files: Files) -> str:
     )
 
 
-def _stored(text: str, language: str) -> tuple[str, str | None]:
+def _prepare_text(text: str, language: str) -> tuple[str, str | None]:
     """Return `text` for the full-text table, and the original if it differs."""
     whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
     spelled = prepare_text(whole, language)
     return spelled, None if spelled == whole else whole
 
 
-def _paused(before: str, now: str) -> bool:
+def _is_pause(before: str, now: str) -> bool:
     """Return True if a conversation paused between two moments. Their order is unreliable: a
     platform has its own clock, and cuts times to seconds."""
     if not before or not now or (before[:13], before[19:]) == (now[:13], now[19:]):

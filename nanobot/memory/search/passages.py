@@ -137,7 +137,7 @@ def streams(sources: Sources, zone: tzinfo | None) -> Iterator[Stream]:
     """Yield all current streams except sessions. `zone` is for times without an offset."""
     for scope, folder in sources.memories():
         # The folder's parent is the root, so that a linked memory folder is not followed.
-        root, inside = folder.parent, _listed(folder.parent, folder.name)
+        root, inside = folder.parent, _list_files(folder.parent, folder.name)
         yield from _histories(scope, inside, zone)
         facts = [
             SourceFile(root, path, state)
@@ -154,7 +154,7 @@ def streams(sources: Sources, zone: tzinfo | None) -> Iterator[Stream]:
             file = SourceFile(
                 library.parent, place.relative, FileState(0, entry.size, entry.mtime_ns)
             )
-            yield Stream(("library", OWNER, name), (file,), partial(_cited, file))
+            yield Stream(("library", OWNER, name), (file,), partial(_read_document, file))
 
 
 def _documents(
@@ -171,7 +171,7 @@ def _documents(
             files = (file, *facts)
             yield Stream(("memory", scope, path), files, partial(_past_facts, files, zone))
         elif path == PENDING:
-            yield Stream(("memory", scope, path), (file,), partial(_held_facts, file, zone))
+            yield Stream(("memory", scope, path), (file,), partial(_read_pending, file, zone))
         elif is_by_hand(name):
             yield Stream(("memory", scope, path), (file,), partial(_facts, file, path, ""))
 
@@ -188,7 +188,7 @@ def _histories(
         yield Stream(("history", scope, READABLE), (readable, *files), read)
 
 
-def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
+def _list_files(root: Path, below: str = "") -> dict[str, SourceFile]:
     """Return the files in a folder by name, without hidden ones, or {} if there is no folder."""
     prefix, found = f"{below}/" if below else "", dict[str, SourceFile]()
     try:
@@ -277,7 +277,7 @@ def _moment(day: date, zone: tzinfo | None, clock: time = time()) -> str:
     return datetime.combine(day, clock, zone).isoformat()
 
 
-def _cited(file: SourceFile) -> Iterator[IndexEntry]:
+def _read_document(file: SourceFile) -> Iterator[IndexEntry]:
     for number, (cited, text) in enumerate(passages(file.place), 1):
         yield IndexEntry(number, text, place=cited)
 
@@ -370,13 +370,13 @@ def _facts_whole(text: str) -> Iterator[tuple[int, str]]:
         yield at, item
 
 
-def _held_facts(file: SourceFile, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _read_pending(file: SourceFile, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the pending facts. Each has an origin, so that none is trusted."""
     for number, (block, fact) in enumerate(pending_blocks(file.text()), 1):
         if fact:
             origin, place = ",".join(fact.origins) or OTHERS, f"{PENDING} {fact.number}{_WAITS}"
             moment = _moment(fact.day, zone)
-            yield IndexEntry(number, fact.shown, moment, origin=origin, place=place)
+            yield IndexEntry(number, fact.description, moment, origin=origin, place=place)
         elif block.strip() and not is_heading(block):
             place = f"{PENDING}{_WAITS}"
             yield IndexEntry(number, block.strip(), origin=OTHERS, place=place)

@@ -26,7 +26,7 @@ from nanobot.memory.search.ranking import (
     RankCandidate,
     Scored,
     Segments,
-    fused,
+    fuse,
     matches,
     parse,
     rank,
@@ -136,7 +136,7 @@ class Search:
 
     def prepare(self, query: Query, today: date) -> PreparedQuery:
         """Parse a query, and find the streams that may answer it."""
-        version, streams = changes(self.db), self._searched(query)
+        version, streams = changes(self.db), self._select_streams(query)
         days = _days(query) if query.since or query.until else None
         rows = self.db.execute("SELECT stream, name FROM speaker")
         names = {name for stream, name in rows if stream in streams}
@@ -172,7 +172,7 @@ class Search:
         if meant := matches(asked.question, [_likeness(near, asked.streams)]):
             new = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
             found = found | self._candidates(new - turns, query)
-            ranked = fused(ranked, rank(asked.question, found, meant, {}, MEANING_FLOWS))
+            ranked = fuse(ranked, rank(asked.question, found, meant, {}, MEANING_FLOWS))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         end = query.skip + max(query.limit, 0)
@@ -212,7 +212,7 @@ class Search:
             facts=counts.get("memory", 0),
         )
 
-    def _searched(self, query: Query) -> Streams:
+    def _select_streams(self, query: Query) -> Streams:
         """Return the streams that may answer a query."""
         return {
             id: stream

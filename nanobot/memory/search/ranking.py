@@ -112,7 +112,7 @@ def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
     """Return the days that `question` names, and the question without those words."""
     found: list[Span] = []
 
-    def taken(match: re.Match[str]) -> str:
+    def take(match: re.Match[str]) -> str:
         try:
             found.append(_span(match.groupdict(), today))
         except ValueError:  # no such day
@@ -120,7 +120,7 @@ def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
         return " "
 
     for pattern in _DATES:
-        question = re.sub(pattern, taken, question, flags=re.IGNORECASE)
+        question = re.sub(pattern, take, question, flags=re.IGNORECASE)
     return tuple(found), question
 
 
@@ -161,7 +161,7 @@ def parse(
     language = language_of(text, next(iter(languages), ""))
     words = words_of(rest, language)
     content = content_words(words, language)
-    asked = _named_in(words, names, language)
+    asked = _find_names(words, names, language)
     spoken_for = set(chain.from_iterable(asked.values()))
     others = [word for word in content if word not in spoken_for]
     return ParsedQuestion(
@@ -175,7 +175,7 @@ def parse(
     )
 
 
-def _named_in(
+def _find_names(
     words: Sequence[str], names: Collection[str], language: str
 ) -> dict[str, Sequence[str]]:
     """Return the names in a question, with their words."""
@@ -281,7 +281,7 @@ def rank(
     return _best_first(scored)
 
 
-def fused(by_words: Scored, by_meaning: Scored) -> Scored:
+def fuse(by_words: Scored, by_meaning: Scored) -> Scored:
     """Merge two rankings by score. The best of each counts the same."""
     total = defaultdict[int, float](float)
     for ranking in (by_words, by_meaning):

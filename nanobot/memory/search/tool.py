@@ -133,12 +133,12 @@ class SearchMemory(Tool, Struct, frozen=True):
             skip=max(0, arguments.more - 1),
         )
         result = await self.index.search(query)
-        for scope, facts in (looked_up(result) if counts and not query.skip else {}).items():
+        for scope, facts in (collect_facts(result) if counts and not query.skip else {}).items():
             await asyncio.to_thread(self.note_use, scope, facts)
         return results_text(query, result, self.characters)
 
 
-def looked_up(result: SearchResult) -> dict[str, list[str]]:
+def collect_facts(result: SearchResult) -> dict[str, list[str]]:
     """Return the facts of long-term files among the best hits of a search, by scope."""
     found: dict[str, list[str]] = {}
     for hit in result.hits[:_BEST]:
@@ -174,7 +174,7 @@ def results_text(query: Query, result: SearchResult, most: int) -> Shown:
     first = query.skip + 1
     page = _Page(result, first, most - _FRAME)
     last = query.skip + page.count
-    head = f"Results {first} to {last} for {_quoted(query.text)}, [{first}] the best:"
+    head = f"Results {first} to {last} for {_quote(query.text)}, [{first}] the best:"
     tail = "around=<id> reads on. Not it? Search again with other words."
     if result.left or page.count < len(result.hits):
         tail = f"More: the same query with more={last + 1}. {tail}"
@@ -232,7 +232,7 @@ class _Page:
         for other in self.shown.values():
             if other.id in self._numbers and other.text == passage.text:
                 return f"{head} · the same text as [{self._numbers[other.id]}]"
-        return f"{head}\n{_indented(passage.text, most, self._terms)}"
+        return f"{head}\n{_indent(passage.text, most, self._terms)}"
 
     def _add_beside(self, hit: Hit, distance: int) -> None:
         """Show the neighbours at this distance that are neither shown nor hits."""
@@ -280,7 +280,7 @@ def around_text(id: str, passages: Sequence[Passage], most: int) -> Shown:
         when = f"{one.when:%Y-%m-%d %a %H:%M}" if one.when else "no date"
         where = printable(one.session if one.source == "message" else one.place)
         about = f"{when} · {_speaker(one)} · {where}{_marks(one)} · id={_id(one)}"
-        texts.append(f"{mark}{about}\n{_indented(one.text, each)}")
+        texts.append(f"{mark}{about}\n{_indent(one.text, each)}")
     head = f"Around {_LINE_END.sub(' ', id)}, in order:"
     tail = f"Before this: around={_id(passages[0])}. After this: around={_id(passages[-1])}."
     return "\n\n".join([head, *texts, tail]), passages
@@ -306,7 +306,7 @@ def _who(passage: Passage) -> str:
     return f"{when}{_speaker(passage)}"
 
 
-def _indented(text: str, most: int, terms: Sequence[str] = ()) -> str:
+def _indent(text: str, most: int, terms: Sequence[str] = ()) -> str:
     lines = _LINE_END.split(_window(text.strip(), most - 10, terms))
     return "\n".join(f"  | {line}" for line in lines)[:most]
 
@@ -332,14 +332,14 @@ def _window(text: str, most: int, terms: Sequence[str]) -> str:
 def _miss(query: Query, result: SearchResult) -> str:
     looked = ", ".join(shorten(word, 40) for word in result.terms[:20])
     if query.skip:
-        return f"There is nothing more for {_quoted(query.text)}."
+        return f"There is nothing more for {_quote(query.text)}."
     lines = [
-        f"Nothing found for {_quoted(query.text)}.",
+        f"Nothing found for {_quote(query.text)}.",
         f"Looked for the words: {looked}." if looked else "It holds no word to look for.",
         "Try other words. If they find nothing either, say that you do not know.",
     ]
     return "\n".join(lines)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f"“{shorten(text, 100)}”"

@@ -167,7 +167,7 @@ def _threads() -> ThreadPoolExecutor:
 _WORK: dict[str, Callable[..., object]] = {"embed": embed, "nearest": nearest}
 
 
-def _answered(request: dict[str, Any]) -> bytes:
+def _answer(request: dict[str, Any]) -> bytes:
     id, work = request.pop("id"), _WORK[request.pop("do")]
     try:
         answer = {"id": id, "value": work(**request)}
@@ -212,13 +212,13 @@ class Worker:
             self._asked += 1
             self._passages.put(request)
         else:
-            self._send(_answered(request))
+            self._send(_answer(request))
 
     def _embed_passages(self) -> None:
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         while True:
-            self._send(_answered(self._passages.get()))
+            self._send(_answer(self._passages.get()))
             self._embedded += 1
 
     def _send(self, answer: bytes) -> None:

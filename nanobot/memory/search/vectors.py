@@ -80,7 +80,7 @@ class VectorWorker:
                 value = await answer
         except TimeoutError:
             process.kill()
-            raise self._failed("did not answer in time") from None
+            raise self._note_failure("did not answer in time") from None
         finally:
             del self._asked[number]
         self._backoff.reset()
@@ -111,7 +111,7 @@ class VectorWorker:
             launch = programs.own_script(self._script, **environment)
             process = await launch.spawn(stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
         except OSError as error:
-            raise self._failed(f"could not be started ({error.strerror})") from error
+            raise self._note_failure(f"could not be started ({error.strerror})") from error
         self._process = process
         self._background.start(self._read(process), name="vectors")
         return process
@@ -133,11 +133,11 @@ class VectorWorker:
         self._process = None
         await process.wait()
         if waiting := [answer for answer in self._asked.values() if not answer.done()]:
-            error = self._failed(f"ended with code {process.returncode}")
+            error = self._note_failure(f"ended with code {process.returncode}")
             for answer in waiting:
                 answer.set_exception(error)
 
-    def _failed(self, why: str) -> WorkerError:
+    def _note_failure(self, why: str) -> WorkerError:
         self._failure = why
         self._resting_until = self._clock.monotonic() + self._backoff.next()
         return WorkerError(why)

@@ -32,7 +32,7 @@ from nanobot.memory.recall import PERSON
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_group, is_scope, prefix_of
 from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.search.tool import looked_up
+from nanobot.memory.search.tool import collect_facts
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview
 from nanobot.memory.sync import sync
@@ -117,7 +117,7 @@ class MemoryService:
         if scope == OWNER:  # only the owner sees numbers about other scopes
             await self._index.refresh()
             overview.index = await self._index.stats()
-            overview.scopes = (await asyncio.to_thread(self._memories.existing_scopes))[1:]
+            overview.scopes = (await asyncio.to_thread(self._memories.list_scopes))[1:]
         return overview.report()
 
     async def search(
@@ -152,7 +152,7 @@ class MemoryService:
         )
         result = await self._index.search(query)
         # a group's searches do not promote the owner's facts
-        await asyncio.to_thread(memory.recall.note_use, looked_up(result).get(memory.scope, ()))
+        await asyncio.to_thread(memory.recall.note_use, collect_facts(result).get(memory.scope, ()))
         return views.search_report(query, result, _asker(asker, scope))
 
     async def why(self, text: Words, scope: str = OWNER, asker: str | None = None) -> Report:
@@ -196,7 +196,7 @@ class MemoryService:
 
     async def log(self, version: Count | None = None, scope: str = OWNER) -> Report:
         """Show a change with its lines, by default the latest."""
-        versions = (await self._recorded(scope)).versions
+        versions = (await self._record_edits(scope)).versions
 
         def read() -> Report:
             found = versions.log(1) if version is None else [versions.version(version)]
@@ -210,7 +210,7 @@ class MemoryService:
         self, scope: str = OWNER, limit: Count = 20, skip: Annotated[int, Meta(ge=0)] = 0
     ) -> Report:
         """List the latest changes, newest first, after the `skip` newest."""
-        versions = (await self._recorded(scope)).versions
+        versions = (await self._record_edits(scope)).versions
         found = await asyncio.to_thread(versions.log, min(limit, _MOST_VERSIONS), skip)
         return views.versions_report(found, await asyncio.to_thread(versions.count))
 
@@ -225,7 +225,7 @@ class MemoryService:
         number = version if to is None else to
         if number is None:
             raise NanobotError("the operation needs a number in 'version'")
-        memory = await self._recorded(scope)
+        memory = await self._record_edits(scope)
         versions = memory.versions
         found = await asyncio.to_thread(versions.version, number)
         if found.author == "start" and to is None:
@@ -267,7 +267,7 @@ class MemoryService:
         Raise `NanobotError` for an invalid number, or if no fact or several match."""
         if not 1 <= level <= HIGHEST:
             raise NanobotError(f"importance is a number from 1 to {HIGHEST}")
-        memory = await self._recorded(scope)
+        memory = await self._record_edits(scope)
         facts = (line for line in explained_lines(memory) if line.path in (LONG_TERM, PERSON))
         line = only_match(text, list(facts))
         marked, fact = with_mark(line.text, Importance(level).mark), without_list_mark(line.text)
@@ -346,7 +346,7 @@ class MemoryService:
             known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
             return known.hides_line(line)
 
-        scopes = await asyncio.to_thread(self._memories.versioned_scopes)
+        scopes = await asyncio.to_thread(self._memories.list_versioned_scopes)
         prefixes = [*map(prefix_of, scopes)]
         async with self._memories.holding_each(scopes):
             result = await asyncio.to_thread(sync, store_of, prefixes, remote, write, hides)
@@ -375,7 +375,7 @@ class MemoryService:
                 hint="Without `--erase`, only this scope forgets the text.",
             )
 
-    async def _recorded(self, scope: str) -> Memory:
+    async def _record_edits(self, scope: str) -> Memory:
         """Return the memory of a scope, after its manual edits became a version."""
         memory = self.memory(scope)
         await memory.store.note_hand_edits()
@@ -396,11 +396,11 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
             tokens = estimate_tokens(without_importance(text))
             latest = next((one for one in newest if memory.prefix + path in one.blobs), None)
             by = (latest.when, latest.author) if latest else ()
-            left_out = memory.recall.left_out(path)
+            left_out = memory.recall.count_left_out(path)
             overview.files.append(FileView(path, lines, len(facts), tokens, left_out, *by))
         if path == LONG_TERM:
             overview.facts = [*lines]
-    overview.retired = len(memory.store.retired())
+    overview.retired = len(memory.store.list_retired())
     overview.history = {"entries": len(memory.history.cursors())}
     overview.notes = len(memory.store.note_days())
     overview.digests = len(memory.store.digest_months())

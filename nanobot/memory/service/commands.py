@@ -65,7 +65,7 @@ class ForgetQuestion(Struct, frozen=True):
     is_newest: bool = True
     is_begun: bool = False
 
-    def said_by(self, message: InboundMessage) -> str:
+    def read_answer(self, message: InboundMessage) -> str:
         """Return the command that `message` means as an answer to this question, or ""."""
         answer = _ANSWERS.get(message.content.strip().rstrip(".!").lower())
         quote = message.reply_to
@@ -105,7 +105,7 @@ class ForgetQuestions:
         self._store(file, {**self._read(file), _asker(message): question})
         return code
 
-    def confirmed(self, code: str, message: InboundMessage) -> ForgetQuestion | None:
+    def confirm(self, code: str, message: InboundMessage) -> ForgetQuestion | None:
         """Return the question that `code` confirms, or None if it is unknown, closed, or another
         person's. `close` it afterwards. It has no text if it has expired or was confirmed
         before."""
@@ -128,7 +128,7 @@ class ForgetQuestions:
         question = self._question_to(message)
         if question is None or question.message == message.event_id or not FENCE.is_open():
             return ""
-        command = question.said_by(message)
+        command = question.read_answer(message)
         is_talk = not message.content.lstrip().startswith("/")
         if not command and question.is_last and is_talk:
             self._put(message, replace(question, is_last=False))
@@ -261,7 +261,7 @@ class MemoryCommands:
             case "search" if rest:
                 report = await service.search(rest, scope, self._asker(call), limit=_FEW)
             case "why" if rest:
-                report = await service.why(_unquoted(rest), scope, self._asker(call))
+                report = await service.why(_strip_quotes(rest), scope, self._asker(call))
             case "pending":
                 report = await service.pending(scope)
             case "importance":
@@ -280,7 +280,7 @@ class MemoryCommands:
             return Answer("Usage: /memory importance 5 words of the fact")
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
-        done = await self._service.set_importance(number, _unquoted(fact), call.scope)
+        done = await self._service.set_importance(number, _strip_quotes(fact), call.scope)
         return Answer(done.text)
 
     async def _decide(
@@ -319,7 +319,7 @@ class MemoryCommands:
         if word in ("--yes", "--no"):
             return await self._forget_now(call, rest, sure=word == "--yes")
         erase = word == "--erase"
-        text = _unquoted(rest if erase else call.arguments)
+        text = _strip_quotes(rest if erase else call.arguments)
         if not text:
             return Answer("Add the text to forget: /forget my shoe size")
         scope = call.scope
@@ -337,7 +337,7 @@ class MemoryCommands:
 
     async def _forget_now(self, call: CommandCall, code: str, *, sure: bool) -> Answer:
         await FENCE.wait_aside()
-        question = self._questions.confirmed(code, call.message)
+        question = self._questions.confirm(code, call.message)
         if question is None:
             return Answer("This code is not valid. Send /forget again.")
         answer = "Nothing was forgotten."
@@ -406,7 +406,7 @@ class MemoryCommands:
         return not is_group(call.scope) or self._scopes.is_owner(message.channel, message.sender_id)
 
 
-def _unquoted(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     text = text.strip()
     return text[1:-1].strip() if len(text) > 2 and text[0] == text[-1] == '"' else text
 

@@ -41,13 +41,13 @@ async def continue_conversation(
     if is_group(call.scope):
         return Answer("/continue works in a private chat only.")
 
-    def found() -> dict[str, SessionInfo]:
+    def list_others() -> dict[str, SessionInfo]:
         # The session has its scope: a group's key may look like a person's.
         infos, of_session = sessions.list_sessions(), scopes.of_session
         same = (one for one in infos if of_session(one.key, one.metadata) == call.scope)
         return {one.key: one for one in same if one.key != session.key}
 
-    wanted, others = call.arguments.strip(), await asyncio.to_thread(found)
+    wanted, others = call.arguments.strip(), await asyncio.to_thread(list_others)
     if not others:
         return Answer("You have no other conversation to continue.")
     if wanted not in others:
@@ -123,10 +123,10 @@ async def discard_conversation(
     if undo:
         lines += await asyncio.to_thread(_put_back, turns, changes)
     else:
-        files = await asyncio.to_thread(_changed_files, turns, changes)
+        files = await asyncio.to_thread(_list_changed_files, turns, changes)
     versions = service.memory(call.scope).versions
-    learned = await asyncio.to_thread(_learned_in, session.key, gone, versions)
-    if left := list(_left(files, learned, gone, has_effects)):
+    learned = await asyncio.to_thread(_list_learned, session.key, gone, versions)
+    if left := list(_list_remaining(files, learned, gone, has_effects)):
         lines += ["", "Remaining effects:", *left]
     kept: list[JsonValue] = [*turns[-_MOST_TURNS:]]
     session.set_metadata(discarded=kept if files else None)
@@ -139,11 +139,11 @@ def _put_back(turns: Sequence[str], changes: FileChanges) -> list[str]:
     return [f"- {path}: {outcome}" for path, outcome in done] or ["It changed no files."]
 
 
-def _changed_files(turns: Sequence[str], changes: FileChanges) -> list[str]:
+def _list_changed_files(turns: Sequence[str], changes: FileChanges) -> list[str]:
     return list(dict.fromkeys(path for turn in turns for path in changes.paths(turn)))
 
 
-def _learned_in(session: str, gone: Sequence[Message], versions: GitStore) -> list[Version]:
+def _list_learned(session: str, gone: Sequence[Message], versions: GitStore) -> list[Version]:
     """Return the undoable changes of memory by a conversation, newest first. Blocks."""
     begun = next(filter(None, (message.timestamp for message in gone)), None)
     if begun is None:
@@ -153,7 +153,7 @@ def _learned_in(session: str, gone: Sequence[Message], versions: GitStore) -> li
     return [version for version in made_here if versions.plan_undo(version.number).texts]
 
 
-def _left(
+def _list_remaining(
     files: Sequence[str],
     learned: Sequence[Version],
     gone: Sequence[Message],

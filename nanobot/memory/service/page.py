@@ -114,7 +114,7 @@ class MemoryPage:
             change = Change("you", f"by the page: {without_importance(said)}")
             outcome = await memory.store.apply(path, (step,), change)
         if outcome.left:
-            raise _gone()
+            raise _no_such_line()
         number = outcome.version
         done = f"Saved as version {number}." if number else "Nothing changed."
         return {"version": number, "fact": new, "text": done}
@@ -144,7 +144,7 @@ class MemoryPage:
         """Return all scopes with files, the owner's first, with their numbers of facts and pending
         changes."""
         found = []
-        for scope in self._memories.existing_scopes():
+        for scope in self._memories.list_scopes():
             store = self._memory_of(scope).store
             facts = sum(len(store.facts(path)) for path in FACTS)
             held = sum(fact is not None for _, fact in pending_blocks(store.read(PENDING)))
@@ -155,7 +155,7 @@ class MemoryPage:
         """Return the growth of all scopes by `months` (`2026-03`): the number of new history
         `entries` and their `bytes`, the earliest first, without empty months."""
         sizes = defaultdict[str, list[int]](list)
-        for scope in self._memories.existing_scopes():
+        for scope in self._memories.list_scopes():
             for entry in self._memories.of(scope).history.entries():
                 sizes[f"{entry.timestamp:%Y-%m}"].append(len(encode(entry)))
         grown = sorted(sizes.items())
@@ -203,11 +203,11 @@ def _rewording(text: str, old: str, new: str) -> LineOperation:
     old = old.rstrip()
     line = old if old in map(str.rstrip, split(text)) else find_line(old, text)
     if not fact_lines(line):
-        raise _gone()
+        raise _no_such_line()
     return LineOperation(line, with_words(line, new) + importance_mark(line))
 
 
-def _gone() -> NanobotError:
+def _no_such_line() -> NanobotError:
     return NanobotError("this line no longer exists", hint="It was changed. Reload it.")
 
 

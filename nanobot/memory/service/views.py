@@ -158,15 +158,15 @@ def search_report(query: Query, result: SearchResult, asker: str = "") -> Report
 def _hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
     """Render a hit with its neighbours, except those `known` from other hits."""
     when = f"{format_minute(hit.passage.when)}, " if hit.passage.when else ""
-    yield f"- [{when}{hit.passage.place}] {_said(hit.passage, _LINE, asker)}"
+    yield f"- [{when}{hit.passage.place}] {_quote_passage(hit.passage, _LINE, asker)}"
     for where, around in (("before", hit.before[-1:]), ("after", hit.after[:1])):
         for passage in around:
             if passage.id not in known:
                 known.add(passage.id)
-                yield f"  - {where}: {_said(passage, _NEIGHBOUR, asker)}"
+                yield f"  - {where}: {_quote_passage(passage, _NEIGHBOUR, asker)}"
 
 
-def _said(passage: Passage, width: int, asker: str) -> str:
+def _quote_passage(passage: Passage, width: int, asker: str) -> str:
     if passage.source != "message":
         return shorten(passage.text, width)
     who, text = attribute_message(
@@ -180,7 +180,7 @@ def version_report(version: Version, diff: str) -> Report:
     lines = diff.rstrip().splitlines()
     more = len(lines) - _DIFF_SHOWN
     shown = [*lines[:_DIFF_SHOWN], *([f"… {more:,} more lines"] if more > 0 else [])]
-    text = f"{_version_line(version)}\n\n{indented(shown)}"
+    text = f"{_version_line(version)}\n\n{indent(shown)}"
     return Report.of(text, **_version_data(version), diff=diff)
 
 
@@ -268,7 +268,7 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
             "These facts need your approval:",
             "",
             *(
-                f"- {one.number}: {escape_invisible(one.shown)}"
+                f"- {one.number}: {escape_invisible(one.description)}"
                 f" [from {', '.join(map(source_name, one.origins))}, {one.day}]"
                 for one in facts
             ),
@@ -280,7 +280,10 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
 
 def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Report:
     """Render the decision on pending facts. `left` counts the remaining ones."""
-    lines = [f"{done}:", *(f"- {shorten(escape_invisible(fact.shown), _LINE)}" for fact in facts)]
+    lines = [
+        f"{done}:",
+        *(f"- {shorten(escape_invisible(fact.description), _LINE)}" for fact in facts),
+    ]
     if not facts:
         lines = ["This fact is not pending. `/memory pending` lists the pending facts."]
     if left:
@@ -292,17 +295,17 @@ def _fact_data(fact: PendingFact) -> dict[str, object]:
     return {**msgspec.to_builtins(fact), "code": fact.code}
 
 
-def shown_in_notice(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
+def select_for_notice(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
     """Return the facts that fit one notice as a whole: at most eight, in 3,000 characters."""
-    sizes = accumulate(len(fact.shown) for fact in facts)
+    sizes = accumulate(len(fact.description) for fact in facts)
     return [fact for fact, size in zip(facts, sizes, strict=True) if size <= _HELD_SIZE][:_HELD]
 
 
 def pending_notice(facts: Sequence[PendingFact]) -> str:
     """Render new pending facts for their person, in a fence, so that no text by others can pass for
     a part of this text, or for a link."""
-    shown = shown_in_notice(facts)
-    text = "\n".join(f"{fact.number}: {escape_invisible(fact.shown)}" for fact in shown)
+    shown = select_for_notice(facts)
+    text = "\n".join(f"{fact.number}: {escape_invisible(fact.description)}" for fact in shown)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     more = len(facts) - len(shown)
     asked = "Remember this" if all(fact.line for fact in facts) else "Change memory like this"
@@ -348,7 +351,7 @@ def usage_text(rows: Iterable[tuple[str, UsageTotals]], learning: UsageTotals | 
     named = [(name, usage, "turn") for name, usage in rows]
     if learning is not None:
         named.append(("  plus memory", learning, "call"))
-    return "Tokens used:\n\n" + indented(
+    return "Tokens used:\n\n" + indent(
         f"{name:<18} {usage.prompt:>11,} in ({usage.cached:,} cached)  {usage.completion:>9,} out"
         f"  {pluralize(usage.turns, unit)}"
         for name, usage, unit in named
@@ -359,6 +362,6 @@ def format_minute(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M}"
 
 
-def indented(lines: Iterable[str]) -> str:
+def indent(lines: Iterable[str]) -> str:
     """Indent lines, so that Markdown keeps them as they are."""
     return "\n".join(f"    {line}".rstrip() for line in lines)

@@ -213,11 +213,11 @@ async def test_the_schedule_outlives_an_unexpected_error(world: World) -> None:
     class Breaking(Memories):
         broken = 2
 
-        def existing_scopes(self) -> list[str]:
+        def list_scopes(self) -> list[str]:
             Breaking.broken -= 1
             if Breaking.broken > 0:
                 raise KeyError("something that no code expects")
-            return super().existing_scopes()
+            return super().list_scopes()
 
     world.memories = Breaking(Root(world.workspace), world.workspace.parent / "state", world.clock)
     world.clock.jump(2 * 24 * HOUR)

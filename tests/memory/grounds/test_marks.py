@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nanobot.memory.taint import OTHERS, combined_mark, origins_of, relayed_origin
+from nanobot.memory.taint import OTHERS, combine_marks, origin_of_relay, origins_of
 from nanobot.messages import Message
 from nanobot.testing.clock import DEFAULT_START
 
@@ -12,8 +12,8 @@ def message(role: str, text: str, origin: str) -> Message:
 
 
 def test_a_mark_names_each_source_once_whatever_it_came_through() -> None:
-    first = relayed_origin("helper:1", ["tool:grep", "person:7"])
-    second = relayed_origin("helper:2", [first, "tool:grep", "note"])
+    first = origin_of_relay("helper:1", ["tool:grep", "person:7"])
+    second = origin_of_relay("helper:2", [first, "tool:grep", "note"])
     assert first == "helper:1 (person:7; tool:grep)"
     assert second == "helper:2 (note; person:7; tool:grep)"
 
@@ -22,13 +22,13 @@ def test_marks_do_not_grow_with_the_number_of_helpers() -> None:
     said = ""
     for number in range(200):
         marks = origins_of([message("assistant", "so it is", said)])
-        report = relayed_origin(f"helper:{number}", [*marks, "tool:grep", f"person:{number % 3}"])
-        said = combined_mark([*marks, report, "tool:grep"])
+        report = origin_of_relay(f"helper:{number}", [*marks, "tool:grep", f"person:{number % 3}"])
+        said = combine_marks([*marks, report, "tool:grep"])
     assert len(said) < 2_000
 
 
 def test_where_there_were_too_many_sources_the_rest_is_named_as_others() -> None:
-    many = combined_mark([f"person:{number:03}" for number in range(40)])
+    many = combine_marks([f"person:{number:03}" for number in range(40)])
     assert many.endswith(f",{OTHERS}")
     assert OTHERS in origins_of([message("assistant", "juniper", many)])
 

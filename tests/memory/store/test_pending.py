@@ -17,7 +17,7 @@ from nanobot.memory.pending import (
     Pending,
 )
 from nanobot.memory.store import MemoryStore
-from nanobot.memory.taint import relayed_origin
+from nanobot.memory.taint import origin_of_relay
 
 MEMORY = "memory/MEMORY.md"
 
@@ -66,7 +66,7 @@ async def test_a_fact_with_many_sources_waits_once_and_names_each_source_once(
 ) -> None:
     pending = Pending(store)
     read = [f"tool:{'x' * 70}{number:02}" for number in range(15)]
-    helpers = [relayed_origin(f"helper:{number}", read) for number in range(16)]
+    helpers = [origin_of_relay(f"helper:{number}", read) for number in range(16)]
     for _ in range(2):
         await pending.add(["- Owns a boat"], MEMORY, [*helpers, "forwarded"])
     (fact,) = await pending.pending()
@@ -80,12 +80,12 @@ async def test_a_line_that_would_go_waits_and_goes_to_the_retired_ones_once_it_i
     (workspace / "USER.md").write_text("# User\n\n- Lives in Lisbon\n- Drinks tea\n")
     pending = Pending(store)
     (held,) = await pending.add([Operation("- Drinks tea")], "USER.md", ["tool:web_fetch"])
-    assert held.shown == "USER.md, remove: - Drinks tea"
+    assert held.description == "USER.md, remove: - Drinks tea"
     assert store.facts("USER.md") == ["- Lives in Lisbon", "- Drinks tea"]
     assert (await pending.pending()) == [held]
     await pending.accept([held.code])
     assert store.facts("USER.md") == ["- Lives in Lisbon"]
-    assert [line for _, line in store.retired()] == ["Drinks tea"]
+    assert [line for _, line in store.list_retired()] == ["Drinks tea"]
     assert await pending.pending() == []
 
 
@@ -212,4 +212,4 @@ async def test_a_fact_that_a_confirmed_one_replaces_is_retired_and_a_reworded_on
     await pending.add(steps, "USER.md", ["tool:web_fetch"])
     await pending.accept([1, 2])
     assert store.facts("USER.md") == ["- Moved away to Oslo in March", "- Drinks green tea"]
-    assert [line for _, line in store.retired()] == ["Lives in Lisbon"]
+    assert [line for _, line in store.list_retired()] == ["Lives in Lisbon"]

@@ -24,7 +24,7 @@ ANN = "- Their sister Ann lives in Oslo"
     ],
 )
 def test_a_fact_is_known_again_in_other_words(line: str, text: str) -> None:
-    assert Fact.of(line).stated_by(text)
+    assert Fact.of(line).is_stated_by(text)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_a_fact_is_known_again_in_other_words(line: str, text: str) -> None:
     ],
 )
 def test_another_fact_is_not_taken_for_it(line: str, text: str) -> None:
-    assert not Fact.of(line).stated_by(text)
+    assert not Fact.of(line).is_stated_by(text)
 
 
 def test_words_scattered_over_a_long_text_state_nothing() -> None:
     filler = " ".join(f"Word{number} goes on and on here." for number in range(30))
-    assert not Fact.of(ANN).stated_by(f"Ann called. {filler} A sister lives there. Oslo is far.")
-    assert Fact.of(ANN).stated_by(f"{filler} Ann is my sister. She lives in Oslo. {filler}")
+    assert not Fact.of(ANN).is_stated_by(f"Ann called. {filler} A sister lives there. Oslo is far.")
+    assert Fact.of(ANN).is_stated_by(f"{filler} Ann is my sister. She lives in Oslo. {filler}")
 
 
 def test_what_a_person_typed_needs_every_word() -> None:
@@ -60,7 +60,7 @@ def test_what_a_person_typed_needs_every_word() -> None:
 
 def test_only_the_sentences_that_state_it_are_taken_out() -> None:
     text = "[2026-03-10 18:00] They planned a trip. Their sister Ann lives in Oslo. It rained."
-    facts = Fact.of(ANN).stated_by
+    facts = Fact.of(ANN).is_stated_by
     assert without(text, facts) == "[2026-03-10 18:00] They planned a trip. It rained."
     assert without("Ann is a sister. She lives in Oslo. It rained.", facts) == "It rained."
     assert without("[2026-03-10 18:00] Their sister Ann lives in Oslo.", facts) == ""

@@ -89,7 +89,7 @@ class Desk:
         )
 
     async def _notify_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
-        self.shown.append((scope, session, [fact.shown for fact in facts]))
+        self.shown.append((scope, session, [fact.description for fact in facts]))
 
     async def call(self, name: str, scope: str = "owner", **arguments: object) -> ToolResult:
         caller = TurnContext(
@@ -424,7 +424,7 @@ async def test_a_fact_that_waits_takes_the_place_of_a_placeholder_once_it_is_acc
     assert desk.shown == [("owner", "cli:direct", [f"{name}: Sails on Sundays"])]
     await desk.memories.of("owner").pending.accept([1])
     assert file.read_text() == TEMPLATE[path].replace(placeholder, "Sails on Sundays")
-    assert desk.memories.of("owner").store.retired() == []
+    assert desk.memories.of("owner").store.list_retired() == []
 
 
 async def test_without_a_page_file_tools_write_documents_and_anything_else_freely(
