@@ -122,8 +122,15 @@ class Answering:
             except StorageError:
                 await self._give_up(order)
                 raise
-            if not new and (answer := await self._find_known_answer(order)) is not None:
-                return await self._replay(http, order, answer)
+            if not new:  # the core has it already, or rejected it
+                if not await self._host.has_received(message.chat_id, message.event_id):
+                    await self._give_up(order)
+                    raise Problem(
+                        429, "Too many requests within a minute.", "rate_limit_exceeded",
+                        retry_after=60,
+                    )  # fmt: skip
+                if (answer := await self._read_answer(order)) is not None:
+                    return await self._replay(http, order, answer)
             return await self._converse_watched(http, order, exchange, is_new=bool(new))
 
     async def _converse_watched(
@@ -147,16 +154,6 @@ class Answering:
                 await self._take_back(order)
             raise error from None
         return answered
-
-    async def _find_known_answer(self, order: Order) -> Answer | None:
-        """Return the answer to a message that the core already has, or None if it is in progress.
-        Raises `Problem` if the core rejected the message."""
-        if not await self._host.has_received(order.message.chat_id, order.message.event_id):
-            await self._give_up(order)
-            raise Problem(
-                429, "Too many requests within a minute.", "rate_limit_exceeded", retry_after=60
-            )
-        return await self._read_answer(order)
 
     async def _give_up(self, order: Order) -> None:
         """Keep nothing of a request whose message was rejected, so that floods do not fill the

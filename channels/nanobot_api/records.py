@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -170,13 +169,9 @@ class Records:
         """Delete old records and files. `now` is in seconds since the epoch. Best effort."""
         for folder, seconds in ((self._records, KEEP_SECONDS), (self._files, _FILE_SECONDS)):
             with suppress(OSError):
-                for path in _in(folder):
+                for path in folder.iterdir():
                     if now - path.stat().st_mtime > seconds:
                         path.unlink(missing_ok=True)
 
     def _file(self, id: str) -> StateFile[Record]:
         return StateFile(self._records / f"{id}.json", Record)
-
-
-def _in(folder: Path) -> Iterator[Path]:
-    return folder.iterdir() if folder.is_dir() else iter(())

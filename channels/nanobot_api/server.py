@@ -307,21 +307,16 @@ class Server:
         if record is None or id == name:
             raise Problem(404, f"Response with id {name[:100]!r} not found.", "not_found")
         if method == "DELETE":
-            await self._take_out(record, id)
+            if record.answer is not None or record.alone:  # else it is removed when it is answered
+                chat, turn = record.chat, record.answer.turn if record.answer else ""
+                if record.alone:  # it is part of the conversation that followed it
+                    chat, turn = f"{record.key}:{_FOLLOWING}{id}", ""
+                taken = {"key": f"{API}:{chat}", "turn": turn, "by": f"{API}:{record.key}"}
+                await self._ask("conversations.take_back", taken)
             await asyncio.to_thread(self.records.delete, id)
             return web.json_response({"id": name, "object": "response", "deleted": True})
         facts = Facts(id, record.created, record.conversation, record.previous, store=True)
         return web.json_response(ResponseShape(facts).repeat(record.answer))
-
-    async def _take_out(self, record: Record, id: str) -> None:
-        """Take a response out of its conversation. A pending one is removed when it is answered."""
-        if record.answer is None and not record.alone:
-            return
-        chat, turn = record.chat, record.answer.turn if record.answer else ""
-        if record.alone:  # it is part of the conversation that followed it
-            chat, turn = f"{record.key}:{_FOLLOWING}{id}", ""
-        taken = {"key": f"{API}:{chat}", "turn": turn, "by": f"{API}:{record.key}"}
-        await self._ask("conversations.take_back", taken)
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())

@@ -235,7 +235,8 @@ class CliChannel:
         waiter = self._waiters.get(event_id)
         if waiter is None or waiter.is_gone:
             self._waiters.pop(event_id, None)
-            waiter = self._unheard.setdefault(event_id, waiter or _nobody(event_id))
+            nobody = _Listener(ChatRequest(event_id, "", ""), "", _NoConnection())
+            waiter = self._unheard.setdefault(event_id, waiter or nobody)
             if len(self._unheard) > _MOST_UNHEARD:
                 self._unheard.popitem(last=False)
         return waiter
@@ -350,10 +351,6 @@ class _NoConnection:
 
     def send(self, event: Mapping[str, object]) -> None:
         """See `Connection`."""
-
-
-def _nobody(event_id: str) -> _Listener:
-    return _Listener(ChatRequest(event_id, "", ""), "", _NoConnection())
 
 
 def _one_each(listeners: Sequence[_Listener]) -> Iterable[_Listener]:

@@ -38,13 +38,12 @@ def render(markdown: str, width: int) -> str:
     lines = [
         line
         for number, part in enumerate(split_text(clean_source(markdown), _PART))
-        for line in ([Line()] * (number > 0) + (lay_out(part, _DIALECT) or _as_it_is(part)))
+        for line in (
+            [Line()] * (number > 0)
+            + (lay_out(part, _DIALECT) or [Line((Span(raw),)) for raw in part.split("\n")])
+        )
     ]
     return "\n".join(_render_line(line, width) for line in lines)
-
-
-def _as_it_is(source: str) -> list[Line]:
-    return [Line((Span(line),)) for line in source.split("\n")]
 
 
 def _render_line(line: Line, width: int) -> str:

@@ -145,7 +145,13 @@ class Live:
             return
         if isinstance(event, InboundMessage):
             if event.expects_answer or event.initiator == "person":
-                said = _message_event(event)
+                said = {
+                    "kind": "said",
+                    "event": event.answered_event,
+                    "text": event.content,
+                    "files": [file.name or file.kind for file in event.media],
+                    "name": event.sender_name if event.is_group else "",
+                }
                 self._of(key).said[event.answered_event] = said
                 self._tell(key, said)
             return
@@ -212,16 +218,6 @@ class Live:
             "tokens": event.prompt_tokens + event.completion_tokens,
             "milliseconds": event.milliseconds,
         }
-
-
-def _message_event(message: InboundMessage) -> Event:
-    return {
-        "kind": "said",
-        "event": message.answered_event,
-        "text": message.content,
-        "files": [file.name or file.kind for file in message.media],
-        "name": message.sender_name if message.is_group else "",
-    }
 
 
 def join_deltas(events: Sequence[Event]) -> Sequence[Event]:

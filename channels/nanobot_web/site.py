@@ -340,11 +340,8 @@ class Site:
             return ""
         if self.host.admit(Sender(visitor.account), Chat(""), addressed=False) != "allowed":
             raise Refused(403, "You may not talk to this nanobot any more.")
-        return await self._scope_of(visitor.account)
-
-    async def _scope_of(self, account: str) -> str:
         asked = self.overview.operations["conversations.scope"]
-        found = await asked({"account": account})
+        found = await asked({"account": visitor.account})
         scope = found.get("scope") if isinstance(found, dict) else None
         if not isinstance(scope, str) or not scope:  # an empty scope would be that of all people
             raise Refused(403, "Nothing here is yours.")

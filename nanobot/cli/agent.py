@@ -58,9 +58,20 @@ def _agent(options: Options) -> int:
     home = options.home
     if hint := not_imported(home):
         print_text(f"note: {hint}\n", sys.stderr)
-    if options.message is None and sys.stdin.isatty() and sys.stdout.isatty():
-        return _chat(home, options)
-    return _say_all(home, _messages(options), options)
+    if options.message is not None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return _say_all(home, _messages(options), options)
+    if options.json:
+        raise WrongUsage("--json requires -m or piped input")
+    from nanobot_cli.terminal import Terminal
+
+    with open_client(home) as client:
+        terminal = Terminal(client, options.session, history=home / "state" / "cli_history")
+        terminal.run()
+        _note_jobs(client)
+        queue = _list_if_hosted(client, "queue.list", "inbox")
+        if any(one.get("state") == "waiting" for one in queue):
+            sys.stderr.write(_WAITS)
+    return 0
 
 
 def _messages(options: Options) -> Iterator[str]:
@@ -150,22 +161,6 @@ def _stop_turn_on_ctrl_c(client: Client, session: str) -> Iterator[None]:
         with contextlib.suppress(NanobotError):
             list(replies(client, client.send_message("/stop", session), session, _STOP_SECONDS))
         raise
-
-
-def _chat(home: Path, options: Options) -> int:
-    if options.json:
-        raise WrongUsage("--json requires -m or piped input")
-    from nanobot_cli.terminal import Terminal
-
-    with open_client(home) as client:
-        terminal = Terminal(client, options.session, history=home / "state" / "cli_history")
-        terminal.run()
-        _note_jobs(client)
-        if any(
-            one.get("state") == "waiting" for one in _list_if_hosted(client, "queue.list", "inbox")
-        ):
-            sys.stderr.write(_WAITS)
-    return 0
 
 
 def _note_jobs(client: Client) -> None:

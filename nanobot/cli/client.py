@@ -130,8 +130,21 @@ class Client:
 
     def connect(self) -> None:
         """Connect to the gateway that runs now. Raises `NoGateway`."""
-        self._socket = _open_socket(self._folder)
-        self._socket.settimeout(self._timeout)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        directory = -1
+        try:  # an address has at most 107 bytes, so name the folder by its descriptor
+            directory = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+        except OSError as error:
+            connection.close()
+            if isinstance(error, FileNotFoundError | NotADirectoryError | ConnectionRefusedError):
+                raise NoGateway("no gateway is running") from None
+            raise StorageError.of(f"{self._folder}/{SOCKET_NAME}", error) from error
+        finally:
+            if directory >= 0:
+                os.close(directory)
+        connection.settimeout(self._timeout)
+        self._socket = connection
 
     @property
     def waiting(self) -> bool:
@@ -258,20 +271,18 @@ class Client:
         if self.find_gateway:
             self.find_gateway()
         else:
-            self._search(seconds)
+            deadline = time.monotonic() + seconds
+            while True:
+                with contextlib.suppress(NoGateway):
+                    self.connect()
+                    break
+                if time.monotonic() >= deadline:
+                    raise NoGateway("no gateway is running")
+                time.sleep(0.05)
         self._buffer.clear()
         self._was_told = False
         if self._watch is not None:
             self._send(self._watch.as_json())
-
-    def _search(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(NoGateway):
-                return self.connect()
-            if time.monotonic() >= deadline:
-                raise NoGateway("no gateway is running")
-            time.sleep(0.05)
 
     def _events_in(self, line: bytes) -> Iterator[ChatEvent]:
         """Yield the event in a line, if it is for us."""
@@ -328,23 +339,6 @@ class Client:
             if show
             else "Try again.",
         )
-
-
-def _open_socket(state_folder: str) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    directory = -1
-    try:  # an address has at most 107 bytes, so name the folder by its descriptor
-        directory = os.open(state_folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
-    except OSError as error:
-        connection.close()
-        if isinstance(error, FileNotFoundError | NotADirectoryError | ConnectionRefusedError):
-            raise NoGateway("no gateway is running") from None
-        raise StorageError.of(f"{state_folder}/{SOCKET_NAME}", error) from error
-    finally:
-        if directory >= 0:
-            os.close(directory)
-    return connection
 
 
 def _is_unread(lost: ConnectionLost) -> bool:

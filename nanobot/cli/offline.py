@@ -112,39 +112,34 @@ def _refusal(home: Path) -> str:
     return f"{home} cannot be written ({why})" if is_full else ""
 
 
+_COPIED = ("journal.db", "index.db", "catalogue.db")
+_OWN = (".lock", "-shm")  # suffixes of files that each process creates for itself
+
+
 def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: str) -> object:
     """Run an operation that changes nothing on a mirror of the home in memory, because the disk
     rejects files (`refusal`)."""
-    home = settings.home
+    home, state = settings.home, settings.home / "state"
     with ExitStack() as stack:
-        if (home / "state" / LOCK_NAME).exists():
-            stack.enter_context(home_lock(home / "state"))
+        if (state / LOCK_NAME).exists():
+            stack.enter_context(home_lock(state))
         sys.stderr.write(clean(f"note: {refusal}. This is the state on the disk.\n"))
         memory = Path("/dev/shm")  # noqa: S108 - holds a new private folder
         folder = memory if os.access(memory, os.W_OK) else None
         with storage_errors(folder or "the folder for temporary files"):
             mirror = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanobot-", dir=folder))
-            _fill(Path(mirror), home)
+            # Fill it with links to the home's files, and with copies of its databases.
+            for entry in (*home.iterdir(), *state.iterdir()):
+                target = Path(mirror, entry.relative_to(home))
+                target.parent.mkdir(mode=0o700, exist_ok=True)
+                if entry.parent == state and entry.name.removesuffix("-wal") in _COPIED:
+                    shutil.copyfile(entry, target)
+                elif entry not in (state, state / SOCKET_NAME) and not entry.name.endswith(_OWN):
+                    target.symlink_to(entry)
         # Hide messages about the mirror.
         log_to_console("critical", Redactor(()), settings.agent.timezone)
         mirrored = replace(settings, home=Path(mirror))
         return asyncio.run(_operate(mirrored, op, arguments, shown=home))
-
-
-_COPIED = ("journal.db", "index.db", "catalogue.db")
-_OWN = (".lock", "-shm")  # suffixes of files that each process creates for itself
-
-
-def _fill(mirror: Path, home: Path) -> None:
-    """Fill the mirror with links to the home's files, and with copies of its databases."""
-    state = home / "state"
-    for entry in (*home.iterdir(), *state.iterdir()):
-        target = mirror / entry.relative_to(home)
-        target.parent.mkdir(mode=0o700, exist_ok=True)
-        if entry.parent == state and entry.name.removesuffix("-wal") in _COPIED:
-            shutil.copyfile(entry, target)
-        elif entry not in (state, state / SOCKET_NAME) and not entry.name.endswith(_OWN):
-            target.symlink_to(entry)
 
 
 async def _operate(

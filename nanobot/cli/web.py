@@ -7,7 +7,7 @@ import os
 import select
 import sys
 
-from nanobot.cli.client import REJOIN_SECONDS, Client, ConnectionLost, Data, NoGateway
+from nanobot.cli.client import REJOIN_SECONDS, ConnectionLost, Data, NoGateway
 from nanobot.cli.command import Commands, Options, print_json, print_text, table
 from nanobot.cli.gateway import open_client
 
@@ -32,7 +32,13 @@ def _open(options: Options) -> int:
         if client.is_hosted:
             if not options.json:
                 print_text(_HERE, sys.stderr)
-            _wait(client)
+            # Wait until the gateway ends for good. After a restart, wait for the next one.
+            with contextlib.suppress(ConnectionLost, NoGateway, KeyboardInterrupt):
+                while True:
+                    if client.fileno() < 0:
+                        client.reconnect(REJOIN_SECONDS)
+                    select.select([client], [], [])
+                    client.read_events()
     return 0
 
 
@@ -66,16 +72,6 @@ def open_browser(url: str) -> None:
         launch = programs.Launch((opener, url), programs.environment(variables))
         with contextlib.suppress(OSError):
             launch.popen(stdin=DEVNULL, stdout=DEVNULL)
-
-
-def _wait(client: Client) -> None:
-    """Wait until the hosted gateway ends for good. After a restart, wait for the next one."""
-    with contextlib.suppress(ConnectionLost, NoGateway, KeyboardInterrupt):
-        while True:
-            if client.fileno() < 0:
-                client.reconnect(REJOIN_SECONDS)
-            select.select([client], [], [])
-            client.read_events()
 
 
 def _list_text(data: Data) -> str:

@@ -313,10 +313,24 @@ class BackupMaker(Periodic):
         now = self._clock.now()
         self._started = min(self._started, now)  # the clock may have been set back
         self._not_before = min(self._not_before, now + AGAIN)
-        if self._schedule and now >= self._not_before:
-            due = self._schedule.next_after(await self._last(now))
-            if due is not None and due <= now:
-                await self._make_due()
+        if not self._schedule or now < self._not_before:
+            return
+        due = self._schedule.next_after(await self._last(now))
+        if due is None or due > now:
+            return
+        try:
+            made = await self._make(self._go_on)
+            await asyncio.to_thread(prune_backups, self._folder, self._keep, made.path)
+            self.problem = ""
+        except BackupUnderWay:  # a person's backup may be enough
+            self._not_before = self._clock.now() + SETTLED
+        except NanobotError as error:
+            self._not_before = self._clock.now() + AGAIN
+            is_new = not self.problem
+            self.problem = f"the scheduled backup failed: {error} {error.hint}".strip()
+            logger.error("{}", self.problem)
+            if is_new:
+                await self._tell(f"{self.problem[:1].upper()}{self.problem[1:]}")
 
     def stop(self) -> None:
         """Stop, and cancel the backup that is being made."""
@@ -332,21 +346,6 @@ class BackupMaker(Periodic):
             stored = []
         made = (one.made_at for one in stored if one.made_at <= now)
         return next(made, self._started).astimezone(now.tzinfo)
-
-    async def _make_due(self) -> None:
-        try:
-            made = await self._make(self._go_on)
-            await asyncio.to_thread(prune_backups, self._folder, self._keep, made.path)
-            self.problem = ""
-        except BackupUnderWay:  # a person's backup may be enough
-            self._not_before = self._clock.now() + SETTLED
-        except NanobotError as error:
-            self._not_before = self._clock.now() + AGAIN
-            is_new = not self.problem
-            self.problem = f"the scheduled backup failed: {error} {error.hint}".strip()
-            logger.error("{}", self.problem)
-            if is_new:
-                await self._tell(f"{self.problem[:1].upper()}{self.problem[1:]}")
 
     def _go_on(self, _more: int, _total: int) -> None:
         if self._stopping.is_set():

@@ -41,20 +41,16 @@ async def _turns(call: Call) -> web.StreamResponse:
 
 async def _turn(call: Call) -> web.StreamResponse:
     turn = await call.ask("turn.show", id=call.query("id"))
-    return call.page("turn.html", "Turn", turn=turn, bars=_bars(turn["steps"]))
-
-
-def _bars(steps: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Add the position of each step on a line of 1,000 parts. Each is wide enough to be seen."""
-    whole = max((one["start"] + one["took"] for one in steps), default=0) or 1
-    return [
+    whole = max((one["start"] + one["took"] for one in turn["steps"]), default=0) or 1
+    bars = [  # on a line of 1,000 parts, each wide enough to be seen
         {
             **one,
             "x": round(one["start"] * 1000 / whole),
             "width": max(4, round(one["took"] * 1000 / whole)),
         }
-        for one in steps
+        for one in turn["steps"]
     ]
+    return call.page("turn.html", "Turn", turn=turn, bars=bars)
 
 
 async def _audit(call: Call) -> web.StreamResponse:

@@ -165,7 +165,10 @@ class ModelStep:
         """Return the list of servers: running ones on this machine, providers, others."""
         present, found = self._present, {server.name for server in servers}
         offers = [
-            Offer(f"{one.name} on this machine: {_few(one.models)}", one.base_url)
+            Offer(
+                f"{one.name} on this machine: {join_some(one.models, 3) or 'no chat models yet'}",
+                one.base_url,
+            )
             for one in servers
         ]
         if present.provider != "offline":
@@ -456,12 +459,6 @@ def _server(facts: ModelFacts) -> str:
 
 def _describe_model(model: ListedModel) -> str:
     return f"{model.name}, {model.window:,} tokens" if model.window else model.name
-
-
-def _few(models: Sequence[str]) -> str:
-    if not models:
-        return "no chat models yet"
-    return join_some(models, 3)
 
 
 def _check_name(text: str) -> str:
