@@ -9,13 +9,13 @@ import pytest
 
 from nanobot.cli.main import main
 from tests.cli.support import Nanobot
-from tests.importing.conftest import contents, copied
+from tests.importing.conftest import contents, copy_home
 
 
 def test_a_dry_run_shows_everything_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = copied("014", tmp_path / "old")
+    source = copy_home("014", tmp_path / "old")
     before = contents(tmp_path)
     new = str(tmp_path / "new")
     assert main(["import", str(source), "--to", new, "--dry-run", "--json"]) == 0
@@ -31,7 +31,7 @@ def test_a_dry_run_shows_everything_and_writes_nothing(
 def test_without_a_person_it_has_to_be_confirmed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = copied("035", tmp_path / "old")
+    source = copy_home("035", tmp_path / "old")
     new = tmp_path / "new"
     assert main(["import", str(source), "--to", str(new)]) == 2
     assert "--yes" in capsys.readouterr().err
@@ -48,7 +48,7 @@ def test_what_is_erased_is_gone_from_an_imported_home(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NANOBOT_HOME", str(tmp_path / "new"))
-    assert main(["import", str(copied("014", tmp_path / "old")), "--yes"]) == 0
+    assert main(["import", str(copy_home("014", tmp_path / "old")), "--yes"]) == 0
     assert "BLUEBIRD" in _everything(tmp_path / "new")
     assert main(["memory", "forget", "BLUEBIRD", "--erase", "--yes"]) == 0, capsys.readouterr().err
     assert "BLUEBIRD" not in _everything(tmp_path / "new")

@@ -1,4 +1,4 @@
-"""The fixture of the configuration's tests."""
+"""Fixture of the configuration's tests."""
 
 from __future__ import annotations
 

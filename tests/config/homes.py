@@ -1,4 +1,4 @@
-"""A home in a temporary folder, and what a person would read about its configuration."""
+"""A home in a temporary folder, and the messages about its configuration."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Home:
         _write(self.secrets, text, mode)
 
     def load(self, environ: Mapping[str, str] | None = None) -> Settings:
-        """The settings, from an environment that holds nothing else."""
+        """Return the settings, with only these variables."""
         return load_settings(self.folder, environ or {})
 
     def error(self, environ: Mapping[str, str] | None = None) -> ConfigError:
-        """The error that loading ends in."""
+        """Return the error of loading."""
         with pytest.raises(ConfigError) as caught:
             self.load(environ)
         return caught.value
 
     def complaint(self, text: str | bytes | None = None, **environ: str) -> str:
-        """What a person reads about configuration `text`, with the folder shortened to HOME."""
+        """Return the message about configuration `text`, with the folder shortened to HOME."""
         if text is not None:
             self.write(text)
         return self.error(environ).for_people().replace(str(self.folder), "HOME")

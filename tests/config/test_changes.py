@@ -1,4 +1,4 @@
-"""Changing settings by key: the plan, what a page may write, and that no secret is ever shown."""
+"""Changing settings by key: the plan, the limits of a page, and that no secret is ever shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENVIRON = {"TELEGRAM_TOKEN": "123:the-telegram-token", "NANOBOT_AGENT__ON_BUSY":
 
 
 class Page:
-    """A page that asks a gateway which runs with what stood in the files when it began."""
+    """A page of a gateway that runs with the files as they were at the beginning."""
 
     def __init__(self, home: Home, environ: Mapping[str, str]) -> None:
         running = load_settings(home.folder, environ)

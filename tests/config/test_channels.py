@@ -1,4 +1,4 @@
-"""Sections of channels, with adapters installed for real beside the tests."""
+"""Sections of channels, with really installed adapters next to the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing a configuration in place: what was not meant stays byte for byte."""
+"""Changing a configuration in place: everything else stays byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person reads when something is wrong: file, line, key, the fix; never a value."""
+"""Messages about a wrong configuration: file, line, key, the fix, and never a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration that is right becomes."""
+"""The settings from a valid configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of memory: what they allow, and what a person reads where they do not."""
+"""The settings of memory: their limits, and the messages about wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/models.md, the example file and the catalogue of providers say the same."""
+"""docs/models.md, the example file and the catalogue of providers agree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECTION = re.compile(r"^###? ([^\n]+)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTA
 _YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def loaded(home: Home, text: str) -> Settings:
+def load(home: Home, text: str) -> Settings:
     home.write(text)
     settings = home.load(KEYS | {"MODEL_API_KEY": "sk-other"})
     assert settings.warnings == ()
@@ -29,7 +29,7 @@ def loaded(home: Home, text: str) -> Settings:
 def test_each_provider_has_an_example_that_can_be_used(home: Home, known: KnownProvider) -> None:
     section = dict(_SECTION.findall(PAGE))[known.name]
     (example,) = _YAML.findall(section)
-    model = loaded(home, example).model
+    model = load(home, example).model
     assert (model.provider, model.base_url) == ("openai", known.base_url)
     assert model.api == known.api
     assert model.name in (known.example, "")
@@ -42,7 +42,7 @@ def test_all_other_examples_can_be_used(home: Home) -> None:
     examples = _YAML.findall(PAGE)
     assert len(examples) > len(PROVIDERS)
     for example in examples:
-        assert loaded(home, example).model.provider == "openai", example
+        assert load(home, example).model.provider == "openai", example
 
 
 @pytest.mark.parametrize("known", PROVIDERS, ids=lambda one: one.id)

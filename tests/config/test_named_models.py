@@ -1,4 +1,4 @@
-"""Named models, what each is used for, and what requests of the owner's carry."""
+"""Named models, their uses, and the owner's fields in requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example file, the table in the documentation and the schema say what the code does."""
+"""The example file, the table in the documentation and the schema agree with the code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_SERVERS = tuple(f"  {name}:" for name in McpServerSettings.__struct_fields__)
 OF_MODELS = tuple(f"  {name}:" for name in NamedModel.__struct_fields__)
 NAMES = ("PIP_INDEX_URL:", "files:", "tickets:", "small:", "local:")
 OPTIONAL = tuple(f"# {key}" for key in (*NAMES, *OF_SERVERS, *OF_MODELS))
-"""How the lines of the example begin that are commented out, beside lists and fallbacks."""
+"""Beginnings of commented lines in the example, besides lists and fallbacks."""
 KEYS = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
 
 

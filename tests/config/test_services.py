@@ -1,4 +1,4 @@
-"""The settings of what turns speech into text and of the HTTP server."""
+"""The settings of speech models and of the HTTP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `team`: what belongs together, and what is shared."""
+"""The section `team`: keys that belong together, and shared folders."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The settings of tools, MCP servers and what happens by itself: what they allow, what they keep
-secret, and what a person reads where they are wrong."""
+"""The settings of tools, MCP servers and routines: their limits, their secrets, and the messages
+about wrong ones."""
 
 from __future__ import annotations
 

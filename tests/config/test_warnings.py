@@ -1,4 +1,4 @@
-"""What works and should be mended all the same."""
+"""Settings that work but should be fixed."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Contents = Mapping[str, tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """An import that was done: what was there `before`, the `new` home, what was reported."""
+    """A finished import: the other home `before`, the `new` home, and the report."""
 
     version: str
     source: Path
@@ -39,17 +39,17 @@ class Imported:
 
 @pytest.fixture(scope="session", params=["014", "035"])
 def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Imported:
-    """The import of what each version wrote; tests only look at it."""
+    """The import of each version's home. Tests only read it."""
     folder = tmp_path_factory.mktemp("import")
-    source = copied(request.param, folder / "old")
+    source = copy_home(request.param, folder / "old")
     before = contents(source)
     report = do(source, folder / "new")
     return Imported(request.param, source, before, folder / "new", report)
 
 
-def copied(version: str, target: Path, *, config: bool = True) -> Path:
-    """A copy of the home that a version wrote, with a picture in it. Without its configuration it
-    takes half the time."""
+def copy_home(version: str, target: Path, *, config: bool = True) -> Path:
+    """Copy the home of a version, with a picture in it. Without its configuration it takes half the
+    time."""
     shutil.copytree(HOMES / version, target)
     if not config:
         (target / "config.json").unlink()
@@ -66,7 +66,7 @@ def do(source: Path, target: Path, *owners: str) -> ImportReport:
 
 
 def contents(folder: Path) -> Contents:
-    """What is in a folder: of each file its digest and its mode."""
+    """Return the digest and the mode of each file in a folder."""
     return {
         path.relative_to(folder).as_posix(): (
             hashlib.sha256(path.read_bytes()).hexdigest(),

@@ -1,4 +1,4 @@
-"""What is broken in the other home, or not there, keeps nothing else from going over."""
+"""Broken or missing parts of the other home do not prevent the import of the rest."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nanobot.security.paths import Root
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.testing import FakeClock
-from tests.importing.conftest import NOW, contents, copied, do
+from tests.importing.conftest import NOW, contents, copy_home, do
 
 
 def test_a_torn_line_a_link_and_a_broken_list_are_survived_and_told(tmp_path: Path) -> None:
-    source = copied("014", tmp_path / "old", config=False)
+    source = copy_home("014", tmp_path / "old", config=False)
     talk = source / "workspace" / "sessions" / "telegram_15551234.jsonl"
     lines = talk.read_bytes().splitlines(keepends=True)
     lines[3] = b'{"role": "us\xff\n'
@@ -52,7 +52,7 @@ def test_a_torn_line_a_link_and_a_broken_list_are_survived_and_told(tmp_path: Pa
 
 
 def test_without_a_usable_configuration_the_rest_goes_over(tmp_path: Path) -> None:
-    source = copied("035", tmp_path / "old")
+    source = copy_home("035", tmp_path / "old")
     (source / "config.json").write_text('{"agents": ')
     report = do(source, tmp_path / "new")
     assert load_settings(tmp_path / "new", {}).model.provider == "offline"
@@ -61,7 +61,7 @@ def test_without_a_usable_configuration_the_rest_goes_over(tmp_path: Path) -> No
 
 
 def test_settings_that_nanobot_refuses_are_left_out_and_told(tmp_path: Path) -> None:
-    source = copied("014", tmp_path / "old")
+    source = copy_home("014", tmp_path / "old")
     config = json.loads((source / "config.json").read_text())
     config["channels"]["telegram"]["token"] = "no token"
     config["agents"]["defaults"]["timezone"] = "Mars/Base"
@@ -77,7 +77,7 @@ def test_settings_that_nanobot_refuses_are_left_out_and_told(tmp_path: Path) -> 
 
 
 def test_a_full_disk_leaves_both_homes_as_they_were(tmp_path: Path) -> None:
-    source = copied("014", tmp_path / ".nanobot", config=False)
+    source = copy_home("014", tmp_path / ".nanobot", config=False)
     (source / "workspace" / "large.txt").write_bytes(bytes(200_000))
     before = contents(source)
     plan = prepare(source, source, None, (), FakeClock(NOW))
@@ -95,7 +95,7 @@ def test_a_full_disk_leaves_both_homes_as_they_were(tmp_path: Path) -> None:
 def test_what_a_killed_import_left_is_cleared_and_of_two_at_once_the_first_one_counts(
     tmp_path: Path,
 ) -> None:
-    source = copied("035", tmp_path / "old", config=False)
+    source = copy_home("035", tmp_path / "old", config=False)
     left = tmp_path / ".new.restoring-left"
     (left / "workspace").mkdir(parents=True)
     (left / "secrets.env").write_text("half")
@@ -109,7 +109,7 @@ def test_what_a_killed_import_left_is_cleared_and_of_two_at_once_the_first_one_c
 
 
 def test_a_hostile_home_gives_nothing_but_its_own_plain_files(tmp_path: Path) -> None:
-    source = copied("014", tmp_path / "old")
+    source = copy_home("014", tmp_path / "old")
     workspace = source / "workspace"
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "MEMORY.md").write_text("of somebody else")
@@ -147,14 +147,14 @@ def test_a_hostile_home_gives_nothing_but_its_own_plain_files(tmp_path: Path) ->
 
 
 def history_of(home: Path) -> HistoryLog:
-    """Its history as nanobot finds it when it has started."""
+    """Return the history as nanobot reads it after its start."""
     history = HistoryLog(Root(home / "workspace"), FakeClock(NOW))
     history.recover()
     return history
 
 
 def test_an_empty_history_beside_an_older_one_does_not_stand_in_its_way(tmp_path: Path) -> None:
-    source = copied("014", tmp_path / "old", config=False)
+    source = copy_home("014", tmp_path / "old", config=False)
     (source / "workspace" / "memory" / "history.jsonl").touch()
     (source / "workspace" / "memory" / ".dream_cursor").write_text("0")
     do(source, tmp_path / "new")
@@ -164,7 +164,7 @@ def test_an_empty_history_beside_an_older_one_does_not_stand_in_its_way(tmp_path
 
 
 def test_half_an_emoji_in_the_history_is_taken_as_its_escape(tmp_path: Path) -> None:
-    source = copied("035", tmp_path / "old", config=False)
+    source = copy_home("035", tmp_path / "old", config=False)
     (source / "workspace" / "memory" / "history.jsonl").write_text(
         '{"cursor": 1, "content": "cut short \\ud83d"}\n'
     )
@@ -177,7 +177,7 @@ def test_half_an_emoji_in_the_history_is_taken_as_its_escape(tmp_path: Path) -> 
 def test_no_message_counts_as_put_away_for_what_this_nanobot_did_in_that_home(
     tmp_path: Path,
 ) -> None:
-    source = copied("035", tmp_path / "old", config=False)
+    source = copy_home("035", tmp_path / "old", config=False)
     ours = HistoryEntry(2, NOW, "consolidation", "telegram:15551234", 1, 9, "Of its own.")
     with (source / "workspace" / "memory" / "history.jsonl").open("ab") as lines:
         lines.write(encode(ours))
@@ -189,7 +189,7 @@ def test_no_message_counts_as_put_away_for_what_this_nanobot_did_in_that_home(
 
 
 def test_one_conversation_for_all_channels_is_kept_and_continued_nowhere(tmp_path: Path) -> None:
-    source = copied("014", tmp_path / "old")
+    source = copy_home("014", tmp_path / "old")
     sessions = source / "workspace" / "sessions"
     for path in sessions.iterdir():
         path.unlink()
@@ -206,7 +206,7 @@ def test_one_conversation_for_all_channels_is_kept_and_continued_nowhere(tmp_pat
 
 
 def test_into_its_own_place_the_other_home_is_moved_aside_whole(tmp_path: Path) -> None:
-    source = copied("035", tmp_path / ".nanobot", config=False)
+    source = copy_home("035", tmp_path / ".nanobot", config=False)
     before = contents(source)
     do(source, source)
     assert contents(tmp_path / ".nanobot.before-import") == before
@@ -214,7 +214,7 @@ def test_into_its_own_place_the_other_home_is_moved_aside_whole(tmp_path: Path) 
 
 
 def test_nothing_is_written_over_and_no_other_folder_is_taken_for_a_home(tmp_path: Path) -> None:
-    source = copied("014", tmp_path / "old")
+    source = copy_home("014", tmp_path / "old")
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").touch()
@@ -228,7 +228,7 @@ def test_nothing_is_written_over_and_no_other_folder_is_taken_for_a_home(tmp_pat
 
 def test_a_workspace_that_holds_much_else_is_refused(tmp_path: Path) -> None:
     person = tmp_path / "ada"
-    source = copied("014", person / ".nanobot")
+    source = copy_home("014", person / ".nanobot")
     config = {"agents": {"defaults": {"workspace": str(person)}}}
     (source / "config.json").write_text(json.dumps(config))
     with pytest.raises(NanobotError, match="contains other data") as refused:

@@ -1,4 +1,4 @@
-"""How single things of the other program are understood."""
+"""Conversion of single items of the other program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nanobot.importing.settings import NoServer, server_for
 from nanobot.messages import Message
 from nanobot.session.records import Metadata, decode
 from nanobot.testing import FakeClock
-from tests.importing.conftest import NOW, copied, do
+from tests.importing.conftest import NOW, copy_home, do
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_jobs_that_cannot_be_are_named_with_the_reason(tmp_path: Path) -> None:
         {"id": "dream", "payload": {"kind": "system_event"}},
         "not an object",
     ]
-    source = copied("014", tmp_path / "old", config=False)
+    source = copy_home("014", tmp_path / "old", config=False)
     (source / "cron" / "jobs.json").write_text(json.dumps({"jobs": jobs}))
     report = do(source, tmp_path / "new")
     (taken,) = decode_jobs((tmp_path / "new" / "state" / "jobs.json").read_bytes()).values()
@@ -193,7 +193,7 @@ def test_jobs_that_cannot_be_are_named_with_the_reason(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["014", "035"])
 def test_a_heartbeat_file_without_tasks_stays_there(version: str, tmp_path: Path) -> None:
-    source = copied(version, tmp_path / "old", config=False)
+    source = copy_home(version, tmp_path / "old", config=False)
     file, taken = source / "workspace" / "HEARTBEAT.md", Path("workspace", "HEARTBEAT.md")
     do(source, tmp_path / "with")
     file.write_text(file.read_text().replace("- Check whether the tomatoes need water", ""))
@@ -205,7 +205,7 @@ def test_a_heartbeat_file_without_tasks_stays_there(version: str, tmp_path: Path
 def test_servers_that_nothing_here_can_speak_to_are_something_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = copied("014", tmp_path / "old")
+    source = copy_home("014", tmp_path / "old")
     server = {"tools": {"mcpServers": {"notes": {"command": "notes"}}}}
     (source / "config.json").write_text(json.dumps(server))
 
@@ -220,7 +220,7 @@ def test_servers_that_nothing_here_can_speak_to_are_something_to_do(
 
 
 def test_what_goes_into_requests_comes_along_with_its_secrets_apart(tmp_path: Path) -> None:
-    source = copied("014", tmp_path / "old")
+    source = copy_home("014", tmp_path / "old")
     provider = {
         "apiKey": "k",
         "apiBase": "http://127.0.0.1:9/v1",

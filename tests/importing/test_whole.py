@@ -1,4 +1,4 @@
-"""Homes that the real other program wrote go over whole, and their conversations go on."""
+"""Homes of the real other program are imported whole, and their conversations continue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nanobot.skills.loader import SkillsLoader
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.state import MemoryState
-from tests.importing.conftest import NOW, Imported, contents, copied, do
+from tests.importing.conftest import NOW, Imported, contents, copy_home, do
 from tests.support import running
 
 
@@ -127,7 +127,7 @@ def test_memory_and_skills_are_there_and_dream_does_not_read_twice(imported: Imp
 async def test_what_was_said_to_this_nanobot_before_the_import_stays_there_and_is_told(
     tmp_path: Path,
 ) -> None:
-    source = copied("035", tmp_path / "old")
+    source = copy_home("035", tmp_path / "old")
     telegram, model = FakeChannel("telegram"), ScriptedModel(says("first"))
     async with running(source, model, telegram, clock=FakeClock(NOW)):
         asked = await telegram.say("one", "15551234", sender_id="15551234")

@@ -76,7 +76,7 @@ async def ask(
         await claude.close()
 
 
-def said(reply: Reply) -> PromptMessage:
+def as_message(reply: Reply) -> PromptMessage:
     return assistant_message(reply.text, reply.tool_calls, reply.provider_data)
 
 
@@ -118,7 +118,7 @@ async def test_calls_get_ids_of_ours_and_their_results_go_back(wire_bytes: int) 
         first = await ask(server, HELLO)
         one, two = first.tool_calls
         results = (tool_message(two.id, "B"), tool_message(one.id, "A"))
-        second = await ask(server, HELLO.plus((said(first), *results)))
+        second = await ask(server, HELLO.plus((as_message(first), *results)))
         sent = body(server)["messages"]
     assert [(call.name, call.arguments) for call in first.tool_calls] == [
         ("read", '{"path": "a"}'),
@@ -188,7 +188,7 @@ async def test_thinking_goes_back_signed_with_the_calls_it_led_to() -> None:
     async with FakeAnthropic(script) as server:
         first = await ask(server, HELLO)
         result = tool_message(first.tool_calls[0].id, "text")
-        second = await ask(server, HELLO.plus((said(first), result)))
+        second = await ask(server, HELLO.plus((as_message(first), result)))
         sent = body(server)["messages"][1]["content"]
     assert first.thought
     assert second.text == "Done."
@@ -221,7 +221,7 @@ async def test_a_turn_that_a_crash_interrupted_goes_on_with_its_thinking() -> No
 async def test_thinking_of_another_model_stays_here_and_the_turn_goes_on() -> None:
     async with FakeAnthropic([Says((Thinking("Hm."), Call("read")))]) as server:
         first = await ask(server, HELLO)
-    going_on = HELLO.plus((said(first), tool_message(first.tool_calls[0].id, "text")))
+    going_on = HELLO.plus((as_message(first), tool_message(first.tool_calls[0].id, "text")))
     for model in (HAIKU_4_5, OPUS_4_8, OPUS_5_5, SONNET_5_5):
         async with FakeAnthropic(["Done."], model=model) as other:
             reply = await ask(other, going_on, CallOptions(effort="low"), model=model)
@@ -261,7 +261,7 @@ async def test_a_budget_goes_on_through_a_turn_whose_later_steps_did_not_think()
         for _ in range(3):
             reply = await ask(server, asked, CallOptions(effort="low"), model=HAIKU_4_5)
             results = [tool_message(call.id, "text") for call in reply.tool_calls]
-            asked = asked.plus((said(reply), *results))
+            asked = asked.plus((as_message(reply), *results))
             assert body(server)["thinking"]["type"] == "enabled"
     assert reply.text == "Done."
 
@@ -282,7 +282,7 @@ async def test_thinking_bound_to_what_has_changed_is_refused_once_and_then_left_
         async def step(asked: Prompt) -> Prompt:
             reply = await claude.complete(asked, ASK)
             results = [tool_message(call.id, "text") for call in reply.tool_calls]
-            return asked.plus((said(reply), *results))
+            return asked.plus((as_message(reply), *results))
 
         asked = await step(await step(HELLO))
         assert not server.refused
@@ -379,7 +379,7 @@ async def test_thinking_switched_off_in_the_middle_of_a_turn_leaves_earlier_thin
     async with FakeAnthropic(script) as server:
         first = await ask(server, HELLO)
         result = tool_message(first.tool_calls[0].id, "text")
-        asked = HELLO.plus((said(first), result))
+        asked = HELLO.plus((as_message(first), result))
         reply = await ask(server, asked, CallOptions(effort="none"))
         assert not server.refused
     assert reply.text == "Done."
@@ -469,7 +469,7 @@ async def test_what_joins_another_message_of_the_models_goes_without_its_thinkin
     async with FakeAnthropic([Says((Thinking("Hm."), Call("read"))), "Done."]) as server:
         first = await ask(server, HELLO)
         result = tool_message(first.tool_calls[0].id, "text")
-        asked = HELLO.plus((assistant_message("A reminder."), said(first), result))
+        asked = HELLO.plus((assistant_message("A reminder."), as_message(first), result))
         assert (await ask(server, asked)).text == "Done."
         kinds = [block["type"] for block in body(server)["messages"][1]["content"]]
     assert kinds == ["text", "tool_use"]

@@ -1,5 +1,5 @@
-"""Properties of the requests to the Messages API: whatever a conversation is like, the strict
-server takes it, and its prompt cache keeps matching as it grows."""
+"""Properties of requests to the Messages API: the strict server accepts any conversation, and its
+prompt cache keeps matching as the conversation grows."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_same_conversation_is_the_same_bytes(
 
 
 def flat(raw: bytes) -> list[tuple[str, str]]:
-    """The blocks of a request in the order of the cache, without breakpoints."""
+    """Return the blocks of a request in the order of the cache, without breakpoints."""
     body: Mapping[str, Any] = json.loads(raw)
     blocks = [("tools", tool) for tool in body["tools"]]
     blocks += [("system", block) for block in body.get("system", [])]
@@ -119,8 +119,8 @@ WORD = st.sampled_from(["yes", "No.", "so be it "])
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[list[PromptMessage]]:
-    """The messages that each request adds, as in nanobot's turns: a step with its results, words in
-    the middle, an answer and the next question."""
+    """Return the messages that each request adds, as in nanobot's turns: a step with its results,
+    words in the middle, an answer and the next question."""
     messages = [[system_message("You help. " * 400), user_message("Begin.")]]
     for number in range(draw(st.integers(2, 8))):
         calls = tuple(

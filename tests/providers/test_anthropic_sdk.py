@@ -1,5 +1,5 @@
-"""The official SDK as an oracle: both make the same request for the same content, and both read the
-same answer alike."""
+"""The official SDK as an oracle: both clients make the same request for the same content, and read
+the same answer alike."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ SAME: Any = {
 }
 
 
-def thought(source: str) -> Prompt:
-    """The prompt with thinking that came from `source`."""
+def prompt_with_thinking(source: str) -> Prompt:
+    """Return the prompt with thinking from `source`."""
     content = {"content": [THOUGHT, {"type": "text", "text": PROMPT.messages[2].text}]}
     called = assistant_message(
         PROMPT.messages[2].text, PROMPT.messages[2].tool_calls, ProviderData(source, fields=content)
@@ -120,7 +120,7 @@ def with_thinking() -> Any:
 async def both_ways(
     server: FakeAnthropic, asked: Prompt, options: CallOptions, same: Mapping[str, Any]
 ) -> None:
-    """Ask by our adapter and by the SDK, in that order."""
+    """Ask by our adapter, then by the SDK."""
     import anthropic
 
     claude = AnthropicProvider(
@@ -169,7 +169,7 @@ async def test_a_request_is_the_one_that_the_sdk_makes(
 
 async def test_a_request_with_thinking_is_the_one_that_the_sdk_makes() -> None:
     async with FakeAnthropic(["Hello.", "Hello."]) as server:
-        asked = thought(SOURCE.format(f"{server.base_url}/v1"))
+        asked = prompt_with_thinking(SOURCE.format(f"{server.base_url}/v1"))
         same = {**SAME, "messages": with_thinking(), "thinking": {"type": "adaptive"}}
         options = CallOptions(effort="high")
         await both_ways(server, asked, options, {**same, "output_config": {"effort": "high"}})
@@ -178,7 +178,7 @@ async def test_a_request_with_thinking_is_the_one_that_the_sdk_makes() -> None:
 
 
 def as_the_sdk_has_it(reply: Reply) -> Mapping[str, Any]:
-    """What both readers say of an answer, apart from ids, which we make ourselves."""
+    """Return a reply as both readers see it, without ids, which we make ourselves."""
     given = reply.provider_data.fields["content"] if reply.provider_data else []
     return {
         "text": reply.text,
@@ -195,7 +195,7 @@ def as_the_sdk_has_it(reply: Reply) -> Mapping[str, Any]:
 
 
 def as_we_have_it(message: anthropic.types.Message) -> Mapping[str, Any]:
-    """The same of the SDK's message."""
+    """Return the same of the SDK's message."""
     blocks = [block.model_dump(exclude_none=True) for block in message.content]
     usage = message.usage
     return {

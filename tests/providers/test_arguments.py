@@ -1,4 +1,4 @@
-"""The arguments of a call are kept, repaired if they can only mean one thing, or refused."""
+"""The arguments of a call are kept, repaired if they have only one meaning, or rejected."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_an_object_that_was_cut_off_is_never_completed(
 
 
 def letters(text: str) -> str:
-    """The letters and digits of a JSON text, case and escapes aside."""
+    """Return the letters and digits of a JSON text, ignoring case and escapes."""
     text = re.sub(r"\\[nrtbf]|\\u00[0-9a-f]{2}|\\x[0-9a-f]{2}", "", text)
     return "".join(filter(str.isalnum, text)).lower().replace("none", "null")
 

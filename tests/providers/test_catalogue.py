@@ -1,4 +1,5 @@
-"""Providers by name: each is found by its address, and its list of models is read as it has it."""
+"""Providers by name: each is found by its address, and its list of models is read in its own
+form."""
 
 from __future__ import annotations
 
@@ -112,12 +113,12 @@ LISTS: Mapping[str, tuple[dict[str, Any], list[ListedModel]]] = {
         [ListedModel("Qwen/Qwen3-8B", 32_768)],
     ),
 }
-"""What the servers answer for their lists, in their own shapes, and what is read there."""
+"""Answers with the servers' lists, in their own shapes, and the expected models."""
 
 
 @asynccontextmanager
 async def listing(known: KnownProvider) -> AsyncIterator[tuple[KnownProvider, list[web.Request]]]:
-    """The provider at another address, where its list is, for whoever has the key."""
+    """Yield the provider at another address, with its list behind the key."""
     asked: list[web.Request] = []
     path = urlsplit(known.listing or f"{known.base_url}/models").path
 

@@ -1,4 +1,4 @@
-"""How many tokens a prompt has, as far as a decision needs to know."""
+"""Token counts of prompts, as exact as a decision needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.encodings import ENCODINGS
 
 
 class Exact:
-    """Counts exactly what it is told to, and how often it was asked."""
+    """Exact counter with set results, which counts its calls."""
 
     def __init__(self, tokens: int | None) -> None:
         self.tokens, self.asked = tokens, 0

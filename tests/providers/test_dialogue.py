@@ -1,4 +1,4 @@
-"""Whatever happened in a conversation, servers are sent one that keeps their rules."""
+"""Servers get conversations that keep their rules, whatever happened."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def calls(*ids: str, text: str = "", data: ProviderData | None = None) -> Prompt
     return assistant_message(text, tuple(map(call, ids)), data)
 
 
-def sent(*messages: PromptMessage, dialect: Dialect = STRICT) -> list[dict[str, Any]]:
+def send(*messages: PromptMessage, dialect: Dialect = STRICT) -> list[dict[str, Any]]:
     return [json.loads(wire) for wire in wire_messages(messages, dialect, HERE)]
 
 
-def told(*messages: PromptMessage, dialect: Dialect = STRICT) -> list[tuple[str, object]]:
-    return [(one["role"], one["content"]) for one in sent(*messages, dialect=dialect)]
+def show(*messages: PromptMessage, dialect: Dialect = STRICT) -> list[tuple[str, object]]:
+    return [(one["role"], one["content"]) for one in send(*messages, dialect=dialect)]
 
 
 def test_a_valid_conversation_is_sent_byte_for_byte() -> None:
@@ -58,27 +58,31 @@ def test_a_valid_conversation_is_sent_byte_for_byte() -> None:
 
 def test_in_strict_form_an_assistant_message_stands_between_a_result_and_a_person() -> None:
     steered = (user_message("Hi"), calls("a1"), tool_message("a1", "seen"), user_message("Stop"))
-    assert told(*steered)[-2:] == [("assistant", NOTED), ("user", "Stop")]
-    assert told(*steered, dialect=FREE)[-2:] == [("tool", "seen"), ("user", "Stop")]
+    assert show(*steered)[-2:] == [("assistant", NOTED), ("user", "Stop")]
+    assert show(*steered, dialect=FREE)[-2:] == [("tool", "seen"), ("user", "Stop")]
 
 
 def test_in_strict_form_a_stopped_turn_has_an_answer_of_its_own() -> None:
     said = (user_message("A story!"), user_message(TURN_STOPPED), user_message("Hi"))
-    assert told(*said) == [("user", "A story!"), ("assistant", "(stopped)"), ("user", "Hi")]
-    assert told(*said, dialect=FREE)[1] == ("user", TURN_STOPPED)
+    assert show(*said) == [
+        ("user", "A story!"),
+        ("assistant", "(stopped)"),
+        ("user", "Hi"),
+    ]
+    assert show(*said, dialect=FREE)[1] == ("user", TURN_STOPPED)
 
 
 def test_in_strict_form_a_turn_that_was_stopped_at_its_tools_has_one_answer() -> None:
     said = (user_message("Hi"), calls("a1"), tool_message("a1", "seen"), user_message(TURN_STOPPED))
     ending = [("tool", "seen"), ("assistant", "(stopped)"), ("user", "Well?")]
-    assert told(*said, user_message("Well?"))[-3:] == ending
+    assert show(*said, user_message("Well?"))[-3:] == ending
 
 
 def test_in_strict_form_messages_in_a_row_become_one() -> None:
     image = Image("aGk=", "image/png")
     said = [SYSTEM, user_message("one"), user_message("two", (image,)), assistant_message("a")]
     said += [assistant_message("b"), user_message("three")]
-    (_, first, second, third) = sent(*said)
+    (_, first, second, third) = send(*said)
     assert [part["type"] for part in first["content"]] == ["text", "image_url"]
     assert first["content"][0]["text"] == "one\n\ntwo"
     assert (second["content"], third["content"]) == ("a\n\nb", "three")
@@ -87,8 +91,8 @@ def test_in_strict_form_messages_in_a_row_become_one() -> None:
 def test_each_call_gets_one_result_right_behind_it_in_order() -> None:
     said = [user_message("Hi"), calls("a", "b", "c"), tool_message("c", "C"), user_message("well?")]
     said += [tool_message("a", "A"), tool_message("a", "again"), tool_message("nobody", "x")]
-    told_ = told(*said, assistant_message("done"), tool_message("b", "too late"), dialect=FREE)
-    assert told_[2:] == [
+    shown = show(*said, assistant_message("done"), tool_message("b", "too late"), dialect=FREE)
+    assert shown[2:] == [
         ("tool", "A"),
         ("tool", NO_RESULT),
         ("tool", "C"),
@@ -100,12 +104,12 @@ def test_each_call_gets_one_result_right_behind_it_in_order() -> None:
 def test_a_conversation_begins_with_one_system_message_and_a_user_message() -> None:
     said = [assistant_message("Hello."), SYSTEM, user_message("Hi"), system_message("Be brief.")]
     expected = [("system", "Be kind.\n\nBe brief."), ("user", CONTINUED), ("assistant", "Hello.")]
-    assert told(*said) == [*expected, ("user", "Hi")]
+    assert show(*said) == [*expected, ("user", "Hi")]
 
 
 def test_without_a_system_role_its_text_heads_the_first_user_message() -> None:
     dialect = Dialect(system_role=False)
-    assert told(SYSTEM, user_message("Hi"), dialect=dialect) == [("user", "Be kind.\n\nHi")]
+    assert show(SYSTEM, user_message("Hi"), dialect=dialect) == [("user", "Be kind.\n\nHi")]
 
 
 def test_no_message_is_empty_for_servers_that_refuse_that() -> None:
@@ -116,13 +120,13 @@ def test_no_message_is_empty_for_servers_that_refuse_that() -> None:
         calls("a"),
         tool_message("a", ""),
     ]
-    assert all(one["content"] for one in sent(*said) if not one.get("tool_calls"))
-    assert sent(*said)[3]["content"] == "", "templates trip over null"
+    assert all(one["content"] for one in send(*said) if not one.get("tool_calls"))
+    assert send(*said)[3]["content"] == "", "templates trip over null"
 
 
 def test_arguments_that_other_programs_stored_are_sent_as_an_object() -> None:
     stored = assistant_message("", (call("a", '{"path": "x'), call("b", '{"path":"x"}')))
-    (_, asked, *_) = sent(user_message("Hi"), stored)
+    (_, asked, *_) = send(user_message("Hi"), stored)
     written = [one["function"]["arguments"] for one in asked["tool_calls"]]
     assert written == ["{}", '{"path":"x"}']
 
@@ -131,7 +135,7 @@ def test_arguments_that_other_programs_stored_are_sent_as_an_object() -> None:
 def test_only_the_server_that_made_a_call_gets_its_id_and_its_fields_back(source: str) -> None:
     details = [{"type": "reasoning.encrypted", "data": "x", "id": "call_own"}]
     data = ProviderData(source, ("call_own",), {"reasoning_details": details}, ({},))
-    messages = sent(user_message("Hi"), calls("abc", data=data), tool_message("abc", "seen"))
+    messages = send(user_message("Hi"), calls("abc", data=data), tool_message("abc", "seen"))
     expected = "call_own" if source == HERE else "abc"
     assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == expected
     assert messages[1].get("reasoning_details") == (details if source == HERE else None)
@@ -140,7 +144,7 @@ def test_only_the_server_that_made_a_call_gets_its_id_and_its_fields_back(source
 def test_kimi_counts_calls_through_the_conversation() -> None:
     said = [user_message("Hi"), calls("a", "b"), tool_message("a", "1"), tool_message("b", "2")]
     said += [calls("c"), tool_message("c", "3")]
-    messages = sent(*said, dialect=Dialect(call_ids="kimi"))
+    messages = send(*said, dialect=Dialect(call_ids="kimi"))
     given = [one["tool_call_id"] for one in messages if one["role"] == "tool"]
     assert given == ["functions.look:0", "functions.look:1", "functions.look:2"]
 
@@ -154,7 +158,7 @@ def test_ids_that_other_programs_stored_become_short_and_unique() -> None:
         tool_message("a b", "2"),
     ]
     said += [calls("same"), tool_message("same", "3"), calls("same"), tool_message("same", "4")]
-    messages = sent(*said)
+    messages = send(*said)
     asked = [one["id"] for message in messages for one in message.get("tool_calls", ())]
     answered = [one["tool_call_id"] for one in messages if one["role"] == "tool"]
     assert asked == answered
@@ -202,7 +206,7 @@ DIALECTS = st.builds(
 def test_any_conversation_keeps_the_rules_when_it_is_sent(
     said: list[PromptMessage], dialect: Dialect
 ) -> None:
-    messages = sent(*said, dialect=dialect)
+    messages = send(*said, dialect=dialect)
     roles = [one["role"] for one in messages]
     assert "system" not in roles[1:]
     assert [role for role in roles if role != "system"][:1] in ([], ["user"])
@@ -276,10 +280,10 @@ def test_a_longer_conversation_begins_with_the_bytes_of_its_beginning(
 def test_names_that_other_programs_stored_are_sent_as_servers_take_them(
     name: str, form: CallIds
 ) -> None:
-    """An id of Kimi's form holds the name."""
+    """An id of Kimi's form contains the name."""
     called = assistant_message("", (ToolCall("a1", name, "{}"),))
     said = (user_message("Hi"), called, tool_message("a1", "seen"))
-    (_, answer, result) = sent(*said, dialect=Dialect(call_ids=form))
+    (_, answer, result) = send(*said, dialect=Dialect(call_ids=form))
     (call,) = answer["tool_calls"]
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", call["function"]["name"])
     assert result["tool_call_id"] == call["id"]

@@ -1,4 +1,4 @@
-"""Servers on this machine: those that serve models are found, whatever else listens."""
+"""Servers on this machine: model servers are found among other listeners."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OTHERS = (
     "whisper-large-v3-turbo", "playai-tts", "Qwen/Qwen3-Reranker-8B", "grok-2-image-1212",
     "grok-imagine-video", "text-embedding-nomic-embed-text-v1.5",
 )  # fmt: skip
-"""As the lists of OpenAI, Ollama, LM Studio, vLLM, Groq and xAI have them."""
+"""As in the lists of OpenAI, Ollama, LM Studio, vLLM, Groq and xAI."""
 CHATS = (
     "gpt-5-mini", "gpt-4o", "o4-mini", "qwen3:8b", "llama3.2:latest", "gemma3:4b", "phi4-mini",
     "mistral-small3.2", "deepseek-r1:14b", "openai/gpt-oss-120b", "Qwen/Qwen3-8B", "grok-4.3",

@@ -1,4 +1,4 @@
-"""Embeddings come from a real HTTP server, in order, whatever it does in between."""
+"""Embeddings from a real HTTP server arrive in order, despite its faults."""
 
 from __future__ import annotations
 

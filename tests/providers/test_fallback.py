@@ -1,4 +1,4 @@
-"""Which model answers when others cannot, and when a failing one is left alone."""
+"""Fallback: the model that answers when others cannot, and how long a failing one is skipped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_KEY = ProviderRejected("no key", status=401)
 
 
 class Switch:
-    """A model that works or not, as a test sets it."""
+    """A model that a test can turn off."""
 
     def __init__(self, error: ProviderError | None = None) -> None:
         self.error = error
@@ -35,7 +35,7 @@ class Switch:
         return fails(self.error) if self.error else says("first")
 
     @property
-    def asked(self) -> int:
+    def calls(self) -> int:
         return len(self.model.prompts)
 
 
@@ -80,23 +80,23 @@ async def test_a_model_is_left_alone_for_a_minute_after_three_failures() -> None
     first = Switch(OUT)
     provider = chain(clock, first.model, always("second"))
     await ask(provider, times=5)
-    assert first.asked == 3
+    assert first.calls == 3
     await clock.advance(59)
     await ask(provider)
-    assert first.asked == 3
+    assert first.calls == 3
     await clock.advance(1)
     first.error = None
     assert (await ask(provider)).text == "first"
     first.error = OUT
     await ask(provider, times=2)
-    assert first.asked == 6, "an answer forgets the failures"
+    assert first.calls == 6, "an answer forgets the failures"
 
 
 async def test_refusals_of_one_request_do_not_count_against_the_model() -> None:
     first = Switch(ProviderRejected("bad image", status=400))
     provider = chain(FakeClock(), first.model, always("second"))
     await ask(provider, times=5)
-    assert first.asked == 5
+    assert first.calls == 5
 
 
 async def test_a_refusal_of_a_call_that_began_before_ends_the_pause_of_its_model() -> None:
@@ -104,10 +104,10 @@ async def test_a_refusal_of_a_call_that_began_before_ends_the_pause_of_its_model
     model = Model("first", first.model)
     provider = RetryingProvider([model, second], RetryPolicy(deadline=0), FakeClock(), Random(7))
     await ask(provider, times=4)
-    assert first.asked == 3
+    assert first.calls == 3
     model.record_outcome(ProviderRejected("bad image", status=400), 0.0)
     await ask(provider)
-    assert first.asked == 4
+    assert first.calls == 4
 
 
 async def test_a_single_model_is_never_left_alone() -> None:
@@ -126,7 +126,7 @@ async def test_a_final_refusal_by_one_is_not_final_while_another_is_only_out() -
     for _ in range(5):
         with pytest.raises(ProviderUnavailable, match="out"):
             await ask(provider)
-    assert (first.asked, second.asked) == (3, 5)
+    assert (first.calls, second.calls) == (3, 5)
 
 
 async def test_a_named_model_is_the_first_ones_and_others_use_their_own() -> None:

@@ -1,4 +1,4 @@
-"""What was learned of a server is used, and nothing that was learned lasts if it is wrong."""
+"""Learned facts about a server are used, and wrong ones do not last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the adapter sends, and what it makes of a well-behaved server's answers."""
+"""Requests of the adapter, and its replies for answers of a well-behaved server."""
 
 from __future__ import annotations
 

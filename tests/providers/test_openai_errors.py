@@ -1,4 +1,4 @@
-"""What the answers of servers that refuse are taken for, and what people read of them."""
+"""Errors for servers that refuse, and their texts for people."""
 
 from __future__ import annotations
 
@@ -72,20 +72,20 @@ def test_a_wait_until_a_date_counts_from_the_servers_own_clock() -> None:
     assert retry_after({"retry-after": due}) == 0
 
 
-def said(message: str, code: str = "", kind: str = "") -> bytes:
+def error_body(message: str, code: str = "", kind: str = "") -> bytes:
     return f'{{"error":{{"message":"{message}","code":"{code}","type":"{kind}"}}}}'.encode()
 
 
 @pytest.mark.parametrize(
     ("step", "kind", "text"),
     [
-        (Raw(said("no", "insufficient_quota"), status=429), ProviderRejected, "(429): no"),
+        (Raw(error_body("no", "insufficient_quota"), status=429), ProviderRejected, "(429): no"),
         (Raw(b"", status=402), ProviderRejected, "no credit left"),
         (Raw(b"Forbidden", status=403), ProviderRejected, "Check model.api_key"),
-        (Raw(said("no such model"), status=404), ProviderRejected, "Check model.name"),
+        (Raw(error_body("no such model"), status=404), ProviderRejected, "Check model.name"),
         (Raw(b"", status=308, headers={"Location": "/v2"}), ProviderRejected, "redirect"),
-        (Raw(said("bad 'messages'"), status=400), ProviderRejected, "(400): bad 'messages'"),
-        (Raw(said("slow"), status=408), ProviderUnavailable, "(408): slow"),
+        (Raw(error_body("bad 'messages'"), status=400), ProviderRejected, "(400): bad 'messages'"),
+        (Raw(error_body("slow"), status=408), ProviderUnavailable, "(408): slow"),
         (Raw(b"", status=409), ProviderUnavailable, "(409)"),
         (Raw(b"<h1>Bad gateway</h1>", status=502), ProviderUnavailable, "Bad gateway"),
         (Raw(b'{"error":"out of memory"}', status=500), ProviderUnavailable, "out of memory"),
@@ -133,10 +133,10 @@ async def test_certificates_that_are_not_there_are_named_with_what_to_do(
 @pytest.mark.parametrize(
     "step",
     [
-        Raw(said(f"Incorrect API key provided: {KEY}"), status=401),
+        Raw(error_body(f"Incorrect API key provided: {KEY}"), status=401),
         Raw(f"<html>{KEY}</html>".encode()),
         Raw(f"data: nonsense {KEY}\n\n".encode()),
-        Raw(said(f"echo {KEY}")),
+        Raw(error_body(f"echo {KEY}")),
         Raw(KEY.encode(), status=500),
         Raw(KEY.encode()),
     ],

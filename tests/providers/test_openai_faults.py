@@ -1,4 +1,4 @@
-"""Each way in which a model server misbehaves has one outcome, with a text for a person."""
+"""Each fault of a model server has one outcome, with a text for a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties of the parsers: what comes out depends on the bytes, never on how they were cut up."""
+"""Properties of the parsers: the result depends on the bytes, never on how they were cut."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CUTS = st.lists(st.integers(min_value=0, max_value=10_000), max_size=40)
 ENDINGS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 
-def received(chunks: Sequence[bytes]) -> tuple[Reply, str]:
+def feed_all(chunks: Sequence[bytes]) -> tuple[Reply, str]:
     pieces: list[str] = []
     incoming = IncomingReply(ENDPOINT, HELLO, on_text=lambda text, _: pieces.append(text))
     for chunk in chunks:
@@ -68,8 +68,8 @@ def test_any_chunking_of_the_same_bytes_gives_the_same_reply(
     cuts: list[int], ending: bytes
 ) -> None:
     body = SAMPLE.replace(b"\n", ending)
-    reply, shown = received(cut_up(body, cuts))
-    assert reply == received([SAMPLE])[0]
+    reply, shown = feed_all(cut_up(body, cuts))
+    assert reply == feed_all([SAMPLE])[0]
     assert shown == reply.text == "Grüße \U0001f600, welt\U0001f600"
 
 
@@ -98,7 +98,7 @@ def test_no_bytes_make_the_reply_parser_raise_anything_but_provider_errors(
     chunks: list[bytes],
 ) -> None:
     with suppress(ProviderError):
-        received(chunks)
+        feed_all(chunks)
 
 
 NAMES = st.sampled_from(
@@ -143,7 +143,7 @@ def test_no_json_makes_the_reply_parser_raise_anything_but_provider_errors(
 ) -> None:
     encoded = [json.dumps(one).encode() for one in objects]
     with suppress(ProviderError):
-        received([b"data: " + one + b"\n\n" for one in encoded] if as_stream else encoded[:1])
+        feed_all([b"data: " + one + b"\n\n" for one in encoded] if as_stream else encoded[:1])
 
 
 @ALWAYS_THE_SAME
@@ -155,11 +155,11 @@ def test_no_choice_makes_the_reply_parser_raise_anything_but_provider_errors(
     wild_choice = {**(choice if isinstance(choice, dict) else {}), "delta": wild_delta}
     body = json.dumps({"choices": [choice, {**wild_choice, "index": 0}]}).encode()
     with suppress(ProviderError):
-        received([b"data: " + body + b"\n\ndata: [DONE]\n\n"])
+        feed_all([b"data: " + body + b"\n\ndata: [DONE]\n\n"])
 
 
 def details(*pieces: object) -> list[bytes]:
-    """A stream with these `reasoning_details`, which ends in a call."""
+    """Return a stream with these `reasoning_details` that ends in a call."""
     deltas: list[dict[str, object]] = [{"reasoning_details": piece} for piece in pieces]
     deltas.append({"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]})
     events = [{"choices": [{"delta": delta}]} for delta in deltas]
@@ -170,7 +170,7 @@ def test_reasoning_that_comes_in_many_pieces_takes_linear_time() -> None:
     piece = [{"type": "reasoning.text", "index": 0, "text": "word " * 4}]
 
     def receive(times: int) -> None:
-        data = received(details(*[piece] * times))[0].provider_data
+        data = feed_all(details(*[piece] * times))[0].provider_data
         assert data is not None
         assert data.fields["reasoning_details"] == [{**piece[0], "text": "word " * 4 * times}]
 
@@ -178,7 +178,7 @@ def test_reasoning_that_comes_in_many_pieces_takes_linear_time() -> None:
 
 
 def test_reasoning_in_an_odd_form_goes_back_as_far_as_it_is_understood() -> None:
-    reply, _ = received(details({"odd": 1}, [{"text": "a"}], [1, {"text": "b"}, {"text": None}]))
+    reply, _ = feed_all(details({"odd": 1}, [{"text": "a"}], [1, {"text": "b"}, {"text": None}]))
     assert reply.provider_data is not None
     assert reply.provider_data.fields["reasoning_details"] == [
         *({"text": "a"}, 1, {"text": "b"}, {"text": None})

@@ -1,4 +1,4 @@
-"""What other servers make of the protocol."""
+"""The protocol in the shapes of other servers."""
 
 from __future__ import annotations
 

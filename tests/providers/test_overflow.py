@@ -1,8 +1,7 @@
-"""A prompt that is too long, in the words of many servers, and words that only sound like it.
+"""Refusals of a long prompt in the wordings of many servers, and texts that only look similar.
 
-Each wording comes from a public report, a server's source code or its documentation, named beside
-it. Identifiers of accounts were taken out.
-"""
+Each wording comes from a public report, a server's source code or its documentation, named next to
+it. Identifiers of accounts were removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking a model server whether it is there."""
+"""Probing whether a model server is running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.doubles.openai.server import FakeOpenAI
 
 @contextlib.asynccontextmanager
 async def answering(status: str, body: str) -> AsyncIterator[str]:
-    """The address of a server that gives everyone this answer."""
+    """Yield the address of a server that always gives this answer."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -28,13 +28,13 @@ async def answering(status: str, body: str) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 
 
-async def served(base_url: str) -> tuple[str, ...]:
+async def list_models(base_url: str) -> tuple[str, ...]:
     return tuple(one.name for one in await ModelServer(base_url, "sk-1", 5).models())
 
 
 async def test_a_server_that_answers_says_what_it_serves() -> None:
     async with FakeOpenAI() as server:
-        assert await served(server.base_url) == ("fake-model",)
+        assert await list_models(server.base_url) == ("fake-model",)
         (request,) = server.requests
     assert (request.path, request.headers["authorization"]) == ("/v1/models", "Bearer sk-1")
 
@@ -45,15 +45,15 @@ async def test_a_server_that_answers_says_what_it_serves() -> None:
 )
 async def test_a_server_without_a_list_is_there_all_the_same(status: str, body: str) -> None:
     async with answering(status, body) as base_url:
-        assert await served(base_url) == ()
+        assert await list_models(base_url) == ()
 
 
 async def test_a_key_that_is_refused_is_an_error() -> None:
     async with answering("401 Unauthorized", '{"error": {"message": "bad key"}}') as base_url:
         with pytest.raises(ProviderRejected, match="401"):
-            await served(base_url)
+            await list_models(base_url)
 
 
 async def test_a_server_that_is_not_there_is_an_outage() -> None:
     with pytest.raises(ProviderUnavailable):
-        await served("http://127.0.0.1:1/v1")
+        await list_models("http://127.0.0.1:1/v1")

@@ -1,4 +1,5 @@
-"""What Gemini, DeepSeek and Mistral insist on in a conversation with tools, each as it refuses."""
+"""Data that Gemini, DeepSeek and Mistral require in a conversation with tools, with their
+refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from tests.doubles.server import Served
 TOOLS = Toolset.of([ToolSpec("look", "Looks.", {"type": "object", "properties": {}})])
 SIGNED = {"google": {"thought_signature": "c2lnbmVk"}}
 Rule = Callable[[list[dict[str, Any]]], str]
-"""What is wrong with the messages of a request; empty where nothing is."""
+"""Returns the fault in the messages of a request, or an empty text."""
 
 
 def calls_in(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -54,8 +55,8 @@ def mistral(messages: list[dict[str, Any]]) -> str:
 
 class Insisting:
     """A server that calls a tool once a turn, and refuses messages that break its rule. In the id
-    of its calls `#` stands for their number. `bodies` are those that it accepted, `refused` how
-    many it did not."""
+    of its calls `#` is their number. `bodies` are the accepted requests, `refused` the number of
+    the others."""
 
     def __init__(self, rule: Rule, call: Mapping[str, object], thinking: str = "") -> None:
         self._rule, self._call, self.thinking = rule, call, thinking
@@ -97,7 +98,7 @@ async def talking_to(server: Insisting) -> AsyncIterator[OpenAIProvider]:
 
 
 async def turn(provider: OpenAIProvider, before: Prompt) -> Prompt:
-    """A turn with one call of a tool, after which the model answers; the conversation then."""
+    """Run a turn with one tool call and an answer, and return the conversation after it."""
     prompt = before.plus([user_message("look")])
     reply = await provider.complete(prompt, CallOptions())
     (call,) = reply.tool_calls

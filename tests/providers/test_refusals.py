@@ -1,4 +1,4 @@
-"""The reason of a refusal is read in every shape in which servers give it."""
+"""The reason of a refusal is read in every shape that servers use."""
 
 from __future__ import annotations
 

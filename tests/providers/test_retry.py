@@ -1,4 +1,4 @@
-"""When a model is asked again, after how long, and when that ends."""
+"""When a model is retried, after how long, and when that ends."""
 
 from __future__ import annotations
 

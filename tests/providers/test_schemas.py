@@ -1,4 +1,4 @@
-"""Whether a value of JSON fits a schema, as JSON Schema has it."""
+"""Validation of JSON values by JSON Schema."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def provider(host: str) -> OpenAIProvider:
     return OpenAIProvider(model="m", base_url=f"http://{host}/v1", api_key="k", max_tokens=0)
 
 
-async def said(model: OpenAIProvider) -> str:
+async def ask(model: OpenAIProvider) -> str:
     try:
         return (await model.complete(HELLO, CallOptions())).text
     finally:
@@ -37,7 +37,7 @@ async def test_the_proxy_looks_up_the_model_server_and_passes_all_on(
         port = int(server.base_url.rpartition(":")[2].removesuffix("/v1"))
         async with FakeSocks({"model.example": port}, LOGIN).open() as proxy:
             monkeypatch.setenv(name, f"{scheme}://me:pass%3A4711@127.0.0.1:{proxy.port}")
-            assert await said(provider("model.example")) == "Hello"
+            assert await ask(provider("model.example")) == "Hello"
     assert proxy.asked == [("model.example", 80)]
 
 
@@ -66,7 +66,7 @@ async def test_a_proxy_that_does_not_connect_is_named_without_its_password(
     async with FakeSocks({"model.example": 9}, ("me", "pass")).open() as proxy:
         monkeypatch.setenv("ALL_PROXY", f"socks5h://{login}@127.0.0.1:{proxy.port}")
         with pytest.raises(ProviderUnavailable, match="SOCKS proxy") as failed:
-            await said(provider(host))
+            await ask(provider(host))
     assert reason in str(failed.value).lower()
     assert login.partition(":")[2] not in str(failed.value)
 
@@ -76,7 +76,7 @@ async def test_a_proxy_that_is_not_there_makes_the_server_unreachable(
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5h://127.0.0.1:9")
     with pytest.raises(ProviderUnavailable, match="cannot reach the model server"):
-        await said(provider("model.example"))
+        await ask(provider("model.example"))
 
 
 async def test_a_server_that_ends_each_connection_is_not_asked_for_ever(
@@ -94,7 +94,7 @@ async def test_a_server_that_ends_each_connection_is_not_asked_for_ever(
     async with server, FakeSocks({"model.example": _port(server)}).open() as proxy:
         monkeypatch.setenv("ALL_PROXY", f"socks5h://127.0.0.1:{proxy.port}")
         with pytest.raises(ProviderUnavailable):
-            await said(provider("model.example"))
+            await ask(provider("model.example"))
     assert connections == 1
 
 

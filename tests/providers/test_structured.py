@@ -1,4 +1,5 @@
-"""A structured answer comes however a server can give one, and the way is asked for once."""
+"""A structured answer comes in the way that a server supports, and the way is only searched
+once."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def by_name(request: ChatRequest) -> Step | str:
     return CALLED if isinstance(request.body.get("tool_choice"), dict) else PROSE
 
 
-def required_only(request: ChatRequest) -> Step | str:
-    """Takes the object form for "auto", as llama.cpp does (its issue 26535)."""
+def only_required(request: ChatRequest) -> Step | str:
+    """Treat the object form as "auto", as llama.cpp does (its issue 26535)."""
     return CALLED if request.body.get("tool_choice") == "required" else PROSE
 
 
@@ -46,7 +47,7 @@ def no_forcing(request: ChatRequest) -> Step | str:
 
 
 def prose_or_json(request: ChatRequest) -> Step | str:
-    """Knows neither tools nor formats, and does what it is told."""
+    """Ignore tools and formats, but follow instructions in the text."""
     if "response_format" in request.body:
         return refusing("response_format is not supported")
     asked = "JSON Schema" in request.last_user_text
@@ -65,18 +66,18 @@ async def asking(way: Way) -> AsyncIterator[tuple[OpenAIProvider, FakeOpenAI]]:
         await provider.close()
 
 
-async def saved(provider: OpenAIProvider) -> Reply:
+async def save(provider: OpenAIProvider) -> Reply:
     return await provider.complete(PROMPT, CallOptions(tool_choice="save"))
 
 
 @pytest.mark.parametrize(
     ("way", "tries"),
-    [(by_name, 1), (required_only, 2), (no_forcing, 3), (prose_or_json, 4)],
+    [(by_name, 1), (only_required, 2), (no_forcing, 3), (prose_or_json, 4)],
 )
 async def test_each_way_gives_the_call_and_is_learned(way: Way, tries: int) -> None:
     async with asking(way) as (provider, server):
         for asked in (tries, tries + 1):
-            reply = await saved(provider)
+            reply = await save(provider)
             (call,) = reply.tool_calls
             assert (call.name, json.loads(call.arguments)) == ("save", json.loads(SAVED))
             assert reply.text == ""
@@ -85,7 +86,7 @@ async def test_each_way_gives_the_call_and_is_learned(way: Way, tries: int) -> N
 
 async def test_a_model_that_never_gives_one_answers_in_its_own_words() -> None:
     async with asking(prose_always) as (provider, _):
-        assert (await saved(provider)).text == PROSE.text
+        assert (await save(provider)).text == PROSE.text
 
 
 async def test_what_the_server_says_of_a_key_is_no_reason_to_ask_in_another_way() -> None:
@@ -94,13 +95,13 @@ async def test_what_the_server_says_of_a_key_is_no_reason_to_ask_in_another_way(
 
     async with asking(author) as (provider, server):
         with pytest.raises(ProviderRejected, match="401"):
-            await saved(provider)
+            await save(provider)
         assert len(server.requests) == 1
 
 
 async def test_an_answer_cut_at_its_limit_is_not_asked_for_in_another_way() -> None:
     cut = Answer("", (ToolCall("call_1", "save", '{"entry":"te'),), finish="length")
     async with asking(lambda _: cut) as (provider, server):
-        (call,) = (await saved(provider)).tool_calls
+        (call,) = (await save(provider)).tool_calls
         assert (call.arguments, len(server.requests)) == ("{}", 1)
         assert call.malformed.startswith('{"entry":"te')

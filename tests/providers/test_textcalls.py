@@ -1,4 +1,4 @@
-"""Tool calls that arrive as text are read; markup that is quoted or explained never is one."""
+"""Tool calls that arrive as text are read, but quoted or explained markup is not a call."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ ARGUMENTS = {"path": "a.txt", "content": 'Hi <b> "you"\n</tool> {x}', "lines": 2
 A = json.dumps(ARGUMENTS, ensure_ascii=False)
 
 
-def asked(*messages: PromptMessage) -> Prompt:
-    """A prompt that ends with these messages, or a plain question."""
+def prompt_of(*messages: PromptMessage) -> Prompt:
+    """Return a prompt that ends with these messages, or a plain question."""
     last = messages or (user_message("Write a greeting to a.txt, please."),)
     return Prompt((system_message("You are an assistant."), *last), Toolset.of(TOOLS))
 
 
 def read(text: str, *messages: PromptMessage, tools: Sequence[ToolSpec] = TOOLS) -> TextCalls:
-    return read_text_calls(text, tools, asked(*messages))
+    return read_text_calls(text, tools, prompt_of(*messages))
 
 
-def streamed(pieces: Iterable[str], *messages: PromptMessage) -> tuple[str, TextCalls]:
-    """What was shown of a stream, and its calls."""
-    reading = TextCallFilter(TOOLS, asked(*messages))
+def stream(pieces: Iterable[str], *messages: PromptMessage) -> tuple[str, TextCalls]:
+    """Return the shown text of a stream, and its calls."""
+    reading = TextCallFilter(TOOLS, prompt_of(*messages))
     shown = "".join([reading.feed(piece) for piece in pieces])
     end = reading.close()
     return shown + end.text, TextCalls(shown + end.text, end.calls)
@@ -155,9 +155,9 @@ def test_a_stream_shows_the_same_wherever_it_is_cut_and_no_piece_of_markup(form:
     whole = read(text)
     assert whole.calls
     for cut in range(len(text) + 1):
-        assert streamed([text[:cut], text[cut:]]) == (whole.text, whole)
-    assert streamed(text) == (whole.text, whole)
-    assert streamed(ALL[form]) == ("", read(ALL[form]))
+        assert stream([text[:cut], text[cut:]]) == (whole.text, whole)
+    assert stream(text) == (whole.text, whole)
+    assert stream(ALL[form]) == ("", read(ALL[form]))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -214,7 +214,7 @@ def test_a_tool_without_arguments_is_called() -> None:
     ],
 )
 def test_a_call_that_cannot_be_read_goes_back_and_never_runs(text: str) -> None:
-    for found in (read(text), streamed(text)[1]):
+    for found in (read(text), stream(text)[1]):
         (call,) = found.calls
         assert (found.text, call.name, call.arguments) == ("", "exec", "{}")
         assert call.problem
@@ -303,7 +303,7 @@ def test_quoted_or_explained_markup_is_text(way: str) -> None:
     for markup in MARKUPS:
         text = way.replace("{}", markup)
         assert read(text) == TextCalls(text)
-    assert streamed(text) == (text, TextCalls(text))
+    assert stream(text) == (text, TextCalls(text))
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_markup_that_occurs_in_the_prompt_is_a_quotation(form: str) -> None:
         (system_message(page), user_message("Go on.")),
     ):
         assert read(text, *shown) == TextCalls(text)
-        assert streamed(text, *shown) == (text, TextCalls(text))
+        assert stream(text, *shown) == (text, TextCalls(text))
 
 
 @pytest.mark.parametrize("form", ALL)
@@ -415,7 +415,7 @@ def test_a_call_that_was_made_before_can_be_made_again() -> None:
 )
 def test_other_text_is_text(text: str) -> None:
     assert read(text) == TextCalls(text)
-    assert streamed(text) == (text, TextCalls(text))
+    assert stream(text) == (text, TextCalls(text))
 
 
 PARTS = st.sampled_from(
@@ -433,17 +433,17 @@ def test_a_stream_ends_as_the_whole_does(text: str, cuts: list[int]) -> None:
     edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
     pieces = [text[start:end] for start, end in pairwise(edges)]
     whole = read(text)
-    assert streamed(pieces) == (whole.text, whole)
-    assert streamed(text) == (whole.text, whole)
+    assert stream(pieces) == (whole.text, whole)
+    assert stream(text) == (whole.text, whole)
 
 
 @given(st.text(max_size=80))
 def test_any_text_without_markup_comes_out_as_it_went_in(text: str) -> None:
-    assert streamed(text) == (text, TextCalls(text))
+    assert stream(text) == (text, TextCalls(text))
 
 
 def test_text_is_shown_as_it_comes() -> None:
-    reading = TextCallFilter(TOOLS, asked())
+    reading = TextCallFilter(TOOLS, prompt_of())
     assert reading.feed("Hello ") == "Hello"
     assert reading.feed("you") == " you"
     assert reading.feed(".\n<to") == "."
@@ -470,7 +470,7 @@ def test_tags_of_a_tool_result_that_a_model_imitates_are_taken_off() -> None:
 @pytest.mark.parametrize("before", ["", "a\n", "<tool_call>", "<tool_response>"])
 def test_a_model_that_repeats_itself_for_ever_takes_linear_time(piece: str, before: str) -> None:
     def stream(times: int) -> None:
-        reading = TextCallFilter(TOOLS, asked())
+        reading = TextCallFilter(TOOLS, prompt_of())
         for one in (before, *[piece] * times, "b"):
             reading.feed(one)
         reading.close()

@@ -1,4 +1,4 @@
-"""Thinking in the text of a reply is not shown, and what was shown of it is taken back."""
+"""Thinking in the text of a reply is not shown, or retracted if it was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.growth import assert_linear
 
 
 def visible(pieces: Iterable[str]) -> tuple[str, bool]:
-    """What a person sees in the end, and whether there was thinking."""
+    """Return the text that remains visible, and whether there was thinking."""
     reading, text = ThinkingFilter(), ""
     for piece in pieces:
         shown = reading.feed(piece)

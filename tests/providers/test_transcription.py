@@ -1,4 +1,4 @@
-"""What was said comes from a real HTTP server, whatever it does in between."""
+"""Transcriptions from a real HTTP server, despite its faults."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server that treats each connection like this; its port."""
+    """Yield the port of a server that treats each connection like this."""
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -51,7 +51,7 @@ async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIte
 
 
 async def request(reader: asyncio.StreamReader) -> str:
-    """The head of the next request, whose body is read as well."""
+    """Return the head of the next request, and read its body as well."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     lines = (line.partition(": ") for line in head.splitlines()[1:])
     length = next(value for name, _, value in lines if name.lower() == "content-length")
@@ -59,19 +59,19 @@ async def request(reader: asyncio.StreamReader) -> str:
     return head
 
 
-async def said(model: OpenAIProvider) -> str:
+async def ask(model: OpenAIProvider) -> str:
     return (await model.complete(HELLO, CallOptions())).text
 
 
-async def said_once(model: OpenAIProvider) -> str:
+async def ask_once(model: OpenAIProvider) -> str:
     try:
-        return await said(model)
+        return await ask(model)
     finally:
         await model.close()
 
 
 async def test_a_request_is_the_official_sdks() -> None:
-    """What differs are headers that say who asks."""
+    """Only headers that identify the client differ."""
     from openai import AsyncOpenAI
 
     text = "Grüße, 你好 🙂 " + "x" * 2_000_000
@@ -102,10 +102,10 @@ async def test_a_request_is_the_official_sdks() -> None:
 async def test_bytes_may_be_cut_anywhere_and_a_reply_may_be_long(stream: bool) -> None:
     text = "é 你好 🙂 " * 40
     async with FakeOpenAI([text], wire_bytes=1) as server:
-        assert await said_once(provider(server.base_url, stream=stream)) == text
+        assert await ask_once(provider(server.base_url, stream=stream)) == text
     long = "word " * 300_000
     async with FakeOpenAI([long], characters=100_000) as server:
-        assert await said_once(provider(server.base_url, stream=stream)) == long
+        assert await ask_once(provider(server.base_url, stream=stream)) == long
 
 
 async def test_a_server_may_speak_http_1_0() -> None:
@@ -116,7 +116,7 @@ async def test_a_server_may_speak_http_1_0() -> None:
 
     async with listening(serve) as port:
         model = provider(f"http://127.0.0.1:{port}/v1")
-        assert [await said(model), await said_once(model)] == ["fine", "fine"]
+        assert [await ask(model), await ask_once(model)] == ["fine", "fine"]
 
 
 async def test_connections_that_the_server_closed_meanwhile_are_not_used_again() -> None:
@@ -133,7 +133,7 @@ async def test_connections_that_the_server_closed_meanwhile_are_not_used_again()
     async with listening(serve) as port:
         model = provider(f"http://127.0.0.1:{port}/v1")
         for _ in range(3):
-            assert await said(model) == "fine"
+            assert await ask(model) == "fine"
             await closed.wait()
             closed.clear()
             await asyncio.to_thread(int)  # the end of the connection is seen meanwhile
@@ -151,7 +151,7 @@ async def test_connections_are_kept_for_the_next_request() -> None:
 
     async with listening(serve) as port:
         model = provider(f"http://127.0.0.1:{port}/v1")
-        assert [await said(model), await said(model), await said_once(model)] == ["fine"] * 3
+        assert [await ask(model), await ask(model), await ask_once(model)] == ["fine"] * 3
     assert len(opened) == 1
 
 
@@ -159,7 +159,7 @@ async def test_the_owners_headers_win_over_ours() -> None:
     own = {"authorization": "Token canary-7f3a91", "X-Team": "ops", "user-agent": "mine"}
     async with FakeOpenAI() as server:
         settings = RequestSettings(headers=own)
-        await said_once(provider(server.base_url, settings=settings, api_key="sk-4711"))
+        await ask_once(provider(server.base_url, settings=settings, api_key="sk-4711"))
     (asked,) = server.requests
     assert {name: asked.headers[name.lower()] for name in own} == own
     assert "sk-4711" not in str(asked.headers)
@@ -176,10 +176,10 @@ async def test_the_environment_may_name_a_proxy(name: str, monkeypatch: pytest.M
 
     async with listening(serve) as port:
         monkeypatch.setenv(name, f"http://me:pass@127.0.0.1:{port}")
-        assert await said_once(provider("http://model.example/v1")) == "fine"
+        assert await ask_once(provider("http://model.example/v1")) == "fine"
         monkeypatch.setenv("NO_PROXY", "example.com, .invalid")
         with pytest.raises(ProviderUnavailable, match="cannot reach the model server"):
-            await said_once(provider("http://model.invalid/v1"))
+            await ask_once(provider("http://model.invalid/v1"))
     assert len(heads) == 1
     assert heads[0].startswith("POST http://model.example/v1/chat/completions HTTP/1.1\r\n")
     assert "proxy-authorization: basic bwu6cgfzcw==\r\n" in heads[0].lower()
@@ -200,7 +200,7 @@ async def test_a_proxy_is_not_told_the_key_as_its_own(
         for name in ("http_proxy", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
         with pytest.raises((ProviderRejected, ProviderUnavailable)):
-            await said_once(provider(base_url, api_key="sk-4711"))
+            await ask_once(provider(base_url, api_key="sk-4711"))
     lines = heads[0].lower().splitlines()
     assert not [line for line in lines if line.startswith("proxy-authorization")]
     assert ("sk-4711" in heads[0]) == base_url.startswith("http:")  # which it passes on
@@ -235,9 +235,9 @@ async def test_the_environment_may_name_servers_that_need_no_proxy(
         monkeypatch.setenv("NO_PROXY", exceptions)
         if direct:
             with pytest.raises(ProviderUnavailable, match="cannot reach"):
-                await said_once(provider(f"http://{host}/v1"))
+                await ask_once(provider(f"http://{host}/v1"))
         else:
-            assert await said_once(provider(f"http://{host}/v1")) == "fine"
+            assert await ask_once(provider(f"http://{host}/v1")) == "fine"
     assert bool(heads) != direct
 
 
@@ -249,7 +249,7 @@ async def test_a_proxy_that_is_none_is_refused_without_its_password(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy)
     with pytest.raises(ProviderRejected, match="proxy in the environment can't be used") as refused:
-        await said_once(provider("http://model.example/v1"))
+        await ask_once(provider("http://model.example/v1"))
     assert "pass-4711" not in f"{refused.value} {refused.value.hint}"
 
 
@@ -261,7 +261,7 @@ async def test_what_a_new_connection_may_have_taken_is_not_sent_again() -> None:
 
     async with listening(serve) as port:
         with pytest.raises(ProviderUnavailable, match="broke off"):
-            await said_once(provider(f"http://127.0.0.1:{port}/v1"))
+            await ask_once(provider(f"http://127.0.0.1:{port}/v1"))
     assert len(asked) == 1
 
 
@@ -278,7 +278,7 @@ async def test_a_refusal_counts_though_its_body_breaks_off(
 
     async with listening(serve) as port:
         with pytest.raises(kind, match="because") as refused:
-            await said_once(provider(f"http://127.0.0.1:{port}/v1"))
+            await ask_once(provider(f"http://127.0.0.1:{port}/v1"))
     assert refused.value.retry_after == (7 if kind is ProviderBusy else 0)
 
 
@@ -292,7 +292,7 @@ async def test_a_list_of_models_is_not_waited_for_without_end() -> None:
 
     async with listening(serve) as port:
         with pytest.raises(ProviderUnavailable, match=r"sent nothing for 0\.4 seconds"):
-            await said_once(provider(f"http://127.0.0.1:{port}/v1", model="", stall_seconds=0.2))
+            await ask_once(provider(f"http://127.0.0.1:{port}/v1", model="", stall_seconds=0.2))
 
 
 async def test_the_environment_may_name_a_certificate_authority(
@@ -315,9 +315,9 @@ async def test_the_environment_may_name_a_certificate_authority(
 
     async with listening(serve, served) as port:
         with pytest.raises(ProviderUnavailable, match="certificate verify failed"):
-            await said_once(provider(f"https://localhost:{port}/v1"))
+            await ask_once(provider(f"https://localhost:{port}/v1"))
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert await said_once(provider(f"https://localhost:{port}/v1")) == "fine"
+        assert await ask_once(provider(f"https://localhost:{port}/v1")) == "fine"
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -362,9 +362,9 @@ async def test_an_address_without_a_path_works_where_the_api_is_under_v1(elsewhe
         model = provider(f"http://127.0.0.1:{port}")
         warnings: list[str] = []
         sink = logger.add(warnings.append, level="WARNING", format="{message}")
-        assert await said(model) == "fine"
+        assert await ask(model) == "fine"
         logger.remove(sink)
-        assert await said_once(model) == "fine"
+        assert await ask_once(model) == "fine"
     assert asked == ["/chat/completions", "/v1/chat/completions", "/v1/chat/completions"]
     assert warnings == [
         f"the model server answers at http://127.0.0.1:{port}/v1: set model.base_url to that\n"
@@ -381,5 +381,5 @@ async def test_what_the_server_refuses_under_v1_is_what_a_person_hears(path: str
 
     async with listening(serve) as port:
         with pytest.raises(ProviderRejected, match="no model m-1") as caught:
-            await said_once(provider(f"http://127.0.0.1:{port}{path}"))
+            await ask_once(provider(f"http://127.0.0.1:{port}{path}"))
     assert "model.base_url" in caught.value.hint

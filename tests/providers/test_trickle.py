@@ -1,4 +1,4 @@
-"""A server that sends a byte now and then is given up, wherever in its answer that is."""
+"""A server that only sends a byte now and then is given up, anywhere in its answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ TRICKLES = {
 
 @asynccontextmanager
 async def trickling(begin: bytes, *rest: bytes) -> AsyncIterator[str]:
-    """A server that sends `begin`, then a byte each quarter of a second, the last part for ever."""
+    """Yield a server that sends `begin`, then a byte each quarter of a second, the last part
+    forever."""
     serving = set[asyncio.Task[None] | None]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

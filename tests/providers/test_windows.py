@@ -1,4 +1,4 @@
-"""What a model takes, as its server says it in its own words: the window and tools."""
+"""Window and tools of a model, as its server reports them in its own form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OURS = {"parameters": 'stop "<|im_end|>"\nnum_ctx                        16384'}
 
 
 def llama(caps: Mapping[str, bool]) -> Mapping[str, object]:
-    """The properties of a llama.cpp server of 2026, shortened."""
+    """Return the properties of a llama.cpp server of 2026, shortened."""
     return {
         "default_generation_settings": {"params": {"seed": 1}, "n_ctx": 5_120},
         "total_slots": 1,
@@ -27,7 +27,7 @@ def llama(caps: Mapping[str, bool]) -> Mapping[str, object]:
 
 
 def studio(*loaded: int, tools: bool = True) -> Mapping[str, object]:
-    """LM Studio's list: https://lmstudio.ai/docs/developer/rest/list."""
+    """Return LM Studio's list: https://lmstudio.ai/docs/developer/rest/list."""
     instances = [
         {"id": f"tiny:{at}" if at else "tiny", "config": {"context_length": length}}
         for at, length in enumerate(loaded)
@@ -38,8 +38,8 @@ def studio(*loaded: int, tools: bool = True) -> Mapping[str, object]:
     return {"models": [other, {**entry, "max_context_length": 32_768}]}
 
 
-async def asked(answers: Mapping[str, object], model: str = "tiny") -> ModelFacts:
-    """What is found out at a server with these pages."""
+async def query(answers: Mapping[str, object], model: str = "tiny") -> ModelFacts:
+    """Return the facts from a server with these pages."""
 
     async def answer(request: web.Request) -> web.Response:
         said = ({"/v1/models": MODELS} | dict(answers)).get(request.path)
@@ -75,7 +75,7 @@ async def asked(answers: Mapping[str, object], model: str = "tiny") -> ModelFact
 async def test_a_server_is_believed_about_what_it_takes(
     answers: Mapping[str, object], server: str, now: int, most: int
 ) -> None:
-    facts = await asked(answers)
+    facts = await query(answers)
     assert (facts.server, facts.now, facts.most) == (server, now, most)
     assert bool(facts.to_raise) == bool(server)
 
@@ -97,11 +97,11 @@ async def test_a_server_is_believed_about_what_it_takes(
 async def test_a_server_is_believed_about_tools(
     answers: Mapping[str, object], tools: bool | None
 ) -> None:
-    facts = await asked(answers)
+    facts = await query(answers)
     assert facts.tools == tools
     assert facts.tools is not False or facts.for_tools
 
 
 async def test_the_only_model_of_a_server_needs_no_name() -> None:
     only = {"/v1/models": {"data": [{"id": "whatever.gguf", "max_model_len": 9_000}]}}
-    assert (await asked(only, model="")).now == 9_000
+    assert (await query(only, model="")).now == 9_000

@@ -1,4 +1,4 @@
-"""A provider with settings that most tests share."""
+"""A provider with the settings of most tests."""
 
 from __future__ import annotations
 

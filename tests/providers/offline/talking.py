@@ -1,4 +1,4 @@
-"""A tiny agent for these tests: real files, a handful of tools, and the ReAct loop."""
+"""A tiny agent for these tests: real files, a few tools, and the ReAct loop."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ ALL_TOOLS = ("read_file", "update_memory", "note", "message", "search_memory", "
 
 
 class ToolFailure(Exception):
-    """What a tool tells the model."""
+    """Failure of a tool, as the model sees it."""
 
 
 class Talk:
-    """One conversation with the offline model in a real folder."""
+    """A conversation with the offline model in a real folder."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Talk:
         self.broken: dict[str, str] = {}
         self.search_result = ""
         self.results: dict[str, str] = {}
-        """What tools say that are not really here."""
+        """Results of tools that do not exist here."""
         self.model = OfflineModel()
 
     @property
@@ -94,7 +94,7 @@ class Talk:
         return "\n\n---\n\n".join(parts)
 
     def new_conversation(self) -> None:
-        """Like /new: the conversation is gone, the files are not."""
+        """Start a new conversation, as /new does. Files are kept."""
         self.messages = [system_message(self.system_prompt())]
 
     async def say(self, *texts: str, while_working: str = "") -> str:
@@ -118,7 +118,7 @@ class Talk:
         )
 
     def run(self, call: ToolCall) -> str:
-        """What the tool returns; an error is plain text too, as in the agent."""
+        """Return the tool's result. An error is plain text too, as in the agent."""
         arguments = json.loads(call.arguments)
         assert call.name in {spec.name for spec in self.tools.specs}, "a tool that is not on offer"
         self.calls.append((call.name, arguments))

@@ -1,4 +1,4 @@
-"""The offline model takes part in Dream: it finds what entries state, and puts it where it fits."""
+"""Dream with the offline model: it finds facts in entries, and puts them in the right place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def answer(phase: int, request: str) -> dict[str, object]:
 
 
 async def extract(*entries: str, **lines: str) -> dict[str, object]:
-    """Phase 1 for `entries`; `memory`, `user` and `soul` add lines to the files."""
+    """Run phase 1 for `entries`. `memory`, `user` and `soul` add lines to the files."""
     added = {"memory/MEMORY.md": "memory", "USER.md": "user", "SOUL.md": "soul"}
     shown = [
         f"### {path}\n\n{text}\n{lines.get(added[path], '')}".rstrip()

@@ -1,4 +1,4 @@
-"""The built-in model reads what anyone may write, on the event loop."""
+"""Long messages, which the built-in model reads on the event loop."""
 
 from __future__ import annotations
 
