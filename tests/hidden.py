@@ -15,7 +15,7 @@ _SELECTOR = "[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e007a]{1,6}\U000e007f")
 
 
-def hidden_in(text: str, marks: int = 5) -> str:
+def find_hidden(text: str, marks: int = 5) -> str:
     """The first thing in `text` that a person would not see, or not as it is; empty if there is
     none. `marks` are allowed on one letter."""
     text = _FLAG.sub("", text)

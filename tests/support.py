@@ -91,14 +91,14 @@ async def talking(
     """The same, configured as people do it: with a `config.yaml` that leads to `telegram`, where
     the person 7 is the owner. `settings` are further keys of `channels.telegram`, and win."""
     written = _leading_to(telegram, settings or {})
-    async with configured(
+    async with start_configured(
         home, written, model, clock=clock, tools=tools, hooks=hooks, **environ
     ) as gateway:
         yield gateway
 
 
 @contextlib.asynccontextmanager
-async def configured(
+async def start_configured(
     home: Path,
     config: Mapping[str, object],
     model: Provider | None,
@@ -160,7 +160,7 @@ def without_header(text: str) -> str:
     return re.sub(r"\A\[(today, .*|\d\d:\d\d)\]\n", "", text)
 
 
-def stored(home: Path, key: str = "fake:1") -> list[Message]:
+def read_stored(home: Path, key: str = "fake:1") -> list[Message]:
     """All messages in a session's file, taken-back ones as well, without nanobot's own notes; for
     a home that is not in use."""
     messages = SessionManager(home / "sessions", SystemClock()).read_messages(key)

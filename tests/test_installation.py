@@ -85,7 +85,7 @@ def with_dependencies(name: str) -> set[str]:
     return {canonicalize_name(name)}.union(*map(with_dependencies, below))
 
 
-def packed_again(name: str) -> tuple[str, bytes]:
+def repack(name: str) -> tuple[str, bytes]:
     """The version of an installed pure package, and a wheel of it."""
     found = distribution(name)
     files = {
@@ -113,7 +113,7 @@ class Index(ThreadingHTTPServer):
         self.packages: dict[str, tuple[str, bytes]] = {
             name: (version, wheel(name, version, {})) for name, version in least.items()
         }
-        self.packages |= {name: packed_again(name) for name in with_dependencies("hatchling")}
+        self.packages |= {name: repack(name) for name in with_dependencies("hatchling")}
         self.packages["editables"] = ("0.5", wheel("editables", "0.5", {}))  # asked for, not used
         hostile = {"hostile.pth": b"import sys; sys.hostile = True\n"}
         self.packages |= {name: ("99.0", wheel(name, "99.0", hostile)) for name in OURS}
@@ -275,10 +275,10 @@ BAD = (
 
 @pytest.mark.parametrize("text", BAD)
 def test_an_installation_by_name_is_recognised(text: str) -> None:
-    assert named(text)
+    assert find_named(text)
 
 
-def named(text: str) -> list[str]:
+def find_named(text: str) -> list[str]:
     """The parts of a text that install something of ours by its name."""
     return [match[0] for pattern in (BY_NAME, EXTRA_BY_NAME) for match in pattern.finditer(text)]
 
@@ -292,7 +292,7 @@ def test_no_text_and_no_argument_list_installs_nanobot_by_name() -> None:
         text = path.read_text(errors="replace")
         if path.suffix == ".py":
             text += "\n".join(arguments(text))
-        if bad := named(text):
+        if bad := find_named(text):
             found[str(path.relative_to(ROOT))] = bad
     assert found == {}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.text import MOST_MARKS, clean, escape_invisible, one_line
-from tests.hidden import hidden_in
+from tests.hidden import find_hidden
 
 READABLE = (
     "plain text,\tand a\nline",
@@ -56,20 +56,20 @@ def test_what_people_write_in_any_script_stays(text: str) -> None:
 @pytest.mark.parametrize("kind", HIDDEN)
 def test_nothing_is_hidden_in_what_is_printed(kind: str) -> None:
     shown = clean(HIDDEN[kind])
-    assert hidden_in(shown) == ""
+    assert find_hidden(shown) == ""
     assert not set("ab") - set(shown) or kind in (
         "many selectors",
         "leading marks",
         "marks after joiners",
     )
-    assert hidden_in(one_line(HIDDEN[kind])) == ""
+    assert find_hidden(one_line(HIDDEN[kind])) == ""
     assert "\n" not in one_line(HIDDEN[kind])
 
 
 @given(st.text(st.characters() | st.sampled_from("".join(HIDDEN.values()))))
 def test_cleaning_again_changes_nothing(text: str) -> None:
     once = clean(text)
-    assert hidden_in(once) == ""
+    assert find_hidden(once) == ""
     assert clean(once) == once
 
 
@@ -90,7 +90,7 @@ def test_a_long_text_without_marks_is_not_looked_at_letter_by_letter() -> None:
 @pytest.mark.parametrize("kind", HIDDEN)
 def test_in_a_question_all_of_it_is_written_out(kind: str) -> None:
     shown = escape_invisible(HIDDEN[kind])
-    assert hidden_in(shown, marks=3) == ""
+    assert find_hidden(shown, marks=3) == ""
     assert "\\" in shown
 
 

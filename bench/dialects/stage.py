@@ -21,7 +21,7 @@ from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import Tool, ToolResult
 from tests.doubles.dialects.server import KINDS, DialectServer, Script
-from tests.support import Gate, Probe, running, stored, write_config
+from tests.support import Gate, Probe, read_stored, running, write_config
 
 THOUGHT = "I ponder the blue teapot"
 """What models think here; nobody may ever read it."""
@@ -177,7 +177,7 @@ class Stage:
             self._judge_text(text)
         for path in sorted((self.home / "sessions").glob("*.jsonl")):
             channel, _, chat = path.stem.partition("_")
-            self._judge_history(stored(self.home, f"{channel}:{chat}"))
+            self._judge_history(read_stored(self.home, f"{channel}:{chat}"))
 
     def texts(self) -> list[str]:
         """All that was sent, and each preview as it stood at any time."""

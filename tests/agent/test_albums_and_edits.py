@@ -14,7 +14,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import rows
-from tests.support import Gate, Probe, running, stored, without_header
+from tests.support import Gate, Probe, read_stored, running, without_header
 
 PHOTO = Media("photo", "image", "image/png", "p.png")
 
@@ -38,7 +38,7 @@ async def test_an_album_is_one_turn_with_all_its_items(tmp_path: Path) -> None:
         await clock.advance(ALBUM_SECONDS)
         assert await channel.answer_to(third) == "three pictures"
     assert [part.event_ids for part in channel.sent] == [(first, second, third)]
-    said = [message for message in stored(tmp_path) if message.role == "user"]
+    said = [message for message in read_stored(tmp_path) if message.role == "user"]
     assert [len(message.media) for message in said] == [1, 1, 1]
     seen = [message for message in model.prompts[0].messages if message.role == "user"]
     assert len(seen) == 3, "the model gets all of them at once"
@@ -133,7 +133,7 @@ async def test_a_correction_while_the_answer_is_written_gets_an_answer_in_its_pl
         assert await channel.answer_to(edit) == "about m21x"
     assert [part.event_ids for part in channel.sent] == [(question, edit)]
     assert "what is m21x?" in texts(model.prompts[1])[-1]
-    answers = [m.content for m in stored(tmp_path) if m.role == "assistant"]
+    answers = [m.content for m in read_stored(tmp_path) if m.role == "assistant"]
     assert answers == ["about m21x"]
 
 
@@ -174,7 +174,7 @@ async def test_a_deleted_message_that_waits_is_not_answered(tmp_path: Path) -> N
         await channel.say("", deletes=question)
         gate.opened.set()
         assert await channel.answer_to(other) == "third"
-    assert [m.content for m in stored(tmp_path)] == ["one", "first", "three", "third"]
+    assert [m.content for m in read_stored(tmp_path)] == ["one", "first", "three", "third"]
 
 
 async def test_a_deletion_is_applied_before_anything_runs_after_a_restart(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_a_deletion_is_applied_before_anything_runs_after_a_restart(tmp_pa
     model = ScriptedModel(says("hi"))
     async with running(tmp_path, model, channel, clock=FakeClock(clock.now())):
         assert await channel.ask("hello") == "hi"
-    assert [m.content for m in stored(tmp_path)] == ["hello", "hi"]
+    assert [m.content for m in read_stored(tmp_path)] == ["hello", "hi"]
     assert rows(home, "SELECT state FROM turn WHERE state = 'running'") == []
 
 
@@ -218,7 +218,7 @@ async def test_what_is_answered_or_never_came_can_be_deleted_without_harm(tmp_pa
         await channel.say("", deletes=event)
         await channel.say("", deletes="unheard of")
         assert await channel.ask("again") == "two"
-    assert len(stored(tmp_path)) == 4
+    assert len(read_stored(tmp_path)) == 4
 
 
 async def test_a_photo_of_an_album_that_is_deleted_is_not_looked_at(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ async def test_a_photo_of_an_album_that_is_deleted_is_not_looked_at(tmp_path: Pa
             await clock.advance(ALBUM_SECONDS)
         assert await channel.answer_to(last) == "two pictures"
     assert [part.event_ids for part in channel.sent] == [(first, last)]
-    assert len([message for message in stored(tmp_path) if message.role == "user"]) == 2
+    assert len([message for message in read_stored(tmp_path) if message.role == "user"]) == 2
 
 
 @pytest.mark.parametrize("on_busy", ["steer", "queue", "interrupt"])
@@ -321,7 +321,7 @@ async def test_a_note_is_kept_in_the_conversation_and_not_answered(tmp_path: Pat
     async with running(tmp_path, ScriptedModel(heard), channel):
         await channel.say("a note", unanswered=True)
         assert await channel.ask("well?") == "the note is there"
-    assert [message.content for message in stored(tmp_path)][:2] == ["a note", "well?"]
+    assert [message.content for message in read_stored(tmp_path)][:2] == ["a note", "well?"]
 
 
 async def test_in_interrupt_mode_an_album_is_still_one_turn(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from nanobot.session.manager import SessionManager
 from nanobot.testing import ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.openai.server import FakeOpenAI
-from tests.hidden import hidden_in
-from tests.support import running, stored, window
+from tests.hidden import find_hidden
+from tests.support import read_stored, running, window
 
 
 async def test_help_lists_every_command(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_what_a_command_quotes_hides_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, ScriptedModel(), channel):
         shown = [await channel.ask(f"/memory {what}") for what in ("", "search tea", "why tea")]
     assert all("likes tea here" in text for text in shown)
-    assert not hidden_in("".join(shown))
+    assert not find_hidden("".join(shown))
 
 
 async def test_a_button_that_is_over_is_answered_and_never_reaches_the_model(
@@ -97,7 +97,7 @@ async def test_a_command_leaves_no_message_in_the_conversation(tmp_path: Path) -
         await channel.ask("hello")
         await channel.ask("/status")
         await channel.ask("/history")
-    assert len(stored(tmp_path)) == 2
+    assert len(read_stored(tmp_path)) == 2
 
 
 async def test_a_broken_command_becomes_an_apology_and_keeps_nothing_it_staged(
@@ -121,7 +121,7 @@ async def test_new_empties_the_prompt_and_keeps_the_file(tmp_path: Path) -> None
         assert await channel.ask("/new") == "New session started."
         await channel.ask("do you know me?")
     assert [message.role for message in model.prompts[1].messages] == ["system", "user"]
-    assert len(stored(tmp_path)) == 4
+    assert len(read_stored(tmp_path)) == 4
     assert await window(tmp_path) == [("user", "do you know me?"), ("assistant", "who are you?")]
 
 
@@ -168,7 +168,7 @@ async def test_undo_restores_files_and_takes_the_turn_out_of_the_conversation(
         assert await channel.ask("/undo") == "There is nothing to undo in this conversation."
         await channel.ask("hi")
     assert [message.role for message in model.prompts[-1].messages] == ["system", "user"]
-    assert len(stored(tmp_path)) == 10, "the file keeps what was taken back"
+    assert len(read_stored(tmp_path)) == 10, "the file keeps what was taken back"
 
 
 async def test_undo_leaves_alone_what_someone_changed_since(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import ToolResult
 from tests.doubles.openai.answers import Answer, ChatRequest
 from tests.doubles.openai.server import FakeOpenAI
-from tests.support import Probe, running, stored
+from tests.support import Probe, read_stored, running
 
 WINDOW = 20_000
 PADDING = "We spoke of the garden, of the weather and of what to cook this evening. " * 6
@@ -118,7 +118,7 @@ async def test_100_turns_in_a_window_of_20000_tokens(tmp_path: Path) -> None:
     assert model.chunks >= 3
     users = [first for first in model.cut_at if "USER: " in first]
     assert len(users) >= len(model.cut_at) - 3, "only the wide turn is cut inside"
-    kept = stored(tmp_path)
+    kept = read_stored(tmp_path)
     begun = Counter(m.content[:6].partition(" ")[0] for m in kept)
     for number in range(1, 101):
         assert begun[f"#{number}q"] == 1

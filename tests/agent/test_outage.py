@@ -23,7 +23,7 @@ from nanobot.errors import (
 )
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
-from tests.support import Gate, Probe, running, stored, window
+from tests.support import Gate, Probe, read_stored, running, window
 
 OUT = ProviderUnavailable("the model server cannot be reached")
 NOTICE = (
@@ -83,7 +83,7 @@ async def test_what_a_turn_did_before_the_outage_is_not_done_again(tmp_path: Pat
         await clock.advance(15)
         await channel.receive(2)
     assert tool.called == ["once"]
-    assert [m.role for m in stored(tmp_path)] == ["user", "assistant", "tool", "assistant"]
+    assert [m.role for m in read_stored(tmp_path)] == ["user", "assistant", "tool", "assistant"]
 
 
 async def test_an_outage_outlives_a_restart(tmp_path: Path) -> None:
@@ -373,4 +373,4 @@ async def test_a_prompt_that_is_too_long_is_shortened_and_asked_again(tmp_path: 
         assert await channel.ask("one more") == "that fits"
     assert len(model.prompts[-1].messages) < len(model.prompts[-2].messages)
     assert model.prompts[-1].messages[-1] == model.prompts[-2].messages[-1]
-    assert len(stored(tmp_path)) == 10
+    assert len(read_stored(tmp_path)) == 10

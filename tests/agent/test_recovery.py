@@ -19,7 +19,7 @@ from nanobot.session.records import encode
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import TurnContext
-from tests.support import Gate, Probe, running, stored, window
+from tests.support import Gate, Probe, read_stored, running, window
 
 CLOCK = FakeClock()
 CALL = Message("assistant", "", CLOCK.now(), tool_calls=(ToolCall("c1", "probe", '{"text":"x"}'),))
@@ -99,7 +99,7 @@ async def test_messages_of_a_session_keep_their_order(tmp_path: Path) -> None:
     model = ScriptedModel(*[says(f"answer {n}") for n in range(5)])
     async with running(tmp_path, model, channel):
         assert await channel.answer_to("e4") == "answer 4"
-    assert [m.content for m in stored(tmp_path)] == [
+    assert [m.content for m in read_stored(tmp_path)] == [
         text for n in range(5) for text in (f"number {n}", f"answer {n}")
     ]
 
@@ -112,8 +112,8 @@ async def test_a_turn_goes_on_from_its_steps(tmp_path: Path) -> None:
         assert await channel.answer_to("e1") == "done"
     assert tool.called == []
     assert [m.role for m in model.prompts[0].messages] == ["system", "user", "assistant", "tool"]
-    assert [m.role for m in stored(tmp_path)] == ["user", "assistant", "tool", "assistant"]
-    assert {m.turn_id for m in stored(tmp_path)} == {"t-1"}
+    assert [m.role for m in read_stored(tmp_path)] == ["user", "assistant", "tool", "assistant"]
+    assert {m.turn_id for m in read_stored(tmp_path)} == {"t-1"}
 
 
 async def test_an_effect_that_had_started_is_not_repeated_and_the_model_is_told(
@@ -163,7 +163,7 @@ async def test_a_steered_message_is_closed_by_the_turn_it_joined(tmp_path: Path)
     async with running(tmp_path, ScriptedModel(says("both done")), channel, tools=(Probe(),)):
         assert await channel.answer_to("e2") == "both done"
     assert channel.sent[0].event_ids == ("e1", "e2")
-    assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["do this", "and that"]
+    assert [m.content for m in read_stored(tmp_path) if m.role == "user"] == ["do this", "and that"]
 
 
 async def test_after_three_crashes_without_progress_the_person_is_told(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ async def test_a_stop_that_was_waiting_is_applied_before_anything_runs(tmp_path:
         assert await channel.answer_to("e2") == "Stopped. 1 pending message dropped."
         assert await channel.answer_to("e3") == "hi"
     assert tool.called == []
-    assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["do it", "hello"]
+    assert [m.content for m in read_stored(tmp_path) if m.role == "user"] == ["do it", "hello"]
 
 
 async def test_a_restart_that_was_waiting_cannot_loop(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from nanobot.session.records import encode
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import TurnContext
-from tests.support import running, stored
+from tests.support import read_stored, running
 
 CLOCK = FakeClock()
 
@@ -89,7 +89,7 @@ async def test_a_final_text_that_was_sent_already_is_not_sent_again(tmp_path: Pa
         assert (await ends.next()).outcome == "done"
         assert await channel.ask("hello") == "hi"
     assert [part.content for part in channel.sent] == ["all done", "hi"]
-    assert stored(tmp_path)[3].content == "all done"
+    assert read_stored(tmp_path)[3].content == "all done"
 
 
 async def test_another_chat_gets_the_message_and_its_conversation_knows(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_another_chat_gets_the_message_and_its_conversation_knows(tmp_path
         assert await channel.ask("tell the other chat that we are late") == "told them"
         assert await channel.receive(2, "2") == ["hi", "we are late"]
         await channel.ask("/history", "2")
-    texts = [message.content for message in stored(tmp_path, "fake:2")]
+    texts = [message.content for message in read_stored(tmp_path, "fake:2")]
     assert texts == ["hello", "hi", "[nanobot: sent here at the owner's wish: we are late]"]
     assert model.remaining == 0
 

@@ -14,7 +14,7 @@ from nanobot.bus.queue import MessageBus
 from nanobot.messages import TURN_STOPPED
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
-from tests.support import Gate, Probe, running, stored, window
+from tests.support import Gate, Probe, read_stored, running, window
 
 
 async def test_stop_kills_the_tool_keeps_the_message_and_sends_no_reply(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_a_message_whose_file_is_still_being_fetched_can_be_stopped(tmp_pa
         assert await channel.ask("/stop") == "Stopped."
         channel.gate.opened.set()
         assert await channel.ask("hello") == "next"
-    assert stored(tmp_path)[0].content == "look at this\n[image a.png: not fetched]"
+    assert read_stored(tmp_path)[0].content == "look at this\n[image a.png: not fetched]"
     assert len(model.prompts) == 1
 
 
@@ -134,7 +134,7 @@ async def test_a_steered_message_is_stopped_with_its_turn(tmp_path: Path) -> Non
         tool_gate.opened.set()
         await model_gate.reached.wait()
         assert await channel.ask("/stop") == "Stopped."
-    assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["one", "two"]
+    assert [m.content for m in read_stored(tmp_path) if m.role == "user"] == ["one", "two"]
     assert len(channel.sent) == 1
 
 
@@ -167,7 +167,7 @@ async def test_whenever_stop_comes_every_message_stands_in_the_session_exactly_o
         after = await channel.say("two")
         await channel.answer_to(stop)
         assert await channel.answer_to(after) == "fine"
-    messages = stored(tmp_path)
+    messages = read_stored(tmp_path)
     assert [m.seq for m in messages] == sorted({m.seq for m in messages})
     assert [m.content for m in messages if m.role == "user"] == ["one", "two"]
     called = [call.id for m in messages for call in m.tool_calls]

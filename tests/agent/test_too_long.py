@@ -19,7 +19,7 @@ from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, system_m
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.model import Failure
-from tests.support import running, stored
+from tests.support import read_stored, running
 
 HERE = Endpoint("http://127.0.0.1:9/v1", "small")
 # 2,295 characters: about 1,700 tokens, and 4,600 for a tokenizer that has no words of Chinese.
@@ -73,7 +73,7 @@ async def test_a_first_message_that_is_too_long_is_shortened_at_its_middle_and_a
     assert "the beginning" in sent
     assert sent.endswith("the end")
     assert "characters left out here to fit" in sent
-    assert stored(tmp_path)[0].content == text
+    assert read_stored(tmp_path)[0].content == text
 
 
 async def test_what_cannot_be_shortened_is_not_asked_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from nanobot.providers.port import Prompt, Reply, Usage
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import ToolResult, TurnContext
-from tests.support import Gate, Probe, running, stored, window
+from tests.support import Gate, Probe, read_stored, running, window
 
 
 def last(prompt: Prompt) -> str:
@@ -32,7 +32,7 @@ async def test_a_turn_saves_exactly_its_own_messages(tmp_path: Path) -> None:
     async with running(tmp_path, model, channel, tools=(Probe(),)):
         assert await channel.ask("hello") == "hi"
         assert await channel.ask("look") == "done"
-    messages = stored(tmp_path)
+    messages = read_stored(tmp_path)
     assert [(m.seq, m.role, m.content) for m in messages] == [
         (1, "user", "hello"),
         (2, "assistant", "hi"),
@@ -126,7 +126,7 @@ async def test_a_message_during_a_turn_is_given_to_the_model_at_its_next_step(
     assert [m.role for m in model.prompts[1].messages[-2:]] == ["tool", "user"]
     assert last(model.prompts[1]) == "and that"
     assert len(channel.sent) == 1, "one reply closes both"
-    assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["do this", "and that"]
+    assert [m.content for m in read_stored(tmp_path) if m.role == "user"] == ["do this", "and that"]
     async with running(tmp_path, ScriptedModel(says("next")), channel):
         assert await channel.ask("next") == "next"
 
@@ -193,7 +193,13 @@ async def test_in_interrupt_mode_a_message_stops_the_turn_and_is_answered(tmp_pa
         await gate.reached.wait()
         assert await channel.ask("two") == "two done"
     assert tool.killed == ["slow"]
-    assert [m.role for m in stored(tmp_path)] == ["user", "assistant", "tool", "user", "assistant"]
+    assert [m.role for m in read_stored(tmp_path)] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+    ]
     assert len(channel.sent) == 1
 
 
@@ -258,7 +264,7 @@ async def test_files_that_came_along_are_kept_and_named(tmp_path: Path) -> None:
     files = (Media("ref-1", "document", "application/pdf", "a.pdf"), Media("ref-2", "image"))
     async with running(tmp_path, model, channel):
         assert await channel.answer_to(await channel.say("look", media=files)) == "got it"
-    said = stored(tmp_path)[0]
+    said = read_stored(tmp_path)[0]
     assert [(tmp_path / "media" / name).read_bytes() for name in said.media] == [b"%PDF"]
     assert f"[document a.pdf, kept as media/{said.media[0]}]" in said.content
     assert "[image: it could not be fetched: no such file: ref-2]" in said.content
@@ -297,7 +303,7 @@ async def test_hooks_that_fail_at_everything_are_not_noticed_in_the_chat(tmp_pat
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("hi")), channel, hooks=(broken,)):
         assert await channel.ask("hello") == "hi"
-    assert len(stored(tmp_path)) == 2
+    assert len(read_stored(tmp_path)) == 2
 
 
 async def test_thirty_turns_of_a_day_extend_each_request_byte_for_byte(tmp_path: Path) -> None:

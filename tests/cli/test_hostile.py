@@ -23,7 +23,7 @@ from nanobot.security.audit import AuditLog
 from nanobot.security.redaction import Redactor
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
-from tests.hidden import hidden_in
+from tests.hidden import find_hidden
 from tests.support import running
 
 WORD = "tangerine"
@@ -124,7 +124,7 @@ def test_no_command_shows_what_a_person_would_not_see(
     if command == ("state", "show"):
         arguments = ["jobs"]
     printed = run(capsys, home, *command, *arguments)
-    assert hidden_in(printed) == ""
+    assert find_hidden(printed) == ""
     if command in EXPECTED:
         assert WORD in printed
 
@@ -161,7 +161,7 @@ def test_a_reply_on_the_command_line_is_as_clean_as_in_the_chat(
             printed = b"".join(_until_closed(ours)).replace(b"\r\n", b"\n")
     text = printed.decode()
     assert WORD in text
-    assert hidden_in(text) == ""
+    assert find_hidden(text) == ""
 
 
 def _until_closed(terminal: int) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
-from tests.support import Gate, Probe, running, stored, window
+from tests.support import Gate, Probe, read_stored, running, window
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ async def test_a_journal_that_refuses_takes_no_message_and_says_so_to_the_channe
         with no_file_grows_beyond(journal_size(tmp_path)), pytest.raises(StorageError):
             await channel.say("not taken")
         assert await channel.ask("and now?") == "two"
-    assert [m.content for m in stored(tmp_path)] == ["hello", "one", "and now?", "two"]
+    assert [m.content for m in read_stored(tmp_path)] == ["hello", "one", "and now?", "two"]
 
 
 async def test_a_turn_whose_end_the_journal_refuses_is_answered_when_it_has_room(
@@ -139,7 +139,7 @@ async def test_a_session_file_that_cannot_grow_costs_no_answer_and_catches_up(
             assert file.stat().st_size == size
         await clock.advance(60)
         assert await channel.ask("and now?") == "three"
-    assert [m.content for m in stored(tmp_path)[1:]] == [
+    assert [m.content for m in read_stored(tmp_path)[1:]] == [
         "hello", "one", "are you there?", "two", "and now?", "three",
     ]  # fmt: skip
 
@@ -172,7 +172,7 @@ async def test_a_message_of_ten_megabytes_is_stored_whole_and_answered(tmp_path:
         answer = await channel.ask(text)
         assert await channel.ask("and now?") == "fine"
     assert int(answer.split()[0]) < 100_000
-    assert stored(tmp_path)[0].content == text
+    assert read_stored(tmp_path)[0].content == text
 
 
 async def test_a_second_process_on_the_same_home_ends_with_75_and_names_the_first(

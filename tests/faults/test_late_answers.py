@@ -14,7 +14,7 @@ from nanobot.testing import FakeChannel
 from nanobot.testing.clock import FakeClock
 from nanobot.testing.model import ScriptedModel, fails, says
 from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reply
-from tests.support import PATIENCE, configured, running, window
+from tests.support import PATIENCE, running, start_configured, window
 
 MORNING = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 OVEN = "is the oven on? I left the house at eight and am not sure whether I turned it off"
@@ -44,7 +44,7 @@ async def test_in_a_terminal_that_is_opened_later_its_words_and_time_stand_above
     out = fails(ProviderUnavailable("it is out"))
     model = ScriptedModel(out, says("It is off."), says("It is on."), says("Gladly."))
     clock = FakeClock(MORNING)
-    async with asyncio.timeout(PATIENCE), configured(tmp_path, {}, model, clock=clock):
+    async with asyncio.timeout(PATIENCE), start_configured(tmp_path, {}, model, clock=clock):
         first = await asyncio.to_thread(said, tmp_path, OVEN)
         assert (first.outcome, "will be answered if" in first.text) == ("waiting", True)
         behind = await asyncio.to_thread(said, tmp_path, "and the light?")
@@ -82,12 +82,12 @@ async def test_on_a_platform_it_is_a_reply_to_the_message(tmp_path: Path) -> Non
 async def test_after_a_restart_it_is_still_known_which_one_had_to_wait(tmp_path: Path) -> None:
     clock = FakeClock(MORNING)
     out = ScriptedModel(fails(ProviderUnavailable("it is out")))
-    async with asyncio.timeout(PATIENCE), configured(tmp_path, {}, out, clock=clock):
+    async with asyncio.timeout(PATIENCE), start_configured(tmp_path, {}, out, clock=clock):
         for text in (OVEN, "and the light?"):
             assert (await asyncio.to_thread(said, tmp_path, text)).outcome == "waiting"
     back = ScriptedModel(says("It is off."), says("It is on."))
     later = FakeClock(MORNING.replace(day=3))
-    async with asyncio.timeout(PATIENCE), configured(tmp_path, {}, back, clock=later):
+    async with asyncio.timeout(PATIENCE), start_configured(tmp_path, {}, back, clock=later):
         texts = await asyncio.to_thread(seen, tmp_path, 2)
     assert texts[0].startswith("Answer to “is the oven on?")
     assert texts[0].endswith("(2026-03-02 09:00):\n\nIt is off.")

@@ -10,7 +10,7 @@ from nanobot.security.paths import Root
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from tests.faults.test_disk import no_file_grows_beyond
-from tests.support import running, stored
+from tests.support import read_stored, running
 
 LONG = 3_000_000
 """Bytes: more than any other file of these homes has."""
@@ -52,4 +52,4 @@ async def test_a_consolidation_that_the_disk_refuses_leaves_the_conversation_as_
         assert (workspace.path / HISTORY).stat().st_size == size
         assert "consolidated" in await channel.ask("/compact")
     (entry,) = HistoryLog(workspace, SystemClock()).entries(1)
-    assert [message.seq for message in stored(tmp_path)] == [entry.first, entry.last] == [1, 2]
+    assert [message.seq for message in read_stored(tmp_path)] == [entry.first, entry.last] == [1, 2]

@@ -31,7 +31,7 @@ from tests.doubles.openai.faults import (
 )
 from tests.doubles.openai.rules import ApiError
 from tests.doubles.openai.server import FakeOpenAI
-from tests.support import running, stored, window
+from tests.support import read_stored, running, window
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def test_what_passes_or_can_be_told_to_the_model_costs_the_person_nothing(
         assert await channel.ask("hello") == "here I am"
         assert await channel.ask("and now?") == "fine"
     assert [part.content for part in channel.sent] == ["here I am", "fine"]
-    assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["hello", "and now?"]
+    assert [m.content for m in read_stored(tmp_path) if m.role == "user"] == ["hello", "and now?"]
 
 
 WAITS: dict[str, tuple[Step, float, str]] = {
@@ -331,7 +331,7 @@ async def test_a_conversation_beyond_the_context_length_is_shortened_once_and_an
         assert await channel.ask("one more") == "that fits"
         *_, refused, taken = (len(request.messages) for request in server.requests)
         assert taken < refused
-    assert len(stored(tmp_path)) == 14
+    assert len(read_stored(tmp_path)) == 14
 
 
 async def test_what_the_model_did_wrong_is_told_to_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def manager() -> Iterator[socket.socket]:
         yield listening
 
 
-def heard(manager: socket.socket) -> list[str]:
+def read_states(manager: socket.socket) -> list[str]:
     said = []
     manager.setblocking(False)
     while True:
@@ -43,7 +43,7 @@ def test_each_step_of_a_service_is_one_message_of_sd_notify(
     systemd.send("STATUS=2 turns \ud800")
 
     assert systemd.watchdog_seconds == 90.0
-    assert heard(manager) == [
+    assert read_states(manager) == [
         "READY=1",
         "STATUS=2 turns ?",
     ]
@@ -55,7 +55,7 @@ def test_a_name_outside_the_file_system_is_reached(manager: socket.socket) -> No
 
     SystemdNotifier({"NOTIFY_SOCKET": f"@{name}"}).send("READY=1")
 
-    assert heard(manager) == ["READY=1"]
+    assert read_states(manager) == ["READY=1"]
 
 
 @pytest.mark.parametrize(

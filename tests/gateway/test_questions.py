@@ -90,14 +90,14 @@ def whole(home: Path, talk: Asked) -> AbstractAsyncContextManager[object]:
     )
 
 
-def asked() -> Asked:
+def build_asked() -> Asked:
     return Asked(
         Page(), Sending(effects=True), ScriptedModel(calls("probe", text="hello"), says("done"))
     )
 
 
 async def test_two_who_watch_see_it_come_and_one_answers_for_all(tmp_path: Path) -> None:
-    talk = asked()
+    talk = build_asked()
     page = talk.page
     async with whole(tmp_path, talk):
         with page.watching() as first, page.watching() as second:
@@ -129,12 +129,12 @@ async def test_two_who_watch_see_it_come_and_one_answers_for_all(tmp_path: Path)
     shown = [part.content for part in page.sent if part.buttons]
     assert len(shown) == 1
     assert page.closed == {"1": f"Approved, by {BY}."}
-    (answered,) = _audited(tmp_path, "answered")
+    (answered,) = _read_audit(tmp_path, "answered")
     assert (answered["outcome"], answered["by"]) == ("allowed", BY)
 
 
 async def test_an_answer_in_the_chat_says_which_account_gave_it(tmp_path: Path) -> None:
-    talk = asked()
+    talk = build_asked()
     async with whole(tmp_path, talk):
         event_id = await talk.page.say("go on")
         question = await talk.page.next_with_buttons()
@@ -142,19 +142,19 @@ async def test_an_answer_in_the_chat_says_which_account_gave_it(tmp_path: Path) 
         await talk.page.answer_to(event_id)
     assert talk.tool.called == []
     assert talk.page.closed == {"1": "Denied, by fake:person-1."}
-    (answered,) = _audited(tmp_path, "answered")
+    (answered,) = _read_audit(tmp_path, "answered")
     assert (answered["outcome"], answered["by"]) == ("denied", "fake:person-1")
 
 
 async def test_a_question_that_a_stop_withdraws_loses_its_buttons(tmp_path: Path) -> None:
-    talk = asked()
+    talk = build_asked()
     async with whole(tmp_path, talk):
         await talk.page.say("go on")
         await talk.page.next_with_buttons()
     assert talk.page.closed == {"1": "No longer needed."}
 
 
-def _left_by_a_crash(home: Path, target: Path) -> Path:
+def _copy_home(home: Path, target: Path) -> Path:
     """A copy of a home that is in use; its temporary files may go meanwhile."""
     ignored = shutil.ignore_patterns("*.sock", "*.nanobot-tmp")
     return shutil.copytree(home, target, ignore=ignored)
@@ -163,12 +163,12 @@ def _left_by_a_crash(home: Path, target: Path) -> Path:
 async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
     tmp_path: Path,
 ) -> None:
-    talk = asked()
+    talk = build_asked()
     async with whole(tmp_path / "home", talk):
         await talk.page.say("go on")
         await talk.page.next_with_buttons()
         await talk.page.ask("/status")  # what comes later in a chat is sent when this was stored
-        crashed = _left_by_a_crash(tmp_path / "home", tmp_path / "crashed")
+        crashed = _copy_home(tmp_path / "home", tmp_path / "crashed")
     for later, closed in (("next", {"1": "No longer needed."}), ("after", {})):
         page, model = Page(), ScriptedModel(author=lambda _: says("done"))
         async with running(
@@ -179,7 +179,7 @@ async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
 
 
 async def test_no_crash_while_one_waits_counts_against_its_message(tmp_path: Path) -> None:
-    talk = asked()
+    talk = build_asked()
     for number in range(MOST_ASKED + 2):
         talk.page = Page()
         async with whole(tmp_path / str(number), talk):
@@ -191,12 +191,12 @@ async def test_no_crash_while_one_waits_counts_against_its_message(tmp_path: Pat
                 assert await talk.page.answer_to("e") == "done"
                 break
             await talk.page.answer_to(await talk.page.say("/status", event_id=f"s{number}"))
-            _left_by_a_crash(tmp_path / str(number), tmp_path / str(number + 1))
+            _copy_home(tmp_path / str(number), tmp_path / str(number + 1))
     assert talk.tool.called == ["hello"]
 
 
 async def test_no_operation_answers_with_another_code_or_in_nobodys_name(tmp_path: Path) -> None:
-    talk = asked()
+    talk = build_asked()
     async with whole(tmp_path, talk):
         await talk.page.say("go on")
         question = await talk.page.next_with_buttons()
@@ -243,14 +243,14 @@ async def test_always_is_said_with_a_button_listed_and_taken_back(tmp_path: Path
         "Approved from now on, by fake:person-1.",
         "Denied, by fake:person-1.",
     ]
-    changes = [(one["outcome"], one["by"]) for one in _audited(tmp_path, "standing approval")]
+    changes = [(one["outcome"], one["by"]) for one in _read_audit(tmp_path, "standing approval")]
     assert changes == [("given", "fake:person-1"), ("used", "fake:person-1"), ("revoked", BY)]
 
 
 async def test_a_question_that_waits_is_listed_in_the_status_and_in_other_chats(
     tmp_path: Path,
 ) -> None:
-    talk = asked()
+    talk = build_asked()
     page = talk.page
     async with whole(tmp_path, talk):
         event_id = await page.say("go on")
@@ -270,7 +270,7 @@ async def test_a_question_that_waits_is_listed_in_the_status_and_in_other_chats(
 
 
 async def test_in_a_group_nobody_is_shown_what_the_owner_allowed(tmp_path: Path) -> None:
-    talk = asked()
+    talk = build_asked()
     async with whole(tmp_path, talk):
         event_id = await talk.page.say("/approvals", "g", is_group=True)
         assert "in a private chat" in await talk.page.answer_to(event_id, "g")
@@ -291,6 +291,6 @@ async def test_the_typed_forms_say_how_long(tmp_path: Path) -> None:
     assert talk.tool.called == ["on", "on"]
 
 
-def _audited(home: Path, event: str) -> list[Mapping[str, object]]:
+def _read_audit(home: Path, event: str) -> list[Mapping[str, object]]:
     path = home / "logs" / "audit.jsonl"
     return list(newest_records(path, lambda record: record["event"] == event, 100))

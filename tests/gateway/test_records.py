@@ -31,18 +31,18 @@ async def test_the_log_goes_on_where_an_answer_ended(tmp_path: Path) -> None:
     def put(level: Level, message: str) -> None:
         log.put(LogLine("2026-03-01T10:00:00", level, "here:1", message, "t1"))
 
-    async def told(**wanted: object) -> tuple[list[str], str]:
+    async def tail_log(**wanted: object) -> tuple[list[str], str]:
         found: Any = await asyncio.to_thread(log_lines, tmp_path, wanted)
         return [line["message"] for line in found["lines"]], found["position"]
 
-    assert (await told())[0] == []
+    assert (await tail_log())[0] == []
     put("info", "one")
     put("debug", "two")
-    lines, position = await told(level="info")
+    lines, position = await tail_log(level="info")
     assert lines == ["one"]
     for number in range(6):  # which moves the file on
         put("info", f"more {number}")
-    lines, position = await told(after=position)
+    lines, position = await tail_log(after=position)
     assert lines == [f"more {number}" for number in range(6)]
-    assert (await told(after=position))[0] == []
-    assert (await told(after="nonsense", limit=1))[0] == ["more 5"]
+    assert (await tail_log(after=position))[0] == []
+    assert (await tail_log(after="nonsense", limit=1))[0] == ["more 5"]

@@ -26,14 +26,17 @@ def delta(text: str, chat_id: str = "1", turn_id: str = "t1", restart: bool = Fa
     return TextDelta("fake", chat_id, turn_id, text, restart)
 
 
-def ended(chat_id: str = "1") -> TurnEnded:
+def end_of_turn(chat_id: str = "1") -> TurnEnded:
     return TurnEnded("fake", chat_id, "t1", (), "done")
 
 
 async def test_events_of_a_chat_are_shown_in_order() -> None:
     channel = FakeChannel()
     screen = Screen({"fake": channel})
-    events: list[Progress] = [*(delta("x", turn_id=f"t{number}") for number in range(50)), ended()]
+    events: list[Progress] = [
+        *(delta("x", turn_id=f"t{number}") for number in range(50)),
+        end_of_turn(),
+    ]
     for event in events:
         screen.show_progress(event)
     await screen.flush("fake", "1")
@@ -119,11 +122,11 @@ async def test_text_beyond_the_backlog_is_left_out_and_the_end_of_a_turn_never_i
     screen = Screen({"fake": channel}, timeout=3600)
     for number in range(5_000):
         screen.show_progress(delta("x", "slow", f"t{number}"))
-    screen.show_progress(ended("slow"))
+    screen.show_progress(end_of_turn("slow"))
     channel.gate.set()
     await screen.flush("fake", "slow")
     assert len(channel.shown) < 1_100
-    assert channel.shown[-1] == ended("slow")
+    assert channel.shown[-1] == end_of_turn("slow")
     await screen.close()
 
 
@@ -140,10 +143,10 @@ async def test_an_event_that_cannot_be_shown_does_not_stop_the_next() -> None:
     screen = Screen({"fake": channel}, timeout=0.01)
     for text in ("bad", "hangs", "good"):
         screen.show_progress(ToolOutput("fake", "1", "t1", text))
-    screen.show_progress(ended())
-    while ended() not in channel.shown:
+    screen.show_progress(end_of_turn())
+    while end_of_turn() not in channel.shown:
         await screen.flush("fake", "1")
-    assert channel.shown == [ToolOutput("fake", "1", "t1", "good"), ended()]
+    assert channel.shown == [ToolOutput("fake", "1", "t1", "good"), end_of_turn()]
     await screen.close()
 
 

@@ -162,7 +162,7 @@ async def test_health_over_http_is_the_health_that_status_has(
     house.concern, house.channel.due = concern, due
     await house.clock.advance(20)
     told = (await house.running.status({}))["health"]
-    answer = await asked(house, "/health")
+    answer = await request_as(house, "/health")
     assert (answer[0], json.loads(answer[2])) == (code, told)
     assert isinstance(told, dict)
     assert told["state"] == state
@@ -173,15 +173,15 @@ async def test_health_over_http_is_the_health_that_status_has(
     [("", 401), ("Bearer other", 401), ("Basic word", 401), ("Bearer word", 200)],
 )
 async def test_with_a_token_only_who_has_it_is_told(house: House, said: str, code: int) -> None:
-    assert (await asked(house, "/health", "word", said))[0] == code
-    assert (await asked(house, "/metrics", "word", said))[0] == code
+    assert (await request_as(house, "/health", "word", said))[0] == code
+    assert (await request_as(house, "/metrics", "word", said))[0] == code
 
 
 @pytest.mark.parametrize("header", ["Via", "X-Forwarded-Proto", "CF-Connecting-IP", "Forwarded"])
 async def test_by_a_proxy_nobody_is_told_without_a_token(house: House, header: str) -> None:
     for path in ("/health", "/metrics"):
-        assert (await asked(house, path, **{header: "x"}))[0] == 403
-        assert (await asked(house, path, "word", "Bearer word", **{header: "x"}))[0] == 200
+        assert (await request_as(house, path, **{header: "x"}))[0] == 403
+        assert (await request_as(house, path, "word", "Bearer word", **{header: "x"}))[0] == 200
 
 
 async def test_prometheus_gets_numbers(house: House) -> None:
@@ -189,7 +189,7 @@ async def test_prometheus_gets_numbers(house: House) -> None:
     ended = TurnEnded("fake", "1", "t1", ("m1",), "done", prompt_tokens=70, completion_tokens=5)
     house.turn_metrics(ended)
     house.channel.state = "backoff"
-    status, headers, body = await asked(house, "/metrics")
+    status, headers, body = await request_as(house, "/metrics")
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     lines = body.decode().splitlines()
     assert {
@@ -207,12 +207,12 @@ async def test_without_their_extra_metrics_say_what_to_install(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    status, _, body = await asked(house, "/metrics")
+    status, _, body = await request_as(house, "/metrics")
     assert status == 501
     assert how_to_install("metrics").encode() in body
 
 
-async def asked(
+async def request_as(
     house: House, path: str, token: str = "", said: str = "", **more: str
 ) -> tuple[int, dict[str, str], bytes]:
     """What the endpoint answers to who says that."""

@@ -103,10 +103,10 @@ TOKEN = "123456789:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 async def test_why_a_channel_does_not_run_is_told_without_secrets(
     supervise: Callable[..., Supervisor], error: type[Exception]
 ) -> None:
-    async def refused() -> None:
+    async def leak_token() -> None:
         raise error(f"GET https://api.example/bot{TOKEN}/getMe failed")
 
-    supervisor = supervise(Unsteady(refused))
+    supervisor = supervise(Unsteady(leak_token))
     supervisor.start()
     await asyncio.sleep(0)
     await asyncio.sleep(0)

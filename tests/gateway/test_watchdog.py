@@ -42,7 +42,7 @@ class Manager:
             "WATCHDOG_PID": str(os.getpid()),
         }
 
-    def heard(self) -> list[str]:
+    def read_new(self) -> list[str]:
         """Since it was asked last."""
         said = []
         while True:
@@ -117,18 +117,18 @@ async def test_a_dead_poll_ends_the_signs_of_life_within_90_seconds(
     channel = ChannelState("telegram", "running", heard_at=0.0, due=60.0)
     async with beating(manager, clock, channel, journal):
         await beats(clock, 50)
-        assert manager.heard().count("WATCHDOG=1") == 6
+        assert manager.read_new().count("WATCHDOG=1") == 6
         await beats(clock, 30)
-        said = manager.heard()
+        said = manager.read_new()
         assert any(
             line.startswith("STATUS=failing: telegram: the platform has been silent")
             for line in said
         )
         await beats(clock, 60)
-        assert "WATCHDOG=1" not in manager.heard()
+        assert "WATCHDOG=1" not in manager.read_new()
         channel.heard_at, channel.due = clock.monotonic(), clock.monotonic() + 60
         await beats(clock, 20)
-        assert {"WATCHDOG=1", "STATUS=ok"} <= set(manager.heard())
+        assert {"WATCHDOG=1", "STATUS=ok"} <= set(manager.read_new())
 
 
 async def test_a_disk_that_hangs_is_told_of_at_once_and_ends_the_signs_of_life(
@@ -147,16 +147,16 @@ async def test_a_disk_that_hangs_is_told_of_at_once_and_ends_the_signs_of_life(
         said: list[str] = []
         for _ in range(8):  # a socket holds ten lines that are not read
             await clock.advance(30)
-            said += [line for line in manager.heard() if line.startswith("STATUS=failing")]
+            said += [line for line in manager.read_new() if line.startswith("STATUS=failing")]
         await clock.advance(30)
-        later = manager.heard()
+        later = manager.read_new()
         logger.remove(sink)
         assert logged == ["health: failing: the journal has not answered for 68 s\n"]
         assert len({*said, *later}) > len(said) > 1, "it is told for how long"
         assert "WATCHDOG=1" not in later
         hanging.works.set()
         await beats(clock, 20)
-        assert "WATCHDOG=1" in manager.heard()
+        assert "WATCHDOG=1" in manager.read_new()
 
 
 async def test_a_look_that_breaks_gives_no_sign_of_life_and_the_next_one_may(
@@ -164,10 +164,10 @@ async def test_a_look_that_breaks_gives_no_sign_of_life_and_the_next_one_may(
 ) -> None:
     clock, channel = FakeClock(), ChannelState("telegram", "running", heard_at=0.0, due=60.0)
     async with beating(manager, clock, channel, journal):
-        manager.heard()
+        manager.read_new()
         channel.heard_at, channel.due = None, -1.0  # which no channel says
         await beats(clock, 20)
-        assert "WATCHDOG=1" not in manager.heard()
+        assert "WATCHDOG=1" not in manager.read_new()
         channel.due = None
         await beats(clock, 20)
-        assert "WATCHDOG=1" in manager.heard()
+        assert "WATCHDOG=1" in manager.read_new()

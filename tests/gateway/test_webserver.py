@@ -245,11 +245,11 @@ async def test_a_failing_handler_is_status_500_and_one_line(
     async def full(_: WebhookRequest) -> WebhookReply:
         raise StorageError("journal.db", "no space")
 
-    async def broken(_: WebhookRequest) -> WebhookReply:
+    async def fail(_: WebhookRequest) -> WebhookReply:
         raise KeyError("bug")
 
     platform = Platform()
-    async with web.serve("/full", full) as url, web.serve("/broken", broken) as other:
+    async with web.serve("/full", full) as url, web.serve("/broken", fail) as other:
         lines.clear()
         secret = {"X-Secret": "canary"}
         assert (await platform.send(url, body=b"canary", headers=secret))[0] == 500

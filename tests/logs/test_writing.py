@@ -29,7 +29,7 @@ from nanobot.tasks import TURN
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond
-from tests.support import Probe, running, stored
+from tests.support import Probe, read_stored, running
 
 if TYPE_CHECKING:
     from loguru import Record
@@ -103,14 +103,14 @@ def test_after_a_minute_it_says_how_many_were_left_out() -> None:
     logger.remove(sink)
     (record,) = places
 
-    def noted(seconds: float) -> str | None:
+    def note_at(seconds: float) -> str | None:
         return limit.note(cast("Record", {**record, "elapsed": timedelta(seconds=seconds)}))
 
-    notes = [noted(1.0) for _ in range(130)]
+    notes = [note_at(1.0) for _ in range(130)]
     assert notes.count(None) == 80
-    assert noted(60.9) is None
-    assert noted(61.0) == " (and 81 similar lines were omitted)"
-    assert noted(61.5) == ""
+    assert note_at(60.9) is None
+    assert note_at(61.0) == " (and 81 similar lines were omitted)"
+    assert note_at(61.5) == ""
 
 
 def test_times_are_those_of_the_zone_that_is_named(path: Path) -> None:
@@ -162,7 +162,9 @@ async def test_every_line_of_a_turn_carries_its_id_and_no_other_line_does(
     async with running(tmp_path / "home", model, channel := FakeChannel(), tools=(Look(),)):
         for text in ("first", "second"):
             await channel.ask(text)
-    turns = [message.turn_id for message in stored(tmp_path / "home") if message.role == "user"]
+    turns = [
+        message.turn_id for message in read_stored(tmp_path / "home") if message.role == "user"
+    ]
     assert [line["turn"] for line in log() if line["message"] == "inside"] == turns
     assert {line.get("turn") for line in log() if line["message"] == "outside"} == {None}
     (ready, *_, stopping) = log()

@@ -26,7 +26,7 @@ def enlist(dsn: str) -> int:
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_database(
     dsn: str, worker: int | None, fenced: Callable[[], None] = lambda: None
 ) -> AsyncIterator[Database]:
     """A database from its opening to its closing, of a worker or of nobody."""

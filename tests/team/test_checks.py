@@ -18,7 +18,7 @@ from tests.doubles.postgres import PostgresServer
 from tests.upkeep.homes import write
 
 
-def found(folder: Path, dsn: str, clock: Clock) -> list[CheckFinding]:
+def find_faults(folder: Path, dsn: str, clock: Clock) -> list[CheckFinding]:
     """The findings about the team of a home in `folder`."""
     team = f"team: {{database: '{dsn}', shared: {folder / 'shared'}}}\n"
     write(folder / "home/config.yaml", f"agent: {{timezone: UTC}}\n{team}")
@@ -31,7 +31,9 @@ def found(folder: Path, dsn: str, clock: Clock) -> list[CheckFinding]:
 def test_the_clock_of_this_machine_is_compared_with_the_databases(
     tmp_path: Path, team_database: str
 ) -> None:
-    warned = [one for one in found(tmp_path, team_database, FakeClock()) if one.state == "warn"]
+    warned = [
+        one for one in find_faults(tmp_path, team_database, FakeClock()) if one.state == "warn"
+    ]
     assert "the clocks of this machine and of the database differ" in warned[0].text
     assert "NTP" in warned[0].hint
 
@@ -40,7 +42,7 @@ def test_the_clock_of_this_machine_is_compared_with_the_databases(
 def test_a_pooler_of_transactions_fails(tmp_path: Path, postgres: PostgresServer) -> None:
     name = postgres.create_prepared()
     with pgbouncer(postgres, "session") as folder:
-        found(tmp_path, through(folder, name), SystemClock())
+        find_faults(tmp_path, through(folder, name), SystemClock())
     with pgbouncer(postgres, "transaction") as folder:
         write(
             tmp_path / "home/config.yaml",

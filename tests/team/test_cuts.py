@@ -12,7 +12,7 @@ from nanobot.errors import StorageError
 from nanobot.team.connection import Connection, execute
 from nanobot.team.postgres import Database, Work
 from tests.doubles.postgres import PostgresServer, Relay, relayed
-from tests.team.support import enlist, opened, sql
+from tests.team.support import enlist, open_database, sql
 
 _PLACES = (b"COMMIT", b"BEGIN", b"INSERT INTO note", b"stamp")
 _CUTS = 25
@@ -67,7 +67,7 @@ async def test_nothing_is_lost_or_stored_twice(
     worker = enlist(team_database)
     async with relayed(postgres) as (relay, sockets):
         away = team_database.replace(str(postgres.sockets), sockets)
-        async with opened(away, worker) as database:
+        async with open_database(away, worker) as database:
             cutting = asyncio.create_task(cut(relay, database, chance))
             said: list[str] = []
             for first in range(0, 200, 20):

@@ -26,7 +26,7 @@ from tests.upkeep.homes import write
 _MOUNT = "36 35 98:0 / {} rw,noatime - {} server:/export {}\n"
 
 
-def _mounted(at: Path, kind: str, options: str = "rw") -> str:
+def _mount_text(at: Path, kind: str, options: str = "rw") -> str:
     """What the kernel says of a file system at `at`."""
     return _MOUNT.format("/", "ext4", "rw") + _MOUNT.format(at, kind, options)
 
@@ -42,7 +42,9 @@ def _mounted(at: Path, kind: str, options: str = "rw") -> str:
     ],
 )
 def test_a_folder_can_be_shared(tmp_path: Path, kind: str, options: str) -> None:
-    check_folder(tmp_path / "home", _made(tmp_path / "shared"), _mounted(tmp_path, kind, options))
+    check_folder(
+        tmp_path / "home", _make(tmp_path / "shared"), _mount_text(tmp_path, kind, options)
+    )
     assert not list((tmp_path / "shared").iterdir()), "nothing is left of trying it out"
 
 
@@ -61,7 +63,7 @@ def test_a_file_system_that_loses_something_is_refused(
 ) -> None:
     with pytest.raises(NanobotError, match=r"mounted|replace"):
         check_folder(
-            tmp_path / "home", _made(tmp_path / "shared"), _mounted(tmp_path, kind, options)
+            tmp_path / "home", _make(tmp_path / "shared"), _mount_text(tmp_path, kind, options)
         )
 
 
@@ -82,8 +84,8 @@ def test_a_file_system_that_loses_something_is_refused(
 def test_an_nfs_client_that_caches_attributes_is_refused_wherever_it_is_mounted(
     tmp_path: Path, options: str, place: str
 ) -> None:
-    shared = _made(tmp_path / "shared")
-    mounts = _mounted(tmp_path / place, "nfs4", options)
+    shared = _make(tmp_path / "shared")
+    mounts = _mount_text(tmp_path / place, "nfs4", options)
     with pytest.raises(StorageError, match="caches file attributes") as refused:
         check_folder(tmp_path / "home", shared, mounts)
     point = (tmp_path / place).resolve()
@@ -91,17 +93,17 @@ def test_an_nfs_client_that_caches_attributes_is_refused_wherever_it_is_mounted(
 
 
 def test_where_a_link_in_the_folder_leads_is_looked_at_as_well(tmp_path: Path) -> None:
-    shared, elsewhere = _made(tmp_path / "shared"), _made(tmp_path / "elsewhere" / "sessions")
+    shared, elsewhere = _make(tmp_path / "shared"), _make(tmp_path / "elsewhere" / "sessions")
     (shared / "sessions").symlink_to(elsewhere)
     with pytest.raises(StorageError, match="caches file attributes"):
-        check_folder(tmp_path / "home", shared, _mounted(elsewhere.parent, "nfs4", "rw,hard"))
+        check_folder(tmp_path / "home", shared, _mount_text(elsewhere.parent, "nfs4", "rw,hard"))
 
 
 def test_a_mount_that_another_one_hides_does_not_count(tmp_path: Path) -> None:
-    shared = _made(tmp_path / "shared")
-    hidden = _mounted(tmp_path, "nfs4", "rw,hard") + _mounted(shared, "nfs4", "rw,hard,noac")
+    shared = _make(tmp_path / "shared")
+    hidden = _mount_text(tmp_path, "nfs4", "rw,hard") + _mount_text(shared, "nfs4", "rw,hard,noac")
     check_folder(tmp_path / "home", shared, hidden)
-    again = _mounted(shared, "nfs4", "rw,hard") + _mounted(shared, "nfs4", "rw,hard,noac")
+    again = _mount_text(shared, "nfs4", "rw,hard") + _mount_text(shared, "nfs4", "rw,hard,noac")
     check_folder(tmp_path / "home", shared, again)
 
 
@@ -112,7 +114,7 @@ def test_a_mount_that_another_one_hides_does_not_count(tmp_path: Path) -> None:
 def test_file_systems_that_hide_their_cache_times_are_known(
     tmp_path: Path, kind: str, unknown: bool
 ) -> None:
-    named = unknown_caches(_made(tmp_path / "shared"), _mounted(tmp_path, kind))
+    named = unknown_caches(_make(tmp_path / "shared"), _mount_text(tmp_path, kind))
     assert named == (kind if unknown else "")
 
 
@@ -121,7 +123,7 @@ def test_home_and_shared_folder_do_not_lie_in_each_other(
     tmp_path: Path, home: str, shared: str
 ) -> None:
     with pytest.raises(NanobotError, match="contains the other"):
-        check_folder(tmp_path / home, _made(tmp_path / shared))
+        check_folder(tmp_path / home, _make(tmp_path / shared))
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
@@ -165,6 +167,6 @@ async def test_what_a_worker_is_pointed_at_by_mistake_stays_as_it_is(
     assert [*(tmp_path / "shared/state").iterdir()] == [word_file(tmp_path / "shared")]
 
 
-def _made(folder: Path) -> Path:
+def _make(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder

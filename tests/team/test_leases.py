@@ -19,18 +19,18 @@ from nanobot.team.leases import Leases
 from nanobot.team.notifications import Answer, Notifications, SharedQuestions
 from nanobot.team.postgres import Database
 from nanobot.tooling import OWNER
-from tests.team.support import enlist, opened, sql
+from tests.team.support import enlist, open_database, sql
 
 
 @pytest.fixture
 async def first(team_database: str) -> AsyncIterator[Database]:
-    async with opened(team_database, enlist(team_database)) as database:
+    async with open_database(team_database, enlist(team_database)) as database:
         yield database
 
 
 @pytest.fixture
 async def second(team_database: str) -> AsyncIterator[Database]:
-    async with opened(team_database, enlist(team_database)) as database:
+    async with open_database(team_database, enlist(team_database)) as database:
         yield database
 
 

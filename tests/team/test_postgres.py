@@ -25,7 +25,7 @@ from nanobot.team.journal import PostgresJournal
 from nanobot.team.postgres import Database, Work
 from nanobot.testing import FakeClock
 from tests.doubles.postgres import PostgresServer, relayed
-from tests.team.support import enlist, opened, sql
+from tests.team.support import enlist, open_database, sql
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def worker(dsn: str) -> int:
 
 @pytest.fixture
 async def database(dsn: str, worker: int) -> AsyncIterator[Database]:
-    async with opened(dsn, worker) as database:
+    async with open_database(dsn, worker) as database:
         yield database
 
 
@@ -65,13 +65,13 @@ async def test_what_concurrent_callers_write_shares_commits(database: Database, 
 
 
 async def test_a_failing_job_undoes_only_itself(database: Database, dsn: str) -> None:
-    async def broken(db: Connection) -> None:
+    async def fail(db: Connection) -> None:
         await execute(db, "INSERT INTO note (text) VALUES ('half')")
         raise LookupError("mine")
 
     outcomes = await asyncio.gather(
         database.run(add("one")),
-        database.run(broken),
+        database.run(fail),
         database.run(add("one")),
         database.run(lambda db: execute(db, "SELECT nothing FROM nowhere")),
         database.run(add("two")),
@@ -115,7 +115,7 @@ async def test_reading_changes_nothing(database: Database) -> None:
 
 
 async def test_closing_stores_what_is_queued(dsn: str, worker: int) -> None:
-    async with opened(dsn, worker) as database:
+    async with open_database(dsn, worker) as database:
         database.post(add("a"), can_wait=True)
     assert notes(dsn) == ["a"]
     with pytest.raises(StorageError, match="it is not open"):
@@ -138,7 +138,7 @@ async def test_workers_that_are_in_each_others_way_both_get_through(
         return work
 
     one, two = asyncio.Event(), asyncio.Event()
-    async with opened(dsn, enlist(dsn)) as other:
+    async with open_database(dsn, enlist(dsn)) as other:
         await asyncio.gather(
             database.run(both("x", "y", one, two)), other.run(both("y", "x", two, one))
         )
@@ -151,7 +151,7 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once(
 ) -> None:
     async with (
         relayed(postgres) as (relay, sockets),
-        opened(dsn.replace(str(postgres.sockets), sockets), worker) as database,
+        open_database(dsn.replace(str(postgres.sockets), sockets), worker) as database,
     ):
         await database.run(add("before"))
         relay.cut_at(b"COMMIT", pass_on=pass_on)
@@ -169,7 +169,7 @@ async def test_without_a_worker_nobody_knows_whether_it_was_stored(
 ) -> None:
     async with (
         relayed(postgres) as (relay, sockets),
-        opened(dsn.replace(str(postgres.sockets), sockets), None) as database,
+        open_database(dsn.replace(str(postgres.sockets), sockets), None) as database,
     ):
         relay.cut_at(b"COMMIT", pass_on=False)
         database.post(add("posted"))
@@ -221,7 +221,7 @@ async def test_a_password_that_is_refused_is_told_with_a_hint_that_fits(
 async def test_a_server_that_dies_takes_nothing_along_that_was_stored(
     mortal: PostgresServer, dsn: str, worker: int
 ) -> None:
-    async with opened(dsn, worker) as database:
+    async with open_database(dsn, worker) as database:
         await asyncio.gather(*(database.run(add(str(number))) for number in range(20)))
         assert len(await database.read("SELECT 1 FROM note")) == 20
         await asyncio.to_thread(mortal.stop, signal.SIGQUIT)
@@ -244,7 +244,7 @@ async def test_a_server_that_dies_takes_nothing_along_that_was_stored(
 async def test_a_server_that_is_back_is_noticed_with_nothing_to_write(
     mortal: PostgresServer, dsn: str, worker: int
 ) -> None:
-    async with opened(dsn, worker) as database:
+    async with open_database(dsn, worker) as database:
         await asyncio.to_thread(mortal.stop, signal.SIGQUIT)
         with pytest.raises(StorageError):
             await database.run(add("refused"))
@@ -268,7 +268,7 @@ async def test_a_server_that_dies_with_a_commit_under_way_tells_whether_it_was_s
 
     async with (
         relayed(mortal) as (relay, sockets),
-        opened(dsn.replace(str(mortal.sockets), sockets), worker) as database,
+        open_database(dsn.replace(str(mortal.sockets), sockets), worker) as database,
     ):
         relay.on_cut = crash
         relay.cut_at(b"COMMIT", pass_on=pass_on)
@@ -282,7 +282,7 @@ async def test_what_was_never_taken_is_refused_when_the_database_is_closed(
 ) -> None:
     async with relayed(postgres) as (relay, sockets):
         away = dsn.replace(str(postgres.sockets), sockets)
-        async with opened(away, worker) as database:
+        async with open_database(away, worker) as database:
             relay.close()
             waits = database.run(add("a"), until_stored=True)
             with pytest.raises(StorageError):
@@ -294,7 +294,7 @@ async def test_what_was_never_taken_is_refused_when_the_database_is_closed(
 
 async def test_a_fenced_worker_stores_nothing(dsn: str, worker: int) -> None:
     said: list[str] = []
-    async with opened(dsn, worker, lambda: said.append("fenced")) as database:
+    async with open_database(dsn, worker, lambda: said.append("fenced")) as database:
         await database.run(add("before"))
         sql(dsn, "DELETE FROM worker WHERE id = %s", worker)
         database.post(add("posted"))
@@ -312,7 +312,7 @@ async def test_one_that_is_fenced_while_a_commit_is_in_doubt_ends(
     said: list[str] = []
     async with (
         relayed(postgres) as (relay, sockets),
-        opened(
+        open_database(
             dsn.replace(str(postgres.sockets), sockets), worker, lambda: said.append("fenced")
         ) as database,
     ):
@@ -367,7 +367,7 @@ async def test_what_a_stopped_process_has_under_way_is_ended(dsn: str, worker: i
             sql(dsn, "DELETE FROM worker WHERE id = %s", worker)
             said.append("deleted")
 
-    async with opened(dsn, worker, lambda: said.append("fenced")) as database:
+    async with open_database(dsn, worker, lambda: said.append("fenced")) as database:
         with pytest.raises(StorageError, match="other workers take over its work"):
             await database.run(stops, until_stored=True)
     assert (notes(dsn), said) == ([], ["deleted", "fenced"])
@@ -378,7 +378,7 @@ async def test_a_way_that_is_gone_without_a_word_holds_up_nobody(
 ) -> None:
     async with (
         relayed(postgres) as (relay, sockets),
-        opened(dsn.replace(str(postgres.sockets), sockets), worker) as database,
+        open_database(dsn.replace(str(postgres.sockets), sockets), worker) as database,
     ):
         for number in range(3):
             relay.cut_at(b"COMMIT", pass_on=False, hang_up=False)
@@ -388,7 +388,7 @@ async def test_a_way_that_is_gone_without_a_word_holds_up_nobody(
 
 
 async def opens(dsn: str) -> None:
-    async with opened(dsn, None):
+    async with open_database(dsn, None):
         pass
 
 

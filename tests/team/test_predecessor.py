@@ -23,13 +23,13 @@ def test_a_restored_database_gives_out_no_number_again(team_database: str) -> No
     """A number that was given out after the dump is about the time of its worker's start."""
     dumped = enlist(team_database)
     ((now,),) = sql(team_database, "SELECT extract(epoch FROM clock_timestamp())::bigint")
-    assert dumped < now <= _joined(team_database)
+    assert dumped < now <= _join(team_database)
     ahead = now + 1_000_000
     sql(team_database, "SELECT setval('worker_id_seq', %s)", ahead)
-    assert _joined(team_database) == ahead + 1, "the clock went back"
+    assert _join(team_database) == ahead + 1, "the clock went back"
 
 
-def _joined(dsn: str) -> int:
+def _join(dsn: str) -> int:
     membership = Membership(DatabaseAddress(dsn), "w")
     number = membership.join()
     membership.leave()

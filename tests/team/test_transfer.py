@@ -203,11 +203,11 @@ def test_a_copy_is_on_the_disk_with_its_name_before_the_original_loses_its_own(
     source.symlink_to(tmp_path / "disk/media")  # it is copied, like one on another disk
     rename = Path.rename
 
-    def renamed(path: Path, to: Path) -> Path:
+    def note_rename(path: Path, to: Path) -> Path:
         steps.append(f"{path.name} to {to.name}")
         return rename(path, to)
 
-    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(Path, "rename", note_rename)
     monkeypatch.setattr(transfer, "sync_folder", lambda path: steps.append(path.name))
     transfer.move(source, target)
     assert steps[:4] == [".media.copy", "shared", "media to .media.moved", "home"]

@@ -279,7 +279,7 @@ async def test_a_conversation_that_cannot_be_written_holds_up_its_own_memory_alo
     assert await asyncio.to_thread(sql, bench.dsn, "SELECT 1 FROM unfiled")
 
 
-def left_half_done(bench: Bench) -> Path:
+def leave_half_done(bench: Bench) -> Path:
     """The history of a group whose worker died while it wrote, and which cannot be used now."""
     history = bench.folder / "shared" / "workspace" / GROUP / "memory" / "history.jsonl"
     history.mkdir(parents=True)
@@ -293,7 +293,7 @@ def is_mended(history: Path) -> bool:
 
 
 async def test_a_recovery_that_failed_is_tried_again_while_its_chat_goes_on(bench: Bench) -> None:
-    history = await asyncio.to_thread(left_half_done, bench)
+    history = await asyncio.to_thread(leave_half_done, bench)
     async with bench.running(ScriptedModel(says("hello all"))):
         await bench.channel.say("hello", "g", is_group=True)
         assert await bench.channel.receive(1, "g") == ["hello all"]
@@ -304,7 +304,7 @@ async def test_a_recovery_that_failed_is_tried_again_while_its_chat_goes_on(benc
 
 
 async def test_a_recovery_that_failed_is_left_to_the_next_worker(bench: Bench) -> None:
-    history = await asyncio.to_thread(left_half_done, bench)
+    history = await asyncio.to_thread(leave_half_done, bench)
     async with bench.running(ScriptedModel(says("hello all"))):
         await bench.channel.say("hello", "g", is_group=True)
         assert await bench.channel.receive(1, "g") == ["hello all"]

@@ -19,7 +19,7 @@ def buttons(*titles: str, words: str = "Which?") -> dict[str, Any]:
     return text(type="interactive", text=None) | {"interactive": content}
 
 
-def listed(count: int, title: str = "row") -> dict[str, Any]:
+def list_message(count: int, title: str = "row") -> dict[str, Any]:
     rows = [{"id": str(number), "title": f"{title} {number}"} for number in range(count)]
     action = {"button": "Choose", "sections": [{"rows": rows}]}
     content = {"type": "list", "body": {"text": "Which?"}, "action": action}
@@ -39,7 +39,7 @@ GOOD = {
     "text": text("😀" * 2048, context={"message_id": "wamid.x"}, recipient_type="individual"),
     "to a user id": without(text(recipient="US.134"), "to"),
     "three buttons": without(buttons("a", "b", "c")),
-    "ten rows": without(listed(10)),
+    "ten rows": without(list_message(10)),
     "caption": file("image", caption="c" * 1024),
     "file name": file("document", filename="a.pdf"),
     "read": READ,
@@ -60,8 +60,8 @@ BAD = {
     "same title": without(buttons("a", "a")),
     "long title": without(buttons("x" * 21)),
     "long text over buttons": without(buttons("a", words="x" * 1025)),
-    "eleven rows": without(listed(11)),
-    "long row": without(listed(1, "x" * 24)),
+    "eleven rows": without(list_message(11)),
+    "long row": without(list_message(1, "x" * 24)),
     "long caption": file("image", caption="c" * 1025),
     "caption on audio": file("audio", caption="c"),
     "name on image": file("image", filename="a.png"),

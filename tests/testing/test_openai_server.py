@@ -13,7 +13,7 @@ USER = {"role": "user", "content": "Hello"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
-def called(*ids: str, name: str = "f") -> dict[str, Any]:
+def call_tools(*ids: str, name: str = "f") -> dict[str, Any]:
     function = {"name": name, "arguments": "{}"}
     calls = [{"id": one, "type": "function", "function": function} for one in ids]
     return {"role": "assistant", "content": None, "tool_calls": calls}
@@ -32,7 +32,7 @@ def body(*messages: object, **fields: object) -> dict[str, object]:
     [
         body(USER),
         body({"role": "system", "content": "Be kind."}, USER),
-        body(USER, called("a", "b"), result("b"), result("a"), USER),
+        body(USER, call_tools("a", "b"), result("b"), result("a"), USER),
         body(USER, tools=[TOOL], tool_choice={"type": "function", "function": {"name": "f"}}),
         body({"role": "user", "content": [{"type": "text", "text": "x"}]}, max_tokens=1),
         body(USER, stream=True, stream_options={"include_usage": True}),
@@ -57,13 +57,13 @@ def test_what_the_real_api_takes_is_taken(accepted: Mapping[str, object]) -> Non
             "messages[0].content",
         ),
         (body(USER, result("a")), "must be a response to a preceding message"),
-        (body(USER, called("a"), result("b")), "must be a response to a preceding message"),
-        (body(USER, called("a"), result("a"), result("a")), "must be a response"),
-        (body(USER, called("a", "b"), result("a"), USER), "did not have response messages: b"),
-        (body(USER, called("a")), "did not have response messages: a"),
-        (body(USER, called("a", "a"), result("a"), result("a")), "Duplicate value"),
-        (body(USER, called("a", name="bad name"), result("a")), "does not match pattern"),
-        (body(USER, called(""), result("")), "Missing required parameter"),
+        (body(USER, call_tools("a"), result("b")), "must be a response to a preceding message"),
+        (body(USER, call_tools("a"), result("a"), result("a")), "must be a response"),
+        (body(USER, call_tools("a", "b"), result("a"), USER), "did not have response messages: b"),
+        (body(USER, call_tools("a")), "did not have response messages: a"),
+        (body(USER, call_tools("a", "a"), result("a"), result("a")), "Duplicate value"),
+        (body(USER, call_tools("a", name="bad name"), result("a")), "does not match pattern"),
+        (body(USER, call_tools(""), result("")), "Missing required parameter"),
         (body(USER, {"role": "assistant", "content": "x", "tool_calls": []}), "tool_calls"),
         (body(USER, tools=[]), "'tools'"),
         (body(USER, tools=[TOOL, TOOL]), "unique"),

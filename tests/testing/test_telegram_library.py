@@ -33,7 +33,7 @@ async def bot(telegram: FakeTelegram) -> AsyncIterator[Bot]:
         yield client
 
 
-async def heard(bot: Bot) -> Message:
+async def read_newest(bot: Bot) -> Message:
     """The newest message."""
     [update] = await bot.get_updates(offset=-1)
     assert update.message is not None
@@ -42,14 +42,14 @@ async def heard(bot: Bot) -> Message:
 
 async def test_what_people_send_is_read(telegram: FakeTelegram, bot: Bot) -> None:
     telegram.say("/help 😀 https://example.org")
-    message = await heard(bot)
+    message = await read_newest(bot)
     found = {str(entity.type): message.parse_entity(entity) for entity in message.entities}
     assert found == {"bot_command": "/help", "url": "https://example.org"}
     telegram.photo(caption="look")
-    assert (await heard(bot)).caption == "look"
+    assert (await read_newest(bot)).caption == "look"
     for send in (telegram.document, telegram.voice, telegram.video, telegram.sticker):
         send()
-        assert (await heard(bot)).effective_attachment is not None
+        assert (await read_newest(bot)).effective_attachment is not None
 
 
 async def test_what_the_bot_sends_stands_in_the_chat(telegram: FakeTelegram, bot: Bot) -> None:

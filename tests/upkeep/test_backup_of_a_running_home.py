@@ -24,7 +24,7 @@ from nanobot.upkeep.backups import BackupOrder, make_backup
 from nanobot.upkeep.restore import restore
 from nanobot.upkeep.snapshot import BackupOperations
 from tests.bus.support import rows
-from tests.support import Gate, Probe, running, stored, window
+from tests.support import Gate, Probe, read_stored, running, window
 from tests.upkeep.homes import made_home
 
 
@@ -150,7 +150,7 @@ async def test_in_a_backup_made_at_any_moment_each_message_is_answered_once(
         counted = Counter(
             (message.role, message.content.splitlines()[-1])
             for chat in "0123"
-            for message in stored(new, f"fake:{chat}")
+            for message in read_stored(new, f"fake:{chat}")
             if "the last one" not in message.content
         )
         assert set(counted.values()) == {1}

@@ -21,7 +21,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.providers.port import Prompt, Provider, Reply
 from nanobot.testing import says
 from nanobot.tooling import Risk, Tool, ToolResult, TurnContext
-from tests.support import TextArguments, configured, without_header
+from tests.support import TextArguments, start_configured, without_header
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -91,7 +91,7 @@ class Api:
         **environ: str,
     ) -> AsyncIterator[Gateway]:
         """A gateway that is reached."""
-        async with configured(
+        async with start_configured(
             self.home, self.config, model, clock=clock, tools=tools, hooks=hooks, **environ
         ) as gateway:
             await self.reached()

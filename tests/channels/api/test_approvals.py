@@ -13,7 +13,7 @@ from nanobot.cli.gateway import operate
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from tests.channels.api.support import Answer, Api, Away, chat, repeat
 from tests.doubles.telegram import FakeTelegram
-from tests.support import stored, write_config
+from tests.support import read_stored, write_config
 
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ async def test_requests_behind_one_that_waits_get_the_notice_too(
         telegram.say(f"/approve {code_in(question)}")
         model.then(repeat)
         assert await api.chat("And?", conversation="c") == "re: And?"
-    said = [m.content for m in stored(api.home, "api:laptop:c") if not m.tool_calls]
+    said = [m.content for m in read_stored(api.home, "api:laptop:c") if not m.tool_calls]
     assert said[-4:-2] == ["Is it done?", "re: Is it done?"]
 
 

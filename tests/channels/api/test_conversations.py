@@ -9,7 +9,7 @@ import pytest
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.api.support import PERSON, Api, chat, repeat
-from tests.support import Gate, stored
+from tests.support import Gate, read_stored
 
 
 async def test_two_hundred_parallel_requests_over_fifty_conversations_keep_their_order(
@@ -20,7 +20,7 @@ async def test_two_hundred_parallel_requests_over_fifty_conversations_keep_their
         answers = await asyncio.gather(*(api.chat(text, conversation=room) for room, text in texts))
     assert answers == [f"re: {text}" for _, text in texts]
     for number in range(50):
-        said = [message.content for message in stored(api.home, f"api:laptop:room-{number}")]
+        said = [message.content for message in read_stored(api.home, f"api:laptop:room-{number}")]
         assert sorted(said[::2]) == ["0", "1", "2", "3"]
         assert said[1::2] == [f"re: {text}" for text in said[::2]]
 
@@ -39,7 +39,7 @@ async def test_requests_of_one_conversation_are_answered_one_after_the_other(api
         assert await api.chat("three", conversation="you") == "re: three"
         gate.opened.set()
         assert [await first, await second] == ["re: one", "re: two"]
-    said = [message.content for message in stored(api.home, "api:laptop:me")]
+    said = [message.content for message in read_stored(api.home, "api:laptop:me")]
     assert said == ["one", "re: one", "two", "re: two"]
 
 
@@ -61,7 +61,7 @@ async def test_a_conversation_is_named_in_any_of_these_ways(
     async with api.running(ScriptedModel(author=repeat)):
         answer = await api.post("chat/completions", chat("Hi", **more), **headers)
         assert answer.status == 200
-    assert [m.content for m in stored(api.home, "api:laptop:plans")] == ["Hi", "re: Hi"]
+    assert [m.content for m in read_stored(api.home, "api:laptop:plans")] == ["Hi", "re: Hi"]
 
 
 @pytest.mark.parametrize("user", ["plans", {"id": "plans", "name": "Robin"}])
@@ -133,7 +133,7 @@ async def test_a_key_reaches_no_memory_but_its_persons(api: Api) -> None:
             key=guests,
         )
         assert stolen.code == "previous_response_not_found"
-    owners = [message.content for message in stored(api.home, "api:laptop:secret")]
+    owners = [message.content for message in read_stored(api.home, "api:laptop:secret")]
     assert owners[::2] == ["I hid the gold in the barn."]
 
 

@@ -22,7 +22,7 @@ from nanobot.config.load import load_settings
 from nanobot.testing import ScriptedModel
 from tests.channels.api.support import Api, repeat
 from tests.channels.api.test_node_sdk import MODULES
-from tests.support import stored, write_config
+from tests.support import read_stored, write_config
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -87,7 +87,7 @@ async def test_the_request_of_home_assistant_is_answered_in_its_conversation(api
     async with api.running(ScriptedModel(author=repeat)):
         answer = await api.post("chat/completions", json.loads(example("Home Assistant", "json")))
     assert answer.status == 200
-    said = [m.content for m in stored(api.home, "api:laptop:01JTZ5K3W4X6Y7Z8A9B0C1D2E4")]
+    said = [m.content for m in read_stored(api.home, "api:laptop:01JTZ5K3W4X6Y7Z8A9B0C1D2E4")]
     assert said[0] == "What did I plan for Saturday?"
 
 
@@ -122,7 +122,7 @@ async def test_the_recipe_for_open_webui_keeps_a_persons_words_and_documents_apa
         ):
             answer = await api.post("chat/completions", asked(name), key=key, **headers)
             assert answer.status == 200
-    said = [(m.origin, m.content) for m in stored(api.home, "api:open-webui:0b9e7a52-1111")]
+    said = [(m.origin, m.content) for m in read_stored(api.home, "api:open-webui:0b9e7a52-1111")]
     own = [text for origin, text in said if origin == ""]
     assert own == ["What is new?", "What is new?"]
     assert [page in text for origin, text in said if origin == "api:open-webui"].count(True) == 1

@@ -16,7 +16,7 @@ from tests.channels.api.support import Api, chat
 from tests.doubles.openai.answers import Answer as Said
 from tests.doubles.openai.answers import ChatRequest, Raw, Step
 from tests.doubles.openai.server import FakeOpenAI
-from tests.support import Probe, stored
+from tests.support import Probe, read_stored
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -101,7 +101,7 @@ async def test_only_the_json_is_sent(
     else:
         text = answer.data["choices"][0]["message"]["content"]
     assert json.loads(text) == WALK
-    assert json.loads(stored(api.home, "api:laptop:c")[-1].content) == WALK
+    assert json.loads(read_stored(api.home, "api:laptop:c")[-1].content) == WALK
 
 
 @pytest.mark.parametrize("form", [BY_SCHEMA, OBJECT], ids=["schema", "object"])

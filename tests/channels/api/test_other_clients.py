@@ -22,7 +22,7 @@ from nanobot.providers.port import Prompt, Reply, Usage
 from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.api.support import Answer, Api, repeat
 from tests.channels.api.test_python_sdk import PICTURE, pictures
-from tests.support import Probe, stored
+from tests.support import Probe, read_stored
 
 FORWARDED = {
     "X_OpenWebUI_User_Name": "Robin%20R",
@@ -101,7 +101,7 @@ async def test_open_webui_that_names_its_chats_gets_conversations_and_titles_bes
         more = web_ui(question, {"role": "assistant", "content": "Enough."},
                       {"role": "user", "content": "And sugar?"})  # fmt: skip
         assert text_of(await api.post("chat/completions", more, **FORWARDED)) == "re: And sugar?"
-    said = [m.content for m in stored(api.home, CHAT) if m.role == "user"]
+    said = [m.content for m in read_stored(api.home, CHAT) if m.role == "user"]
     assert said == ["Is there flour?", "And sugar?"]
 
 
@@ -201,7 +201,7 @@ async def test_home_assistants_integration_for_servers_of_ones_own_streams_chats
 
         assert await turn("Is the lamp on?") == ("assistant", "The lamp is on.")
         assert await turn("And now?") == ("assistant", "re: And now?")
-    said = [m.content for m in stored(api.home, "api:laptop:01JTZ5K3W4X6Y7Z8A9B0C1D2E4")]
+    said = [m.content for m in read_stored(api.home, "api:laptop:01JTZ5K3W4X6Y7Z8A9B0C1D2E4")]
     assert [text for text in said if "?" in text] == [
         "Is the lamp on?", "And now?", "re: And now?",
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from nanobot.providers.port import Prompt, Reply, Usage
 from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.api.support import Api, heard, repeat
 from tests.doubles.telegram.media import PNG
-from tests.support import Probe, stored
+from tests.support import Probe, read_stored
 
 PICTURE = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
 
@@ -39,7 +39,7 @@ async def test_a_chat_is_answered_with_what_it_used(api: Api) -> None:
     assert answer.usage is not None
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (120, 7)
     assert answer.usage.total_tokens == 127
-    said = [message.content for message in stored(api.home, "api:laptop:me")]
+    said = [message.content for message in read_stored(api.home, "api:laptop:me")]
     assert said == ["Hi", "Hello."]
 
 

@@ -13,7 +13,7 @@ from nanobot.testing import ScriptedModel, fails, says
 from nanobot.testing.clock import FakeClock
 from tests.channels.api.support import PERSON, Api, chat, repeat
 from tests.faults.test_disk import journal_size, no_file_grows_beyond
-from tests.support import Gate, stored
+from tests.support import Gate, read_stored
 
 BAD: list[tuple[str, object, str]] = [
     ("chat/completions", b"{", "not valid JSON"),
@@ -135,7 +135,7 @@ async def test_a_model_that_is_out_is_a_503_and_the_message_is_not_answered_late
         assert (answer.status, answer.code) == (503, "model_unavailable")
         assert answer.headers["Retry-After"] == "15"
         assert await api.chat("two", conversation="me") == "re: two"
-    assert [m.content for m in stored(api.home, "api:laptop:me")] == ["two", "re: two"]
+    assert [m.content for m in read_stored(api.home, "api:laptop:me")] == ["two", "re: two"]
 
 
 async def test_with_a_key_for_repetitions_it_waits_for_the_model(api: Api) -> None:
@@ -194,7 +194,7 @@ async def test_a_full_disk_is_a_503_and_nothing_waits(api: Api) -> None:
         assert os.strerror(errno.EFBIG).encode() not in answer.body, "only the owner reads why"
         assert answer.headers["Retry-After"]
         assert await api.chat("three", conversation="me") == "re: three"
-    assert "two" not in [m.content for m in stored(api.home, "api:laptop:me")]
+    assert "two" not in [m.content for m in read_stored(api.home, "api:laptop:me")]
 
 
 async def test_a_request_waits_so_long_and_no_longer_while_a_stream_shows_that_it_lives(
@@ -217,7 +217,7 @@ async def test_a_request_waits_so_long_and_no_longer_while_a_stream_shows_that_i
         assert stream.events[-1]["error"]["code"] == "timeout"
         gate.opened.set()
         assert await api.chat("three", conversation="me") == "re: three"
-    said = [m.content for m in stored(api.home, "api:laptop:me")]
+    said = [m.content for m in read_stored(api.home, "api:laptop:me")]
     assert said == ["one", "re: one", "three", "re: three"]
 
 

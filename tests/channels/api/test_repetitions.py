@@ -17,7 +17,7 @@ from tests.channels.telegram.support import WatchedClock
 from tests.doubles.openai.answers import Answer
 from tests.doubles.openai.faults import Held
 from tests.doubles.openai.server import FakeOpenAI
-from tests.support import Gate, Probe, stored, write_config
+from tests.support import Gate, Probe, read_stored, write_config
 
 AGAIN = {"Idempotency_Key": "order-1"}
 
@@ -35,7 +35,7 @@ async def test_a_repetition_gets_the_same_answer_and_runs_no_second_turn(api: Ap
     texts = [event["choices"][0]["delta"].get("content", "") for event in streamed.events]
     assert "".join(texts) == "Bought."
     assert probe.called == ["buy"]
-    assert len(stored(api.home, "api:laptop:me")) == 4
+    assert len(read_stored(api.home, "api:laptop:me")) == 4
 
 
 async def test_the_same_request_many_times_at_once_is_one_turn(api: Api) -> None:
@@ -82,7 +82,7 @@ async def test_a_repetition_after_a_cut_connection_hears_the_turn_that_goes_on(a
             texts = [e["choices"][0]["delta"].get("content", "") for e in answer.events]
             assert "".join(texts) == "Bought."
     assert probe.called == ["buy"]
-    assert [m.role for m in stored(api.home, "api:laptop:me")].count("user") == 1
+    assert [m.role for m in read_stored(api.home, "api:laptop:me")].count("user") == 1
 
 
 async def test_what_waits_on_one_machine_does_not_look_for_its_answer(api: Api) -> None:
@@ -153,5 +153,5 @@ async def test_killed_between_request_and_answer_the_repetition_gets_the_answer(
         assert [one.data for one in again] == [one.data for one in answers]
         assert model.requests == []
     assert asked == len(requests)
-    said = [message.role for message in stored(api.home, "api:laptop:me")]
+    said = [message.role for message in read_stored(api.home, "api:laptop:me")]
     assert said == ["user", "assistant"]

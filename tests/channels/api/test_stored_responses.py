@@ -10,7 +10,7 @@ from nanobot.cli.gateway import operate
 from nanobot.errors import ProviderRejected
 from nanobot.testing import ScriptedModel, fails
 from tests.channels.api.support import PERSON, Api, chat, repeat
-from tests.support import Gate, stored, window
+from tests.support import Gate, read_stored, window
 
 
 async def test_the_sdk_retrieves_a_response_and_deletes_it(api: Api) -> None:
@@ -29,7 +29,7 @@ async def test_the_sdk_retrieves_a_response_and_deletes_it(api: Api) -> None:
         with pytest.raises(NotFoundError):
             await client.responses.delete(first.id)
         assert await client.responses.retrieve(second.id) == second
-    assert [m.content for m in stored(api.home, "api:laptop:plans")][:2] == ["Hi", "re: Hi"]
+    assert [m.content for m in read_stored(api.home, "api:laptop:plans")][:2] == ["Hi", "re: Hi"]
 
 
 async def test_no_key_reaches_the_response_of_another(api: Api) -> None:

@@ -19,7 +19,7 @@ from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import OWNER, repeat
 from tests.doubles.telegram import FakeTelegram
 from tests.doubles.telegram.values import Sent
-from tests.support import configured, stored
+from tests.support import read_stored, start_configured
 from tests.voice.support import LISTENER, speaker, spoken
 
 
@@ -42,7 +42,7 @@ async def gateway(
     config = {
         "model": programs, "owner": {"telegram": [str(OWNER)]}, "channels": {"telegram": section},
     }  # fmt: skip
-    async with configured(home, config, model, clock=clock) as running:
+    async with start_configured(home, config, model, clock=clock) as running:
         yield running
 
 
@@ -77,7 +77,7 @@ async def test_what_is_spoken_is_answered_in_text_and_then_aloud(
     kinds = [(sent.kind, sent.text) for sent in telegram.messages()]
     assert kinds == [("text", "re: buy milk"), ("voice", ""), ("text", "re: and bread")]
     assert aloud(telegram) == ["re: buy milk"]
-    said = [message.content for message in stored(home, f"telegram:{OWNER}")]
+    said = [message.content for message in read_stored(home, f"telegram:{OWNER}")]
     assert said[1::2] == ["re: buy milk", "re: and bread"]
     assert said[0].startswith("buy milk\n[voice")
     assert telegram.violations == []

@@ -18,7 +18,7 @@ from tests.doubles.openai.rules import ApiError
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram import FakeTelegram
 from tests.doubles.telegram.media import PNG
-from tests.support import Gate, Probe, stored, talking
+from tests.support import Gate, Probe, read_stored, talking
 
 GROUP, SUPERGROUP = -5, -1005
 GROUPS = {"groups": "mention", "allow_groups": {str(GROUP): [str(OWNER)]}}
@@ -39,7 +39,7 @@ async def test_a_group_that_became_a_supergroup_goes_on_as_the_same_conversation
     async with talking(tmp_path, telegram, model, clock=clock, settings=GROUPS):
         telegram.say(f"{me} three", chat=SUPERGROUP)
         await telegram.receive(2, SUPERGROUP)
-    said = [message.content for message in stored(tmp_path, f"telegram:{GROUP}")]
+    said = [message.content for message in read_stored(tmp_path, f"telegram:{GROUP}")]
     assert said[::2] == [f"[from Robin]\n{word}" for word in ("one", "two", "three")]
 
 
@@ -57,7 +57,7 @@ async def test_an_answer_finds_a_group_that_moved_before_anybody_said_so(
         assert await telegram.receive(1, SUPERGROUP) == ["re: [from Robin]\none"]
         telegram.say(f"{me} two", chat=SUPERGROUP)
         await telegram.receive(2, SUPERGROUP)
-    said = [message.content for message in stored(tmp_path, f"telegram:{GROUP}")]
+    said = [message.content for message in read_stored(tmp_path, f"telegram:{GROUP}")]
     assert said[::2] == ["[from Robin]\none", "[from Robin]\ntwo"]
 
 

@@ -23,7 +23,7 @@ from nanobot.cli.client import Client
 from nanobot.clock import Clock
 from nanobot.providers.port import Provider
 from nanobot.tooling import Tool
-from tests.support import PATIENCE, configured, write_config
+from tests.support import PATIENCE, start_configured, write_config
 
 _TOKEN = re.compile(r'name="form-token" content="([0-9a-f]+)"')
 
@@ -144,7 +144,7 @@ async def serving(
     own: dict[str, Any] = {"http": {"port": port}, "channels": {"web": {"enabled": True}}}
     for section, values in (config or {}).items():
         own[section] = {**own.get(section, {}), **values} if isinstance(values, dict) else values
-    async with configured(home, own, model, clock=clock, tools=tools) as gateway:
+    async with start_configured(home, own, model, clock=clock, tools=tools) as gateway:
         web = Web(f"http://127.0.0.1:{port}", home, gateway)
         await web.ask("web.list")  # which waits for the page to be there
         yield web

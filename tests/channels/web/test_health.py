@@ -11,7 +11,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.testing.model import ScriptedModel
 from nanobot.upkeep.backups import exclusive_backup
 from tests.channels.web.support import Web, free_port, serving
-from tests.support import configured
+from tests.support import start_configured
 
 HOSTILE = '<script>alert(1)</script>"\u202e'
 
@@ -65,7 +65,7 @@ async def test_health_is_the_owners_alone(tmp_path: Path, path: str) -> None:
 
 async def test_the_page_is_not_said_to_run_before_it_can_be_opened(tmp_path: Path) -> None:
     port = free_port()
-    async with configured(tmp_path, {"http": {"port": port}}, None) as gateway:
+    async with start_configured(tmp_path, {"http": {"port": port}}, None) as gateway:
         web = Web(f"http://127.0.0.1:{port}", tmp_path, gateway)
 
         async def state() -> object:

@@ -14,7 +14,7 @@ from nanobot.errors import HomeLocked
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from tests.memory.whole.learning import assistant, learner
-from tests.support import running, stored
+from tests.support import read_stored, running
 
 MEMORY = "workspace/memory"
 FACT = "The user keeps bees behind the mill"
@@ -179,7 +179,7 @@ async def test_a_broken_file_keeps_nobody_from_an_answer(
         answers.append(await channel.ask("/new"))
         assert (await channel.ask("and now?")).startswith("I hear")
     assert [answer for answer in answers if "broke inside" in answer] == []
-    said = [m.content for m in stored(home) if m.role == "user"]
+    said = [m.content for m in read_stored(home) if m.role == "user"]
     assert [text for text in said if text != "hello"] == [
         f"consolidate: {FACT}", "are you there?", "remember: one more thing", "and now?",
     ]  # fmt: skip

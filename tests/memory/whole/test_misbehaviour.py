@@ -16,7 +16,7 @@ from nanobot.testing.channel import FakeChannel
 from tests.doubles.openai.answers import Answer, ChatRequest, Step
 from tests.doubles.openai.faults import Cut, busy, server_error, wants
 from tests.doubles.openai.server import FakeOpenAI
-from tests.support import running, stored
+from tests.support import read_stored, running
 
 FACTS = [f"- fact {name} of the person" for name in ("one", "two", "three", "four", "five", "six")]
 MEMORY = "\n".join(["# Memory", "", *FACTS]) + "\n"
@@ -95,7 +95,7 @@ async def test_every_turn_is_answered_and_every_message_is_kept(tmp_path: Path, 
     ):
         await talk(channel)
     assert model.asked >= len(SCRIPTS[name])
-    kept = [m.content for m in stored(tmp_path) if m.role == "user"]
+    kept = [m.content for m in read_stored(tmp_path) if m.role == "user"]
     assert [text[:5] for text in kept] == [f"#{number:04}" for number in range(1, TURNS + 1)]
     lines = (folder / "history.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]

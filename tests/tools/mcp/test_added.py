@@ -12,7 +12,7 @@ import pytest
 
 from nanobot.cli.client import Client
 from nanobot.errors import NanobotError
-from tests.support import configured, write_config
+from tests.support import start_configured, write_config
 from tests.tools.mcp.conftest import PROGRAM
 
 
@@ -23,7 +23,7 @@ async def test_it_is_looked_at_accepted_and_offered_without_a_restart(disk_path:
         with contextlib.closing(Client(home)) as client:
             return client.ask(operation, arguments)
 
-    async with configured(home, {}, None):
+    async with start_configured(home, {}, None):
         with pytest.raises(NanobotError, match="no MCP server 'little'"):
             await asyncio.to_thread(ask, "mcp.check", server="little")
         args = ["-S", "-I", str(PROGRAM), str(disk_path)]
@@ -35,6 +35,6 @@ async def test_it_is_looked_at_accepted_and_offered_without_a_restart(disk_path:
         digest = waiting["digest"]
         done = await asyncio.to_thread(ask, "mcp.approve", server="little", digest=digest)
         assert done["tools"] == ["little__echo"]
-    async with configured(home, {"mcp": {"servers": {"little": server}}}, None):
+    async with start_configured(home, {"mcp": {"servers": {"little": server}}}, None):
         (kept,) = (await asyncio.to_thread(ask, "mcp.list"))["servers"]
         assert kept["tools"] == ["little__echo"]

@@ -20,7 +20,7 @@ from tests.doubles.graph.media import PNG
 from tests.doubles.graph.server import FakeGraphAPI
 from tests.doubles.graph.webhook import SIGNATURE, as_meta_writes
 from tests.faults.test_disk import journal_size, no_file_grows_beyond
-from tests.support import Gate, stored
+from tests.support import Gate, read_stored
 
 QUEUE = "queue"
 GROUP = "Y2FwaV9ncm91cDoxMDAwMDAwMDAwMDAwMDA"
@@ -229,7 +229,7 @@ async def test_who_hides_their_number_or_changes_it_goes_on_as_the_same_person(
         graph.change_number(old, new)
         graph.say("three", person=new)
         assert await graph.receive(1, new) == ["re: three"]
-    said = [message.content for message in stored(tmp_path, f"whatsapp:{old}")]
+    said = [message.content for message in read_stored(tmp_path, f"whatsapp:{old}")]
     assert said[::2] == ["two", "three"]
     assert graph.violations == []
 

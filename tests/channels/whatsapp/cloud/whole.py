@@ -17,7 +17,7 @@ from nanobot.providers.port import Provider
 from tests.channels.telegram.support import PATIENCE
 from tests.channels.telegram.whole import status_of
 from tests.doubles.graph import PERSON, FakeGraphAPI
-from tests.support import configured
+from tests.support import start_configured
 
 OWNER = PERSON
 PUBLIC = "https://bot.example.org/whatsapp"
@@ -58,7 +58,7 @@ async def talking(
         "http": {"port": urlsplit(graph.webhook.url).port},
         "channels": {"whatsapp": section},
     }
-    async with configured(
+    async with start_configured(
         home, config, model, clock=clock, tools=(), hooks=(), **environ
     ) as gateway:
         yield gateway

@@ -39,7 +39,7 @@ from tests.channels.whatsapp.linked.whole import (
 from tests.doubles.graph.media import PNG
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram.server import FakeTelegram
-from tests.support import stored
+from tests.support import read_stored
 
 pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]
 
@@ -156,7 +156,7 @@ async def test_a_conversation(place: Place) -> None:
         assert await fake.texts("ann", 2, ANN) == ["re: hello", "re: bye"]
     assert len(model.prompts) == 7
     assert fake.read_by("eve") == []
-    assert len(stored(place.home, f"whatsapp:{LOU_LID}")) == 4
+    assert len(read_stored(place.home, f"whatsapp:{LOU_LID}")) == 4
     assert fake.violations == []
 
 

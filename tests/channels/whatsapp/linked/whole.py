@@ -14,7 +14,7 @@ from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import status_of
 from tests.channels.whatsapp.linked.fake_whatsapp import FakeWhatsApp
 from tests.doubles.telegram.server import FakeTelegram
-from tests.support import configured
+from tests.support import start_configured
 
 ANN, LOU_LID = "15557770000", "666000111@lid"
 """Ann is the owner, if nobody else is."""
@@ -70,7 +70,7 @@ class Place:
                 "enabled": True, "token": telegram.token, "base_url": telegram.base_url
             }  # fmt: skip
         config = {"owner": {"whatsapp": [owner], "telegram": ["7"]}, "channels": channels}
-        async with configured(
+        async with start_configured(
             self.home, config, model, clock=self.clock, tools=(), hooks=(), **environ
         ) as gateway:
             yield gateway
