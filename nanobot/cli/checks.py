@@ -366,9 +366,9 @@ def check_conversations(case: CheckContext) -> Iterator[Finding]:
 
 def check_versions(case: CheckContext) -> Iterator[Finding]:
     """Check that the newest version of each scope is complete."""
-    from nanobot.memory.git import Newest, read_newest, repositories
+    from nanobot.memory.git import NewestVersion, read_newest, repositories
 
-    newest, errors = list[Newest](), list[NanobotError]()
+    newest, errors = list[NewestVersion](), list[NanobotError]()
     for path in (places := repositories(case.settings.shared / "state")).values():
         try:
             newest += filter(None, [read_newest(path)])

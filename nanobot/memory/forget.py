@@ -82,7 +82,7 @@ class _Record(Struct, frozen=True):
         )
 
 
-class Forgotten:
+class ForgottenFacts:
     """The forgotten facts of a scope, whose folder is `root`. A read costs one system call."""
 
     def __init__(self, root: Root) -> None:
@@ -179,7 +179,7 @@ _STAMP = re.compile(r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]")
 _SHOWN = 20
 
 
-class Sought(Struct, frozen=True):
+class ForgetTarget(Struct, frozen=True):
     """The subject of `/forget`: the person's words, matched at least as closely as `least`, and the
     `facts` found by them."""
 
@@ -220,7 +220,7 @@ class ForgetPlan(Struct, frozen=True):
     entries: tuple[int, ...] = ()
     emptied: tuple[int, ...] = ()
     paragraphs: tuple[FactLine, ...] = ()
-    sought: Sought | None = None
+    sought: ForgetTarget | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -295,7 +295,7 @@ class Forgetter:
         self._memories, self._explainer, self._sessions = memories, explainer, sessions
         self._scopes, self._clock = scopes, clock
 
-    async def seek(self, text: str, scope: str) -> Sought:
+    async def seek(self, text: str, scope: str) -> ForgetTarget:
         """Find the facts that `text` names, in any wording. Raise `NanobotError` if it has no
         words."""
         if not Request.of(text).groups:
@@ -309,11 +309,11 @@ class Forgetter:
         """Plan to forget `text`. Change nothing. Raise like `seek`."""
         return await self.plan_for(await self.seek(text, scope), scope)
 
-    async def plan_for(self, sought: Sought, scope: str) -> ForgetPlan:
+    async def plan_for(self, sought: ForgetTarget, scope: str) -> ForgetPlan:
         """Plan for the result of `seek`."""
         plan = await asyncio.to_thread(self._stating, sought, scope)
         if plan.is_empty and sought.least > 1:  # perhaps only relatives of the words occur
-            plan = await asyncio.to_thread(self._stating, Sought(sought.request, 1), scope)
+            plan = await asyncio.to_thread(self._stating, ForgetTarget(sought.request, 1), scope)
         return plan
 
     async def apply(self, plan: ForgetPlan) -> Report:
@@ -329,7 +329,7 @@ class Forgetter:
         async with self.pause_learning():
             record = (self._clock.now(), secrets.token_bytes(16), facts, numbers, plan.emptied)
             # The record is first: all other code skips the fact from here on.
-            await asyncio.to_thread(Forgotten(memory.root).add, *record)
+            await asyncio.to_thread(ForgottenFacts(memory.root).add, *record)
             for key, seqs in numbers.items():
                 await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
             if plan.entries or plan.paragraphs:
@@ -342,16 +342,18 @@ class Forgetter:
             finally:  # if one line cannot be removed, others may be gone
                 self._memories.forgotten += 1
 
-    def _seek(self, text: str, scope: str) -> Sought:
+    def _seek(self, text: str, scope: str) -> ForgetTarget:
         memory = self._memories.of(scope)
         known = list(lines_of(memory))
         request = Request.of(text, languages_of(line.text for line in known))
         close, lines = closest_lines(request, known)
         wordings = (one for line in lines for one in self._explainer.wordings(memory, line))
         facts = (Fact.of(_MARK.sub("", one)).add_keys(request) for one in wordings)
-        return Sought(request, close or 2, tuple(dict.fromkeys(one for one in facts if one.words)))
+        return ForgetTarget(
+            request, close or 2, tuple(dict.fromkeys(one for one in facts if one.words))
+        )
 
-    def _stating(self, sought: Sought, scope: str) -> ForgetPlan:
+    def _stating(self, sought: ForgetTarget, scope: str) -> ForgetPlan:
         """Plan to forget everything that states `sought`."""
         memory = self._memories.of(scope)
         entries = [one for one in pace(memory.history.entries()) if _entry_states(one, sought)]
@@ -373,7 +375,7 @@ class Forgetter:
             sought=sought if is_found else None,
         )
 
-    def _messages(self, scope: str, sought: Sought) -> Iterator[SourceMessage]:
+    def _messages(self, scope: str, sought: ForgetTarget) -> Iterator[SourceMessage]:
         for info in pace(self._sessions.list_sessions()):
             if self._scopes.of_session(info.key, info.metadata) == scope:
                 for message in pace(self._sessions.read_window(info.key)):
@@ -382,7 +384,7 @@ class Forgetter:
                         yield source_message(info.key, message)
 
 
-def find_stating_lines(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
+def find_stating_lines(memory: Memory, sought: ForgetTarget) -> tuple[FactLine, ...]:
     """Return the facts that the request names, and the notes, digests and pending facts that state
     them."""
     close, facts = closest_lines(sought.request, lines_of(memory))
@@ -392,7 +394,7 @@ def find_stating_lines(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
     return (*(facts if close >= sought.least else ()), *stating)
 
 
-def remove_facts(text: str, sought: Sought) -> str:
+def remove_facts(text: str, sought: ForgetTarget) -> str:
     """Return a text of history without the sentences that state `sought`."""
     kept = []
     for block in re.split(r"(\n\s*\n)", text):
@@ -402,7 +404,7 @@ def remove_facts(text: str, sought: Sought) -> str:
     return "".join(kept)
 
 
-def _entry_states(entry: HistoryEntry, sought: Sought) -> bool:
+def _entry_states(entry: HistoryEntry, sought: ForgetTarget) -> bool:
     lines = [line for op in entry.operations for line in (op.old, op.new)]
     stated = any(map(sought.is_stated_by, (*entry.key_facts, *entry.set_aside, *lines)))
     return stated or without(entry.summary, sought.is_stated_by) != entry.summary

@@ -62,7 +62,7 @@ def repositories(state: Path) -> dict[str, Path]:
     return found
 
 
-class Damaged(StorageError):
+class DamagedRepository(StorageError):
     """The repository is damaged. It only serves to look back, so a new one may begin."""
 
 
@@ -100,7 +100,7 @@ def new_branch() -> str:
 class Repository:
     """The repository in the folder `path`. Callers ensure that there is one writer.
 
-    Raises `StorageError`, or `Damaged` if an object or a ref is missing or broken."""
+    Raises `StorageError`, or `DamagedRepository` if an object or a ref is missing or broken."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -309,8 +309,8 @@ class Repository:
                 raise self._describe_damage(f"{identity} is not a {kind.__name__}")
             return found
 
-    def _describe_damage(self, reason: str) -> Damaged:
-        return Damaged(
+    def _describe_damage(self, reason: str) -> DamagedRepository:
+        return DamagedRepository(
             self.path,
             f"it is damaged ({reason})",
             hint=(
@@ -338,7 +338,7 @@ class Repository:
             raise
 
 
-class Newest(Struct, frozen=True):
+class NewestVersion(Struct, frozen=True):
     """Number and time of the newest version, and the number of files."""
 
     number: int
@@ -346,7 +346,7 @@ class Newest(Struct, frozen=True):
     files: int
 
 
-def read_newest(path: Path) -> Newest | None:
+def read_newest(path: Path) -> NewestVersion | None:
     """Return the newest version of a repository after reading all its files, or None. Changes
     nothing. Raise `StorageError` if something is damaged."""
     with closing(Repository(path)) as repository:
@@ -355,7 +355,7 @@ def read_newest(path: Path) -> Newest | None:
         newest, files = repository.commit(tip), repository.files(tip)
         for blob in set(files.values()):
             repository.content(blob)
-        return Newest(CommitMessage.parse(newest.message).number, newest.when, len(files))
+        return NewestVersion(CommitMessage.parse(newest.message).number, newest.when, len(files))
 
 
 def find_changed_paths(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -30,7 +30,7 @@ from nanobot.io import hold_lock, storage_errors
 from nanobot.memory.documents import TRACKED, text_of
 from nanobot.memory.git import (
     Commit,
-    Damaged,
+    DamagedRepository,
     Files,
     Repository,
     blob_id,
@@ -103,7 +103,7 @@ class GitStore:
             self.repository.remove_leftovers()
             self._settle()
             self._load_recorded()
-        except Damaged as error:
+        except DamagedRepository as error:
             aside = path.with_name(f"{path.name}.damaged-{self.clock.now():%Y%m%dT%H%M%S}")
             with storage_errors(path):
                 path.rename(aside)

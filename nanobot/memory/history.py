@@ -247,7 +247,7 @@ def parse_time(value: object, now: datetime) -> datetime:
     return when if when.tzinfo else when.replace(tzinfo=now.tzinfo)
 
 
-class Committed(NamedTuple):
+class LatestEntry(NamedTuple):
     """The newest entry of a session: its cursor, the last message of its range, its time."""
 
     cursor: int
@@ -260,14 +260,14 @@ class Committed(NamedTuple):
         return self.last if self.when >= begun.replace(microsecond=0) else 0
 
 
-class _Known(Struct, frozen=True):
+class _FileSummary(Struct, frozen=True):
     """Summary of the file with this `state`. `highest` is the highest cursor on any line, even if
     that is not an entry. `foreign`: it has wrapped lines or lines of another program. `broken` is
     the number of unreadable lines."""
 
     state: FileState | None = None
     cursors: tuple[int, ...] = ()
-    newest: Mapping[str, Committed] = {}
+    newest: Mapping[str, LatestEntry] = {}
     highest: int = 0
     foreign: bool = False
     broken: int = 0
@@ -283,7 +283,7 @@ class HistoryLog:
         self._lock = threading.RLock()
         self._live = self._place(HISTORY)
         self._lines = LineFile(self._live, clock, _is_entry)
-        self._summary = _Known()
+        self._summary = _FileSummary()
         self._recovered = False
         self._applied_mark: int | None = None
 
@@ -329,7 +329,7 @@ class HistoryLog:
             hints = self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0
             return max(self._load_summary().highest, *hints)
 
-    def newest(self) -> dict[str, Committed]:
+    def newest(self) -> dict[str, LatestEntry]:
         """Return the newest entry of each session, among entries with messages."""
         with self._lock:
             return dict(self._load_summary().newest)
@@ -399,7 +399,7 @@ class HistoryLog:
             for entry in folder.entries() if folder.stat() else ():
                 if entry.kind == "file" and entry.name.startswith(name):
                     changed += redact_file(folder.child(entry.name), every_line)
-            self._summary = _Known()
+            self._summary = _FileSummary()
             return changed
 
     def _write_readable(self) -> None:
@@ -415,15 +415,15 @@ class HistoryLog:
         except NanobotError as error:
             logger.warning("HISTORY.md is out of date: {}", error)
 
-    def _load_summary(self) -> _Known:
+    def _load_summary(self) -> _FileSummary:
         """Return the summary of the file, which is only read again if it changed."""
         state = lstate_of(f"{self._root.path}/{self._live.relative}")
         if state != self._summary.state:
             self._summary = self._summarise_file(state)
         return self._summary
 
-    def _summarise_file(self, state: FileState | None) -> _Known:
-        newest, cursors = dict[str, Committed](), set[int]()
+    def _summarise_file(self, state: FileState | None) -> _FileSummary:
+        newest, cursors = dict[str, LatestEntry](), set[int]()
         highest = broken = 0
         foreign = False
         for line, entry in self._read() if state else ():
@@ -438,12 +438,12 @@ class HistoryLog:
                 foreign |= b"\n" in line
                 known = newest.get(entry.session)
                 if entry.last and (known is None or known.cursor < entry.cursor):
-                    newest[entry.session] = Committed(entry.cursor, entry.last, entry.timestamp)
+                    newest[entry.session] = LatestEntry(entry.cursor, entry.last, entry.timestamp)
         if broken:
             path = self._live.relative
             logger.warning("{}: skipped {} broken lines, which are still in the file", path, broken)
         highest = max(highest, *cursors, 0)
-        return _Known(state, tuple(sorted(cursors)), newest, highest, foreign, broken)
+        return _FileSummary(state, tuple(sorted(cursors)), newest, highest, foreign, broken)
 
     def _read(self) -> Iterator[tuple[bytes, HistoryEntry | None]]:
         zone = self._clock.now().tzinfo

@@ -134,14 +134,14 @@ class Operation(Struct, frozen=True, omit_defaults=True):
         return bool(self.old and self.new)
 
 
-class Applied(Struct, frozen=True):
+class ApplyResult(Struct, frozen=True):
     """The text after some operations. The operations in `left` no longer fit."""
 
     text: str
     left: tuple[Operation, ...] = ()
 
 
-class Merged(Struct, frozen=True):
+class MergeResult(Struct, frozen=True):
     """A text with both sides' changes, and their `conflicts` for people.
 
     For a conflict, the text keeps both sides' lines."""
@@ -178,7 +178,7 @@ def _without(lines: Iterable[str], others: Container[str]) -> Iterator[str]:
     return (line for line in lines if line not in others)
 
 
-def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
+def apply_operations(text: str, operations: Sequence[Operation]) -> ApplyResult:
     """Apply the operations that still fit.
 
     An existing line is not added again, unless the operations add it several times. A missing
@@ -190,7 +190,7 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
     brought = collect_new_marks(marks, ((step, given) for step, given in asked if step not in left))
     if brought or document.is_changed:
         text = with_marks(document.text, marks | brought)
-    return Applied(text, tuple(given for step, given in asked if step in left))
+    return ApplyResult(text, tuple(given for step, given in asked if step in left))
 
 
 def make_changes(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
@@ -205,16 +205,16 @@ def make_changes(document: _Document, steps: Sequence[Operation]) -> list[Operat
     return left
 
 
-def merge(base: str, ours: str, theirs: str) -> Merged:
+def merge(base: str, ours: str, theirs: str) -> MergeResult:
     """Merge both sides' changes to `base`, in the layout of `ours`.
 
     A line that both added occurs once. A line that one side reworded and the other removed, or
     reworded otherwise, is a conflict: both versions stay. A line whose section was removed on the
     other side goes to the end."""
     if theirs in (base, ours):
-        return Merged(ours)
+        return MergeResult(ours)
     if ours == base:
-        return Merged(theirs)
+        return MergeResult(theirs)
     marks = [*map(marks_of, (base, ours, theirs))]
     base, ours, theirs = map(without_importance, (base, ours, theirs))
     mine, other = operations_between(base, ours), operations_between(base, theirs)
@@ -227,7 +227,7 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     gone = _change(document, placed, target)
     _change(document, [replace(step, old="") for step in gone], target)
     text = with_marks(document.text, merge_marks(marks, (*mine, *other)))
-    return Merged(text, tuple(find_conflicts(mine, other)))
+    return MergeResult(text, tuple(find_conflicts(mine, other)))
 
 
 def collect_new_marks(

@@ -25,7 +25,7 @@ from nanobot.errors import NanobotError, TurnStopped
 from nanobot.memory.consolidation.archivist import Archivist, OnTrouble, Urgency
 from nanobot.memory.consolidation.planning import PromptGauge, newest_turn
 from nanobot.memory.consolidation.summariser import TURN_SECONDS, Summariser
-from nanobot.memory.history import Committed
+from nanobot.memory.history import LatestEntry
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.messages import Message
 from nanobot.providers.port import Provider
@@ -301,7 +301,7 @@ class MemoryConsolidator:
         memories = self._memories.list_held()
 
         def find_unfinished() -> set[str]:
-            newest: dict[str, list[Committed]] = {}
+            newest: dict[str, list[LatestEntry]] = {}
             for memory in memories:
                 for key, entry in memory.history.newest().items():
                     newest.setdefault(key, []).append(entry)

@@ -22,7 +22,7 @@ from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, W
 from nanobot.memory.consolidation.planning import pick_window_boundary
 from nanobot.memory.consolidation.summariser import Chunk, Draft, Summariser
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.forget import Forgotten
+from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.guard import find_lost_facts
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.pending import NOT_SAID
@@ -152,7 +152,7 @@ class Archivist:
 
     async def _stands(self, session: Session, chunk: Chunk, memory: Memory) -> bool:
         """Return True if nothing in the range was retracted, discarded, erased or consolidated."""
-        forgotten, key = Forgotten(memory.root), chunk.session
+        forgotten, key = ForgottenFacts(memory.root), chunk.session
 
         def is_forgotten() -> bool:  # `/forget` records it first
             return any(forgotten.hides_message(key, message) for message in chunk.messages)

@@ -54,7 +54,7 @@ time."""
 _TEXT_FIELDS = ("text", "content", "summary", "entry", "markdown", "fact", "value")
 
 
-class Saved(Struct, frozen=True):
+class SaveArguments(Struct, frozen=True):
     """A consolidation. `memory_update` is None if there is nothing to change. `quotes` are words of
     the person's lines to be remembered verbatim."""
 
@@ -102,7 +102,7 @@ def read_draft(
     return Draft(entry, changes.held)
 
 
-def find_quotes(saved: Saved, chunk: Chunk, end: datetime) -> Iterator[str]:
+def find_quotes(saved: SaveArguments, chunk: Chunk, end: datetime) -> Iterator[str]:
     """Yield the person's lines that the model named, whole."""
     for words in saved.quotes:
         try:
@@ -133,7 +133,7 @@ def check_summary(text: str, screen: Screen) -> str:
     return " ".join(filter(None, kept))
 
 
-def read_reply(reply: Reply) -> Saved | str:
+def read_reply(reply: Reply) -> SaveArguments | str:
     """Read a call of `save_memory`, or return the problem with it, worded for the model.
 
     Models send arguments as a string in a string, as a list, with objects instead of text, with
@@ -166,14 +166,14 @@ def explain_missing_call(reply: Reply) -> str:
     return f"{came}; save_memory must be called"
 
 
-def _read_fields(fields: Mapping[str, object]) -> Saved | str:
+def _read_fields(fields: Mapping[str, object]) -> SaveArguments | str:
     entry = clean_line(without_thinking(_text(fields.get("history_entry"))))[:_LONGEST_ENTRY]
     if not STAMP.sub("", entry, count=1).strip():
         return "history_entry is missing or empty; it must be a paragraph of text"
     update = _text(fields.get("memory_update"), "\n")
     update = strip_transcript(without_thinking(update))
     key_facts, quotes = (_lines(fields.get(key)) for key in ("key_facts", "quotes"))
-    return Saved(entry, update.strip("\n") if update.strip() else None, key_facts, quotes)
+    return SaveArguments(entry, update.strip("\n") if update.strip() else None, key_facts, quotes)
 
 
 def strip_transcript(update: str) -> str:

@@ -26,7 +26,7 @@ from nanobot.memory.digests import (
     is_month,
 )
 from nanobot.memory.dream.state import ScopeState
-from nanobot.memory.forget import Forgotten
+from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.line_changes import number_blocks, split
 from nanobot.memory.scopes import Memory
@@ -206,7 +206,7 @@ class Reader:
 
     def __init__(self, memory: Memory, read_messages: ReadMessages, now: datetime) -> None:
         self._memory, self._read_messages, self.now = memory, read_messages, now
-        self.forgotten = Forgotten(memory.root)
+        self.forgotten = ForgottenFacts(memory.root)
 
     def unread_keys(self, state: ScopeState) -> list[str]:
         """Return the keys of unread entries in reading order, without opening any file."""

@@ -54,7 +54,7 @@ from nanobot.memory.dream.state import (
     Hold,
     RunBudgetSpent,
     ScopeState,
-    Unintelligible,
+    UnreadableAnswer,
     Write,
 )
 from nanobot.memory.figures import has_passed
@@ -181,8 +181,8 @@ class DreamRun:
                         await self._write_digest(path, text)
                 if entry := await asyncio.to_thread(self._reader.digest_of, month):
                     plan = await self._plan([entry])
-            except (ProviderRejected, Unintelligible) as error:
-                refused = isinstance(error, Unintelligible) or error.blames_content
+            except (ProviderRejected, UnreadableAnswer) as error:
+                refused = isinstance(error, UnreadableAnswer) or error.blames_content
                 if not refused or not self._is_answered:
                     raise
                 logger.warning("{} is not written or read: {}", path, error)
@@ -274,7 +274,7 @@ class DreamRun:
 
     async def _plan(self, entries: Sequence[DreamEntry]) -> DreamPlan:
         """Return the plan of a batch. Raise `RunBudgetSpent` if no request was possible,
-        `Unintelligible`, or a `ProviderError`."""
+        `UnreadableAnswer`, or a `ProviderError`."""
         # Only the owner decides how the agent behaves.
         paths = FACTS if self._memory.scope == OWNER else (LONG_TERM, PERSON)
         files = {path: without_importance(self._memory.store.read(path)) for path in paths}
@@ -429,7 +429,7 @@ class DreamRun:
         self, messages: list[PromptMessage], read: Callable[[str], T | None], schema: ToolSpec
     ) -> T:
         """Return the result of `read` for the model's first or second answer. Raise
-        `Unintelligible`."""
+        `UnreadableAnswer`."""
         for _ in range(2):
             answer = await self._ask(messages, schema)
             # In a thread, because an answer may be long.
@@ -438,7 +438,7 @@ class DreamRun:
                 return found
             answer = answer[:_SHOWN_AGAIN]
             messages += [assistant_message(answer), user_message(_NO_JSON)]
-        raise Unintelligible("the model gave two answers that are not JSON")
+        raise UnreadableAnswer("the model gave two answers that are not JSON")
 
     async def _ask(self, messages: Sequence[PromptMessage], schema: ToolSpec) -> str:
         """Return the model's answer. Raise a `ProviderError`."""

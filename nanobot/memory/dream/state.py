@@ -21,7 +21,7 @@ from nanobot.memory.line_changes import Operation
 from nanobot.text import pluralize
 
 
-class Unintelligible(NanobotError):
+class UnreadableAnswer(NanobotError):
     """The model does not answer in the requested form."""
 
 

@@ -21,7 +21,7 @@ from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.documents import FACTS, LONG_TERM
 from nanobot.memory.dream import Dream
 from nanobot.memory.erase import Eraser
-from nanobot.memory.forget import Forgetter, Forgotten, Report
+from nanobot.memory.forget import Forgetter, ForgottenFacts, Report
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.history import paragraph_of
@@ -327,7 +327,7 @@ class MemoryService:
     async def sync(self, remote: Words) -> Report:
         """Share the long-term files with the owner's other devices, through a git repository."""
         loop = asyncio.get_running_loop()
-        forgotten: dict[str, Forgotten] = {}
+        forgotten: dict[str, ForgottenFacts] = {}
 
         def store_of(prefix: str) -> GitStore:
             return self.memory(prefix.rstrip("/") or OWNER).versions
@@ -343,7 +343,7 @@ class MemoryService:
 
         def hides(path: str, line: str) -> bool:
             memory = memory_with(path)
-            known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
+            known = forgotten.setdefault(memory.scope, ForgottenFacts(memory.root))
             return known.hides_line(line)
 
         scopes = await asyncio.to_thread(self._memories.list_versioned_scopes)

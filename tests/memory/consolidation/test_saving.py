@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.memory.consolidation.changes import Saved, read_reply
+from nanobot.memory.consolidation.changes import SaveArguments, read_reply
 from nanobot.memory.consolidation.summariser import SAVE_MEMORY
 from nanobot.memory.history import with_stamp
 from nanobot.messages import ToolCall
@@ -17,7 +17,7 @@ from nanobot.providers.port import Reply
 
 ENTRY = "[2026-03-10 18:00] They chose blue."
 GOOD = {"history_entry": ENTRY, "memory_update": "# Memory\n\n- likes blue", "key_facts": ["blue"]}
-WHOLE = Saved(ENTRY, "# Memory\n\n- likes blue", ("blue",))
+WHOLE = SaveArguments(ENTRY, "# Memory\n\n- likes blue", ("blue",))
 
 
 def called(arguments: object, name: str = "save_memory", finish: str = "tool_calls") -> Reply:
@@ -60,7 +60,7 @@ def test_lines_of_the_conversation_that_a_small_model_copies_are_no_facts() -> N
 [tools: cron]: Done
 2026-11-27 03:27:00, USER: The dentist moved it."""
     saved = read_reply(called({**GOOD, "memory_update": update}))
-    assert isinstance(saved, Saved)
+    assert isinstance(saved, SaveArguments)
     assert (
         saved.memory_update
         == "# Memory\n\n- likes blue\n- Our boat lies at berth 417.\nThe dentist moved it."
@@ -70,11 +70,11 @@ def test_lines_of_the_conversation_that_a_small_model_copies_are_no_facts() -> N
 @pytest.mark.parametrize("update", ["", "  \n", None, {}, [], True])
 def test_an_empty_update_changes_nothing(update: object) -> None:
     saved = read_reply(called({**GOOD, "memory_update": update}))
-    assert saved == Saved(ENTRY, None, ("blue",))
+    assert saved == SaveArguments(ENTRY, None, ("blue",))
 
 
 def test_missing_fields_beyond_the_entry_are_no_failure() -> None:
-    assert read_reply(called({"history_entry": ENTRY})) == Saved(ENTRY)
+    assert read_reply(called({"history_entry": ENTRY})) == SaveArguments(ENTRY)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ FIELDS = st.fixed_dictionaries(
 def test_nothing_that_a_model_says_breaks_the_reader(arguments: str, text: str) -> None:
     for reply in (called(arguments), Reply(arguments), Reply(text)):
         saved = read_reply(reply)
-        if isinstance(saved, Saved):
+        if isinstance(saved, SaveArguments):
             assert saved.history_entry
             assert "\n" not in saved.history_entry
             assert saved.memory_update is None or saved.memory_update.strip()

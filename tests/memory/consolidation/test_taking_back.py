@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.memory.forget import Forgotten
+from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.history import HistoryEntry, HistoryLog
 from nanobot.memory.line_changes import Operation
 from nanobot.memory.scopes import Memory
@@ -135,7 +135,7 @@ async def test_an_erased_text_is_not_put_away_as_it_was_read(tmp_path: Path) -> 
 
 async def test_what_is_noted_as_forgotten_is_not_put_away(tmp_path: Path) -> None:
     def author(_: Prompt) -> Line:
-        Forgotten(home.memory.root).add(home.clock.now(), b"salt", (), {KEY: [1]}, ())
+        ForgottenFacts(home.memory.root).add(home.clock.now(), b"salt", (), {KEY: [1]}, ())
         return saves("They told a secret.")
 
     home = Home(tmp_path, ScriptedModel(author))
@@ -160,7 +160,7 @@ async def test_a_conversation_that_began_anew_after_a_forgetting_is_put_away(
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path, ScriptedModel(saves("They spoke of tea.")))
-    Forgotten(home.memory.root).add(home.clock.now(), b"salt", (), {KEY: [1]}, ())
+    ForgottenFacts(home.memory.root).add(home.clock.now(), b"salt", (), {KEY: [1]}, ())
     home.clock.jump(60)  # meanwhile the session's file was deleted by hand
     said = await home.consolidator.compact(await home.talk("I like tea"))
     assert "They spoke of tea." in said

@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.memory.digests import DigestLine, digest_lines, digest_request, due_months, read_digest
-from nanobot.memory.forget import Forgotten
+from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.similarity import Fact
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Prompt, Reply
@@ -215,7 +215,7 @@ async def test_what_is_forgotten_while_the_model_thinks_is_not_written(noted: Wo
     async def hold() -> None:
         if any(map(is_digest, model.prompts)) and not noted.read("memory/forgotten.jsonl"):
             async with dream.forgetting():
-                Forgotten(Root(noted.workspace)).add(noted.clock.now(), b"salt", [fact], {})
+                ForgottenFacts(Root(noted.workspace)).add(noted.clock.now(), b"salt", [fact], {})
 
     dream, model = noted.dream(
         author=lambda prompt: condensed(SOLD, RAN) if is_digest(prompt) else found(), hold=hold

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from nanobot.memory.forget import Forgotten
+from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.similarity import Fact
 from nanobot.messages import Message
 from nanobot.security.paths import Root
@@ -252,7 +252,7 @@ async def test_a_fact_for_a_full_file_waits_for_the_person(world: World) -> None
 
 
 async def test_what_was_forgotten_is_not_learned_again(world: World) -> None:
-    forgotten = Forgotten(Root(world.workspace))
+    forgotten = ForgottenFacts(Root(world.workspace))
     entry = world.remembers("I live in Porto since May 2026.")
     world.remembers("We spoke of Porto, where I live since May 2026, and of figs.", "I like figs.")
     fact = Fact.of(LIVES)
@@ -270,7 +270,7 @@ async def test_what_was_forgotten_is_not_learned_again(world: World) -> None:
 async def test_a_message_that_was_forgotten_is_no_evidence(world: World) -> None:
     entry = world.remembers("I live in Porto since May 2026.")
     numbers = {"telegram:1": [entry.first]}
-    Forgotten(Root(world.workspace)).add(world.clock.now(), b"salt", [], numbers, [])
+    ForgottenFacts(Root(world.workspace)).add(world.clock.now(), b"salt", [], numbers, [])
     await world.dreams()
     assert world.memory().history.dream_cursor() == entry.cursor
 

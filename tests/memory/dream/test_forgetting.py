@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import StorageError
 from nanobot.memory.dream.state import DreamPlan, DreamState, Hold, Write
-from nanobot.memory.forget import Forgotten
+from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.line_changes import Operation
 from nanobot.memory.similarity import Fact
 from tests.memory.dream.support import LONG_TERM, World, edits, found
@@ -21,7 +21,7 @@ SAID = "I live in Porto since May 2026 and like green tea."
 
 def forget(world: World, *lines: str) -> None:
     facts = [Fact.of(line) for line in lines]
-    Forgotten(world.memory().root).add(world.clock.now(), b"salt", facts, {}, [])
+    ForgottenFacts(world.memory().root).add(world.clock.now(), b"salt", facts, {}, [])
 
 
 def planned(world: World, *lines: str) -> None:
@@ -36,7 +36,7 @@ def planned(world: World, *lines: str) -> None:
 
 
 async def test_a_conversation_that_began_anew_after_a_forgetting_is_read(world: World) -> None:
-    Forgotten(world.memory().root).add(world.clock.now(), b"salt", [], {"telegram:1": [1]}, [])
+    ForgottenFacts(world.memory().root).add(world.clock.now(), b"salt", [], {"telegram:1": [1]}, [])
     world.clock.jump(60)  # meanwhile the session's file was deleted by hand
     world.remembers(SAID)
     report = await world.dreams(

@@ -16,7 +16,7 @@ from dulwich.pack import Pack
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Completion, Step
 from nanobot.errors import NanobotError
-from nanobot.memory.forget import Forgotten
+from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.security.paths import Root
@@ -208,7 +208,7 @@ async def test_what_says_it_in_other_words_is_hidden_and_not_learned_again(home:
     session = await home.sessions.get_or_create(KEY)
     assert [one.content for one in session.messages] == ["ok", "so [erased] it is", "ok"]
     assert not await home.finds("walrus")
-    assert Forgotten(home.memory().root).hides_line(f"It is called {SECRET}")
+    assert ForgottenFacts(home.memory().root).hides_line(f"It is called {SECRET}")
 
 
 async def test_the_plan_names_the_files_and_tells_nothing(home: RealHome) -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
-from nanobot.memory.forget import FORGOTTEN, Forgotten
+from nanobot.memory.forget import FORGOTTEN, ForgottenFacts
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.similarity import Fact
 from nanobot.messages import Message
@@ -79,7 +79,7 @@ async def test_what_was_forgotten_is_known_again_and_hidden(home: RealHome) -> N
     await learned(home)
     await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
-    forgotten = Forgotten(home.memory().root)
+    forgotten = ForgottenFacts(home.memory().root)
     assert forgotten.hides_message(KEY, said(1))
     assert not forgotten.hides_message(KEY, said(3))
     assert forgotten.hides_line("Ann, the sister, lives in Oslo now")
@@ -92,7 +92,7 @@ async def test_what_is_said_again_afterwards_may_be_learned_anew(home: RealHome)
     await learned(home)
     await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
-    forgotten, now = Forgotten(home.memory().root), home.clock.now()
+    forgotten, now = ForgottenFacts(home.memory().root), home.clock.now()
     assert forgotten.hides_line(ANN, said_at=now - timedelta(days=1))
     assert not forgotten.hides_line(ANN, said_at=now + timedelta(days=1))
 
@@ -104,7 +104,7 @@ async def test_an_entry_that_said_nothing_else_is_hidden_as_a_whole(home: RealHo
 
     await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
-    assert Forgotten(home.memory().root).hides_entry(cursor)
+    assert ForgottenFacts(home.memory().root).hides_entry(cursor)
     entry = home.memory().history.get(cursor)
     assert entry is not None
     assert "Ann" not in entry.summary
@@ -179,7 +179,7 @@ async def test_another_scope_is_left_alone(home: RealHome) -> None:
     await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
     assert "Ann" in home.memory(GUEST).store.read("memory/MEMORY.md")
-    assert not Forgotten(home.memory(GUEST).root).hides_line(ANN)
+    assert not ForgottenFacts(home.memory(GUEST).root).hides_line(ANN)
     plan = await home.forgetter.plan("sister Ann", GUEST)
     assert {said.session for said in plan.messages} == {"telegram:7"}
     await home.forgetter.apply(plan)
@@ -201,7 +201,7 @@ async def test_doing_it_again_finishes_what_a_crash_cut_short(tmp_path: Path) ->
         plan = await home.forgetter.plan("sister Ann", "owner")
         assert plan.sought
         facts = plan.sought.facts
-        Forgotten(home.memory().root).add(clock.now(), b"salt", facts, {KEY: [1]}, ())
+        ForgottenFacts(home.memory().root).add(clock.now(), b"salt", facts, {KEY: [1]}, ())
     async with living(tmp_path / "home", clock) as home:
         report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
         assert "Forgotten:" in report.text
@@ -224,7 +224,7 @@ async def test_too_little_is_refused(home: RealHome, text: str) -> None:
 
 def test_a_damaged_record_hides_what_it_still_says(tmp_path: Path) -> None:
     root = Root(tmp_path)
-    forgotten = Forgotten(root)
+    forgotten = ForgottenFacts(root)
     now = FakeClock().now()
     forgotten.add(now, b"1", [Fact.of(ANN)], {KEY: [1, 2]}, [4])
     path = tmp_path / FORGOTTEN
@@ -281,7 +281,7 @@ async def test_what_was_forgotten_is_known_again_in_the_persons_language(
 ) -> None:
     await home.learn(fact)
     await home.forgetter.apply(await home.forgetter.plan(asked, "owner"))
-    forgotten = Forgotten(home.memory().root)
+    forgotten = ForgottenFacts(home.memory().root)
     assert fact not in home.memory().store.read("memory/MEMORY.md")
     assert forgotten.hides_line(again)
     assert not forgotten.hides_line(other)

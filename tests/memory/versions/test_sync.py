@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError, WriteConflict
-from nanobot.memory.git import Damaged, Repository, repositories
+from nanobot.memory.git import DamagedRepository, Repository, repositories
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.sync import SyncFailed, SyncResult, Write, fetch, sync
 from nanobot.memory.version import Change, scope_of
@@ -219,7 +219,7 @@ def test_other_branches_of_the_shared_repository_are_not_fetched(
     one.sync()
     assert two.sync().devices == (one.store.repository.branch,)
     assert "- has a dog" in two.facts
-    with two.store.acquire(), pytest.raises(Damaged):
+    with two.store.acquire(), pytest.raises(DamagedRepository):
         two.store.repository.commit(other)
 
 
