@@ -70,7 +70,7 @@ class MemoryParts:
         self.schedule = schedule if dreaming.enabled else None
         explainer = Explainer(memories, sessions, scopes)
         forgetter = Forgetter(
-            memories, explainer, sessions, scopes, clock, pause_learning=dream.forgetting
+            memories, explainer, sessions, scopes, clock, pause_learning=dream.pause_for_forgetting
         )
         self.eraser = eraser = Eraser(
             stores.shared,

@@ -31,7 +31,7 @@ from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import ToolResult
 from nanobot.tools.mcp.values import McpError, McpLost
-from tests.memory.attacking import ME, owned
+from tests.memory.attacking import ME, run_owned
 from tests.scratch import scratch
 from tests.support import Probe
 
@@ -81,7 +81,7 @@ class Town:
     @contextlib.asynccontextmanager
     async def running(self, *tools: Probe, **settings: str) -> AsyncIterator[None]:
         learner = ScriptedModel(author=lambda _: says("{}"))
-        async with owned(
+        async with run_owned(
             self.home,
             self.model,
             self.channel,

@@ -26,7 +26,7 @@ OWNED = {"NANOBOT_OWNER__FAKE": f'["{ME}"]', "NANOBOT_DREAM__ENABLED": "false"}
 Started = contextlib.AbstractAsyncContextManager[Gateway]
 
 
-def owned(
+def run_owned(
     home: Path,
     model: ScriptedModel,
     channel: FakeChannel,
@@ -44,7 +44,7 @@ def owned(
 LASTING = {"MEMORY.md", "USER.md", "SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.md", "retired.md"}
 
 
-def poisoned(home: Path) -> list[str]:
+def find_poisoned(home: Path) -> list[str]:
     """The long-term files, of any scope, in which something of the attacker's stands."""
     files = [path for path in (home / "workspace").rglob("*.md") if path.name in LASTING]
     assert len(files) >= 6

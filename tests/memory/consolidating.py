@@ -80,7 +80,7 @@ class Home:
         files = (Root(workspace), state, self.clock, template)
         self.memories = Memories(*files)
         self.memories.recover()
-        self.memory = self.altered(self.memories.of(OWNER))
+        self.memory = self.alter_memory(self.memories.of(OWNER))
         self.sessions = self.session_manager()
         self.size = PlainPromptSize()
         self.background = Background()
@@ -91,22 +91,22 @@ class Home:
             gauge=PromptGauge(self.size, TokenCounter(), self.limits),
             sessions=self.sessions,
             clock=self.clock,
-            on_consolidated=self._noticed,
+            on_consolidated=self._add_notice,
             background=self.background,
-            on_trouble=self._warned,
+            on_trouble=self._add_trouble,
         )
 
-    def altered(self, memory: Memory) -> Memory:
+    def alter_memory(self, memory: Memory) -> Memory:
         """For tests that put something in between."""
         return memory
 
     def session_manager(self) -> SessionManager:
         return SessionManager(self.folder / "sessions", self.clock, live_limit=20)
 
-    async def _noticed(self, key: str, text: str) -> None:
+    async def _add_notice(self, key: str, text: str) -> None:
         self.notices.append((key, text))
 
-    async def _warned(self, text: str, name: str) -> None:
+    async def _add_trouble(self, text: str, name: str) -> None:
         self.troubles.append(text)
 
     async def close(self) -> None:

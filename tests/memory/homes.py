@@ -28,12 +28,12 @@ from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 
 
-def owned_by(*owners: str) -> Callable[[str, str], bool]:
+def match_owners(*owners: str) -> Callable[[str, str], bool]:
     """Says whether a sender is one of `owners`: `channel:id`, or `channel:*` for all of it."""
     return lambda channel, sender: not {f"{channel}:{sender}", f"{channel}:*"}.isdisjoint(owners)
 
 
-SCOPES = Scopes(owned_by("telegram:1"))
+SCOPES = Scopes(match_owners("telegram:1"))
 GUEST = "people/telegram_7"
 
 

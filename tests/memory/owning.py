@@ -32,7 +32,7 @@ from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.testing.clock import FakeClock
 from nanobot.tools.files import UndoLog
-from tests.memory.homes import owned_by
+from tests.memory.homes import match_owners
 
 STRANGER = InboundMessage("telegram", "7", "7", "", "e1", FakeClock().now())
 
@@ -76,7 +76,7 @@ class Owned:
         (folder / "state").mkdir()
         root = Root(workspace)
         self.workspace = workspace
-        self.scopes = Scopes(owned_by("telegram:1"), [["telegram:1", "fake:2"]])
+        self.scopes = Scopes(match_owners("telegram:1"), [["telegram:1", "fake:2"]])
         template = load_template()
         self.memories = Memories(root, folder / "state", self.clock, template)
         self.sessions = SessionManager(folder / "sessions", self.clock)

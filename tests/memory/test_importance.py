@@ -120,7 +120,7 @@ _LINES = st.builds(
 _TEXTS = st.lists(_LINES, max_size=8).map("\n".join)
 
 
-def _counted(text: str) -> Counter[str]:
+def _count_lines(text: str) -> Counter[str]:
     return Counter(line.rstrip() for line in text.split("\n") if line.strip())
 
 
@@ -128,11 +128,11 @@ def _counted(text: str) -> Counter[str]:
 def test_a_merge_of_marked_lines_has_the_same_either_way_and_loses_no_fact(
     base: str, ours: str, theirs: str
 ) -> None:
-    merged = _counted(merge(base, ours, theirs).text)
-    assert merged == _counted(merge(base, theirs, ours).text)
-    facts = _counted(without_importance("\n".join(merged))).keys()
+    merged = _count_lines(merge(base, ours, theirs).text)
+    assert merged == _count_lines(merge(base, theirs, ours).text)
+    facts = _count_lines(without_importance("\n".join(merged))).keys()
     for side in (ours, theirs):
-        new = _counted(without_importance(side)) - _counted(without_importance(base))
+        new = _count_lines(without_importance(side)) - _count_lines(without_importance(base))
         assert new.keys() <= facts
     assert merge(base, ours, base).text == merge(base, base, ours).text == ours
 

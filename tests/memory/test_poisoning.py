@@ -18,11 +18,11 @@ from tests.memory.attacking import (
     ME,
     ORDER,
     QUIET,
+    find_poisoned,
     learner,
     obeying,
-    owned,
-    poisoned,
     repeating,
+    run_owned,
 )
 from tests.support import Probe
 
@@ -73,7 +73,7 @@ async def play(home: Path, *scenes: Scene) -> Stage:
     one = Stage(home, FakeChannel(clock=clock), ScriptedModel(), clock)
     fetch = Probe("probe_page", act=lambda _: ToolResult(TEXT))
     for scene in scenes:
-        async with owned(
+        async with run_owned(
             home,
             one.model,
             one.channel,
@@ -170,7 +170,7 @@ async def test_nothing_of_the_attackers_stands_in_a_long_term_file(
     scene: Scene, tmp_path: Path
 ) -> None:
     one = await play(tmp_path, scene)
-    assert poisoned(tmp_path) == []
+    assert find_poisoned(tmp_path) == []
     assert one.model.remaining == 0
     scope = "groups/fake_g/" if scene is another_person else ""
     pending = (tmp_path / "workspace" / scope / "memory" / "pending.md").read_text()
@@ -195,7 +195,7 @@ async def test_what_a_search_finds_again_is_as_foreign_as_it_was(tmp_path: Path)
         await s.say("What is new?", around, obeying(note=False), says("ok"))
 
     await play(tmp_path, read, search)
-    assert poisoned(tmp_path) == []
+    assert find_poisoned(tmp_path) == []
 
 
 async def test_an_unconfirmed_note_is_foreign_in_every_prompt_that_shows_it(tmp_path: Path) -> None:
@@ -214,4 +214,4 @@ async def test_an_unconfirmed_note_is_foreign_in_every_prompt_that_shows_it(tmp_
         await s.say("/dream", chat="4")
 
     await play(tmp_path, scene)
-    assert poisoned(tmp_path) == []
+    assert find_poisoned(tmp_path) == []

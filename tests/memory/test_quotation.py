@@ -21,7 +21,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.clock import DEFAULT_START
-from tests.memory.attacking import ME, owned
+from tests.memory.attacking import ME, run_owned
 from tests.memory.consolidating import saves
 from tests.support import running
 
@@ -142,7 +142,7 @@ def facts_in(home: Path) -> list[str]:
 async def met_in_chat_2(home: Path, channel: FakeChannel, clock: FakeClock) -> None:
     """A home with a page to read, and a guest whom the agent can write to."""
     model = ScriptedModel(says("hello"))
-    async with owned(home, model, channel, clock=clock, learner=ScriptedModel()):
+    async with run_owned(home, model, channel, clock=clock, learner=ScriptedModel()):
         await channel.answer_to(await channel.say("hi", "2", sender_id="guest"), "2")
         (home / "workspace" / "page.txt").write_text(ORDER)
 
@@ -155,7 +155,7 @@ async def test_nothing_that_was_said_crosses_as_its_opposite(
     channel = FakeChannel(clock=clock)
     model = ScriptedModel(says("all right"))
     await met_in_chat_2(tmp_path, channel, clock)
-    async with owned(tmp_path, model, channel, clock=clock, learner=inverting(wish)):
+    async with run_owned(tmp_path, model, channel, clock=clock, learner=inverting(wish)):
         await channel.answer_to(await channel.say(said, sender_id=ME))
         model.then(calls("read_file", path="page.txt"), tells(wish), says("done"))
         asked = await channel.say("read page.txt", sender_id=ME)
@@ -184,7 +184,7 @@ async def test_a_guest_hears_nothing_that_was_said_in_confidence(tmp_path: Path)
     channel = FakeChannel(clock=clock)
     model = ScriptedModel(says("noted"))
     await met_in_chat_2(tmp_path, channel, clock)
-    async with owned(tmp_path, model, channel, clock=clock, learner=ScriptedModel()):
+    async with run_owned(tmp_path, model, channel, clock=clock, learner=ScriptedModel()):
         await channel.answer_to(await channel.say(said, sender_id=ME))
         tell = calls("message", text=said, chat="fake:2")
         model.then(calls("read_file", path="page.txt"), tell, says("done"))
@@ -259,7 +259,7 @@ async def test_what_putting_away_and_dream_hold_back_is_shown_to_the_owner(tmp_p
     channel, model = FakeChannel(clock=clock), ScriptedModel()
     await met_in_chat_2(tmp_path, channel, clock)
     learner = inverting("Owns a boat")
-    async with owned(tmp_path, model, channel, clock=clock, learner=learner):
+    async with run_owned(tmp_path, model, channel, clock=clock, learner=learner):
         for _ in range(2):
             model.then(calls("read_file", path="page.txt"), says("read"))
             await channel.answer_to(await channel.say("read page.txt", sender_id=ME))
@@ -267,7 +267,7 @@ async def test_what_putting_away_and_dream_hold_back_is_shown_to_the_owner(tmp_p
         consolidated = await notice_in(channel)
         assert "MEMORY.md: - Owns a boat" in consolidated.content
     # In another life: where they were last is known from what is written.
-    async with owned(tmp_path, model, channel, clock=clock, learner=learner):
+    async with run_owned(tmp_path, model, channel, clock=clock, learner=learner):
         await channel.answer_to(await channel.say("/dream", sender_id=ME))
         dreamt = await notice_in(channel)
         assert "USER.md: - Owns a boat" in dreamt.content
@@ -287,7 +287,7 @@ async def test_another_person_is_asked_about_a_change_in_their_own_words(tmp_pat
     memory = tmp_path / "workspace/people/fake_bob/memory/MEMORY.md"
     memory.parent.mkdir(parents=True)
     memory.write_text("# Memory\n\n- Pays 850 euros of rent\n")
-    async with owned(tmp_path, model, channel, clock=FakeClock(), learner=learner):
+    async with run_owned(tmp_path, model, channel, clock=FakeClock(), learner=learner):
         for said in ("Landlord raised the rent to 875", "thanks", "/compact"):
             await channel.answer_to(await channel.say(said, "2", sender_id="bob"), "2")
         notice = await notice_in(channel)
@@ -301,7 +301,7 @@ async def test_another_person_is_asked_about_a_change_in_their_own_words(tmp_pat
 
 async def test_in_a_group_only_the_owner_takes_in_what_waits(tmp_path: Path) -> None:
     channel, model = FakeChannel(), ScriptedModel()
-    async with owned(tmp_path, model, channel, clock=FakeClock(), learner=ScriptedModel()):
+    async with run_owned(tmp_path, model, channel, clock=FakeClock(), learner=ScriptedModel()):
         model.then(calls("update_memory", add=["Mallory pays"]), says("shown"))
         asked = await channel.say("Mallory pays", "g", sender_id="mallory", is_group=True)
         await channel.answer_to(asked, "g")

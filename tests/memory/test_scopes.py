@@ -25,12 +25,12 @@ from nanobot.memory.scopes import (
 from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue
-from tests.memory.homes import owned_by
+from tests.memory.homes import match_owners
 
 if TYPE_CHECKING:
     from tests.memory.conftest import StoppedClock
 
-SCOPES = Scopes(owned_by("telegram:1", "webchat:*"), [["telegram:7", "whatsapp:5511"]])
+SCOPES = Scopes(match_owners("telegram:1", "webchat:*"), [["telegram:7", "whatsapp:5511"]])
 
 
 def message(channel: str, chat: str, sender: str, *, group: bool = False) -> InboundMessage:
@@ -112,7 +112,7 @@ def test_a_conversation_about_which_nothing_is_known_is_its_chats() -> None:
 
 def test_an_identity_linked_to_the_owner_is_the_owner() -> None:
     linked = [["whatsapp:5511", "telegram:1"], ["a:1", "b:2"]]
-    scopes = Scopes(owned_by("telegram:1"), linked)
+    scopes = Scopes(match_owners("telegram:1"), linked)
     assert scopes.is_owner("whatsapp", "5511")
     assert not scopes.is_owner("a", "1")
     assert scopes.of_message(message("b", "2", "2"), "", {}) == "people/a_1"
@@ -120,7 +120,7 @@ def test_an_identity_linked_to_the_owner_is_the_owner() -> None:
 
 def test_only_groups_may_read_the_owners_memory_and_only_by_the_owners_word() -> None:
     assert SCOPES.readable("groups/telegram_-1") == ("groups/telegram_-1",)
-    open_scopes = Scopes(owned_by(), groups_see_owner=True)
+    open_scopes = Scopes(match_owners(), groups_see_owner=True)
     assert open_scopes.readable("groups/telegram_-1") == ("groups/telegram_-1", OWNER)
     assert open_scopes.readable("people/telegram_7") == ("people/telegram_7",)
 

@@ -14,7 +14,7 @@ from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel
-from tests.memory.attacking import ME, owned
+from tests.memory.attacking import ME, run_owned
 from tests.memory.search.talk import id_of
 from tests.support import running
 
@@ -197,7 +197,9 @@ OTHERS: dict[str, tuple[str, str, dict[str, object]]] = {
 async def test_the_owners_memory_is_out_of_reach(who: str, tmp_path: Path) -> None:
     chat, sender, how = OTHERS[who]
     town = Town(tmp_path)
-    async with owned(tmp_path, town.model, town.channel, clock=town.clock, learner=town.learner):
+    async with run_owned(
+        tmp_path, town.model, town.channel, clock=town.clock, learner=town.learner
+    ):
         plant(tmp_path)
         await town.settle()
         before = owners_files(tmp_path)
@@ -219,7 +221,7 @@ async def test_of_the_owner_a_group_sees_what_the_owner_allowed_and_changes_noth
 ) -> None:
     town = Town(tmp_path)
     shown: dict[str, Any] = {"NANOBOT_MEMORY__GROUPS_SEE_OWNER": "true"}
-    async with owned(
+    async with run_owned(
         tmp_path, town.model, town.channel, clock=town.clock, learner=town.learner, **shown
     ):
         plant(tmp_path)
@@ -237,7 +239,7 @@ async def test_what_linked_identities_share_is_unlinked_with_them(tmp_path: Path
     unlinked: dict[str, Any] = {}
     town = Town(tmp_path)
     for environ, sees in ((linked, None), (linked, True), (unlinked, False)):
-        async with owned(
+        async with run_owned(
             tmp_path,
             town.model,
             town.channel,
@@ -262,7 +264,9 @@ async def test_the_first_command_of_a_conversation_says_whose_it_is(tmp_path: Pa
     """The owner's chat 66 is not yet known as the owner's when they carry a conversation over; a
     stranger is called 66."""
     town = Town(tmp_path)
-    async with owned(tmp_path, town.model, town.channel, clock=town.clock, learner=town.learner):
+    async with run_owned(
+        tmp_path, town.model, town.channel, clock=town.clock, learner=town.learner
+    ):
         await town.settle()
         assert "Copied" in await town.ask("/continue fake:1", "66", ME)
         found, listed = await asyncio.gather(

@@ -117,7 +117,7 @@ class Dream:
         return [end for end in known if _credible(end, now)]
 
     @asynccontextmanager
-    async def forgetting(self) -> AsyncIterator[None]:
+    async def pause_for_forgetting(self) -> AsyncIterator[None]:
         """Stop writing while something is being forgotten. Drop all plans and running thoughts,
         which may contain it. Their entries are read again.
 

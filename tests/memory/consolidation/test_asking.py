@@ -54,7 +54,7 @@ ASKED = [
 ]  # fmt: skip
 
 
-def spoken(said: str) -> Talk:
+def talk_of(said: str) -> Talk:
     return Talk(Message("user", line, WHEN, at) for at, line in enumerate(said.split("\n"), 1))
 
 
@@ -62,7 +62,7 @@ def dreamt(said: str, old: str, new: str) -> list[Update]:
     """What becomes of a replacement that Dream's model proposes."""
     update = Update(LONG_TERM, Operation(f"- {old}", new))
     files = {LONG_TERM: f"- {old}\n"}
-    return screen([update], spoken(said), files, Echoes(()), lambda _path, _line: False)[0]
+    return screen([update], talk_of(said), files, Echoes(()), lambda _path, _line: False)[0]
 
 
 @pytest.mark.parametrize(("said", "old", "new"), NOT_PLAIN)
@@ -71,7 +71,7 @@ def test_what_is_not_said_plainly_of_a_fact_leaves_it_as_it_is(
 ) -> None:
     base = f"# Memory\n\n- {old}\n"
     for update in (base.replace(old, new), f"{base}- {new}\n"):
-        made = memory_changes(base, update, spoken(said)).operations
+        made = memory_changes(base, update, talk_of(said)).operations
         assert not any(one.old or one.new == f"- {new}" for one in made)
     assert not any(one.step.new == f"- {new}" for one in dreamt(said, old, new) if not one.origins)
 
@@ -81,7 +81,7 @@ def test_a_change_that_the_person_named_is_not_lost_but_waits(
     said: str, old: str, new: str
 ) -> None:
     base = f"# Memory\n\n- {old}\n"
-    (held,) = memory_changes(base, base.replace(old, new), spoken(said)).held
+    (held,) = memory_changes(base, base.replace(old, new), talk_of(said)).held
     (asked,) = dreamt(said, old, new)
     assert (held.old, held.new) == (asked.step.old, asked.step.new) == (f"- {old}", f"- {new}")
     assert asked.origins
@@ -98,7 +98,7 @@ def test_a_change_that_the_person_named_is_not_lost_but_waits(
     ],
 )
 def test_a_fact_is_over_only_if_it_and_nothing_else_is_said_to_be(said: str, fact: str) -> None:
-    assert not spoken(said).says_over(fact)
+    assert not talk_of(said).says_over(fact)
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_a_fact_is_over_only_if_it_and_nothing_else_is_said_to_be(said: str, fac
 )
 def test_an_address_that_nobody_named_and_markup_are_no_fact(line: str) -> None:
     said = "I like tea from the shop, shall I write to Paul"
-    made = memory_changes("# Memory\n", f"# Memory\n\n- {line}\n", spoken(said)).operations
+    made = memory_changes("# Memory\n", f"# Memory\n\n- {line}\n", talk_of(said)).operations
     assert not any(line in one.new for one in made)
     update = Update(LONG_TERM, Operation(new=line))
     files = {LONG_TERM: "# Memory\n"}
-    kept, _ = screen([update], spoken(said), files, Echoes(()), lambda _path, _line: False)
+    kept, _ = screen([update], talk_of(said), files, Echoes(()), lambda _path, _line: False)
     assert not any(line in one.step.new for one in kept)
 
 
@@ -126,5 +126,5 @@ def test_an_address_that_nobody_named_and_markup_are_no_fact(line: str) -> None:
 def test_an_address_that_the_person_named_is_kept(link: str) -> None:
     line = f"- Buys tea at {link}"
     base = "# Memory\n"
-    (made,) = memory_changes(base, f"{base}\n{line}\n", spoken(f"I buy tea at {link}.")).operations
+    (made,) = memory_changes(base, f"{base}\n{line}\n", talk_of(f"I buy tea at {link}.")).operations
     assert made.new == line

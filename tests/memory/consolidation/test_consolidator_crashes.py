@@ -92,7 +92,7 @@ class WatchedHome(Home):
         self.moments = Moments(self.folder, self.copies)
         super().__post_init__()
 
-    def altered(self, memory: Memory) -> Memory:
+    def alter_memory(self, memory: Memory) -> Memory:
         root = Root(self.folder / "workspace")
         history = WatchedHistory(root, self.clock)
         template = load_template()
@@ -141,7 +141,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: P
         await after.close()
 
 
-async def _killed(tmp_path: Path, moment: str) -> Home:
+async def _make_killed_home(tmp_path: Path, moment: str) -> Home:
     """A home whose process was killed at a moment of learning something."""
     model = ScriptedModel(learns("likes tea"))
     home = WatchedHome(tmp_path / "home", model, copies=tmp_path / "copies")
@@ -155,7 +155,7 @@ async def test_who_goes_on_with_a_conversation_knows_what_was_learned_from_it(
     tmp_path: Path,
 ) -> None:
     """As another worker of a team, which had started long before."""
-    after = await _killed(tmp_path, "before the changes")
+    after = await _make_killed_home(tmp_path, "before the changes")
     session = await after.sessions.get_or_create("telegram:1")
     await after.consolidator.maybe_consolidate_by_tokens(session, NEXT)
     assert "- likes tea" in after.long_term
@@ -178,7 +178,7 @@ async def test_what_was_taken_out_later_does_not_come_back_at_the_next_start(
 async def test_what_a_person_took_out_before_the_next_start_does_not_come_back(
     tmp_path: Path,
 ) -> None:
-    after = await _killed(tmp_path, "after the changes")
+    after = await _make_killed_home(tmp_path, "after the changes")
     assert "- likes tea" in after.long_term
     after.write_long_term(MEMORY)
     await after.consolidator.recover()
@@ -228,7 +228,7 @@ class BrokenDisk(MemoryStore):
 
 @dataclass
 class HomeWithBrokenDisk(Home):
-    def altered(self, memory: Memory) -> Memory:
+    def alter_memory(self, memory: Memory) -> Memory:
         template = load_template()
         self.store = BrokenDisk(memory.versions, template)
         return replace(memory, store=self.store)
@@ -272,7 +272,7 @@ class BrokenAppend(HistoryLog):
 
 @dataclass
 class HomeWithBrokenAppend(Home):
-    def altered(self, memory: Memory) -> Memory:
+    def alter_memory(self, memory: Memory) -> Memory:
         return replace(memory, history=BrokenAppend(Root(self.folder / "workspace"), self.clock))
 
 
@@ -352,7 +352,7 @@ class EditedStore(MemoryStore):
 
 @dataclass
 class HomeInAnEditor(Home):
-    def altered(self, memory: Memory) -> Memory:
+    def alter_memory(self, memory: Memory) -> Memory:
         self.store = EditedStore(memory.versions)
         return replace(memory, store=self.store)
 

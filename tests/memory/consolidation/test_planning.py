@@ -35,7 +35,7 @@ def result(of: str, turn: str = "") -> Message:
     return Message("tool", "found", tool_call_id=of, turn_id=turn)
 
 
-def parted_calls(messages: Sequence[Message], cut: int) -> list[str]:
+def find_parted_calls(messages: Sequence[Message], cut: int) -> list[str]:
     """The results after a cut whose call (the nearest with that id) is before it."""
     called: dict[str, int] = {}
     parted = []
@@ -135,7 +135,7 @@ def test_a_boundary_always_progresses_and_never_parts_a_call_from_its_results(
     messages, costs = conversation
     cut = pick_consolidation_boundary(messages, costs, wanted, least)
     assert (0 < cut <= len(messages)) if messages else cut == 0
-    assert not parted_calls(messages, cut)
+    assert not find_parted_calls(messages, cut)
 
 
 @ALWAYS_THE_SAME
@@ -173,4 +173,4 @@ def test_the_window_is_parted_in_front_of_a_turn_only(
     messages, _ = conversation
     cut = pick_window_boundary(messages, window, chunk)
     assert cut == 0 or begins_turn(messages, cut)
-    assert not parted_calls(messages, cut)
+    assert not find_parted_calls(messages, cut)

@@ -20,7 +20,7 @@ GOOD = {"history_entry": ENTRY, "memory_update": "# Memory\n\n- likes blue", "ke
 WHOLE = SaveArguments(ENTRY, "# Memory\n\n- likes blue", ("blue",))
 
 
-def called(arguments: object, name: str = "save_memory", finish: str = "tool_calls") -> Reply:
+def call_with(arguments: object, name: str = "save_memory", finish: str = "tool_calls") -> Reply:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return Reply("", (ToolCall("1", name, text),), finish=finish)
 
@@ -28,20 +28,20 @@ def called(arguments: object, name: str = "save_memory", finish: str = "tool_cal
 @pytest.mark.parametrize(
     "reply",
     [
-        called(GOOD),
-        called(json.dumps(json.dumps(GOOD))),
-        called(json.dumps(json.dumps(json.dumps(GOOD)))),
-        called([GOOD, {"history_entry": "another"}]),
-        called(["and", GOOD]),
-        called(f"```json\n{json.dumps(GOOD)}\n```"),
-        called(f"Here it is: {json.dumps(GOOD)} Done."),
-        called({**GOOD, "history_entry": {"text": ENTRY}}),
-        called({**GOOD, "memory_update": {"content": GOOD["memory_update"]}}),
-        called({**GOOD, "memory_update": ["# Memory", "", "\n- likes blue"]}),
-        called({**GOOD, "memory_update": f"```markdown\n{GOOD['memory_update']}\n```"}),
-        called({**GOOD, "key_facts": "- blue\n\n- blue"}),
-        called({**GOOD, "key_facts": [{"fact": "blue"}, None, ""]}),
-        Reply("", (ToolCall("1", "look", "{}"), *called(GOOD).tool_calls)),
+        call_with(GOOD),
+        call_with(json.dumps(json.dumps(GOOD))),
+        call_with(json.dumps(json.dumps(json.dumps(GOOD)))),
+        call_with([GOOD, {"history_entry": "another"}]),
+        call_with(["and", GOOD]),
+        call_with(f"```json\n{json.dumps(GOOD)}\n```"),
+        call_with(f"Here it is: {json.dumps(GOOD)} Done."),
+        call_with({**GOOD, "history_entry": {"text": ENTRY}}),
+        call_with({**GOOD, "memory_update": {"content": GOOD["memory_update"]}}),
+        call_with({**GOOD, "memory_update": ["# Memory", "", "\n- likes blue"]}),
+        call_with({**GOOD, "memory_update": f"```markdown\n{GOOD['memory_update']}\n```"}),
+        call_with({**GOOD, "key_facts": "- blue\n\n- blue"}),
+        call_with({**GOOD, "key_facts": [{"fact": "blue"}, None, ""]}),
+        Reply("", (ToolCall("1", "look", "{}"), *call_with(GOOD).tool_calls)),
         Reply(json.dumps(GOOD)),
         Reply(f"I would save this:\n```json\n{json.dumps(GOOD, indent=1)}\n```"),
     ],
@@ -59,7 +59,7 @@ def test_lines_of_the_conversation_that_a_small_model_copies_are_no_facts() -> N
 [?] TOOL: saved
 [tools: cron]: Done
 2026-11-27 03:27:00, USER: The dentist moved it."""
-    saved = read_reply(called({**GOOD, "memory_update": update}))
+    saved = read_reply(call_with({**GOOD, "memory_update": update}))
     assert isinstance(saved, SaveArguments)
     assert (
         saved.memory_update
@@ -69,12 +69,12 @@ def test_lines_of_the_conversation_that_a_small_model_copies_are_no_facts() -> N
 
 @pytest.mark.parametrize("update", ["", "  \n", None, {}, [], True])
 def test_an_empty_update_changes_nothing(update: object) -> None:
-    saved = read_reply(called({**GOOD, "memory_update": update}))
+    saved = read_reply(call_with({**GOOD, "memory_update": update}))
     assert saved == SaveArguments(ENTRY, None, ("blue",))
 
 
 def test_missing_fields_beyond_the_entry_are_no_failure() -> None:
-    assert read_reply(called({"history_entry": ENTRY})) == SaveArguments(ENTRY)
+    assert read_reply(call_with({"history_entry": ENTRY})) == SaveArguments(ENTRY)
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_missing_fields_beyond_the_entry_are_no_failure() -> None:
     [
         (Reply(""), "no call came"),
         (Reply("All is saved."), "text came instead of a call"),
-        (called({}, name="look"), "'look' was called instead"),
-        (called(""), "no JSON object"),
-        (called("[1, 2]"), "no JSON object"),
-        (called("[" * 100_000), "no JSON object"),
-        (called("{oops", finish="length"), "cut off"),
-        (called({}), "history_entry is missing"),
-        (called({**GOOD, "history_entry": " "}), "history_entry is missing"),
-        (called({**GOOD, "history_entry": "[2026-03-10 18:00] "}), "history_entry is missing"),
+        (call_with({}, name="look"), "'look' was called instead"),
+        (call_with(""), "no JSON object"),
+        (call_with("[1, 2]"), "no JSON object"),
+        (call_with("[" * 100_000), "no JSON object"),
+        (call_with("{oops", finish="length"), "cut off"),
+        (call_with({}), "history_entry is missing"),
+        (call_with({**GOOD, "history_entry": " "}), "history_entry is missing"),
+        (call_with({**GOOD, "history_entry": "[2026-03-10 18:00] "}), "history_entry is missing"),
         (Reply('{"note": 1}'), "text came instead of a call"),
     ],
 )
@@ -112,7 +112,7 @@ FIELDS = st.fixed_dictionaries(
 @settings(derandomize=True, deadline=None, max_examples=40, database=None)
 @given(st.one_of(FIELDS, JSON).map(json.dumps) | st.text(max_size=40), st.text(max_size=20))
 def test_nothing_that_a_model_says_breaks_the_reader(arguments: str, text: str) -> None:
-    for reply in (called(arguments), Reply(arguments), Reply(text)):
+    for reply in (call_with(arguments), Reply(arguments), Reply(text)):
         saved = read_reply(reply)
         if isinstance(saved, SaveArguments):
             assert saved.history_entry

@@ -42,13 +42,13 @@ class SlowStore(MemoryStore):
 class SlowHome(Home):
     """Its changes of memory are carried out once the gate is opened."""
 
-    def altered(self, memory: Memory) -> Memory:
+    def alter_memory(self, memory: Memory) -> Memory:
         store = SlowStore(memory.versions)
         store.gate = self.gate = Gate()
         return replace(memory, store=store)
 
 
-async def discarded(home: Home, session: Session) -> None:
+async def discard(home: Home, session: Session) -> None:
     async with session.removal_lock:
         session.discard("42")
     await home.sessions.save(session)
@@ -98,7 +98,7 @@ class SlowHistory(HistoryLog):
 
 @dataclass
 class HomeWithSlowHistory(Home):
-    def altered(self, memory: Memory) -> Memory:
+    def alter_memory(self, memory: Memory) -> Memory:
         self.slow = SlowHistory(Root(self.folder / "workspace"), self)
         return replace(memory, history=self.slow)
 
@@ -110,7 +110,7 @@ async def test_who_discards_while_the_entry_is_written_finds_it_consolidated(
     session = await home.talk("I like tea")
     work = asyncio.ensure_future(home.consolidator.compact(session))
     await asyncio.to_thread(home.slow.begun.wait)
-    discarding = asyncio.ensure_future(discarded(home, session))
+    discarding = asyncio.ensure_future(discard(home, session))
     await asyncio.sleep(0)
     assert not session.has_staged
     home.slow.go_on.set()

@@ -21,7 +21,7 @@ START = datetime(2026, 3, 10, 18, 0, tzinfo=UTC)
 LONG_TERM = "memory/MEMORY.md"
 
 
-def found(**lists: Any) -> Reply:
+def finds(**lists: Any) -> Reply:
     """What phase 1 answers."""
     return says(json.dumps({"memory_updates": [], **lists}))
 
@@ -139,7 +139,7 @@ class World:
         assert model.remaining == 0
         return report
 
-    def restarted(self) -> World:
+    def restart(self) -> World:
         """The same files, as another process finds them."""
         again = World(self.workspace.parent, self.clock)
         again.conversations, again.state = self.conversations, self.state

@@ -17,7 +17,7 @@ from nanobot.providers.port import Prompt
 from nanobot.testing import FakeClock
 from nanobot.testing.model import Line
 from tests.doubles.state import MemoryState
-from tests.memory.dream.support import LONG_TERM, START, World, edits, found, is_phase, page
+from tests.memory.dream.support import LONG_TERM, START, World, edits, finds, is_phase, page
 
 ODD = "Pays every invoice to strangers"
 LIVES, TEA = "Lives in Porto since May 2026", "Likes green tea"
@@ -33,14 +33,14 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], int]:
     count = 0
 
     def dying(write: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def count_calls(*args: Any, **kwargs: Any) -> Any:
             nonlocal count
             count += 1
             if count >= number:
                 raise Killed
             return write(*args, **kwargs)
 
-        return counted
+        return count_calls
 
     monkeypatch.setattr(os, "rename", dying(os.rename))
     monkeypatch.setattr(MemoryState, "write", dying(MemoryState.write))
@@ -50,9 +50,9 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], int]:
 def stubborn(prompt: Prompt) -> Line:
     """A model that finds the same things whatever it is shown."""
     if is_phase(prompt, 1) and "They read a page" in prompt.messages[1].text:
-        return found(memory_updates=[{"text": ODD, "entry": 0}])
+        return finds(memory_updates=[{"text": ODD, "entry": 0}])
     if is_phase(prompt, 1):
-        return found(
+        return finds(
             user_updates=[{"text": TEA, "entry": 0}],
             contradictions=[{"text": LIVES, "replaces": "- Lives in Lisbon", "entry": 0}],
         )
@@ -95,7 +95,7 @@ async def test_killed_at_any_write_the_next_run_ends_as_if_nothing_had_happened(
             else:
                 assert number > written() > 5
                 return
-        world = world.restarted()
+        world = world.restart()
         await world.dreams(author=stubborn)
         await assert_all_there_once(world)
     pytest.fail("the run never came to its end")
@@ -110,7 +110,7 @@ async def test_a_run_cut_short_is_finished_without_asking_again(
         kill_at(patch, 3)
         with pytest.raises(Killed):
             await dream.run("owner")
-    world = world.restarted()
+    world = world.restart()
     report = await world.dreams()
     await assert_all_there_once(world)
     assert set(report.learned) >= {TEA}
@@ -120,7 +120,7 @@ async def test_a_state_file_that_cannot_be_read_costs_a_second_reading_only(worl
     something_to_dream_of(world)
     await world.dreams(author=stubborn)
     world.state.put("dream", b"\xff{")
-    world = world.restarted()
+    world = world.restart()
     await world.dreams()
     await assert_all_there_once(world)
 
@@ -134,10 +134,10 @@ async def test_half_of_an_emoji_that_a_model_writes_is_no_obstacle(
         kill_at(patch, 2)
         with pytest.raises(Killed):
             await world.dreams(
-                found(user_updates=[{"text": tea, "entry": 0}], processed_entries=[0]),
+                finds(user_updates=[{"text": tea, "entry": 0}], processed_entries=[0]),
                 edits({"old": "", "new": f"- {tea}"}),
             )
-    world = world.restarted()
+    world = world.restart()
     assert DreamState(world.state).of("owner").plan
     await world.dreams()
     assert world.read("USER.md").count("Likes green tea") == 1

@@ -12,7 +12,7 @@ from nanobot.memory.dream.state import DreamPlan, DreamState, Hold, Write
 from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.line_changes import Operation
 from nanobot.memory.similarity import Fact
-from tests.memory.dream.support import LONG_TERM, World, edits, found
+from tests.memory.dream.support import LONG_TERM, World, edits, finds
 
 LIVES = "Lives in Porto since May 2026"
 TEA = "Likes green tea"
@@ -24,7 +24,7 @@ def forget(world: World, *lines: str) -> None:
     ForgottenFacts(world.memory().root).add(world.clock.now(), b"salt", facts, {}, [])
 
 
-def planned(world: World, *lines: str) -> None:
+def store_plan(world: World, *lines: str) -> None:
     """A run was cut short before it wrote these."""
     operations = tuple(Operation("", f"- {line}") for line in lines)
     plan = DreamPlan(
@@ -40,7 +40,7 @@ async def test_a_conversation_that_began_anew_after_a_forgetting_is_read(world: 
     world.clock.jump(60)  # meanwhile the session's file was deleted by hand
     world.remembers(SAID)
     report = await world.dreams(
-        found(memory_updates=[{"text": TEA, "entry": 0}]), edits({"new": f"- {TEA}"})
+        finds(memory_updates=[{"text": TEA, "entry": 0}]), edits({"new": f"- {TEA}"})
     )
     assert report.learned == (TEA,)
 
@@ -51,7 +51,7 @@ async def test_what_was_said_anew_after_it_was_forgotten_is_learned(world: World
     world.remembers(SAID)
     world.clock.jump(60)
     report = await world.dreams(
-        found(memory_updates=[{"text": LIVES, "entry": 0}]), edits({"new": f"- {LIVES}"})
+        finds(memory_updates=[{"text": LIVES, "entry": 0}]), edits({"new": f"- {LIVES}"})
     )
     assert report.learned == (LIVES,)
 
@@ -66,14 +66,14 @@ async def test_what_is_forgotten_while_the_model_thinks_is_thought_anew(world: W
         await go_on.wait()
 
     dream, model = world.dream(
-        found(memory_updates=[{"text": LIVES, "entry": 0}]),
+        finds(memory_updates=[{"text": LIVES, "entry": 0}]),
         edits({"new": f"- {LIVES}"}),
-        found(),
+        finds(),
         hold=hold,
     )
     running = asyncio.ensure_future(dream.run("owner"))
     await asked.wait()
-    async with dream.forgetting():
+    async with dream.pause_for_forgetting():
         go_on.set()
         world.conversations["telegram:1"] = world.conversations["telegram:1"][:0]
         world.talk("[erased]")
@@ -85,11 +85,11 @@ async def test_what_is_forgotten_while_the_model_thinks_is_thought_anew(world: W
 
 
 async def test_a_plan_is_dropped_from_the_disk_and_its_entries_are_read_again(world: World) -> None:
-    planned(world, LIVES)
+    store_plan(world, LIVES)
     world.remembers(SAID)
-    dream, model = world.dream(found())
+    dream, model = world.dream(finds())
     assert dream.unread("owner") == 1  # it has seen the plan by now
-    async with dream.forgetting():
+    async with dream.pause_for_forgetting():
         assert "Porto" not in world.state.text("dream")
     report = await dream.run("owner")
     assert (report.learned, model.remaining) == ((), 0)
@@ -98,11 +98,11 @@ async def test_a_plan_is_dropped_from_the_disk_and_its_entries_are_read_again(wo
 
 async def test_forgetting_goes_on_where_there_is_no_plan_and_no_file(world: World) -> None:
     dream, _ = world.dream()
-    async with dream.forgetting():
+    async with dream.pause_for_forgetting():
         assert world.state.documents == {}
     with suppress(StorageError):
-        async with dream.forgetting():
+        async with dream.pause_for_forgetting():
             raise StorageError("x", "full")
-    async with dream.forgetting():
+    async with dream.pause_for_forgetting():
         pass
     assert (await dream.run("owner")).problem == ""

@@ -11,7 +11,7 @@ from nanobot.memory.dream import Dream
 from nanobot.providers.port import Prompt, Usage
 from nanobot.testing import fails, says
 from nanobot.testing.model import Line
-from tests.memory.dream.support import LONG_TERM, World, found
+from tests.memory.dream.support import LONG_TERM, World, finds
 
 LIVES = "Lives in Porto since May 2026"
 PORTO = {"text": LIVES, "entry": 0}
@@ -25,7 +25,7 @@ def due(dream: Dream) -> datetime | None:
 async def test_a_budget_of_calls_bounds_a_run_and_the_next_goes_on(world: World) -> None:
     for number in range(6):
         world.remembers(f"Number {number}.")
-    dream, model = world.dream(author=lambda _: found(), batch=2, max_calls=2)
+    dream, model = world.dream(author=lambda _: finds(), batch=2, max_calls=2)
     await dream.run("owner")
     assert len(model.prompts) == 2
     assert dream.unread("owner") == 2
@@ -48,7 +48,7 @@ async def test_a_budget_of_tokens_bounds_a_run(world: World) -> None:
 
 async def test_out_of_budget_between_the_phases_nothing_found_is_lost(world: World) -> None:
     world.remembers("I live in Porto since May 2026.")
-    await world.dreams(found(memory_updates=[PORTO]), max_calls=1)
+    await world.dreams(finds(memory_updates=[PORTO]), max_calls=1)
     assert world.read(LONG_TERM) == "- Lives in Porto since May 2026\n"
 
 
@@ -73,7 +73,7 @@ async def test_a_failing_model_leaves_the_cursor_and_the_person_hears_of_the_thi
 
 async def test_after_a_success_failures_are_counted_anew(world: World) -> None:
     world.remembers("Something.")
-    dream, model = world.dream(fails(ProviderUnavailable("down")), found())
+    dream, model = world.dream(fails(ProviderUnavailable("down")), finds())
     await dream.run("owner")
     await dream.run("owner")
     assert due(dream) is None
@@ -96,7 +96,7 @@ async def test_an_entry_that_the_model_refuses_holds_up_no_other_and_is_given_up
         world.remembers(text)
 
     def answer(prompt: Prompt) -> Line:
-        return fails(refusal) if "Poison" in prompt.messages[-1].text else found()
+        return fails(refusal) if "Poison" in prompt.messages[-1].text else finds()
 
     dream, model = world.dream(author=answer)
     assert (await dream.run("owner")).problem == ""
@@ -126,7 +126,7 @@ async def test_a_request_that_may_not_be_made_is_not_put_down_to_an_entry(world:
 
 async def test_an_answer_that_is_no_json_is_asked_for_once_more(world: World) -> None:
     world.remembers("Something.")
-    await world.dreams(says("I feel fine"), found(processed_entries=[0]))
+    await world.dreams(says("I feel fine"), finds(processed_entries=[0]))
     assert world.memory().history.dream_cursor() == 1
 
 
@@ -165,7 +165,7 @@ async def test_an_outage_is_told_once_and_names_whom_it_concerns(world: World) -
             assert "down" in (await dream.run(scope)).problem
     (text,) = world.troubles
     assert "3 times in a row for people/telegram_7" in text
-    model.then(found())
+    model.then(finds())
     assert not (await dream.run("owner")).problem
     world.remembers("Three.")
     for _ in range(3):

@@ -124,38 +124,38 @@ TEXT = "# Memory\n\n## Home\n\n- Has a cat\n- Lives in Lisbon\n\n## Work\n\n- Is
 PORTO = Operation("", "Lives in Porto", "", 7)
 
 
-def integrated(
+def run_integrate(
     *edits: Operation, updates: tuple[Operation, ...] = (PORTO,), text: str = TEXT
 ) -> Write:
     return integrate("memory/MEMORY.md", text, updates, edits)
 
 
 def test_a_new_line_goes_under_the_heading_that_was_named() -> None:
-    result = integrated(Operation("", "Lives in Porto", "home"))
+    result = run_integrate(Operation("", "Lives in Porto", "home"))
     assert result.operations == (Operation("", "- Lives in Porto", "## Home", 7),)
 
 
 def test_a_new_line_takes_the_place_of_no_dots() -> None:
-    result = integrated(Operation("", "Lives in Porto"), text="# Memory\n\n...\n- Has a cat\n")
+    result = run_integrate(Operation("", "Lives in Porto"), text="# Memory\n\n...\n- Has a cat\n")
     assert result.operations == (Operation("", "- Lives in Porto", "", 7),)
 
 
 def test_a_new_heading_is_made_where_it_is_one_and_short() -> None:
     edit = Operation("", "- Lives in Porto", "## Places")
-    assert integrated(edit).operations[0].section == "## Places"
+    assert run_integrate(edit).operations[0].section == "## Places"
     long = Operation("", "- Lives in Porto", f"## {'Places ' * 9}")
-    assert integrated(long).operations[0].section == ""
+    assert run_integrate(long).operations[0].section == ""
 
 
 def test_a_line_that_keeps_all_it_said_is_reworded() -> None:
     update = Operation("", "The cat is called Mia", "", 7)
-    result = integrated(Operation("Has a cat", "Has a cat called Mia"), updates=(update,))
+    result = run_integrate(Operation("Has a cat", "Has a cat called Mia"), updates=(update,))
     assert result.operations == (Operation("- Has a cat", "- Has a cat called Mia", "## Home", 7),)
     assert result.retired == ()
 
 
 def test_a_line_that_no_update_calls_over_stays() -> None:
-    result = integrated(Operation("- Lives in Lisbon", "- Lives in Porto"))
+    result = run_integrate(Operation("- Lives in Lisbon", "- Lives in Porto"))
     assert result.operations == (Operation("", "- Lives in Porto", "", 7),)
     assert result.retired == ()
 
@@ -163,15 +163,15 @@ def test_a_line_that_no_update_calls_over_stays() -> None:
 def test_a_line_is_joined_with_another_only_word_by_word() -> None:
     update = Operation("", "Eve is 21", "", 7)
     text = "- Ann is 12\n"
-    joined = integrated(
+    joined = run_integrate(
         Operation("- Ann is 12", "- Ann is 12, Eve is 21"), updates=(update,), text=text
     )
     assert [one.new for one in joined.operations] == ["- Ann is 12, Eve is 21"]
-    swapped = integrated(
+    swapped = run_integrate(
         Operation("- Ann is 12", "- Ann is 21, Eve is 12"), updates=(update,), text=text
     )
     assert swapped.operations == (Operation("", "- Eve is 21", "", 7),)
-    negated = integrated(
+    negated = run_integrate(
         Operation("- Ann is 12", "- Ann is not 12, Eve is 21"), updates=(update,), text=text
     )
     assert negated.operations == (Operation("", "- Eve is 21", "", 7),)
@@ -179,7 +179,7 @@ def test_a_line_is_joined_with_another_only_word_by_word() -> None:
 
 def test_a_replaced_line_goes_though_the_model_only_added_the_new_one() -> None:
     update = Operation("- Lives in Lisbon", "Lives in Porto", "", 7)
-    result = integrated(Operation("", "- Lives in Porto", "## Home"), updates=(update,))
+    result = run_integrate(Operation("", "- Lives in Porto", "## Home"), updates=(update,))
     assert result.operations == (
         Operation("", "- Lives in Porto", "## Home", 7),
         Operation("- Lives in Lisbon", "", "## Home", 7),
@@ -188,7 +188,7 @@ def test_a_replaced_line_goes_though_the_model_only_added_the_new_one() -> None:
 
 
 def test_one_update_takes_the_place_of_one_line_only() -> None:
-    result = integrated(
+    result = run_integrate(
         Operation("- Lives in Lisbon", "- Lives in Porto"),
         Operation("- Is a baker", "- Lives in Porto"),
         updates=(Operation("- Lives in Lisbon", "Lives in Porto", "", 7),),
@@ -198,15 +198,15 @@ def test_one_update_takes_the_place_of_one_line_only() -> None:
 
 def test_an_edit_that_cannot_be_made_puts_its_update_in_as_it_is() -> None:
     plain = (Operation("", "- Lives in Porto", "", 7),)
-    assert integrated(Operation("- Lived somewhere", "- Lives in Porto")).operations == plain
+    assert run_integrate(Operation("- Lived somewhere", "- Lives in Porto")).operations == plain
     assert integrate("memory/MEMORY.md", TEXT, (PORTO,), None).operations == plain
-    assert integrated().operations == plain, "what the model left out is not lost"
-    assert integrated(text=f"{TEXT}- He lives in Porto\n").operations == ()
+    assert run_integrate().operations == plain, "what the model left out is not lost"
+    assert run_integrate(text=f"{TEXT}- He lives in Porto\n").operations == ()
 
 
 def test_no_update_is_lost_where_the_model_makes_one_line_of_two() -> None:
     updates = (PORTO, Operation("", "Plays the cello on Mondays", "", 8))
-    result = integrated(
+    result = run_integrate(
         Operation("", "- Lives in Porto and plays the cello on Mondays"), updates=updates
     )
     assert [one.new for one in result.operations] == [f"- {one.new}" for one in updates]
@@ -222,7 +222,7 @@ def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
     entry = entry_of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
     assert entry is not None
     updates = tuple(one.step for one in classify([wanted], [entry], files))
-    written = integrated(
+    written = run_integrate(
         Operation(old, "Ana lives in Porto"),
         updates=updates,
         text=NESTED,
@@ -243,10 +243,10 @@ def test_a_fact_that_is_said_to_replace_itself_stays(new: str) -> None:
 def test_a_nested_line_is_reworded_and_removed_like_any_other() -> None:
     more = Operation("", "Ana lives in Lisbon since 2020", "", 3)
     edit = Operation("- Ana lives in Lisbon", "- Ana lives in Lisbon since 2020")
-    written = integrated(edit, updates=(more,), text=NESTED)
+    written = run_integrate(edit, updates=(more,), text=NESTED)
     applied = apply_operations(NESTED, written.operations)
     assert applied.text.endswith("- Family\n  - Ana lives in Lisbon since 2020\n")
 
     over = Operation(find_line("Ana lives in Lisbon", NESTED))
-    written = integrated(updates=(over,), text=NESTED)
+    written = run_integrate(updates=(over,), text=NESTED)
     assert apply_operations(NESTED, written.operations).text == "# Memory\n\n- Family\n"

@@ -15,7 +15,7 @@ from nanobot.security.paths import Root
 from nanobot.tasks import Background
 from nanobot.testing import fails
 from nanobot.testing.model import Line
-from tests.memory.dream.support import World, found
+from tests.memory.dream.support import World, finds
 
 HOUR = 3_600.0
 
@@ -43,7 +43,7 @@ class Watched:
         self._world = world
         self._questions: asyncio.Queue[None] = asyncio.Queue()
         self.dream, self.model = world.dream(
-            *script, author=lambda _: found(), hold=self._hear, **limits
+            *script, author=lambda _: finds(), hold=self._hear, **limits
         )
 
     async def passes(self, hours: float, *, asked: int) -> None:
@@ -97,7 +97,7 @@ async def test_much_that_is_unread_is_read_at_once(world: World) -> None:
 async def test_a_clock_that_was_a_year_ahead_silences_nothing(world: World) -> None:
     world.clock.jump(365 * 24 * HOUR)
     world.remembers("One.")
-    dream, _ = world.dream(author=lambda _: found())
+    dream, _ = world.dream(author=lambda _: finds())
     await dream.run("owner")
     world.remembers("Two.")
     world.clock.jump(-365 * 24 * HOUR)

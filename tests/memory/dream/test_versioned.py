@@ -11,7 +11,7 @@ from nanobot.memory.dream.state import DreamPlan, DreamState, Write
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.line_changes import Operation
 from nanobot.testing import FakeClock
-from tests.memory.dream.support import LONG_TERM, START, World, edits, found
+from tests.memory.dream.support import LONG_TERM, START, World, edits, finds
 
 LIVES = "Lives in Porto since May 2026"
 
@@ -25,13 +25,13 @@ def versions_of(world: World) -> GitStore:
     return world.memory().versions
 
 
-async def moved(world: World) -> int:
+async def replace_fact(world: World) -> int:
     """A Dream in which one fact took the place of another; its version."""
     world.write(LONG_TERM, "- Lives in Lisbon\n- Has a cat\n")
     world.remembers("I left Lisbon, I live in Porto since May 2026.")
     replaced = {"text": LIVES, "replaces": "- Lives in Lisbon", "entry": 0}
     report = await world.dreams(
-        found(contradictions=[replaced]),
+        finds(contradictions=[replaced]),
         edits({"old": "- Lives in Lisbon", "new": f"- {LIVES}"}),
     )
     (number,) = report.versions
@@ -40,7 +40,7 @@ async def moved(world: World) -> int:
 
 
 async def test_a_version_names_the_entries_behind_its_lines(world: World) -> None:
-    number = await moved(world)
+    number = await replace_fact(world)
     version = versions_of(world).version(number)
     assert version.author == "dream"
     assert version.change.cursors == (1,)
@@ -50,33 +50,33 @@ async def test_a_version_names_the_entries_behind_its_lines(world: World) -> Non
 
 
 async def test_undoing_the_version_brings_the_old_line_back(world: World) -> None:
-    number = await moved(world)
+    number = await replace_fact(world)
     revert = versions_of(world).plan_undo(number)
     assert revert.texts[LONG_TERM] == "- Lives in Lisbon\n- Has a cat\n"
 
 
 async def test_what_stood_there_before_is_the_first_version(world: World) -> None:
-    await moved(world)
+    await replace_fact(world)
     assert [version.author for version in versions_of(world).log()] == ["dream", "start"]
 
 
 async def test_the_model_sees_how_old_each_line_is(world: World) -> None:
-    await moved(world)
+    await replace_fact(world)
     world.clock.jump(12 * 86_400)
     world.remembers("A walk.")
-    dream, model = world.dream(found())
+    dream, model = world.dream(finds())
     await dream.run("owner")
     assert f"- {LIVES}  ← 12 d\n" in model.prompts[0].messages[1].text
 
 
 async def test_what_was_undone_before_a_restart_is_not_done_again(world: World) -> None:
-    number = await moved(world)
+    number = await replace_fact(world)
     before = "- Lives in Lisbon\n- Has a cat\n"
     world.write(LONG_TERM, before)
     operation = Operation("- Lives in Lisbon", f"- {LIVES}", "", 1)
     plan = DreamPlan((Write(LONG_TERM, (operation,), ("- Lives in Lisbon",)),), entries=1)
     state = DreamState(world.state)
     state.put("owner", replace(state.of("owner"), plan=plan))  # as a crash would have left it
-    report = await world.restarted().dreams()
+    report = await world.restart().dreams()
     assert report.versions == (number,)
     assert world.read(LONG_TERM) == before

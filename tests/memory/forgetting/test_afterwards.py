@@ -23,7 +23,7 @@ async def forget(channel: FakeChannel, text: str) -> str:
     return await channel.ask(f"/forget --yes {code[1]}")
 
 
-def holding(folder: Path) -> list[Path]:
+def find_holding(folder: Path) -> list[Path]:
     """The files in which it stands."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return [path for path in files if SECRET.encode() in path.read_bytes()]
@@ -44,7 +44,7 @@ async def test_the_next_turn_neither_tells_it_nor_writes_it_down(
         await channel.ask("thanks")
         assert SECRET not in str(model.prompts[-1])
     if command == "/forget --erase":
-        assert holding(tmp_path) == []
+        assert find_holding(tmp_path) == []
 
 
 async def test_a_late_yes_is_answered_by_the_command_and_a_yes_to_a_message_is_talk(

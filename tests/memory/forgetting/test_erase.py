@@ -38,7 +38,7 @@ FORMS = [
 PNG = b"\x89PNG\r\n\x1a\n\0\0"
 
 
-def unpacked(path: Path) -> list[bytes]:
+def unpack(path: Path) -> list[bytes]:
     with Pack(str(path.with_suffix("")), object_format=SHA1) as pack:
         return [item.as_raw_string() for item in pack.iterobjects()]
 
@@ -49,7 +49,7 @@ def places(folder: Path) -> list[str]:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         data = path.read_bytes()
         if path.suffix == ".pack":
-            data += b"".join(unpacked(path))
+            data += b"".join(unpack(path))
         elif path.parent.parent.name == "objects" and data.startswith(b"x"):
             data += zlib.decompress(data)
         if any(form in data for form in FORMS):
@@ -63,7 +63,7 @@ def start(folder: Path, last: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command)
 
 
-async def filled(home: RealHome) -> None:
+async def fill(home: RealHome) -> None:
     """The text in every place where a home keeps anything."""
     text = f"I call it {SECRET}, remember"
     seqs = await home.say(KEY, text, "I like tea", turn="t0")
@@ -123,7 +123,7 @@ async def in_journal(home: RealHome) -> None:
 
 
 async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
-    await filled(home)
+    await fill(home)
     assert len(places(home.folder)) > 20
 
     report = await home.eraser.apply(SECRET)
@@ -146,7 +146,7 @@ async def test_versions_of_a_scope_whose_files_are_gone_are_erased_as_well(home:
 
 
 async def test_all_else_stays_and_goes_on_and_versions_keep_their_numbers(home: RealHome) -> None:
-    await filled(home)
+    await fill(home)
     before = [(version.number, version.when) for version in home.versions.log()]
     await home.eraser.apply(SECRET)
     after = [(version.number, version.when) for version in home.versions.log()]
@@ -212,7 +212,7 @@ async def test_what_says_it_in_other_words_is_hidden_and_not_learned_again(home:
 
 
 async def test_the_plan_names_the_files_and_tells_nothing(home: RealHome) -> None:
-    await filled(home)
+    await fill(home)
     before = {path: path.read_bytes() for path in home.folder.rglob("*.md")}
 
     plan = await home.eraser.plan(SECRET)
@@ -297,7 +297,7 @@ async def test_killed_at_any_point_it_leaves_whole_files_and_can_be_finished(
 ) -> None:
     made = tmp_path / "made"
     async with living(made, FakeClock()) as home:
-        await filled(home)
+        await fill(home)
     runs = {}
     for last in (7, 20):
         shutil.copytree(made, tmp_path / str(last))

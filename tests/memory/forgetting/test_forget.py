@@ -21,7 +21,7 @@ KEY = "telegram:1"
 ANN = "- Their sister Ann lives in Oslo"
 
 
-async def learned(home: RealHome) -> int:
+async def learn(home: RealHome) -> int:
     """A fact with all its evidence; the cursor of its entry."""
     seqs = await home.say(KEY, "my sister Ann lives in Oslo", "I like tea")
     cursor = home.tell(
@@ -35,7 +35,7 @@ async def learned(home: RealHome) -> int:
 
 
 async def test_the_plan_says_exactly_what_will_go_and_changes_nothing(home: RealHome) -> None:
-    cursor = await learned(home)
+    cursor = await learn(home)
     before = {path: path.read_bytes() for path in home.folder.rglob("*.md")}
 
     plan = await home.forgetter.plan("sister Ann", "owner")
@@ -49,7 +49,7 @@ async def test_the_plan_says_exactly_what_will_go_and_changes_nothing(home: Real
 
 
 async def test_the_fact_and_its_evidence_are_gone_and_the_rest_stays(home: RealHome) -> None:
-    cursor = await learned(home)
+    cursor = await learn(home)
 
     report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
@@ -71,17 +71,17 @@ async def test_the_fact_and_its_evidence_are_gone_and_the_rest_stays(home: RealH
     assert await home.finds("tea")
 
 
-def said(seq: int) -> Message:
+def make_message(seq: int) -> Message:
     return Message("user", "hello", seq=seq)
 
 
 async def test_what_was_forgotten_is_known_again_and_hidden(home: RealHome) -> None:
-    await learned(home)
+    await learn(home)
     await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
     forgotten = ForgottenFacts(home.memory().root)
-    assert forgotten.hides_message(KEY, said(1))
-    assert not forgotten.hides_message(KEY, said(3))
+    assert forgotten.hides_message(KEY, make_message(1))
+    assert not forgotten.hides_message(KEY, make_message(3))
     assert forgotten.hides_line("Ann, the sister, lives in Oslo now")
     assert not forgotten.hides_line("- Their sister Eve lives in Rome")
     assert not forgotten.hides_line("- Likes tea")
@@ -89,7 +89,7 @@ async def test_what_was_forgotten_is_known_again_and_hidden(home: RealHome) -> N
 
 
 async def test_what_is_said_again_afterwards_may_be_learned_anew(home: RealHome) -> None:
-    await learned(home)
+    await learn(home)
     await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
     forgotten, now = ForgottenFacts(home.memory().root), home.clock.now()
@@ -122,7 +122,7 @@ async def test_earlier_wordings_count_as_the_same_fact(home: RealHome) -> None:
 
 
 async def test_the_lines_can_be_brought_back_by_a_restore(home: RealHome) -> None:
-    await learned(home)
+    await learn(home)
     report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
     versions = report.data["versions"]
@@ -172,7 +172,7 @@ async def test_what_was_set_aside_is_forgotten_as_well(home: RealHome) -> None:
 
 
 async def test_another_scope_is_left_alone(home: RealHome) -> None:
-    await learned(home)
+    await learn(home)
     await home.say("telegram:7", "my sister Ann lives in Oslo")
     await home.learn(ANN, scope=GUEST)
 
@@ -197,7 +197,7 @@ async def test_many_facts_can_go_at_once_on_a_persons_word(home: RealHome) -> No
 async def test_doing_it_again_finishes_what_a_crash_cut_short(tmp_path: Path) -> None:
     clock = FakeClock()
     async with living(tmp_path / "home", clock) as home:
-        await learned(home)
+        await learn(home)
         plan = await home.forgetter.plan("sister Ann", "owner")
         assert plan.sought
         facts = plan.sought.facts
@@ -209,7 +209,7 @@ async def test_doing_it_again_finishes_what_a_crash_cut_short(tmp_path: Path) ->
 
 
 async def test_a_miss_does_nothing(home: RealHome) -> None:
-    await learned(home)
+    await learn(home)
     plan = await home.forgetter.plan("sister Eve", "owner")
     assert plan.is_empty
     assert (await home.forgetter.apply(plan)).data["versions"] == []
@@ -229,8 +229,8 @@ def test_a_damaged_record_hides_what_it_still_says(tmp_path: Path) -> None:
     forgotten.add(now, b"1", [Fact.of(ANN)], {KEY: [1, 2]}, [4])
     path = tmp_path / FORGOTTEN
     path.write_bytes(b'nonsense\n{"salt":7}\n[]\n' + path.read_bytes())
-    assert forgotten.hides_message(KEY, said(2))
-    later = replace(said(2), timestamp=now + timedelta(seconds=1))
+    assert forgotten.hides_message(KEY, make_message(2))
+    later = replace(make_message(2), timestamp=now + timedelta(seconds=1))
     assert not forgotten.hides_message(KEY, later)
     assert forgotten.hides_entry(4)
     assert forgotten.hides_line(ANN)
@@ -290,7 +290,7 @@ async def test_what_was_forgotten_is_known_again_in_the_persons_language(
 async def test_a_paragraph_that_only_the_readable_history_has_is_forgotten_there(
     home: RealHome,
 ) -> None:
-    cursor = await learned(home)
+    cursor = await learn(home)
     file = home.memory().root.path / "memory" / "HISTORY.md"
     file.write_text(
         f"{file.read_text()}[2026-01-05 10:00] Sister Ann moved to\nOslo. They bought a desk.\n\n"

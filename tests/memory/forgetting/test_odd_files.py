@@ -23,11 +23,11 @@ async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
         yield made
 
 
-async def erased(home: RealHome) -> Report:
+async def erase(home: RealHome) -> Report:
     return await home.eraser.apply(SECRET)
 
 
-def holding(folder: Path) -> list[str]:
+def find_holding(folder: Path) -> list[str]:
     files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return sorted(path.name for path in files if b"Qopuvi" in path.read_bytes())
 
@@ -46,17 +46,17 @@ async def test_a_file_or_folder_in_the_place_of_another(
     write(tmp_path / "home" / "workspace" / whose / odd)
     async with living(tmp_path / "home", FakeClock()) as home:
         await home.say("telegram:1", SECRET)
-        report = await erased(home)
+        report = await erase(home)
     assert report.data["complete"]
-    assert holding(home.folder) == []
+    assert find_holding(home.folder) == []
 
 
 @pytest.mark.parametrize("name", ["USER.md", "memory/HISTORY.md"])
 async def test_a_link_in_the_place_of_a_file(home: RealHome, name: str) -> None:
     elsewhere = write(home.folder.parent / "theirs.md")
     (home.folder / "workspace" / name).symlink_to(elsewhere)
-    report = await erased(home)
-    assert holding(home.folder) == []
+    report = await erase(home)
+    assert find_holding(home.folder) == []
     assert "files behind links in my home" in report.text
     assert "Qopuvi" in elsewhere.read_text()
 
@@ -64,7 +64,7 @@ async def test_a_link_in_the_place_of_a_file(home: RealHome, name: str) -> None:
 async def test_a_file_with_a_second_name_is_made_anew(home: RealHome) -> None:
     elsewhere = write(home.folder.parent / "theirs.md")
     os.link(elsewhere, home.folder / "workspace" / "USER.md")
-    assert (await erased(home)).data["complete"]
+    assert (await erase(home)).data["complete"]
     assert (home.folder / "workspace" / "USER.md").read_text() == "- [erased]\n- Likes tea\n"
     assert "Qopuvi" in elsewhere.read_text()
 
@@ -73,13 +73,13 @@ async def test_versions_that_cannot_be_rewritten_are_named(home: RealHome) -> No
     objects = home.folder / "state" / "memory.git" / "objects"
     for path in [path for path in objects.rglob("*") if path.is_file()]:
         path.unlink()
-    report = await erased(home)
+    report = await erase(home)
     assert not report.data["complete"]
     assert "the versions of memory:" in report.text
 
 
 async def test_a_repository_of_ones_own_is_left_alone_and_named(home: RealHome) -> None:
     path = write(home.folder / "workspace" / "repo" / ".git" / "COMMIT_EDITMSG")
-    report = await erased(home)
+    report = await erase(home)
     assert "Qopuvi" in path.read_text()
     assert "your own git repositories" in report.text

@@ -19,7 +19,7 @@ SECRET = "the blue folder holds the spare key"
 FILE = "memory/MEMORY.md"
 
 
-def dreaming(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
+def make_dream(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
     """A Dream that was cut short when it was about to write the secret in these scopes."""
     state = DreamState(stored)
     for scope in scopes:
@@ -37,14 +37,14 @@ def dreaming(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
     return dream
 
 
-def forgetting(home: RealHome, dream: Dream) -> Forgetter:
+def make_forgetter(home: RealHome, dream: Dream) -> Forgetter:
     return Forgetter(
         home.memories,
         home.explainer,
         home.sessions,
         SCOPES,
         home.clock,
-        pause_learning=dream.forgetting,
+        pause_learning=dream.pause_for_forgetting,
     )
 
 
@@ -52,8 +52,8 @@ async def test_a_dream_cut_short_does_not_learn_what_was_forgotten_since(tmp_pat
     async with living(tmp_path, FakeClock()) as home:
         await home.learn(f"- {SECRET}")
         stored = MemoryState()
-        dream = dreaming(home, stored, "owner")
-        forgetter = forgetting(home, dream)
+        dream = make_dream(home, stored, "owner")
+        forgetter = make_forgetter(home, dream)
         await forgetter.apply(await forgetter.plan(SECRET, "owner"))
         report = await dream.run("owner")
         assert (report.problem, report.learned) == ("", ())
@@ -68,14 +68,14 @@ async def test_a_dream_cut_short_in_any_scope_does_not_write_back_what_was_erase
         for scope in ("owner", guest):
             await home.learn(f"- {SECRET}", scope=scope)
         stored = MemoryState()
-        dream = dreaming(home, stored, "owner", guest)
+        dream = make_dream(home, stored, "owner", guest)
         eraser = Eraser(
             home.folder,
             home.folder / "workspace",
             sessions=home.sessions,
             journal=home.journal,
             memories=home.memories,
-            forgetter=forgetting(home, dream),
+            forgetter=make_forgetter(home, dream),
             rebuild_index=home.index.rebuild,
         )
         report = await eraser.apply(SECRET)

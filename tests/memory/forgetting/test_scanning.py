@@ -16,7 +16,7 @@ SECRET = "Zoë Qopuvi"
 BLOCK = 256 * 1024
 
 
-def held(folder: Path, content: bytes, text: str = SECRET) -> bool:
+def contains(folder: Path, content: bytes, text: str = SECRET) -> bool:
     (folder / "spill").mkdir(exist_ok=True)
     (folder / "spill" / "a.txt").write_bytes(content)
     return bool(Home(folder, folder / "workspace").occurrences(TextMatcher(text)))
@@ -24,7 +24,7 @@ def held(folder: Path, content: bytes, text: str = SECRET) -> bool:
 
 @pytest.mark.parametrize("at", range(BLOCK - 16, BLOCK + 3, 2))
 def test_a_text_is_found_across_the_edge_of_a_block(tmp_path: Path, at: int) -> None:
-    assert held(tmp_path, b"." * at + SECRET.encode() + b"." * BLOCK)
+    assert contains(tmp_path, b"." * at + SECRET.encode() + b"." * BLOCK)
 
 
 @pytest.mark.parametrize("at", [BLOCK - 4 * LONGEST - 1, BLOCK - 4 * LONGEST, BLOCK - 3, BLOCK])
@@ -33,9 +33,9 @@ def test_a_short_text_is_a_word_of_its_own_across_the_edge_too(
     tmp_path: Path, at: int, text: str
 ) -> None:
     rest = b"." * BLOCK
-    assert held(tmp_path, b"." * at + text.encode() + rest, text)
-    assert not held(tmp_path, b"." * (at - 1) + b"x" + text.encode() + rest, text)
-    assert not held(tmp_path, b"." * at + text.encode() + b"x" + rest, text)
+    assert contains(tmp_path, b"." * at + text.encode() + rest, text)
+    assert not contains(tmp_path, b"." * (at - 1) + b"x" + text.encode() + rest, text)
+    assert not contains(tmp_path, b"." * at + text.encode() + b"x" + rest, text)
 
 
 @settings(max_examples=6)

@@ -31,7 +31,7 @@ from nanobot.testing import FakeClock
 from nanobot.tooling import TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.validation import build
-from tests.memory.homes import owned_by
+from tests.memory.homes import match_owners
 
 OWNER = TurnContext("telegram", "1", "telegram:1", "t1")
 GUEST = TurnContext("telegram", "7", "telegram:7", "t2", scope="people/telegram_7")
@@ -45,7 +45,7 @@ class Home:
         self.sessions = SessionManager(folder / "sessions", self.clock)
         self.library = folder / "workspace" / "library"
         self.library.mkdir(parents=True)
-        self.scopes = Scopes(owned_by("telegram:1"))
+        self.scopes = Scopes(match_owners("telegram:1"))
         sources = Sources(
             SessionCatalogue(folder / "sessions", self.clock),
             self.scopes.of_session,

@@ -48,7 +48,7 @@ FILE = """\
 """
 
 
-def counted(text: str) -> Counter[str]:
+def count_lines(text: str) -> Counter[str]:
     return Counter(line.rstrip() for line in text.split("\n") if line.strip())
 
 
@@ -56,7 +56,7 @@ def counted(text: str) -> Counter[str]:
 def test_operations_bring_the_lines_of_the_new_text(base: str, new: str) -> None:
     operations = operations_between(base, new)
     applied = apply_operations(base, operations)
-    assert counted(applied.text) == counted(new)
+    assert count_lines(applied.text) == count_lines(new)
     assert not applied.left
 
 
@@ -71,9 +71,9 @@ def test_a_merge_loses_no_addition_and_has_the_same_lines_either_way(
     base: str, ours: str, theirs: str
 ) -> None:
     merged = merge(base, ours, theirs)
-    assert counted(merged.text) == counted(merge(base, theirs, ours).text)
+    assert count_lines(merged.text) == count_lines(merge(base, theirs, ours).text)
     for side in (ours, theirs):
-        assert (counted(side) - counted(base)).keys() <= counted(merged.text).keys()
+        assert (count_lines(side) - count_lines(base)).keys() <= count_lines(merged.text).keys()
 
 
 @given(_TEXTS, _TEXTS)

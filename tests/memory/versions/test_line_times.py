@@ -60,17 +60,17 @@ def grow(home: Home, count: int, seed: int) -> None:
             home.write(f"- number {number}\n- {chance.choice(WORDS)}\n", OTHER)
 
 
-def said(text: str) -> set[str]:
+def lines_in(text: str) -> set[str]:
     return {line.strip() for line in without_importance(text).split("\n") if line.strip()}
 
 
-def expected_times(store: GitStore, path: str) -> dict[str, datetime]:
+def read_expected_times(store: GitStore, path: str) -> dict[str, datetime]:
     """By reading every version."""
     left, found, is_first = set[str](), dict[str, datetime](), True
     for one in store.lineage(path):
-        left, is_first = said(one.after) if is_first else left, False
-        found |= dict.fromkeys(left - said(one.before), one.version.when)
-        left &= said(one.before)
+        left, is_first = lines_in(one.after) if is_first else left, False
+        found |= dict.fromkeys(left - lines_in(one.before), one.version.when)
+        left &= lines_in(one.before)
     return found
 
 
@@ -79,7 +79,7 @@ def test_the_times_of_lines_are_those_that_all_versions_tell(home: Home) -> None
         grow(home, count, count)
         for path in (FILE, OTHER):
             assert home.store.line_times(path) == home.new().line_times(path)
-            assert home.store.line_times(path) == expected_times(home.store, path)
+            assert home.store.line_times(path) == read_expected_times(home.store, path)
     home.write("")
     assert home.store.line_times(FILE) == {}
 
@@ -89,4 +89,4 @@ def test_the_times_of_lines_follow_an_erasure(home: Home) -> None:
         home.write(text)
     before = home.store.line_times(FILE)
     home.store.rewrite(lambda text: text.replace("rye", "***"))
-    assert home.store.line_times(FILE) == expected_times(home.store, FILE) != before
+    assert home.store.line_times(FILE) == read_expected_times(home.store, FILE) != before
