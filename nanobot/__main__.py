@@ -1,5 +1,5 @@
-"""`python -P -m nanobot` is the same as `nanobot`. Without `-P` Python looks in the current folder
-first, so that in a folder of somebody else's it may find another nanobot."""
+"""`python -P -m nanobot` is the same as `nanobot`. Without `-P`, Python looks in the current folder
+first, and could find another nanobot in someone else's folder."""
 
 from __future__ import annotations
 

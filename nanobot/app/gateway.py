@@ -65,8 +65,8 @@ class Gateway:
     reads from top to bottom as the list of a nanobot's parts.
 
     The keyword arguments add or replace parts, for embedding and for tests. `learner` is the model
-    that consolidates and dreams (default: the one that answers). Without `chores`, nothing starts
-    by itself (jobs, Dream, care of idle conversations, and the additional `routines`). Raises
+    that consolidates and dreams (default: the answering model). Without `chores`, nothing starts by
+    itself (jobs, Dream, care of idle conversations, and the additional `routines`). Raises
     `NanobotError` if the home or the configuration is unusable."""
 
     def __init__(

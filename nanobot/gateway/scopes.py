@@ -173,7 +173,7 @@ class Takeover:
         return [scope for scope, (at, _) in self._unrecovered.items() if at <= now]
 
     async def release(self, scopes: Collection[str]) -> None:
-        """Release scopes. The next holder of one that was not recovered retries it."""
+        """Release scopes. If a recovery failed, the next holder retries it."""
         damaged = [scope for scope in scopes if self._unrecovered.pop(scope, None)]
         if damaged:
             await self._leases.put_back(damaged)

@@ -1,4 +1,4 @@
-"""How workers reach each other: PostgreSQL's NOTIFY, and answers to questions of other workers.
+"""Messages between workers: PostgreSQL's NOTIFY, and answers to questions of other workers.
 
 A notification names a change and never carries it. If it is lost, the next periodic look of each
 worker finds the change. (Exceptions: an answer to a question, a `/stop`, and an erased text, which
