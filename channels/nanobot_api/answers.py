@@ -22,14 +22,14 @@ from nanobot.channel import ChannelHost
 from nanobot.clock import first_error, with_timeout
 from nanobot.errors import NanobotError, StorageError
 from nanobot_api.exchanges import (
-    Answered,
-    Asked,
+    AnswerEvent,
+    Disconnect,
     Event,
     Exchange,
     Exchanges,
-    Left,
-    Refused,
-    Wrote,
+    FailureEvent,
+    OwnerQuestion,
+    TextEvent,
 )
 from nanobot_api.memory import Ask
 from nanobot_api.problems import Problem, not_yet, notice, problem_of, too_late, too_late_to_deliver
@@ -74,17 +74,21 @@ class Order(Struct, frozen=True):
         """True if the client gave a key to ask again with."""
         return self.message.event_id.startswith(REPEATABLE)
 
-    def convert_end(self, event: Answered) -> Event:
+    def convert_end(self, event: AnswerEvent) -> Event:
         """Return the end of the turn in the client's form."""
         answer = event.answer
         if answer.error:
-            return Refused(problem_of(answer.error, answer.whole))
+            return FailureEvent(problem_of(answer.error, answer.whole))
         return replace(event, answer=replace(answer, before="")) if self.record.formatted else event
 
     def make_notice(self, text: str) -> Event:
         """Return the notice that ends the request while its turn continues. A client that reads
         JSON gets an error."""
-        return Refused(not_yet(text)) if self.record.formatted else Answered(Answer(text), text)
+        return (
+            FailureEvent(not_yet(text))
+            if self.record.formatted
+            else AnswerEvent(Answer(text), text)
+        )
 
     @property
     def ends_with_client(self) -> bool:
@@ -95,7 +99,7 @@ class Order(Struct, frozen=True):
         return self.message.event_id.startswith(ONCE) and (self.record.alone or is_chat)
 
 
-class Answering:
+class Responder:
     """Answers requests. `ask` runs operations of the gateway. `expect_key` raises `Problem` if the
     key of a request is no longer valid."""
 
@@ -165,7 +169,7 @@ class Answering:
 
     async def _replay(self, http: web.Request, order: Order, answer: Answer) -> web.StreamResponse:
         exchange = Exchange()
-        exchange.events.put_nowait(Answered(answer, answer.text))
+        exchange.events.put_nowait(AnswerEvent(answer, answer.text))
         return await self._converse(http, order, exchange)
 
     async def _converse(
@@ -179,14 +183,14 @@ class Answering:
             try:
                 self._expect_key(http)
             except Problem as problem:  # revoked since the request began
-                event = Refused(problem)
-            if isinstance(event, Refused):
+                event = FailureEvent(problem)
+            if isinstance(event, FailureEvent):
                 if event.waits and not order.is_repeatable:
                     await self._take_back(order)
                 if stream is None or not stream.has_begun:
                     raise event.problem
             if stream is None:
-                if isinstance(event, Answered):
+                if isinstance(event, AnswerEvent):
                     whole = order.shape.whole(event.answer)
                     return web.json_response(whole, headers=order.headers)
             elif await stream.show(event):
@@ -200,9 +204,9 @@ class Answering:
             asked = min((one.at for one in exchange.asked.values()), default=math.inf)
             left = min(deadline, asked + _NOTICE_SECONDS, heard + KEEP_ALIVE_SECONDS) - now
             event = await self._next(exchange, max(0.0, left))
-            if isinstance(event, Wrote) and order.record.formatted:
+            if isinstance(event, TextEvent) and order.record.formatted:
                 event = None  # the text is not in its final form yet
-            if isinstance(event, Answered):
+            if isinstance(event, AnswerEvent):
                 return order.convert_end(event)
             if event is not None:
                 return event
@@ -214,7 +218,7 @@ class Answering:
             if now >= heard + KEEP_ALIVE_SECONDS:
                 return None
 
-    async def _notice(self, order: Order, asked: Mapping[str, Asked]) -> str:
+    async def _notice(self, order: Order, asked: Mapping[str, OwnerQuestion]) -> str:
         """Return the notice for a client that must not wait for an approval any longer."""
         person, first = {"person": order.message.sender_id}, next(iter(asked.values()))
         if (await self._ask("memory.scope_of", person))["scope"] != "owner":
@@ -225,22 +229,22 @@ class Answering:
             where = f"at {page['address']}/approvals" if page["sessions"] else where
         return notice(first.what, where, stateless=order.record.alone)
 
-    def _too_late(self, order: Order) -> Refused:
+    def _too_late(self, order: Order) -> FailureEvent:
         """Return the timeout of the request."""
         if order.ends_with_client:
-            return Refused(too_late_to_deliver(), waits=True)
-        return Refused(too_late(order.is_repeatable))
+            return FailureEvent(too_late_to_deliver(), waits=True)
+        return FailureEvent(too_late(order.is_repeatable))
 
     async def _next(self, exchange: Exchange, seconds: float) -> Event | None:
         """Return the next event, or None if none comes in time or the questions changed. Raises
         `ConnectionError` if the client has left."""
-        event: Event | Left | None = None
+        event: Event | Disconnect | None = None
         if not exchange.events.empty():
             event = exchange.events.get_nowait()
         else:
             with suppress(TimeoutError):
                 event = await with_timeout(self._clock, seconds, exchange.events.get())
-        if isinstance(event, Left):
+        if isinstance(event, Disconnect):
             raise ConnectionResetError("the client has closed its connection")
         return event
 
@@ -249,7 +253,7 @@ class Answering:
         while (answer := await self._read_answer(order)) is None:
             await self._clock.sleep(_LOOK_SECONDS)
         await self._clock.sleep(_LOOK_SECONDS)  # an answer of this worker may come first
-        exchange.events.put_nowait(Answered(answer, answer.text))
+        exchange.events.put_nowait(AnswerEvent(answer, answer.text))
 
     async def _read_answer(self, order: Order) -> Answer | None:
         """Return the answer in the record of a request, or None."""
@@ -261,7 +265,7 @@ class Answering:
         and writes, and there are none while the model works."""
         while http.transport is not None and not http.transport.is_closing():
             await self._clock.sleep(_LEFT_SECONDS)
-        exchange.events.put_nowait(Left())
+        exchange.events.put_nowait(Disconnect())
 
     async def _take_back(self, order: Order) -> None:
         """Stop a request that cannot deliver its answer, so that it is not answered twice: its
@@ -283,7 +287,7 @@ class Answering:
             await asyncio.to_thread(self._records.drop_files, order.id)
 
 
-def _place(asked: Asked) -> str:
+def _place(asked: OwnerQuestion) -> str:
     """Describe the chat with the question, for the owner."""
     channel = asked.place.channel
     named = {"cli": "in the terminal", "web": "on the page", "whatsapp": "in your WhatsApp chat"}

@@ -22,7 +22,7 @@ from nanobot.channel.health import ConnectionSlot
 from nanobot.channel.keys import ApiKeys
 from nanobot.clock import Clock, first_error
 from nanobot.errors import NanobotError
-from nanobot_api.exchanges import Asked, Exchanges
+from nanobot_api.exchanges import Exchanges, OwnerQuestion
 from nanobot_api.memory import McpEndpoint
 from nanobot_api.server import Server
 from nanobot_api.settings import ApiSettings
@@ -85,7 +85,9 @@ class ApiChannel:
             return
         if isinstance(event, ApprovalAsked):
             place = Address(event.channel, event.chat_id, event.thread_id)
-            self._exchanges.ask(chat, Asked(event.code, event.what, place, clock.monotonic()))
+            self._exchanges.ask(
+                chat, OwnerQuestion(event.code, event.what, place, clock.monotonic())
+            )
         elif isinstance(event, ApprovalClosed):
             self._exchanges.close_question(chat, event.code)
 

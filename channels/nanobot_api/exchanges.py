@@ -36,14 +36,14 @@ _UNKNOWN = "others"
 """The origin of an answer whose turn ended in an earlier process: it may repeat any content."""
 
 
-class Wrote(Struct, frozen=True):
+class TextEvent(Struct, frozen=True):
     """More text. `fresh`: it does not continue the text so far."""
 
     text: str
     fresh: bool = False
 
 
-class Noted(Struct, frozen=True):
+class ProgressEvent(Struct, frozen=True):
     """Progress for people: `tool` (a call starts), `output` (of a tool, or its reason to wait),
     `notice`."""
 
@@ -51,21 +51,21 @@ class Noted(Struct, frozen=True):
     text: str
 
 
-class Answered(Struct, frozen=True):
+class AnswerEvent(Struct, frozen=True):
     """The end. `reply` is its last text: the missing rest of a stream ends with it."""
 
     answer: Answer
     reply: str
 
 
-class Refused(Struct, frozen=True):
+class FailureEvent(Struct, frozen=True):
     """The end, without an answer. `waits`: the message is still pending."""
 
     problem: Problem
     waits: bool = False
 
 
-class Asked(Struct, frozen=True):
+class OwnerQuestion(Struct, frozen=True):
     """A pending question to the owner about a call of this conversation: about `what`, in the chat
     `place`, with the code `code`. `at` is its time on the monotonic clock."""
 
@@ -75,19 +75,19 @@ class Asked(Struct, frozen=True):
     at: float
 
 
-class Left(Struct, frozen=True):
+class Disconnect(Struct, frozen=True):
     """The client has closed its connection."""
 
 
-Event = Wrote | Noted | Answered | Refused
+Event = TextEvent | ProgressEvent | AnswerEvent | FailureEvent
 
 
 class Exchange:
     """A pending request. `asked` are the open questions of its conversation, by code. An event
     `None` wakes it when they change."""
 
-    def __init__(self, asked: Mapping[str, Asked] | None = None) -> None:
-        self.events: asyncio.Queue[Event | Left | None] = asyncio.Queue()
+    def __init__(self, asked: Mapping[str, OwnerQuestion] | None = None) -> None:
+        self.events: asyncio.Queue[Event | Disconnect | None] = asyncio.Queue()
         self.asked = dict(asked or {})
 
 
@@ -107,7 +107,7 @@ class Exchanges:
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], list[Exchange]] = {}
-        self._asked: dict[str, dict[str, Asked]] = {}
+        self._asked: dict[str, dict[str, OwnerQuestion]] = {}
         """The open questions, by chat and code."""
         self._turns: OrderedDict[str, _Turn] = OrderedDict()
 
@@ -127,7 +127,7 @@ class Exchanges:
         """Return True if at most one request waits for this event."""
         return len(self._waiting.get((chat, event_id), ())) <= 1
 
-    def ask(self, chat: str, asked: Asked) -> None:
+    def ask(self, chat: str, asked: OwnerQuestion) -> None:
         """Record that the turn of a chat, with each request behind it, waits for the owner."""
         self._asked.setdefault(chat, {})[asked.code] = asked
         for exchange in self._in(chat):
@@ -153,7 +153,7 @@ class Exchanges:
         """Pass progress to the requests behind it."""
         if isinstance(event, Notice):
             chat = [key for key in self._waiting if key[0] == event.chat_id]
-            self._tell(event.chat_id, [id for _, id in chat], Noted("notice", event.text))
+            self._tell(event.chat_id, [id for _, id in chat], ProgressEvent("notice", event.text))
             return
         turn = self._turn(event.turn_id, event.chat_id)
         match event:
@@ -162,13 +162,13 @@ class Exchanges:
             case TextDelta():
                 turn.fresh = turn.fresh or event.restart
                 if event.text:
-                    self._tell(turn.chat, turn.event_ids, Wrote(event.text, turn.fresh))
+                    self._tell(turn.chat, turn.event_ids, TextEvent(event.text, turn.fresh))
                     turn.fresh = False
             case ToolStarted():
                 turn.fresh = True
-                self._tell(turn.chat, turn.event_ids, Noted("tool", event.hint))
+                self._tell(turn.chat, turn.event_ids, ProgressEvent("tool", event.hint))
             case ToolOutput():
-                self._tell(turn.chat, turn.event_ids, Noted("output", event.text))
+                self._tell(turn.chat, turn.event_ids, ProgressEvent("output", event.text))
             case TurnEnded():
                 self._end(event, turn)
 
@@ -182,7 +182,7 @@ class Exchanges:
                 429 if busy else 500, part.content, "rate_limit_exceeded" if busy else None,
                 retry_after=60 if busy else 0, again=not busy,
             )  # fmt: skip
-            self._tell(part.chat_id, part.event_ids, Refused(problem))
+            self._tell(part.chat_id, part.event_ids, FailureEvent(problem))
             return ""
         if call == "waiting":  # the end of the turn reports this
             return ""
@@ -194,7 +194,7 @@ class Exchanges:
         if not part.event_ids:
             turn.said.append(part.content)
             turn.fresh = True
-            self._tell(turn.chat, turn.event_ids, Wrote(part.content, fresh=True))
+            self._tell(turn.chat, turn.event_ids, TextEvent(part.content, fresh=True))
             return ""
         turn.parts.append(part.content)
         if not part.last:
@@ -217,17 +217,17 @@ class Exchanges:
         except BaseException:
             turn.parts.pop()  # the part will be delivered again
             raise
-        self._tell(part.chat_id, part.event_ids, Answered(answer, reply))
+        self._tell(part.chat_id, part.event_ids, AnswerEvent(answer, reply))
         return is_deleted
 
     def _end(self, event: TurnEnded, turn: _Turn) -> None:
         turn.ended = event
         if event.outcome in ("waiting", "held"):
             problem = waits("held" if event.outcome == "held" else event.error)
-            self._tell(event.chat_id, event.event_ids, Refused(problem, waits=True))
+            self._tell(event.chat_id, event.event_ids, FailureEvent(problem, waits=True))
         elif event.outcome == "stopped":
             problem = Problem(500, "The answer was stopped.", "turn_stopped", again=False)
-            self._tell(event.chat_id, event.event_ids, Refused(problem))
+            self._tell(event.chat_id, event.event_ids, FailureEvent(problem))
 
     def _tell(self, chat: str, event_ids: tuple[str, ...] | list[str], event: Event) -> None:
         for event_id in event_ids:

@@ -25,7 +25,7 @@ from nanobot.channel.keys import ApiKey, ApiKeys
 from nanobot.clock import with_timeout
 from nanobot.errors import ExtraMissing, StorageError
 from nanobot_api import shapes
-from nanobot_api.answers import Answering, Order
+from nanobot_api.answers import Order, Responder
 from nanobot_api.exchanges import Exchanges
 from nanobot_api.memory import Ask as AskGateway
 from nanobot_api.memory import McpEndpoint
@@ -73,7 +73,7 @@ class Server:
         self._host, self._keys = host, keys
         self._clock, self._ask = host.clock, ask
         self.records = Records(host.state_folder)
-        self._answering = Answering(host, self.records, exchanges, ask, self._expect_key)
+        self._responder = Responder(host, self.records, exchanges, ask, self._expect_key)
         self._held = 0
 
     async def handle(self, http: web.Request) -> web.StreamResponse:
@@ -218,7 +218,7 @@ class Server:
         async with self._body(http) as body:
             ask = await asyncio.to_thread(parse, body, headers)
             order = await self._make_order(token, key, ask, shape)
-        return await self._answering.serve(http, order)
+        return await self._responder.serve(http, order)
 
     async def _make_order(
         self, token: str, key: ApiKey, ask: Ask, shape: Callable[[Facts], Shape]

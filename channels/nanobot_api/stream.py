@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from aiohttp import web
 
-from nanobot_api.exchanges import Answered, Event, Noted, Refused, Wrote
+from nanobot_api.exchanges import AnswerEvent, Event, FailureEvent, ProgressEvent, TextEvent
 from nanobot_api.shapes import KEEP_ALIVE, Shape
 
 
@@ -36,15 +36,15 @@ class Stream:
         match event:
             case None:
                 await self._send([KEEP_ALIVE])
-            case Wrote():
+            case TextEvent():
                 await self._write(event.text, fresh=event.fresh)
-            case Noted():
+            case ProgressEvent():
                 await self._send(self._shape.progress(event.kind, event.text))
-            case Answered():
+            case AnswerEvent():
                 await self._finish(event)
-            case Refused():
+            case FailureEvent():
                 await self._send(self._shape.fail(event.problem))
-        return isinstance(event, Answered | Refused)
+        return isinstance(event, AnswerEvent | FailureEvent)
 
     async def _write(self, text: str, *, fresh: bool) -> None:
         if fresh and self._block:
@@ -53,7 +53,7 @@ class Stream:
         self._block += text
         await self._send(self._shape.text(text))
 
-    async def _finish(self, event: Answered) -> None:
+    async def _finish(self, event: AnswerEvent) -> None:
         """Send the missing rest of the reply, and the end."""
         reply = event.reply
         if reply.startswith(self._block):

@@ -397,7 +397,7 @@ def _repeat_error(request: ChatRequest) -> NanobotError:
     )
 
 
-class _Unseen(Struct, frozen=True):
+class _UnseenPart(Struct, frozen=True):
     """A part that no client has seen. `key` is the key of the part, `at` the time in ISO format."""
 
     key: str
@@ -412,7 +412,7 @@ class _Stored(Struct, frozen=True):
     """The content of the file."""
 
     version: Literal[1] = 1
-    parts: tuple[_Unseen, ...] = ()
+    parts: tuple[_UnseenPart, ...] = ()
 
 
 class _Shelf:
@@ -433,7 +433,7 @@ class _Shelf:
         if len(text) > MOST_CHARACTERS:
             where = f"nanobot sessions show {part.channel}:{part.chat_id}"
             text = f"{text[:MOST_CHARACTERS]}\n[shortened, the full text is in: {where}]"
-        unseen = _Unseen(part.key, part.chat_id, at, text, part.media, part.buttons)
+        unseen = _UnseenPart(part.key, part.chat_id, at, text, part.media, part.buttons)
         self._file.write(_Stored(parts=(*kept, unseen)[-MOST_PARTS:]))
 
     def close(self, part: OutboundPart, outcome: str) -> None:
@@ -448,7 +448,7 @@ class _Shelf:
             ]
             self._file.write(_Stored(parts=tuple(closed)))
 
-    def take(self, chat_id: str) -> Sequence[_Unseen]:
+    def take(self, chat_id: str) -> Sequence[_UnseenPart]:
         """Remove and return the parts of a chat, oldest first. Raises `StorageError`, and keeps all
         then."""
         kept = self._file.read().parts

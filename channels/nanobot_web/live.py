@@ -60,7 +60,7 @@ class Follower(Struct, eq=False):
         self.queue.put_nowait(None)
 
 
-class _UnderWay(Struct):
+class _TurnState(Struct):
     """The state that is not in the session yet: `said` are messages that are pending or being
     answered, `turn` is the running turn, with its reading progress, text, steps, and tool output so
     far."""
@@ -92,7 +92,7 @@ class Live:
     def __init__(self, overview: Overview) -> None:
         self._overview = overview
         self._followers: set[Follower] = set()
-        self._under_way: dict[str, _UnderWay] = {}
+        self._under_way: dict[str, _TurnState] = {}
 
     def watch(self) -> AbstractContextManager[None]:
         """Watch the gateway while inside."""
@@ -166,8 +166,8 @@ class Live:
             if follower.everything:
                 follower.put(asked if isinstance(event, ApprovalAsked) else closed)
 
-    def _of(self, key: str) -> _UnderWay:
-        return self._under_way.setdefault(key, _UnderWay())
+    def _of(self, key: str) -> _TurnState:
+        return self._under_way.setdefault(key, _TurnState())
 
     def _update(self, key: str, event: object) -> Event | None:
         """Update the running turn by an event, and return the event for pages."""

@@ -96,7 +96,7 @@ NAVIGATION = (
 """The pages: path, name, and True if they are for everyone."""
 
 
-class Refused(NanobotError):
+class PageError(NanobotError):
     """A rejected request, with its HTTP status."""
 
     def __init__(self, status: int, message: str, *, hint: str = "") -> None:
@@ -138,16 +138,16 @@ class Call:
         return self.scope or OWNER_ACCOUNT
 
     async def expect_visible(self, key: str) -> str:
-        """Return the scope of a conversation. Raises `Refused` if the visitor may not see it, or if
-        it doesn't exist and its id wasn't made for them."""
+        """Return the scope of a conversation. Raises `PageError` if the visitor may not see it, or
+        if it doesn't exist and its id wasn't made for them."""
         if key != key.strip():  # operations strip it, so it would name another one
-            raise Refused(404, "There is no such conversation.")
+            raise PageError(404, "There is no such conversation.")
         owner = str((await self.ask("conversations.owner", key=key))["scope"])
         chat = key.removeprefix(_CHATS)
         if not owner and key != chat and self.site.sessions.is_chat_of(chat, self.own_scope):
             return self.own_scope
         if not owner or (self.scope and owner != self.scope):
-            raise Refused(404, "There is no such conversation.")
+            raise PageError(404, "There is no such conversation.")
         return owner
 
     async def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Site:
                 return _break_off(request, begun, error)
             if not isinstance(error, NanobotError):
                 raise
-            status = error.status if isinstance(error, Refused) else 400
+            status = error.status if isinstance(error, PageError) else 400
             response = self._refusal(request, status, error)
         if not response.prepared:
             for name, value in _HEADERS.items():
@@ -308,7 +308,7 @@ class Site:
             return self._login(request)
         visitor = self.sessions.visitor(request.cookies.get(self._cookie(request), ""))
         if visitor is None:
-            raise Refused(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
+            raise PageError(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
         if path.startswith("/static/"):
             return _asset(path.removeprefix("/static/"))
         return await self._route(request, path, visitor)
@@ -317,7 +317,7 @@ class Site:
         method = "GET" if request.method == "HEAD" else request.method
         route = self._routes.get((method, path))
         if route is None or not (route.everyone or visitor.is_owner):
-            raise Refused(404, "There is no such page.")
+            raise PageError(404, "There is no such page.")
         call = Call(self, request, visitor, await self._limit_of(visitor))
         if method != "GET":
             await self._check_change(call)
@@ -327,28 +327,28 @@ class Site:
             raise error.redact_for(is_owner=visitor.is_owner) from error
 
     async def expect_unchanged(self, call: Call) -> None:
-        """Raise `Refused` if the visitor of a running stream may no longer open it, because they
+        """Raise `PageError` if the visitor of a running stream may no longer open it, because they
         are signed out, have lost access, or have another scope."""
         visitor = self.sessions.visitor(call.request.cookies.get(self._cookie(call.request), ""))
         if visitor != call.visitor or await self._limit_of(visitor) != call.scope:
-            raise Refused(401, "You are not signed in.")
+            raise PageError(401, "You are not signed in.")
 
     async def _limit_of(self, visitor: Visitor) -> str:
-        """Return the scope that a visitor is limited to, empty for the owner. Raises `Refused` for
-        a person who has lost access since they signed in."""
+        """Return the scope that a visitor is limited to, empty for the owner. Raises `PageError`
+        for a person who has lost access since they signed in."""
         if visitor.is_owner:
             return ""
         if self.host.admit(Sender(visitor.account), Chat(""), addressed=False) != "allowed":
-            raise Refused(403, "You may not talk to this nanobot any more.")
+            raise PageError(403, "You may not talk to this nanobot any more.")
         asked = self.overview.operations["conversations.scope"]
         found = await asked({"account": visitor.account})
         scope = found.get("scope") if isinstance(found, dict) else None
         if not isinstance(scope, str) or not scope:  # an empty scope would be that of all people
-            raise Refused(403, "Nothing here is yours.")
+            raise PageError(403, "Nothing here is yours.")
         return scope
 
     def _check_way(self, request: web.Request) -> None:
-        """Raise `Refused` if a request from another machine is not encrypted."""
+        """Raise `PageError` if a request from another machine is not encrypted."""
         name, _ = _name_and_port(request)
         declared = urlsplit(self._options.address).hostname
         if declared is not None and name == declared:
@@ -357,7 +357,7 @@ class Site:
         is_old = request.version < HttpVersion11
         passed_on = is_old or came_by_proxy(name.lower() for name in request.headers)
         if passed_on or not (_is_local(name) and _is_local(request.remote or "")):
-            raise Refused(
+            raise PageError(
                 403,
                 "This page is served to this machine only.",
                 hint="Set channels.web.address to the https:// address of a proxy, or use an SSH "
@@ -365,34 +365,34 @@ class Site:
             )
 
     async def _check_change(self, call: Call) -> None:
-        """Raise `Refused` unless a page of this site asks, in this session."""
+        """Raise `PageError` unless a page of this site asks, in this session."""
         request = call.request
         origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
         ours = f"{self._scheme(request)}://{request.host}"
         if origin not in (None, ours) or site not in (None, "same-origin"):
-            raise Refused(403, "This did not come from nanobot's own page.")
+            raise PageError(403, "This did not come from nanobot's own page.")
         token = request.headers.get("X-Form-Token", "")
         if not request.content_type.startswith("multipart/"):
             try:
                 sent = await with_timeout(self.host.clock, _FORM_SECONDS, request.post())
             except TimeoutError:
-                raise Refused(408, "The form did not arrive in time.") from None
+                raise PageError(408, "The form did not arrive in time.") from None
             except (ValueError, LookupError):  # wrong encoding
-                raise Refused(400, "The form is broken.") from None
+                raise PageError(400, "The form is broken.") from None
             call.form = {name: one for name, one in sent.items() if isinstance(one, str)}
             token = token or call.form.get("token", "")
         if not hmac.compare_digest(token.encode(errors="replace"), call.visitor.token.encode()):
-            raise Refused(403, "The page is out of date.", hint="Load it again.")
+            raise PageError(403, "The page is out of date.", hint="Load it again.")
 
     def _login(self, request: web.Request) -> web.Response:
         """Use a link up. The welcome page then opens the next page, so that the browser sends the
         cookie even if the link was clicked on another site."""
         link = request.query.get("link", "")
         if request.method != "GET" or not link:
-            raise Refused(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
+            raise PageError(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
         secret = self.sessions.enter(link, request.headers.get("User-Agent", ""))
         if not secret:
-            raise Refused(
+            raise PageError(
                 401,
                 "This link was used already, or is too old.",
                 hint="Run `nanobot web` for a new one. If you did not use it yourself, run "
@@ -434,12 +434,12 @@ class Site:
 
 
 def _name_and_port(request: web.Request) -> tuple[str, int | None]:
-    """Return the name and port of the requested host. Raises `Refused` if they are invalid."""
+    """Return the name and port of the requested host. Raises `PageError` if they are invalid."""
     try:
         place = urlsplit(f"//{request.host}")
         name, port = place.hostname or "", place.port
     except ValueError:
-        raise Refused(400, "There is no such host.") from None
+        raise PageError(400, "There is no such host.") from None
     return name, port
 
 
@@ -482,6 +482,6 @@ def _asset_address(name: str) -> str:
 def _asset(name: str) -> web.Response:
     found = _assets().get(name)
     if found is None:
-        raise Refused(404, "There is no such file.")
+        raise PageError(404, "There is no such file.")
     kept = {"Cache-Control": "private, max-age=86400"}
     return web.Response(body=found[0], content_type=found[1], charset="utf-8", headers=kept)

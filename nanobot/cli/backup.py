@@ -37,7 +37,7 @@ from nanobot_cli.text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nanobot.upkeep.archive import Unpacked
+    from nanobot.upkeep.archive import UnpackResult
     from nanobot.upkeep.restore import HomeContents
 
 _SHOWN = 5
@@ -256,7 +256,7 @@ def _identity(options: Options) -> Path | None:
     return path
 
 
-def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:
+def _data_of(unpacked: UnpackResult, found: HomeContents) -> dict[str, object]:
     """Return the content of a backup, for machines."""
     from msgspec.structs import asdict
 

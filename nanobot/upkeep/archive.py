@@ -294,7 +294,7 @@ class _Exactly:
         return data.ljust(wanted, b"\0")
 
 
-class Unpacked(Struct, frozen=True):
+class UnpackResult(Struct, frozen=True):
     """The header of an unpacked backup, and its number of files and bytes."""
 
     head: BackupHeader
@@ -309,7 +309,7 @@ def unpack(
     *,
     wanted: Callable[[str], bool] | None = None,
     progress: Progress = lambda *_: None,
-) -> Unpacked:
+) -> UnpackResult:
     """Unpack a backup below the empty `folder`, or only the files that are `wanted` (by path in the
     home), and check all of them. Raises `NanobotError`: then the content of `folder` is useless."""
     try:
@@ -330,7 +330,7 @@ def unpack(
             files, size = _extract(tar, folder, head, wanted or (lambda _: True), progress)
             while stream.read(_BLOCK):  # read to the end, to verify the checksum
                 pass
-            return Unpacked(head, files, size)
+            return UnpackResult(head, files, size)
     except _DAMAGE as error:
         raise BadBackup(f"it is not a backup of nanobot, or it is damaged ({error})") from error
     except OSError as error:

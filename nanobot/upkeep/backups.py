@@ -67,7 +67,7 @@ class StoredBackup(Struct, frozen=True):
     encrypted: bool
 
 
-class MadeBackup(Struct, frozen=True):
+class NewBackup(Struct, frozen=True):
     """A new backup. `size` is the size of the file, `content` that of the packed files, in bytes.
     `left_out` lists unreadable files and links to other places, `changed` files that were written
     during the backup."""
@@ -152,7 +152,7 @@ def exclusive_backup(home: Path) -> Iterator[None]:
 
 def make_backup(
     home: Path, taken: Snapshot, target: Path, order: BackupOrder, progress: Progress
-) -> MadeBackup:
+) -> NewBackup:
     """Pack the snapshot in `home`, and all files that are not in it, into `target`.
 
     Call this only within `exclusive_backup`. Raises `NanobotError`, also if `target` exists, and
@@ -182,7 +182,7 @@ def make_backup(
         size = target.stat().st_size
     except OSError as error:
         raise StorageError.of(error.filename or target, error) from error
-    return MadeBackup(target, files, head.size, size, tuple(left_out), tuple(changed))
+    return NewBackup(target, files, head.size, size, tuple(left_out), tuple(changed))
 
 
 def _collect_items(
@@ -299,7 +299,7 @@ class BackupMaker(Periodic):
             self._asked_problem = f"{error} {error.hint}".strip()
             logger.error("the requested backup failed: {}", self._asked_problem)
 
-    async def _make(self, progress: Progress) -> MadeBackup:
+    async def _make(self, progress: Progress) -> NewBackup:
         with exclusive_backup(self._home):
             taken = await self._operations.take()
             target = self._folder / backup_name(taken.made_at, self._order.recipient)

@@ -35,7 +35,7 @@ from nanobot.memory.history import HISTORY, HistoryLog
 from nanobot.security.paths import Root
 from nanobot.session.manager import conversations_in
 from nanobot.upkeep import UNFINISHED
-from nanobot.upkeep.archive import Progress, Unpacked, unpack
+from nanobot.upkeep.archive import Progress, UnpackResult, unpack
 from nanobot.upkeep.snapshot import BACKUPS, JOURNAL
 
 STAGING = ".restoring-"
@@ -116,11 +116,11 @@ def _history(workspace: Path, prefix: str, clock: Clock) -> int:
     return len(HistoryLog(Root(workspace), clock, prefix=prefix).cursors())
 
 
-class Restored(Struct, frozen=True):
+class RestoreResult(Struct, frozen=True):
     """The result of a restore. `set_aside` counts unfinished work that now needs a person's
     decision. `previous` is the folder with the old home."""
 
-    unpacked: Unpacked
+    unpacked: UnpackResult
     found: HomeContents
     set_aside: int = 0
     previous: Path | None = None
@@ -162,7 +162,7 @@ def restore(
     replace: bool = False,
     resume: bool = False,
     progress: Progress = lambda *_: None,
-) -> Restored:
+) -> RestoreResult:
     """Replace `home` with the content of the backup in `file`. With `replace`, the caller has
     locked the existing home, and no backup of it is running. With `resume`, unfinished work
     continues, even if it may have been finished since. Raises `NanobotError`: then the home is
@@ -179,7 +179,7 @@ def restore(
             found = examine_home(staging, clock)
             os.sync()  # store thousands of files before the old ones move
             expect_room(home, replace=replace)
-            return Restored(unpacked, found, aside, put_in_place(staging, home, clock.now()))
+            return RestoreResult(unpacked, found, aside, put_in_place(staging, home, clock.now()))
     except OSError as error:
         raise StorageError.of(error.filename or home, error) from error
     finally:
@@ -190,7 +190,7 @@ def restore(
 
 def verify(
     file: Path, identity: Path | None, clock: Clock, progress: Progress = lambda *_: None
-) -> Restored:
+) -> RestoreResult:
     """Check every byte of the backup in `file`, and open the files that a start needs. Raises
     `NanobotError` if it cannot be restored."""
     try:
@@ -202,7 +202,7 @@ def verify(
                 wanted=lambda path: f"{path}/".startswith(_NEEDED),
                 progress=progress,
             )
-            return Restored(unpacked, examine_home(Path(folder), clock))
+            return RestoreResult(unpacked, examine_home(Path(folder), clock))
     except OSError as error:
         raise StorageError.of(error.filename or file, error) from error
 

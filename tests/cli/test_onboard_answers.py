@@ -105,7 +105,7 @@ def digest(text: str) -> str:
         ("\r", digest("sk-old"), ""),
         ("<\r", "went back", ""),
         ("\x03", "left", ""),
-        ("\x04", "Unanswered", ""),
+        ("\x04", "NoAnswer", ""),
         ("sk-\udcff\r", "NanobotError", ""),
     ],
     ids=["typed", "mended", "again", "one", "kept", "back", "left", "ended", "no text"],

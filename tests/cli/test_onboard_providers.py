@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec import convert
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.people import Remembering, walk
+from nanobot.cli.onboard.people import PersonWithDefaults, walk
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.providers.catalogue import PROVIDERS, KnownProvider
@@ -239,7 +239,7 @@ async def test_before_the_first_question_there_is_none(
 
 
 async def test_an_answer_is_the_default_of_its_own_question_only() -> None:
-    person = Remembering(ScriptedPerson("a", "<", "", "<", "b", "<", "", "c"))
+    person = PersonWithDefaults(ScriptedPerson("a", "<", "", "<", "b", "<", "", "c"))
 
     async def first(_: Sequence[str]) -> str:
         name = await person.ask("Name")
@@ -249,7 +249,7 @@ async def test_an_answer_is_the_default_of_its_own_question_only() -> None:
 
 
 async def test_a_secret_is_no_default_of_another_server() -> None:
-    person = Remembering(ScriptedPerson("sk-first", "<", ""))
+    person = PersonWithDefaults(ScriptedPerson("sk-first", "<", ""))
 
     async def first(_: Sequence[str]) -> str:
         key = await person.ask("The API key", secret=True)

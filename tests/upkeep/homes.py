@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 from nanobot.bus.journal_file import SCHEMA
 from nanobot.bus.sqlite import copy_to
 from nanobot.upkeep.archive import BackupHeader
-from nanobot.upkeep.backups import BackupOrder, MadeBackup, exclusive_backup, make_backup
+from nanobot.upkeep.backups import BackupOrder, NewBackup, exclusive_backup, make_backup
 from nanobot.upkeep.snapshot import Snapshot, freeze_home
 
 MADE = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -69,7 +69,7 @@ def freeze(home: Path, *, live: bool = False) -> Snapshot:
 
 def back_up(
     home: Path, target: Path, *, live: bool = False, order: BackupOrder | None = None
-) -> MadeBackup:
+) -> NewBackup:
     """A backup in one go."""
     with exclusive_backup(home):
         taken = freeze(home, live=live)

@@ -25,7 +25,7 @@ from nanobot_web.live import Event, Follower, join_deltas
 from nanobot_web.markdown import to_html
 from nanobot_web.pages.approvals import find_question, list_questions
 from nanobot_web.pages.files import receive_form
-from nanobot_web.site import Call, Refused, Route
+from nanobot_web.site import Call, PageError, Route
 
 _PAGE = 40  # conversations in a piece of the list
 _MESSAGES = 60  # messages in a piece of a conversation
@@ -105,7 +105,7 @@ async def _export(call: Call) -> web.StreamResponse:
     key = call.query("c")
     shown = await _load_piece(call, key, limit=1)
     if shown["new"]:
-        raise Refused(404, "This chat has no messages yet.")
+        raise PageError(404, "This chat has no messages yet.")
     response = call.stream("text/markdown; charset=utf-8")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", key)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}.md"'
@@ -131,7 +131,7 @@ async def _send(call: Call) -> web.StreamResponse:
         await _expect_writable(call, key)
         event, text = sent.fields.get("event", ""), sent.fields.get("text", "").strip()
         if not _EVENT_ID.fullmatch(event) or not (text or sent.media):
-            raise Refused(400, "There is nothing to send.")
+            raise PageError(400, "There is nothing to send.")
         await _publish(call, key, text, f"web:{event}", sent.media)
     return web.json_response({"ok": True})
 
@@ -143,7 +143,7 @@ async def _press(call: Call) -> web.StreamResponse:
     chat = Chat(Address.of(key).chat_id)
     value = await call.site.host.resolve_button(button, Sender(call.visitor.account), chat)
     if value is None:
-        raise Refused(409, "This choice is no longer there.")
+        raise PageError(409, "This choice is no longer there.")
     await _publish(call, key, value, f"web:button:{button}", ())
     return web.json_response({"ok": True})
 
@@ -152,7 +152,7 @@ async def _publish(call: Call, key: str, text: str, event_id: str, media: Sequen
     host, address = call.site.host, Address.of(key)
     sender = Sender(call.visitor.account)
     if host.admit(sender, Chat(address.chat_id)) != "allowed":
-        raise Refused(403, "You may not talk to this nanobot any more.")
+        raise PageError(403, "You may not talk to this nanobot any more.")
     message = InboundMessage(
         channel="web",
         chat_id=address.chat_id,
@@ -173,7 +173,7 @@ async def _live(call: Call) -> web.StreamResponse:
     if key:
         await _load_piece(call, key, limit=1)  # check access
     if call.site.live.is_full(call.visitor.session):
-        raise Refused(429, "Too many pages are open in this browser.", hint="Close some.")
+        raise PageError(429, "Too many pages are open in this browser.", hint="Close some.")
     response = call.stream("text/event-stream; charset=utf-8")
     response.headers["X-Accel-Buffering"] = "no"
     await response.prepare(call.request)
@@ -267,7 +267,7 @@ async def _list_conversations(call: Call) -> dict[str, Any]:
 
 
 async def _load_piece(call: Call, key: str, **wanted: object) -> dict[str, Any]:
-    """Return a piece of a conversation. Raises `Refused` if the visitor may not see it."""
+    """Return a piece of a conversation. Raises `PageError` if the visitor may not see it."""
     owner = await call.expect_visible(key)
     shown = await call.ask("conversations.show", key=key, **wanted)
     items = _items(shown["messages"], await _describe_turns(call, key))
@@ -291,7 +291,7 @@ async def _load_piece(call: Call, key: str, **wanted: object) -> dict[str, Any]:
 
 async def _expect_writable(call: Call, key: str) -> None:
     if not _is_writable(call, key, await call.expect_visible(key)):
-        raise Refused(403, "You can read this conversation here, but not write in it.")
+        raise PageError(403, "You can read this conversation here, but not write in it.")
 
 
 def _is_writable(call: Call, key: str, owner: str) -> bool:

@@ -23,7 +23,7 @@ from nanobot.bus.events import Media, MediaKind
 from nanobot.clock import with_timeout
 from nanobot.io import storage_errors
 from nanobot.text import one_line
-from nanobot_web.site import Call, Refused, Route
+from nanobot_web.site import Call, PageError, Route
 
 _MOST_FILES = 10
 _MOST_BYTES = 20_000_000
@@ -49,7 +49,7 @@ class Form(Struct, frozen=True):
 @asynccontextmanager
 async def receive_form(call: Call) -> AsyncIterator[Form]:
     """Read a form with files, which are on disk while inside, and stay there on success. Raises
-    `Refused` and `StorageError`."""
+    `PageError` and `StorageError`."""
     if not call.request.content_type.startswith("multipart/"):
         yield Form(call.form, ())
         return
@@ -62,7 +62,7 @@ async def receive_form(call: Call) -> AsyncIterator[Form]:
         for one in media:
             (folder / UPLOADS / one.ref).unlink(missing_ok=True)
         if isinstance(error, TimeoutError):
-            raise Refused(408, "The files did not arrive in time.") from None
+            raise PageError(408, "The files did not arrive in time.") from None
         raise
 
 
@@ -73,21 +73,21 @@ async def _read(call: Call, folder: Path, media: list[Media]) -> Mapping[str, st
     try:
         async for part in await call.request.multipart():
             if not isinstance(part, BodyPartReader):
-                raise Refused(400, "The form is broken.")
+                raise PageError(400, "The form is broken.")
             if part.filename is None:
                 if len(fields) == _MOST_FIELDS:
-                    raise Refused(413, "The form is too large.")
+                    raise PageError(413, "The form is too large.")
                 fields[part.name or ""] = (await _read_part(part, _MOST_TEXT)).decode(
                     "utf-8", "replace"
                 )
                 continue
             if len(media) == _MOST_FILES:
-                raise Refused(413, f"At most {_MOST_FILES} files go with a message.")
+                raise PageError(413, f"At most {_MOST_FILES} files go with a message.")
             data = await _read_part(part, _MOST_BYTES)
             if data:
                 media.append(await asyncio.to_thread(_store, folder, part.filename, data, now))
     except ValueError as error:
-        raise Refused(400, "The form is broken.") from error
+        raise PageError(400, "The form is broken.") from error
     return fields
 
 
@@ -96,7 +96,7 @@ async def _read_part(part: BodyPartReader, most: int) -> bytes:
     while chunk := await part.read_chunk(65_536):
         data += chunk
         if len(data) > most:
-            raise Refused(413, f"A file may have {most / 1e6:.0f} MB here.")
+            raise PageError(413, f"A file may have {most / 1e6:.0f} MB here.")
     return bytes(data)
 
 
@@ -109,7 +109,7 @@ def _store(folder: Path, name: str, data: bytes, now: float) -> Media:
         used = sum(map(_size, folder.glob("*")))
         free = shutil.disk_usage(kept).free
         if used + len(data) > _MOST_KEPT or free - len(data) < _KEPT_FREE:
-            raise Refused(507, "There is no room for files now.", hint="Try it again tomorrow.")
+            raise PageError(507, "There is no room for files now.", hint="Try it again tomorrow.")
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / ref).write_bytes(data)
     return Media(ref, _kind(mime), mime, one_line(Path(name).name), len(data))
@@ -172,7 +172,7 @@ async def _find_file(call: Call) -> Media:
         name = next(iter(names[index:]), "")
         found = Media(f"media/{name}", name=name) if _NAME.fullmatch(name) else None
     if found is None:
-        raise Refused(404, "There is no such file.")
+        raise PageError(404, "There is no such file.")
     return found
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from nanobot.errors import NanobotError
-from nanobot_web.site import Call, Refused, Route
+from nanobot_web.site import Call, PageError, Route
 
 _MOST_ROWS = 100
 
@@ -43,7 +43,7 @@ async def _queue(call: Call) -> web.StreamResponse:
     """Retry or drop a failed message or a dead reply."""
     row, what = call.form.get("row", ""), call.form.get("do", "")
     if what not in ("retry", "drop"):
-        raise Refused(400, "The form is broken.")
+        raise PageError(400, "The form is broken.")
     if done := await call.change(f"queue.{what}", id=row):
         call.tell(str(done["text"]))
     return call.back("/health")

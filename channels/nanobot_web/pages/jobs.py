@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from nanobot_web.site import Call, Refused, Route
+from nanobot_web.site import Call, PageError, Route
 
 _CHANGES = {
     "pause": "cron.pause",
@@ -41,7 +41,7 @@ async def _add(call: Call) -> web.StreamResponse:
 async def _change(call: Call) -> web.StreamResponse:
     operation = _CHANGES.get(call.form.get("do", ""))
     if operation is None:
-        raise Refused(400, "A job is paused, resumed, run or removed.")
+        raise PageError(400, "A job is paused, resumed, run or removed.")
     if done := await call.change(operation, id=call.form.get("id", "")):
         call.tell(str(done["text"]))
     return call.back("/jobs")

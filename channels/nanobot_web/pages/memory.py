@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from nanobot.errors import NanobotError
-from nanobot_web.site import Call, Refused, Route
+from nanobot_web.site import Call, PageError, Route
 
 _OWNER = "owner"
 _FACTS, _VERSIONS, _ENTRIES, _DAYS, _HITS = 150, 25, 20, 60, 20
@@ -178,7 +178,7 @@ async def _version(call: Call) -> web.StreamResponse:
     scope, number = _scope(call), call.number("n")
     found = await call.ask("memory.log", scope=scope, version=number or None)
     if "version" not in found:
-        raise Refused(404, "There is no version yet.")
+        raise PageError(404, "There is no version yet.")
     diff = list(_diff(str(found.get("diff", ""))))
     if call.query("part"):
         return call.part("_memory_diff.html", diff=diff)
@@ -193,7 +193,7 @@ async def _restore(call: Call) -> web.StreamResponse:
     scope, text = _scope(call), call.form.get("version", "")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not number:
-        raise Refused(400, "A version is a number.")
+        raise PageError(400, "A version is a number.")
     to = bool(call.form.get("to"))
     done = await call.change("memory.restore", scope=scope, **{"to" if to else "version": number})
     if done:
@@ -287,24 +287,24 @@ async def _page(call: Call, template: str, title: str, scope: str, **values: Any
 
 def _scope(call: Call) -> str:
     """Return the requested scope. Only the owner may request one that is not theirs. Raises
-    `Refused`."""
+    `PageError`."""
     asked = call.form.get("scope") or call.query("scope")
     if call.scope and asked not in ("", call.scope):
-        raise Refused(404, "There is no such memory.")
+        raise PageError(404, "There is no such memory.")
     return call.scope or asked or _OWNER
 
 
 async def _find_fact(call: Call, scope: str, id: str) -> dict[str, Any]:
-    """Return the fact with an id. Raises `Refused` if it no longer exists."""
+    """Return the fact with an id. Raises `PageError` if it no longer exists."""
     try:
         return await call.ask("memory.fact", scope=scope, id=id)
     except NanobotError as error:
-        raise Refused(404, str(error), hint=error.hint) from None
+        raise PageError(404, str(error), hint=error.hint) from None
 
 
 def _may_erase(call: Call, scope: str, *, erase: bool) -> None:
     if erase and (call.scope or scope != _OWNER):
-        raise Refused(403, "Erasing reaches every scope: the owner does it, in their own memory.")
+        raise PageError(403, "Erasing reaches every scope: the owner does it, in their own memory.")
 
 
 def _tell_version(call: Call, number: int, what: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 from markupsafe import Markup
 
-from nanobot_web.site import Call, Refused, Route
+from nanobot_web.site import Call, PageError, Route
 
 _TERMINAL = "cli"
 _PAGE = 100  # memories in a piece of their list
@@ -84,7 +84,7 @@ async def _show_sign_in(call: Call) -> web.StreamResponse:
     channels = (await call.ask("channels.signing_in"))["channels"]
     name = call.query("channel")
     if not (now := channels.get(name)):
-        raise Refused(404, "No one is signing in there.")
+        raise PageError(404, "No one is signing in there.")
     values = {"now": now, "code": _picture(now["code"]) if now["code"] else ""}
     if call.query("piece"):
         return call.part("_sign_in.html", **values)

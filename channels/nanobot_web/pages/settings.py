@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from nanobot.errors import NanobotError
-from nanobot_web.site import Call, Plan, Refused, Route
+from nanobot_web.site import Call, PageError, Plan, Route
 
 _EDITABLE = ("boolean", "choice", "integer", "number", "text")  # the types with a field on the page
 
@@ -69,7 +69,7 @@ async def _plan(call: Call) -> web.StreamResponse:
     key, typed = call.form.get("key", ""), call.form.get("value", "")
     one, is_reset = await _find_key(call, key), call.form.get("do") == "reset"
     if not one["editable"]:
-        raise Refused(403, f"{key} is changed in the terminal.")
+        raise PageError(403, f"{key} is changed in the terminal.")
     try:
         value = None if is_reset else _read(one, typed)
         plan = await call.ask("config.plan", changes={key: value})
@@ -87,7 +87,7 @@ async def _apply(call: Call) -> web.StreamResponse:
     """Write the change that this browser was shown. The form only has its name."""
     shown = call.site.plans.get(call.visitor.session)
     if shown is None or shown.name != call.form.get("plan", ""):
-        raise Refused(409, "This change is no longer there.", hint="Look at the setting again.")
+        raise PageError(409, "This change is no longer there.", hint="Look at the setting again.")
     del call.site.plans[call.visitor.session]
     key, changes = shown.key, {shown.key: shown.value}
     try:
@@ -113,7 +113,7 @@ async def _find_key(call: Call, key: str) -> dict[str, Any]:
     shown = await call.ask("config.show")
     found = next((one for one in shown["keys"] if one["key"] == key), None)
     if found is None:
-        raise Refused(404, f"There is no setting {key!r}.")
+        raise PageError(404, f"There is no setting {key!r}.")
     return _key(found)
 
 

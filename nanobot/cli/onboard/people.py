@@ -50,7 +50,7 @@ def count_shown(secret: str) -> str:
     return secret and f"•••• {len(secret)} character{'s' if len(secret) > 1 else ''}"
 
 
-class Unanswered(NanobotError):
+class NoAnswer(NanobotError):
     """A required question got no answer."""
 
 
@@ -106,12 +106,12 @@ class Answers:
                 self.say(f"No match. Type part of a name, or a number from 1 to {len(choices)}.")
 
     def _line(self, prompt: str, *, secret: bool = False) -> str:
-        """Read one line from the person, blocking everything else. Raises `Unanswered` at the end
+        """Read one line from the person, blocking everything else. Raises `NoAnswer` at the end
         of the input."""
         prompt = f"{one_line(prompt, _LONGEST)} "
         if not self._attended:
             hint = "Give it as an option: see `nanobot onboard --help`."
-            raise Unanswered(f"an answer is required: {prompt}", hint=hint)
+            raise NoAnswer(f"an answer is required: {prompt}", hint=hint)
         is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if is_terminal:
             import readline  # noqa: F401 - editing, and earlier answers by the key Up
@@ -121,7 +121,7 @@ class Answers:
             typed = read_secret(prompt) if secret and is_terminal else input(prompt).strip()
         except EOFError:
             hint = "Run `nanobot onboard` again, or use --non-interactive with options."
-            raise Unanswered("the input ended before the last question", hint=hint) from None
+            raise NoAnswer("the input ended before the last question", hint=hint) from None
         finally:
             signal.signal(signal.SIGINT, handler)
         if not is_terminal:  # the line was not echoed
@@ -140,11 +140,11 @@ async def ask_checked(
     secret: bool = False,
 ) -> T:
     """Ask until `check` accepts the answer, and return its result. After an error, show it and
-    repeat only this question. Raises `Unanswered`."""
+    repeat only this question. Raises `NoAnswer`."""
     while True:
         try:
             return check(await person.ask(question, default, secret=secret))
-        except Unanswered:
+        except NoAnswer:
             raise
         except NanobotError as error:
             text = error.for_people()
@@ -177,7 +177,7 @@ Step = Callable[[Sequence[T]], Awaitable[T]]
 """A step is called with the results of the steps before it."""
 
 
-class Remembering:
+class PersonWithDefaults:
     """A person whose earlier answers are the defaults if a step runs again. A list starts at the
     last choice. Secrets are not offered again, because the next server may be another one."""
 
@@ -218,7 +218,7 @@ class Remembering:
         return answer
 
 
-async def walk(person: Remembering, steps: Sequence[Step[T]]) -> list[T]:
+async def walk(person: PersonWithDefaults, steps: Sequence[Step[T]]) -> list[T]:
     """Run the steps and return their results. Going back leads to the first question of the step,
     and from there to the previous step."""
     done: list[tuple[T, int]] = []

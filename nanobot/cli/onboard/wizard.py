@@ -29,9 +29,9 @@ from nanobot.cli.onboard.changes import ConfigPart, channel_changes, name_in, wr
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
 from nanobot.cli.onboard.people import (
     Answers,
-    Remembering,
+    NoAnswer,
+    PersonWithDefaults,
     Step,
-    Unanswered,
     ask_checked,
     in_words,
     setting_check,
@@ -107,7 +107,7 @@ class Interview:
     """These are set when the home is known, after the first question."""
 
     def __init__(self, person: Person, options: argparse.Namespace) -> None:
-        self._person, self._options = Remembering(person), options
+        self._person, self._options = PersonWithDefaults(person), options
         self._attended = not options.non_interactive
         self._is_confirmed = False
         is_chosen = options.given_home or os.environ.get("NANOBOT_HOME")
@@ -173,7 +173,7 @@ class Interview:
             try:
                 return await step.ask()
             except NanobotError as error:
-                if isinstance(error, Unanswered) or not self._attended:
+                if isinstance(error, NoAnswer) or not self._attended:
                     raise
                 self._person.say(f"That did not work: {in_words(error)}")
                 if not await self._person.confirm("Try this step again?"):
