@@ -1,8 +1,7 @@
 """WhatsApp as a channel, as a linked device or through Meta's Cloud API.
 
-Nothing is imported before it is used: checking the settings must not cost either transport, and
-running one must not cost the other.
-"""
+Imports are lazy: checking the settings loads neither transport, and running one does not load the
+other."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def whatsapp_channel(options: WhatsAppSettings) -> Channel:
-    """The channel with the transport that `options` name."""
+    """Return the channel with the configured transport."""
     if options.transport == "cloud":
         from nanobot_whatsapp.cloud.transport import CloudTransport
 

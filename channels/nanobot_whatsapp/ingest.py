@@ -1,13 +1,11 @@
-"""From what was received to messages in the core's inbox: the one way in, for both transports.
+"""Inbound messages for both transports, on their way into the core's inbox.
 
-What is known of people is on disk before what they said is, so that a message is in the same chat
-when it is delivered again. A batch is published at once. What cannot be understood is left out
-alone. A fault of the core is no fault of a message: it is raised, nothing is confirmed, and the
-platform delivers the batch again.
+Changes of people's ids are on disk before their messages are, so that a message is in the same chat
+when it is delivered again. A batch is published at once. Only an invalid message is dropped. Errors
+of the core propagate: nothing is confirmed, and the platform delivers the batch again.
 
-The sender chooses the id of a message. So in groups the ids of events contain their sender, and
-nobody's message or edit is taken for one of somebody else's.
-"""
+Senders choose the ids of their messages. So event ids in groups contain the sender, and a message
+or edit cannot be confused with another person's."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from nanobot_whatsapp.people import People, Person, is_group, is_id
 OURS = "you"
 """The sender of a quote that the agent wrote."""
 UNREADABLE = "a message that nanobot could not read"
-"""The note in place of one, so that its sender is answered."""
+"""The note in place of an unreadable message, so that its sender gets an answer."""
 
 _COMMAND = re.compile(r"/([A-Za-z][\w-]*)(?=\s|$)", re.ASCII)
 _NOTE_CHARACTERS = 1000
@@ -38,16 +36,15 @@ _EXCERPT = 500
 
 
 class Incoming(Struct, frozen=True):
-    """Something that was said, the same for both transports. `at` is aware.
+    """An inbound message, the same for both transports. `at` is aware.
 
-    `group` is the id of the group it was said in, empty in private, and `title` its name. `own`:
-    the person whose account this is wrote it to themselves. `addressed`: in a group, that the agent
-    was mentioned or replied to; `text` does not begin with that mention any more. `edits` is the id
-    of the message, by the same sender, that this one corrects; `deletes` is that of one that they
-    deleted. `unanswered`: it is for the conversation and asks for nothing (a reaction). `notes` are
-    lines about what is neither text nor a file. The `sender` of the `quote` is `OURS` or a name,
-    which is never the same. `button` is the id of the button that was pressed; `text` is its label.
-    """
+    `group` is the group's id, empty in private, and `title` its name. `own`: the account's owner
+    wrote it to themselves. `addressed`: in a group, the agent was mentioned or replied to. `text`
+    no longer begins with that mention. `edits` is the id of the sender's message that this one
+    corrects, `deletes` the id of one that they deleted. `unanswered`: it needs no answer (a
+    reaction). `notes` are lines about content that is neither text nor a file. The `sender` of the
+    `quote` is `OURS` or a name, which is never the same. `button` is the id of the pressed button,
+    and `text` its label."""
 
     id: str
     person: Person
@@ -68,30 +65,30 @@ class Incoming(Struct, frozen=True):
 
 
 class RecentMessages:
-    """The latest messages, in memory, by id and chat: WhatsApp names a quoted message by its id
-    alone, or wants its text again. What was said before a restart, or long ago, is unknown.
+    """The latest messages, in memory, by id and chat: WhatsApp identifies a quoted message only by
+    its id, or requires its text again. Messages before a restart and old ones are unknown.
 
-    Where the platform's ids are unique over all chats (the Cloud API), `chat` is left out.
-    """
+    If the platform's ids are globally unique (the Cloud API), `chat` is left out."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
 
     def remember(self, id: str, sender: str, text: str, chat: str = "") -> None:
-        """Another message under the same id does not replace it: senders choose them."""
+        """Store a message. A later one with the same id does not replace it, because senders choose
+        ids."""
         self._known.setdefault((chat, id), (sender, text[:_EXCERPT]))
         if len(self._known) > _MAX_RECENT:
             self._known.popitem(last=False)
 
     def find(self, id: str, chat: str = "") -> tuple[str, str] | None:
-        """Sender and beginning of a message, as they were given."""
+        """Return the sender and start of a message, or None."""
         return self._known.get((chat, id))
 
 
 class Ingest:
-    """Stores what was received. `self_chat`: what the person whose account this is writes to
-    themselves is for the agent, except what begins with `prefix`, which an agent wrote there;
-    `pairing`: a stranger who writes in private is told how to get access."""
+    """Stores inbound messages. `self_chat`: the account owner's messages to themselves are for the
+    agent, except those that begin with `prefix`, which an agent wrote. `pairing`: strangers in
+    private chats get pairing instructions."""
 
     def __init__(
         self, host: ChannelHost, people: People, *, self_chat: bool, pairing: bool, prefix: str = ""
@@ -101,10 +98,9 @@ class Ingest:
         self._commands = frozenset(entry.name for entry in host.menu())
 
     async def store(self, received: Sequence[Incoming]) -> Sequence[Incoming]:
-        """Store what is admitted and return when that is durable; what was admitted, in order.
+        """Store the admitted messages and return them in order, once they are durable.
 
-        Raises `StorageError`, and then none of it is stored.
-        """
+        Raises `StorageError`, and then none of it is stored."""
         admitted: list[tuple[Incoming, InboundMessage]] = []
         for incoming in received:
             message = self._admitted(incoming)
@@ -117,9 +113,9 @@ class Ingest:
         return [incoming for incoming, _ in admitted]
 
     def _admitted(self, incoming: Incoming) -> InboundMessage | None:
-        """The message, if it says something and its sender is admitted."""
-        # Another nanobot of the same account writes into the chat with oneself as well, and the two
-        # would never stop.
+        """Return the core's message, or None if it is empty or its sender is not admitted."""
+        # Two nanobots with the same account both write into the chat with oneself, and would
+        # answer each other forever.
         is_ours = bool(self._prefix) and incoming.text.startswith(self._prefix)
         if incoming.own and (is_ours or not self._self_chat):
             return None
@@ -133,7 +129,7 @@ class Ingest:
         if message is None:
             return None
         if message.deletes or message.unanswered:
-            return message  # `publish` accepts it from who may talk; no stranger is told to pair
+            return message  # `publish` checks access, without pairing instructions for strangers
         addressed = self._is_addressed(incoming)
         if self._host.admit(sender, chat, addressed=addressed) != "allowed":
             logger.debug("whatsapp: not let in, or not meant: {} in {}", sender.id, chat.id)
@@ -142,14 +138,14 @@ class Ingest:
         return message
 
     def _sender_and_chat(self, incoming: Incoming) -> tuple[Sender, Chat]:
-        """Raises `ValueError` for an id that is none."""
+        """Return the sender and the chat. Raises `ValueError` for an invalid id."""
         if not is_id(incoming.id) or (incoming.group and not is_group(incoming.group)):
             raise ValueError("its id or that of its group is none")
         sender = self._people.sender(incoming.person)
         chat = Chat(sender.id)
         if incoming.group:
             chat = Chat(incoming.group, is_group=True, title=one_line(incoming.title))
-        # The owner is known by the id that makes them the owner, whichever of theirs that is.
+        # The owner's id is the one in the list of owners, whichever of their ids that is.
         ids = (sender.id, *sender.also)
         listed = next((id for id in self._host.owners if id in ids), sender.id)
         also = tuple(id for id in ids if id != listed)
@@ -160,16 +156,16 @@ class Ingest:
             command = _COMMAND.match(incoming.text)
             is_command = command is not None and command[1].lower() in self._commands
             return incoming.addressed or (is_command and not incoming.forwarded)
-        # Where the number is a person's own, no robot answers everybody who writes to them; what
-        # they write to themselves nobody else gets to read.
+        # If the number is a person's own, no robot answers everyone who writes to them. Their
+        # messages to themselves are private.
         return self._pairing or incoming.own
 
 
 def _message(
     incoming: Incoming, person: str, sender: Sender, chat: Chat, host: ChannelHost
 ) -> InboundMessage | None:
-    """The message for the core; None if it says nothing. `person` is the id of the sender's own
-    chat, which never changes."""
+    """Return the message for the core, or None if it is empty. `person` is the id of the sender's
+    private chat, which never changes."""
     text = valid_unicode(incoming.text)
     notes = tuple(filter(None, (one_line(note, _NOTE_CHARACTERS) for note in incoming.notes)))
     changed = incoming.edits or incoming.deletes

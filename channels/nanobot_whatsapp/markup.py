@@ -1,17 +1,16 @@
 """Markdown in WhatsApp's own marks: *bold*, _italic_, ~strike~, code, quotes and lists.
 
-Path: Markdown to lines of spans (`nanobot.channel.markdown`), and spans to a line with marks
-(`_Writer`). WhatsApp knows lists and quotes of one level; what lies deeper is indented or has a `>`
-more. The address of a link stands behind its text.
+Markdown becomes lines of spans (`nanobot.channel.markdown`), and spans become a line with marks
+(`_Writer`). WhatsApp supports one level of lists and quotes. Deeper ones are indented or get
+another `>`. A link's address follows its text.
 
-WhatsApp cannot escape a mark, and its phones do not all read marks alike. A mark counts where the
-character outside it is no letter or digit and the one inside it is no space; it ends at the latest
-with the line. So marks are written only where all phones see one, and a literal character that
-would be taken for one gets a hair space on its inner side.
+WhatsApp cannot escape a mark, and its phones differ in reading them. A mark counts if the character
+outside it is not a letter or digit and the one inside is not a space. It ends with the line at the
+latest. So marks are written only if all phones recognize them, and a literal character that would
+count as one gets a hair space on its inner side.
 
-Invariant: nothing visible vanishes. Where the result would be empty, or the text is nested more
-deeply than anyone writes, the source is shown as it is.
-"""
+Invariant: no visible text is lost. If the result would be empty, or nesting is too deep, the source
+is shown as it is."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from nanobot.channel.markdown import Dialect, Line, Span, Style, clean_source, l
 TEXT_LIMIT = 4096
 """UTF-16 units of a message: the limit of the Cloud API. A linked device may send more."""
 CAPTION_LIMIT = 1024
-"""UTF-16 units of the caption of a file."""
+"""UTF-16 units of a file's caption."""
 
 _MARKS: dict[Style, str] = {"strong": "*", "em": "_", "s": "~"}
 _CODE = "`"
@@ -38,29 +37,28 @@ _HAIR = "\u200a"
 _JOINER = "\u2060"
 _LOOKS_LIKE_BLOCK = re.compile(r">|[-*] ")
 _FENCE = "```"
-# Columns of a table are not made wider for one long cell: a phone has about 40 characters.
+# One long cell does not widen its column: a phone has about 40 characters per line.
 _DIALECT = Dialect(bullets=("- ", "◦ ", "▪ "), indent="  ", widest_column=32)
 
 
 def render(markdown: str) -> str:
-    """`markdown` as WhatsApp shows it. Never raises; the work is bounded."""
+    """Render `markdown` for WhatsApp. Never raises. The work is bounded."""
     source = clean_source(markdown)
     try:
         rendered = "\n".join(map(_shown, lay_out(source, _DIALECT))).strip("\n")
-    except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
+    except Exception as error:  # noqa: BLE001 - no text may prevent the answer
         logger.warning("Markdown is sent unformatted: {}", type(error).__name__)
         rendered = ""
     return rendered or "\n".join(write_line([Span(line)]) for line in source.strip().split("\n"))
 
 
 def fits(markdown: str, limit: int) -> bool:
-    """Whether `markdown`, once rendered, has at most `limit` UTF-16 units."""
+    """Return True if the rendered `markdown` has at most `limit` UTF-16 units."""
     return utf16_length(render(markdown)) <= limit
 
 
 def with_choices(markdown: str, buttons: Sequence[Button]) -> str:
-    """`markdown` with a line for each button whose value it does not name yet, for chats without
-    buttons."""
+    """Add a line for each button whose value is not in `markdown`, for chats without buttons."""
     missing = [button for button in buttons if button.value not in markdown]
     lines = "\n".join(f"• {button.label}: {button.value}" for button in missing)
     return f"{markdown}\n\n{lines}".lstrip("\n") if lines else markdown
@@ -74,7 +72,7 @@ def _shown(line: Line) -> str:
 
 
 def write_line(spans: Iterable[Span]) -> str:
-    """The line that these make, without blanks at its end."""
+    """Return the line of these spans, without trailing blanks."""
     writer = _Writer()
     for span in spans:
         writer.add(span)
@@ -82,10 +80,10 @@ def write_line(spans: Iterable[Span]) -> str:
 
 
 class _Writer:
-    """Puts marks around words and never around blanks."""
+    """Puts marks around words, never around blanks."""
 
     def __init__(self) -> None:
-        self._pieces: list[tuple[str, bool]] = []  # a text, and whether it stands for itself
+        self._pieces: list[tuple[str, bool]] = []  # a text, and whether it is literal
         self._open: list[Style] = []
         self._blank = ""
         self._last = ""
@@ -115,7 +113,7 @@ class _Writer:
 
     def _code(self, words: str) -> None:
         self._restyle(())
-        if _CODE in words:  # three of them make code too, and hold single ones
+        if _CODE in words:  # three mark code too, and may contain single ones
             fence, words = _FENCE, words.replace(_CODE * 2, _JOINER.join(_CODE * 2))
             words = f"{_JOINER * words.startswith(_CODE)}{words}{_JOINER * words.endswith(_CODE)}"
         else:
@@ -126,7 +124,7 @@ class _Writer:
         self._closed = True
 
     def _restyle(self, wanted: Sequence[Style]) -> None:
-        """From here on the text has these styles."""
+        """Set the styles of the following text."""
         self._close(self._kept(wanted))
         self._flush()
         for style in dict.fromkeys(wanted):
@@ -135,7 +133,7 @@ class _Writer:
                 self._mark(_MARKS[style])
 
     def _kept(self, wanted: Sequence[Style]) -> int:
-        """How many of the styles that are open go on."""
+        """Return the number of open styles that continue."""
         ended = (number for number, style in enumerate(self._open) if style not in wanted)
         return next(ended, len(self._open))
 
@@ -145,7 +143,7 @@ class _Writer:
             self._closed = True
 
     def _mark(self, mark: str) -> None:
-        """Begin something, apart from a letter before it."""
+        """Write an opening mark, separated from a letter before it."""
         if self._last.isalnum():
             self._put(_HAIR, literal=False)
         self._put(mark, literal=False)
@@ -170,7 +168,7 @@ class _Writer:
 
 
 def _set_apart(pieces: Sequence[tuple[str, bool]]) -> str:
-    """The pieces together, with what looks like a mark and is none set apart."""
+    """Join the pieces. Literal characters that would count as marks get a hair space."""
     line = "".join(text for text, _ in pieces)
     counts = Counter(_DELIMITER.findall(line))
     pairs = frozenset(mark for mark, count in counts.items() if count > 1)
@@ -187,8 +185,8 @@ def _set_apart(pieces: Sequence[tuple[str, bool]]) -> str:
 
 
 def _apart(line: str, at: int, pairs: Set[str], start: int, end: int) -> str:
-    """The character there, set apart from what it could begin or end. The piece that it is in goes
-    from `start` to `end`; what borders on that may be a mark that counts, and keeps its place."""
+    """Return the character at `at`, separated from text that would make it a mark. Its piece is
+    from `start` to `end`. Neighbours outside may be real marks, so they stay adjacent."""
     mark = line[at]
     if mark not in pairs:
         return mark
@@ -198,7 +196,7 @@ def _apart(line: str, at: int, pairs: Set[str], start: int, end: int) -> str:
     anywhere = mark == _CODE
     ends = is_tied_before and (anywhere or not _is_word(after))
     begins = is_tied_after and (anywhere or not _is_word(before))
-    # A hair space takes the letter away that kept the mark from counting the other way.
+    # The hair space replaces a neighbouring letter, so the mark may now count the other way.
     if ends and at + 1 < end:
         begins = is_tied_after
     elif begins and at > start:
@@ -207,5 +205,5 @@ def _apart(line: str, at: int, pairs: Set[str], start: int, end: int) -> str:
 
 
 def _is_word(character: str) -> bool:
-    """Whether every phone takes it for a part of a word."""
+    """Return True if all phones treat the character as part of a word."""
     return character.isascii() and character.isalnum()

@@ -1,20 +1,18 @@
-"""Who is who: the ids of each person, and the one under which the core knows them.
+"""Identities: the ids of each person, and the one that the core uses.
 
-An id is a bare number (`15557770000`), or what the platform gives where it hides the number: a LID
+An id is a bare number (`15557770000`), or the platform's id if it hides the number: a LID
 (`888@lid`) or the Cloud API's user id (`US.134912`). Groups are `1203…@g.us`, and in the Cloud API
-some other long word. On the wire of a linked device all of them are JIDs, where numbers end in
+another long word. A linked device transmits all of them as JIDs, with numbers ending in
 `@s.whatsapp.net`.
 
-The same person appears under a number, a LID or a user id, and which of them is known may change
-from one message to the next. Their chat keeps the first id that was assigned to it: the
-conversation depends on it, and memory. Invariants: an id belongs to one person, and no two people
-share a chat. Numbers are reassigned over time, so a number that comes with another account (LID,
-user id) than before is somebody else's from then on, who gets a chat of their own. Permissions of a
-number are not reassigned with it: while it is the chat of its former owner, it is no id of the new
-one for lists and pairings.
+The same person appears under a number, a LID or a user id, and the known ids may change with each
+message. A chat keeps the first id assigned to it, because the conversation and memory depend on it.
+Invariants: an id belongs to one person, and no two people share a chat. Numbers are reassigned over
+time, so a number with a different account (LID, user id) than before belongs to another person from
+then on, who gets a new chat. Permissions of a number are not reassigned: while it is the chat of
+its former owner, it does not count as the new owner's id for lists and pairings.
 
-Only people who were admitted are kept on disk; some thousands of others are remembered.
-"""
+Only admitted people are stored on disk. Some thousands of others are in memory."""
 
 from __future__ import annotations
 
@@ -43,22 +41,21 @@ _PHONE = re.compile(r"[1-9][0-9]{6,14}")
 
 _FILE_NAME = "people.json"
 _MAX_PEOPLE = 5_000
-"""Of those who were admitted, and of others; then the person who was silent longest is dropped."""
+"""The number of admitted people, and of others. The one who was silent longest is dropped."""
 _MAX_IDS = 12
-"""Of one person; the oldest is dropped."""
+"""The number of ids of a person. The oldest is dropped."""
 
 
 class Person(Struct, frozen=True):
-    """Someone who writes. `ids` are all that are known of them, at least one; a number comes first
-    if there is one. `name` is what they call themselves: for texts, never for decisions."""
+    """A sender. `ids` are all known ids, at least one, with a number first if there is one. `name`
+    is self-chosen: for texts, never for decisions."""
 
     ids: tuple[str, ...]
     name: str = ""
 
 
 def id_of(jid: str) -> str:
-    """The id that a JID is of, without the device. LIDs and groups stay as they are, and so does
-    what is no JID at all."""
+    """Return the id of a JID, without the device. LIDs, groups and other texts stay as they are."""
     if number := _NUMBER.fullmatch(jid):
         return number[1]
     if lid := _DEVICE.fullmatch(jid):
@@ -67,34 +64,34 @@ def id_of(jid: str) -> str:
 
 
 def jid_of(id: str) -> str:
-    """The JID of an id."""
+    """Return the JID of an id."""
     number = _NUMBER.fullmatch(id)
     return f"{number[1]}{_SERVER}" if number else id
 
 
 def is_id(id: str) -> bool:
-    """Whether this can be an id at all, of a person, a group or a message: visible ASCII."""
+    """Return True if the text can be the id of a person, group or message: visible ASCII."""
     return _ID.fullmatch(id) is not None
 
 
 def is_number(id: str) -> bool:
-    """Whether an id (see `id_of`) is a bare number."""
+    """Return True if an id (see `id_of`) is a bare number."""
     return id.isascii() and id.isdigit()
 
 
 def is_group(id: str) -> bool:
-    """Whether an id is of the form that those of groups have."""
+    """Return True if an id has the form of a group's."""
     return not is_person(id) and _GROUP.fullmatch(id) is not None
 
 
 def is_person(id: str) -> bool:
-    """Whether an id (see `id_of`) is of the form that those of people have."""
+    """Return True if an id (see `id_of`) has the form of a person's."""
     return _PERSON.fullmatch(id) is not None
 
 
 def phone_digits(text: str) -> str:
-    """A phone number that a person typed, as WhatsApp has it: digits only, the country code first.
-    Raises `NanobotError` if it is none."""
+    """Normalize a typed phone number to WhatsApp's form: digits only, the country code first.
+    Raises `NanobotError` if it is invalid."""
     digits = _BETWEEN_DIGITS.sub("", text).removeprefix("00")
     if not _PHONE.fullmatch(digits):
         raise NanobotError(
@@ -105,16 +102,16 @@ def phone_digits(text: str) -> str:
 
 
 def kind_of(id: str) -> str:
-    """What kind of id it is; somebody has one of a kind at a time. `number`, `lid`, `user` and
-    `parent` (the Cloud API's `US.134912` and `US.ENT.5678`), …"""
+    """Return the kind of an id. A person has one id of a kind at a time: `number`, `lid`, `user`
+    and `parent` (the Cloud API's `US.134912` and `US.ENT.5678`), …"""
     if is_number(id):
         return "number"
     return id.partition("@")[2] or ("parent" if id.count(".") > 1 else "user")
 
 
 class _Known(Struct, omit_defaults=True):
-    """A person. `chats`: theirs, and before it those of people who turned out to be the same;
-    `ids`: what was learned last is at the end. Those in the file were admitted."""
+    """A person. `chats`: the person's chat is last, after those of merged people. `ids`: the latest
+    is last. People in the file were admitted."""
 
     chats: list[str]
     ids: list[str]
@@ -126,31 +123,31 @@ class _Known(Struct, omit_defaults=True):
 
     @property
     def address(self) -> str:
-        """The newest number, else the newest of what there is; empty where nothing is left."""
+        """The newest number, or else the newest id. Empty if none is left."""
         numbers = [id for id in self.ids if is_number(id)]
         return next(reversed(numbers or self.ids), "")
 
     def conflicts_with(self, accounts: Iterable[str]) -> bool:
-        """Whether one of these is another account than theirs, of the same kind."""
+        """Return True if an account differs from the person's account of the same kind."""
         own = {kind_of(id) for id in self.ids}
         return any(id not in self.ids and kind_of(id) in own for id in accounts)
 
     def has_only(self, new: str) -> bool:
-        """Whether all that is known of them is this id, and numbers."""
+        """Return True if only this id and numbers are known."""
         return all(id == new or is_number(id) for id in self.ids)
 
 
 class _File(Struct):
-    """The file. Who wrote last is at the end."""
+    """The file. The latest writer is last."""
 
     version: int = 1
     people: list[_Known] = []
 
 
 class People:
-    """`folder` is the adapter's own and exists. Ids may be JIDs too. Raises `StorageError` where
-    what is known cannot be read; where it is damaged, people whose chat is not their number begin a
-    new conversation."""
+    """The known people. `folder` is the adapter's and exists. Ids may also be JIDs. Raises
+    `StorageError` if the file cannot be read. If it is damaged, people whose chat is not their
+    number start a new conversation."""
 
     def __init__(self, folder: Path) -> None:
         self._file = StateFile(folder / _FILE_NAME, _File)
@@ -158,7 +155,9 @@ class People:
         self._others: OrderedDict[str, _Known] = OrderedDict()
         self._by_chat: dict[str, _Known] = {}
         self._by_id: dict[str, _Known] = {}
-        for known in self._file.read().people:  # what another person there has stays theirs
+        for (
+            known
+        ) in self._file.read().people:  # an id of an earlier person in the file stays theirs
             known.chats = [chat for chat in dict.fromkeys(known.chats) if chat not in self._by_chat]
             if known.chats:
                 known.ids = [id for id in dict.fromkeys(known.ids) if id not in self._by_id]
@@ -168,11 +167,10 @@ class People:
         self._is_written = True
 
     def chat_of(self, ids: Sequence[str]) -> str:
-        """The id of the chat of the person with these ids, which never changes once assigned.
+        """Return the id of the person's chat, which never changes once assigned.
 
-        It is that of the person who had one of them already, else the number, else the first.
-        Raises `ValueError` without any id; what has other characters than ids have is none.
-        """
+        It is the chat of the person who has one of these ids, or else the number, or else the first
+        id. Raises `ValueError` without a valid id."""
         given = list(dict.fromkeys(id_of(id) for id in ids if is_id(id)))
         if not given:
             raise ValueError("a person without an id")
@@ -185,7 +183,7 @@ class People:
         return known.chat
 
     def mark_admitted(self, chat_id: str) -> None:
-        """The person was admitted: from now on what is known of them is saved."""
+        """Record that the person was admitted, so that they are saved."""
         known = self._by_chat.get(chat_id)
         if known is not None and not known.admitted:
             del self._others[known.chat]
@@ -194,11 +192,10 @@ class People:
             self._touch(known)
 
     def sender(self, person: Person) -> Sender:
-        """The person as the core knows them. `also` has all their other ids, numbers in each way in
-        which people write them into lists; but for those that are somebody else's chat.
+        """Return the person as the core's sender. `also` has all other ids, with numbers in each
+        form that people use in lists, except ids that are another person's chat.
 
-        Raises `ValueError` for one without any id.
-        """
+        Raises `ValueError` without a valid id."""
         known = self._by_chat[self.chat_of(person.ids)]
         own = [id for id in known.ids if self._by_chat.get(id, known) is known]
         forms = dict.fromkeys((known.chat, *own))
@@ -207,10 +204,9 @@ class People:
         return Sender(known.chat, person.name, tuple(form for form in forms if form != known.chat))
 
     def address(self, chat_id: str) -> str:
-        """The id to send to: the newest number, else what there is; groups stay as they are.
+        """Return the id to send to: the newest number, or else another id. Groups stay as they are.
 
-        Raises `SendRefused` for what is no chat of WhatsApp.
-        """
+        Raises `SendRefused` if it is not a chat of WhatsApp."""
         id = id_of(chat_id)
         known = self._by_chat.get(chat_id) or self._by_chat.get(id) or self._by_id.get(id)
         address = id if known is None else known.address
@@ -224,12 +220,10 @@ class People:
         )
 
     def change_id(self, old: str, new: str) -> None:
-        """Someone has the id `new` in place of `old`, and stays who they are; idempotent. A former
-        owner of `new` is the same person if only numbers are known of them; one with another
-        account only loses it.
+        """Replace a person's id `old` by `new`. Idempotent. If only numbers are known of the former
+        owner of `new`, it is the same person. If they have another account, they only lose the id.
 
-        Raises `ValueError` for what is no id.
-        """
+        Raises `ValueError` for an invalid id."""
         old, new = id_of(old), id_of(new)
         if not is_id(new):
             raise ValueError("a move to nowhere")
@@ -244,16 +238,15 @@ class People:
             self._unassign(old)
 
     def save(self) -> None:
-        """Save what changed. Raises `StorageError`; the next call tries again."""
+        """Save pending changes. After a `StorageError` the next call retries."""
         if self._is_written:
             return
         self._file.write(_File(people=list(self._admitted.values())))
         self._is_written = True
 
     def _find_owner(self, numbers: Iterable[str], accounts: Sequence[str]) -> _Known | None:
-        """The known person with these ids, if any; two who turn out to be the same are merged. A
-        number that comes with another account no longer belongs to its former owner.
-        """
+        """Return the known person with these ids, or None. Two that turn out to be the same are
+        merged. A number with another account no longer belongs to its former owner."""
         by_account = next(filter(None, map(self._by_id.get, accounts)), None)
         by_number = next(filter(None, map(self._by_id.get, numbers)), None)
         if by_number is not None and by_number.conflicts_with(accounts):
@@ -265,7 +258,7 @@ class People:
         return self._merge(by_account, by_number)
 
     def _create(self, ids: Sequence[str]) -> _Known:
-        """A new person. A number may still be the chat of its former owner."""
+        """Create a person. Their number may still be the chat of its former owner."""
         names = chain(ids, (f"{ids[0]}#{number}" for number in count(2)))
         chat = next(name for name in names if name not in self._by_chat)
         known = self._by_chat[chat] = self._others[chat] = _Known(
@@ -274,7 +267,7 @@ class People:
         return known
 
     def _merge(self, other: _Known, known: _Known) -> _Known:
-        """Add everything of `other` to `known`, who is the same person."""
+        """Merge `other` into `known`, who is the same person."""
         self._drop(other)
         known.chats = [*other.chats, *known.chats]
         self._by_chat |= dict.fromkeys(other.chats, known)
@@ -285,7 +278,7 @@ class People:
         return known
 
     def _assign(self, id: str, known: _Known, *, newest: bool) -> None:
-        """Assign an id to a person; `newest`: it replaces what they had before as the address."""
+        """Assign an id to a person. `newest`: it becomes their address."""
         if self._by_id.get(id) is not known:
             self._unassign(id)
             self._by_id[id] = known
@@ -299,7 +292,7 @@ class People:
         self._mark_changed(known)
 
     def _unassign(self, id: str) -> None:
-        """Remove an id from its owner, if it has one."""
+        """Remove an id from its owner, if any."""
         before = self._by_id.pop(id, None)
         if before is not None:
             before.ids.remove(id)
@@ -309,7 +302,7 @@ class People:
         self._is_written = self._is_written and not known.admitted
 
     def _touch(self, known: _Known) -> None:
-        """Make them the last to be dropped."""
+        """Make the person the last to be dropped."""
         group = self._admitted if known.admitted else self._others
         group[known.chat] = known
         group.move_to_end(known.chat)

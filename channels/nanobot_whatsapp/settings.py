@@ -27,7 +27,7 @@ _SECRET = re.compile(r"[\x21-\x7e]{6,1000}")
 
 
 def _matching(pattern: str, problem: str, trimmed: str = " ") -> Check:
-    """Accepts texts that match `pattern` without the `trimmed` characters at their end."""
+    """Check that a text matches `pattern`, after removing `trimmed` characters from its end."""
     compiled = re.compile(pattern, re.ASCII)
 
     def check(text: str) -> str:
@@ -120,7 +120,7 @@ class WhatsAppSettings(Checked, frozen=True):
 
     @property
     def answers_strangers(self) -> bool:
-        """Whether a stranger who writes in private gets a code."""
+        """True if strangers in private chats get a pairing code."""
         return self.pairing == "always" or (self.pairing == "auto" and self.transport == "cloud")
 
     @property

@@ -1,9 +1,8 @@
 """Sets WhatsApp up with a person, and checks it for `nanobot doctor`.
 
-For a linked device only settings come out of the set-up; the code to scan comes with signing in.
-What is checked is on this machine, without connecting, because an account connects once at a time.
-For the Cloud API Meta is asked which number the token is for.
-"""
+For a linked device the setup yields only settings. The code to scan comes with the login. Its check
+is local, without connecting, because an account can connect only once at a time. For the Cloud API,
+the check asks Meta for the token's number."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class _Wrong(NanobotError):
 
 
 async def setup(request: SetupRequest) -> SetupResult:
-    """Ask for what is not given. Raises `NanobotError`."""
+    """Ask for the settings that are not given. Raises `NanobotError`."""
     present = request.options
     if not isinstance(present, WhatsAppSettings | None):
         raise TypeError("the options belong to another channel")
@@ -66,7 +65,7 @@ async def setup(request: SetupRequest) -> SetupResult:
 
 
 async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
-    """As a device of the owner's own number, or of one for nanobot alone."""
+    """Set up a linked device, of the owner's number or a separate one."""
     person = request.person
     person.say(
         f"{_BAN} Use a separate number for nanobot that you can afford to lose. It also works with "
@@ -112,7 +111,7 @@ async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> 
 
 
 def _known(present: WhatsAppSettings | None, key: str) -> str:
-    """What is set; empty for nothing."""
+    """Return a current setting, or empty."""
     value = getattr(present, key) if present is not None else ""
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
@@ -120,8 +119,8 @@ def _known(present: WhatsAppSettings | None, key: str) -> str:
 async def _checked(
     request: SetupRequest, present: WhatsAppSettings | None, asked: dict[str, str]
 ) -> str:
-    """Return the account, for people. Raises `_Wrong` for a wrong answer, and `HttpFault` if Meta
-    could not check it."""
+    """Check the answers and return the account, for people. Raises `_Wrong` for a wrong answer, and
+    `HttpFault` if Meta could not check it."""
     values: dict[str, object] = asdict(present) if present else {}
     values |= {"transport": _CLOUD, "self_chat": False, **asked}
     try:
@@ -151,7 +150,7 @@ async def _checked(
 
 
 async def _owner(request: SetupRequest) -> tuple[str, ...]:
-    """The number that the owner writes from."""
+    """Ask for the owner's number."""
     while True:
         default = "".join(request.owners[:1])
         answer = await request.person.ask("The number that you write from", default)
@@ -164,7 +163,7 @@ async def _owner(request: SetupRequest) -> tuple[str, ...]:
 
 
 async def check(request: CheckRequest) -> Sequence[CheckFinding]:
-    """Whether this transport can work."""
+    """Check whether the transport can work."""
     options = request.options
     if not isinstance(options, WhatsAppSettings):
         raise TypeError("the options belong to another channel")
@@ -174,7 +173,7 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
 
 
 def _on_this_machine(options: WhatsAppSettings, folder: Path) -> list[CheckFinding]:
-    """Whether Node.js, the helper and an account are there. Blocks; reads only."""
+    """Check for Node.js, the helper and an account. Blocks. Reads only."""
     from nanobot_whatsapp.linked.install import bridge_program, find_node
 
     found = []
@@ -194,7 +193,7 @@ def _on_this_machine(options: WhatsAppSettings, folder: Path) -> list[CheckFindi
 
 
 def _account(path: Path) -> CheckFinding:
-    """Whose device this is; what else is in the file is not looked at."""
+    """Check the linked account. Reads nothing else in the file."""
     try:
         with path.open("rb") as file:
             known = json.loads(file.read(_LARGEST))
@@ -214,7 +213,7 @@ def _account(path: Path) -> CheckFinding:
 
 
 async def _cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding:
-    """Ask Meta which number the token is for."""
+    """Ask Meta for the token's number."""
     from nanobot.channel.http import HttpFault
     from nanobot_whatsapp.cloud.graph import Graph, Refused
 

@@ -1,4 +1,5 @@
-"""What both transports share: the typing indicator, and which files WhatsApp shows or plays."""
+"""Code shared by both transports: the typing indicator, and the file formats that WhatsApp can show
+or play."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from nanobot.bus.events import MediaKind, Notice, Progress, TurnEnded, TurnStart
 from nanobot.clock import Clock, with_timeout
 
 _MAX_TURN_SECONDS = 3600.0
-"""After which a turn whose end was missed is no longer shown."""
+"""A turn whose end was missed is not shown longer than this."""
 _MAX_CHATS = 256
-"""Chats with a typing indicator, and notices remembered, at a time."""
+"""The number of chats with a typing indicator, and of remembered notices."""
 _NOTICE_SECONDS = 60.0
 """A notice is not repeated in a chat within this time."""
 
@@ -38,14 +39,14 @@ _MIME_ALIASES = {
 
 
 def plain_mime(mime: str) -> str:
-    """`mime` without parameters, under the name that WhatsApp knows it by."""
+    """Return `mime` without parameters, under WhatsApp's name for it."""
     known = mime.partition(";")[0].strip().lower()
     return _MIME_ALIASES.get(known, known)
 
 
 def playable_as(kind: MediaKind, mime: str) -> MediaKind:
-    """What a file of this kind and plain MIME type can be sent as; "document" if WhatsApp neither
-    shows nor plays it."""
+    """Return the kind to send a file of this plain MIME type as. "document" if WhatsApp can neither
+    show nor play it."""
     if kind == "voice" and mime not in _PLAYABLE["voice"]:
         kind = "audio"
     return kind if mime in _PLAYABLE.get(kind, ()) else "document"
@@ -59,13 +60,11 @@ class _Chat(Struct, eq=False):
 
 
 class TypingIndicator:
-    """Shows that the agent is typing while a turn runs, and passes on notices, which cannot wait
-    for its end.
+    """Shows typing while a turn runs, and sends notices, which cannot wait for its end.
 
-    Best effort: `show_progress` only takes note. Each chat with a running turn has a task of its
-    own, so that a call that hangs holds up no other chat. `set_typing(chat_id, is_typing)` calls
-    the platform, again after so many `seconds`; without `send_notice(chat_id, text)` notices are
-    dropped."""
+    Best effort: `show_progress` only records events. Each chat with a running turn has its own
+    task, so that a hanging call delays no other chat. `set_typing(chat_id, is_typing)` calls the
+    platform every `seconds`. Without `send_notice(chat_id, text)`, notices are dropped."""
 
     def __init__(
         self,
@@ -82,19 +81,19 @@ class TypingIndicator:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Own the tasks of the chats until cancelled; while it does not run nothing is shown."""
+        """Run the tasks of the chats until cancelled. Nothing is shown without it."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 try:
                     await asyncio.Event().wait()
                 finally:
-                    self._tasks = None  # from here on the group accepts no tasks
+                    self._tasks = None  # the group accepts no more tasks
         finally:
             self._chats.clear()
 
     def show_progress(self, event: Progress) -> None:
-        """Take note of an event; returns at once and never raises."""
+        """Record an event. Returns at once and never raises."""
         match event:
             case TurnStarted(chat_id=chat_id, turn_id=turn_id):
                 if (chat := self._chats.get(chat_id)) is not None:
@@ -139,5 +138,5 @@ class TypingIndicator:
 async def _attempt(call: Awaitable[None]) -> None:
     try:
         await call
-    except Exception as error:  # noqa: BLE001 - the boundary: nobody needs to see that we type
+    except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
         logger.debug("whatsapp: progress was not shown: {!r}", error)

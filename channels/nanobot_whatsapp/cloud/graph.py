@@ -1,15 +1,13 @@
 """Client of the Graph API for one business number.
 
-Invariants: the token is only in a header of the request, never in an error or a log line, and is
-sent only to Meta's host (or the configured one). See `nanobot.channel.http` for limits of size and
-time.
+Invariants: the token is only in a request header, never in an error or a log line, and is sent only
+to Meta's host (or the configured one). See `nanobot.channel.http` for limits of size and time.
 
-Answers also update the state of the token and the account for `nanobot status`. A request fails
-with an `HttpFault`: `Unconfirmed` also if a proxy answered in place of Meta, and `Refused` if Meta
-answered with an error. Errors are classified by the right reaction, from Meta's codes and never
-from its texts:
-developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes
-"""
+Answers also update the state of the token and the account for `nanobot status`. A failed request
+raises an `HttpFault`: `Unconfirmed` also if a proxy answered in place of Meta, and `Refused` if
+Meta answered with an error. Errors are classified by the right reaction, from Meta's codes and
+never from its texts:
+developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes"""
 
 from __future__ import annotations
 
@@ -42,10 +40,10 @@ from nanobot_whatsapp.cloud.payload import Raw, number_in, object_in, objects_in
 from nanobot_whatsapp.settings import WhatsAppSettings
 
 API_VERSION = "v23.0"
-"""Of the Graph API. Meta keeps a version for two years."""
+"""The version of the Graph API. Meta supports a version for two years."""
 
 DOWNLOAD_SECONDS = 50.0
-"""For a file in all, attempts and pauses included: the core gives up after a minute."""
+"""The time limit of a download, with retries and pauses. The core gives up after a minute."""
 
 _CALL_SECONDS = 60.0
 _UPLOAD_SECONDS = 600.0
@@ -55,11 +53,11 @@ _DOWNLOAD_ATTEMPTS = 3
 _DOWNLOAD_PAUSE = 2.0
 
 _TOKEN_LIKE = re.compile(r"EAA[A-Za-z0-9]{12,}")
-"""Meta sometimes repeats a token that it does not accept."""
+"""Meta sometimes repeats a rejected token."""
 _HOST = re.compile(r"[a-z0-9.-]+", re.ASCII)
 _URL = re.compile(r"[!-~]{1,4000}")
 _META_HOSTS = (".fbsbx.com", ".fbcdn.net", ".whatsapp.net")
-"""Where Meta keeps files."""
+"""The hosts of Meta's files."""
 
 Kind = Literal["token", "account", "busy", "fault", "window", "no"]
 """`token`: a person must fix the token or its rights. `account`: a person must fix the business
@@ -79,7 +77,7 @@ _WAITS = {4: 60.0, 80007: 60.0, 131048: 600.0, 131056: 10.0, 131057: 60.0}
 """Seconds, where Meta gives none: 131056 is about one recipient, 131048 about complaints."""
 _BUSY_WAIT = 5.0
 _PERSON_WAIT = 300.0
-"""Between attempts where a person has to fix something first."""
+"""The pause between attempts until a person fixes the problem."""
 _MAX_WAIT = 3600.0
 
 _EXPLAINED = {
@@ -87,7 +85,7 @@ _EXPLAINED = {
     131030: "a test number sends only to the numbers that were entered for it at Meta",
     131051: "WhatsApp does not carry messages of this kind",
 }
-"""Where Meta's own text does not help."""
+"""Explanations for codes whose text from Meta does not help."""
 
 OUTSIDE_WINDOW = (
     "the person has not written for 24 hours, and until they do only templates are accepted"
@@ -95,8 +93,8 @@ OUTSIDE_WINDOW = (
 
 
 class Refused(HttpFault):
-    """Meta's answer was an error. `code` and `subcode` are Meta's, 0 if it gave none; `status` is
-    that of HTTP; `seconds` is how long Meta asks to wait, 0.0 if it does not."""
+    """Meta answered with an error. `code` and `subcode` are Meta's, or 0. `status` is HTTP's.
+    `seconds` is the time that Meta asks to wait, or 0.0."""
 
     def __init__(
         self, text: str, *, code: int, status: int, subcode: int = 0, seconds: float = 0.0
@@ -106,19 +104,19 @@ class Refused(HttpFault):
 
     @property
     def kind(self) -> Kind:
-        """What to do about it."""
+        """The kind of reaction that the error needs."""
         return kind_of(self.code, self.status)
 
     @property
     def retry_after(self) -> float:
-        """Seconds to wait before the next attempt."""
+        """Seconds until the next attempt."""
         if self.kind in {"token", "account"}:
             return _PERSON_WAIT
         return min(self.seconds or _WAITS.get(self.code, _BUSY_WAIT), _MAX_WAIT)
 
     @property
     def needs_person(self) -> str:
-        """What a person has to fix, for `nanobot status`; empty if nothing."""
+        """The problem that a person must fix, for `nanobot status`, or empty."""
         if self.kind == "token":
             return f"Meta does not accept the access token: {self}"
         if self.kind == "account":
@@ -126,7 +124,7 @@ class Refused(HttpFault):
         return ""
 
     def as_channel_off(self) -> ChannelOff | None:
-        """What only a change of the settings fixes; None for refusals that may pass."""
+        """Return an error that only new settings fix, or None for refusals that may pass."""
         if self.kind == "token":
             return ChannelOff(
                 self.needs_person,
@@ -143,7 +141,7 @@ class Refused(HttpFault):
 
 
 def kind_of(code: int, status: int = 400) -> Kind:
-    """The kind of an error with this code, where `status` is that of HTTP."""
+    """Return the kind of an error with this code and HTTP status."""
     if status == 401 or (code in _TOKEN and (code or status in {401, 403})):
         return "token"
     for kind, codes in _KINDS.items():
@@ -155,7 +153,7 @@ def kind_of(code: int, status: int = 400) -> Kind:
 
 
 def explain(code: int, meta_text: str) -> str:
-    """A reason for people: ours where the code is known, and Meta's text."""
+    """Return a reason for people: our explanation of a known code, and Meta's text."""
     known = OUTSIDE_WINDOW if code in _WINDOW else _EXPLAINED.get(code, "")
     reported = meta_text or (f"error {code}" if code else "no reason was given")
     if code and meta_text:
@@ -164,17 +162,16 @@ def explain(code: int, meta_text: str) -> str:
 
 
 def as_send_error(error: Exception, *, is_idempotent: bool = False) -> SendError:
-    """The port's error for `error`; raise it `from None`.
+    """Return the port's error for `error`. Raise it `from None`.
 
-    `is_idempotent`: the request reaches nobody (an upload), so it can be repeated.
-    """
+    `is_idempotent`: the request delivers nothing (an upload), so it can be repeated."""
     if isinstance(error, SendError):
         return error
     if isinstance(error, Refused) and error.kind != "fault":
         text = explain(error.code, str(error))
         is_final = error.kind in {"no", "window"}
         return SendRefused(text) if is_final else SendLater(text, retry_after=error.retry_after)
-    # Texts of foreign errors are not shown: they may contain anything.
+    # Don't show texts of foreign errors: they may contain anything.
     reason = str(error) if isinstance(error, HttpFault) else type(error).__name__
     if isinstance(error, Refused):
         reason = explain(error.code, reason)
@@ -184,15 +181,15 @@ def as_send_error(error: Exception, *, is_idempotent: bool = False) -> SendError
 
 
 class Identity(Struct, frozen=True):
-    """Which number this is: its digits, and the name that people see."""
+    """The business number: its digits, and its display name."""
 
     number: str
     name: str
 
 
 class Graph:
-    """One business number. Close it at the end. Methods raise an `HttpFault` unless they say
-    otherwise; refusals that a person has to resolve are reported to `health`."""
+    """Client for one business number. Close it at the end. Methods raise an `HttpFault` unless
+    documented otherwise. Refusals that a person must resolve are reported to `health`."""
 
     def __init__(
         self,
@@ -208,18 +205,18 @@ class Graph:
         self._http = HttpClient(token, headers=headers, proxy=proxy)
 
     async def close(self) -> None:
-        """Cut all connections."""
+        """Close all connections."""
         await self._http.close()
 
     async def whoami(self) -> Identity:
-        """Which number the token may use."""
+        """Return the number that the token may use."""
         query = {"fields": "display_phone_number,verified_name"}
         answer = await self._call("GET", self._number, params=query)
         digits = "".join(filter(str.isdigit, text_in(answer, "display_phone_number")))
         return Identity(digits, text_in(answer, "verified_name"))
 
     async def send(self, message: Mapping[str, object]) -> str:
-        """Send a message; its id. An answer without one counts as `Unconfirmed`."""
+        """Send a message and return its id. An answer without one counts as `Unconfirmed`."""
         answer = await self._call("POST", f"{self._number}/messages", json=message)
         if self._health is not None:
             self._health.resolve("token")
@@ -230,14 +227,14 @@ class Graph:
         return ids[0]
 
     async def upload(self, path: Path, name: str, mime: str) -> str:
-        """Upload a file; the id that messages refer to it by. Raises `SendRefused` too, if the file
-        is gone."""
+        """Upload a file and return its media id. Raises `SendRefused` too, if the file no longer
+        exists."""
         try:
             file = path.open("rb")
         except OSError:
             raise SendRefused(f"the file {name} no longer exists") from None
         fields = {"messaging_product": "whatsapp", "type": mime}
-        before = WRITING.set(lambda: None)  # no message is written yet
+        before = WRITING.set(lambda: None)  # an upload delivers no message
         try:
             with file:
                 answer = await self._call(
@@ -267,11 +264,10 @@ class Graph:
         await self._call("POST", f"{self._number}/messages", json=body)
 
     async def download(self, media_id: str, limit: int) -> bytes:
-        """A file that someone sent, of at most `limit` bytes.
+        """Return an inbound file of at most `limit` bytes.
 
-        Raises `SendRefused` if it is larger or Meta does not have it, and another `SendError` if it
-        does not arrive in time.
-        """
+        Raises `SendRefused` if it is larger or unavailable, and another `SendError` if it does not
+        arrive in time."""
         try:
             async with asyncio.timeout(DOWNLOAD_SECONDS):
                 for attempt in range(_DOWNLOAD_ATTEMPTS):
@@ -285,8 +281,8 @@ class Graph:
             raise SendError(f"the file did not come within {DOWNLOAD_SECONDS:.0f} s") from None
 
     async def _download(self, media_id: str, limit: int) -> bytes:
-        """One attempt: the address is good for five minutes only. Raises `SendRefused` for what no
-        other attempt changes."""
+        """Make one attempt: an address is valid for only five minutes. Raises `SendRefused` if a
+        retry is pointless."""
         path = f"{self._root}/{quote(media_id, safe='')}"
         try:
             known = await self._call(
@@ -309,14 +305,15 @@ class Graph:
         return answer.body
 
     def _check_host(self, url: str) -> None:
-        """The token goes along, so only to hosts of Meta's. Raises `SendRefused` for others."""
+        """Check that the host is Meta's, because the token is sent to it. Raises `SendRefused` for
+        others."""
         try:
             parts = urlsplit(url if _URL.fullmatch(url) else "")
             host, port = parts.hostname or "", parts.port
         except ValueError:
             parts, host, port = urlsplit(""), "", None
         is_meta = parts.scheme == "https" and port in {None, 443}
-        # Where two parsers could disagree about what the host is, the address is rejected.
+        # Reject an address if two parsers could disagree about its host.
         is_meta = is_meta and _HOST.fullmatch(host) is not None and host.endswith(_META_HOSTS)
         base = urlsplit(self._options.base_url)
         is_base = (parts.scheme, host, port) == (base.scheme, base.hostname, base.port)
@@ -326,14 +323,14 @@ class Graph:
     async def _call(
         self, method: str, path: str, seconds: float = _CALL_SECONDS, **content: Any
     ) -> Raw:
-        """The answer; `content` is what httpx accepts."""
+        """Return the answer. `content` are arguments for httpx."""
         url = f"{self._options.base_url}{path}"
         return self._result(
             await self._http.request(method, url, seconds, _ANSWER_BYTES, **content)
         )
 
     def _result(self, answer: HttpAnswer) -> Raw:
-        """The answer's document, unless it is an error."""
+        """Return the answer's document, or raise its error."""
         try:
             document = json.loads(answer.body)
         except (ValueError, RecursionError):
@@ -352,7 +349,8 @@ class Graph:
         return document
 
     def _refusal(self, error: Raw, status: int, seconds: float) -> Refused:
-        """Meta's error as ours, without anything that looks like a token; reports it if need be."""
+        """Return Meta's error as ours, without anything that looks like a token. Reports it if a
+        person must act."""
         details = text_in(object_in(error, "error_data"), "details")
         text = details or text_in(error, "message") or f"HTTP status {status}"
         refused = Refused(

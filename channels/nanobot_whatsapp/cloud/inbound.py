@@ -1,14 +1,13 @@
-"""Meta's calls on the way in: the webhook, and from its calls to messages in the core's inbox.
+"""Meta's webhook calls, and their messages on the way into the core's inbox.
 
-Invariant: Meta gets the status 200 only when what a call contained is durable, and repeats calls
-that got another. All calls that wait are stored at once. What was said before somebody changed
-their number is stored before the change, as theirs. An error of the core is no fault of what came:
-it is raised, nothing is confirmed. Meta may repeat calls at any other time, too, when the number of
-the sender has changed already: so what was stored lately is known here as well.
+Invariant: Meta gets status 200 only when a call's content is durable, and repeats calls with
+another status. All waiting calls are stored at once. Messages before a change of number are stored
+before the change, under the old number. Errors of the core propagate, and nothing is confirmed.
+Meta may also repeat calls at other times, when the sender's number has already changed, so recently
+stored messages are recognized here too.
 
-Calls are authenticated by their signature, which is checked on the raw body before any of it is
-parsed. It is made with the app's secret, which only Meta and the owner know.
-"""
+Calls are authenticated by their signature, which is checked on the raw body before parsing. It uses
+the app's secret, which only Meta and the owner know."""
 
 from __future__ import annotations
 
@@ -47,24 +46,24 @@ _PLAIN = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options":
 _MAX_CHATS = 1_000
 _MAX_MESSAGES = 2_000
 _SLICE = 50
-"""Items that are handled before others have their turn."""
+"""The number of items that are handled before other tasks get a turn."""
 
 
 def signature_of(body: bytes, app_secret: str) -> str:
-    """The value of Meta's header for a call with this body."""
+    """Return the value of Meta's signature header for this body."""
     return "sha256=" + hmac.new(app_secret.encode(), body, sha256).hexdigest()
 
 
 class _Call(Struct):
-    """A parsed call; `reply` is None until an attempt was made to store it."""
+    """A parsed call. `reply` is None until an attempt to store it."""
 
     document: object
     reply: WebhookReply | None = None
 
 
 class Receiver:
-    """Implements `nanobot.channel.WebhookHandler`. `ingest` is that of an `Inbox`, `put_aside` that
-    of its quarantine."""
+    """Implements `nanobot.channel.WebhookHandler`. `ingest` is the method of an `Inbox`,
+    `put_aside` that of its quarantine."""
 
     def __init__(
         self,
@@ -80,7 +79,7 @@ class Receiver:
         self._waiting: list[_Call] = []
 
     async def __call__(self, request: WebhookRequest) -> WebhookReply:
-        """The answer to one call."""
+        """Answer one call."""
         if request.method == "GET":
             return self._challenged(request.query)
         if request.method != "POST":
@@ -93,16 +92,16 @@ class Receiver:
         except ValueError as error:
             text = request.body.decode("utf-8", "replace")
             self._put_aside(text, type(error).__name__)
-            return WebhookReply(200)  # repeated, it would be no better
+            return WebhookReply(200)  # a repetition would not help
         self._waiting.append(call)
-        async with self._order:  # as they came: what was said first is answered first
+        async with self._order:  # in order, so that answers are in order too
             if call.reply is None:
                 await self._store()
         return call.reply or WebhookReply(500)
 
     async def _store(self) -> None:
-        """Store all waiting calls at once, so that a slow disk is waited for once. If it fails,
-        Meta repeats them, and what is stored already is recognized."""
+        """Store all waiting calls at once, so that a slow disk delays them only once. If it fails,
+        Meta repeats them, and already stored messages are recognized."""
         calls, self._waiting = self._waiting, []
         status = 500
         try:
@@ -116,7 +115,7 @@ class Receiver:
                 call.reply = WebhookReply(status)
 
     def _challenged(self, query: Mapping[str, str]) -> WebhookReply:
-        """Meta asks once, when the webhook is entered there, whether it is wanted here."""
+        """Answer Meta's verification request, sent when the webhook is configured there."""
         expected = self._verify_token.get_secret_value()
         is_known = _is_same(query.get("hub.verify_token", ""), expected)
         if not is_known or query.get("hub.mode") != "subscribe":
@@ -126,14 +125,14 @@ class Receiver:
 
 
 def _is_same(given: str, expected: str) -> bool:
-    """Compared in constant time."""
+    """Compare in constant time."""
     return hmac.compare_digest(
         given.strip().encode("utf-8", "surrogateescape"), expected.encode("utf-8")
     )
 
 
 class Inbox:
-    """Ingests the calls for one business number. `quarantine` keeps what cannot be read."""
+    """Ingests the calls for one business number. `quarantine` keeps unreadable input."""
 
     def __init__(
         self,
@@ -148,19 +147,18 @@ class Inbox:
         self.quarantine = Quarantine("whatsapp", host)
         self._last: OrderedDict[str, str] = OrderedDict()
         self._stored: OrderedDict[tuple[str, tuple[str, ...]], None] = OrderedDict()
-        """By id, and all ids of the sender."""
+        """Keys: the id, and all ids of the sender."""
 
     async def ingest(self, *documents: object) -> None:
-        """Handle the calls, in order; returns when all of it is durable.
+        """Handle the calls in order. Returns when all of it is durable.
 
-        Raises `StorageError`, and then nothing is confirmed.
-        """
+        Raises `StorageError`, and then nothing is confirmed."""
         received: list[Incoming] = []
         now = self._host.clock.now()
         items = [read(document, self._phone_number_id, now) for document in documents]
         for number, item in enumerate(chain.from_iterable(items)):
             if number % _SLICE == _SLICE - 1:
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # give other tasks a turn
             match item:
                 case Incoming():
                     if (item.id, item.person.ids) not in self._stored:
@@ -180,12 +178,12 @@ class Inbox:
         await self._store(received)
 
     def last_in(self, chat_id: str) -> str:
-        """The id of the last message in a chat; empty if it is unknown."""
+        """Return the id of the last message in a chat, or empty."""
         return self._last.get(chat_id, "")
 
     async def _completed(self, said: Incoming) -> Incoming:
-        """The message, with what it quotes and with the value of the button that was pressed. The
-        label speaks for buttons of others, as those of a template."""
+        """Add the quoted text and the value of the pressed button. Other buttons, such as a
+        template's, keep their label."""
         if (quote := said.quote) is not None:
             sender, text = self._recent.find(quote.message_id) or ("", "")
             quote = replace(quote, sender=quote.sender or sender, text=quote.text or text)
@@ -199,7 +197,7 @@ class Inbox:
         return said if value is None else replace(said, text=value)
 
     async def _store(self, received: Sequence[Incoming]) -> None:
-        """Hand over what was said, and remember what was admitted of it."""
+        """Ingest messages, and remember the admitted ones."""
         for one in await self._ingest.store(received) if received else ():
             _put(self._stored, (one.id, one.person.ids), None, _MAX_MESSAGES)
             file = one.media and f"{one.media.kind} {one.media.name}".rstrip()
@@ -209,7 +207,7 @@ class Inbox:
 
 
 def _put(known: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
-    """Set it as the newest of at most `limit` entries."""
+    """Set the newest of at most `limit` entries."""
     known[key] = value
     known.move_to_end(key)
     if len(known) > limit:

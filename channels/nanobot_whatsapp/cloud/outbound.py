@@ -1,14 +1,13 @@
-"""Delivers one part by the Graph API: mostly with one message, with two where WhatsApp has no
-message that carries all of it (sound takes no words, a file no buttons).
+"""Delivers one part by the Graph API: mostly as one message, or as two if no message carries all of
+it (sound can't have a text, a file no buttons).
 
-A chat is a phone number, or a user id of somebody whose number is hidden (`US.1349…`). Three
-buttons with short labels go under a text; others are lines of it.
+A chat is a phone number, or the user id of a person whose number is hidden (`US.1349…`). Up to
+three buttons with short labels go under a text. Others become lines of it.
 
-How far a part got is remembered while the process lives, so that a part that is tried again
-continues where it stopped. A refusal that can be avoided (a quoted message that Meta does not know,
-a picture that it cannot read) is avoided at once: nothing was sent by what was refused. Everything
-else becomes a `SendError`, and the core decides when to try again.
-"""
+The progress of a part is remembered while the process lives, so that a retry continues after the
+last message. If another form avoids a refusal (Meta does not know the quoted message, or cannot
+read a picture), it is sent at once: the refused request sent nothing. Other failures become a
+`SendError`, and the core decides when to retry."""
 
 from __future__ import annotations
 
@@ -35,23 +34,23 @@ from nanobot_whatsapp.transport import plain_mime, playable_as
 Json = Mapping[str, object]
 
 MAX_FILE_BYTES = 100_000_000
-"""Of a document."""
+"""The size limit of a document."""
 _MAX_BYTES = {"image": 5_000_000, "audio": 16_000_000, "voice": 16_000_000, "video": 16_000_000}
 _DEFAULT_MIMES: Mapping[MediaKind, str] = {
     "image": "image/jpeg",
     "voice": "audio/ogg",
     "video": "video/mp4",
 }
-"""Assumed if neither the file nor its name says what it is."""
+"""Used if the type of the file is unknown."""
 _TEXTS = frozenset(
     {"application/json", "application/xml", "application/yaml", "application/x-yaml"}
     | {"application/toml", "application/javascript", "application/x-sh", "application/sql"}
 )
-"""Sent as plain text, as text of any kind is: the Cloud API takes no other."""
+"""Sent as plain text, like all text types: the Cloud API accepts no others."""
 
 _PARTS_REMEMBERED = 256
 _BAD_REQUEST = frozenset({100, 131008, 131009})
-"""What Meta says of a quoted message that it does not know, among other things."""
+"""Meta's codes for an unknown quoted message, among other problems."""
 _BAD_FILE = 131053
 
 _TEXT_WITH_BUTTONS = 1024
@@ -60,7 +59,7 @@ _BUTTONS, _BUTTON_LABEL = 3, 20
 
 
 class _Upload(Struct, frozen=True):
-    """A file on disk, the name that people see, and what it is sent as."""
+    """A file on disk, its display name, and the kind it is sent as."""
 
     path: Path
     name: str
@@ -69,18 +68,18 @@ class _Upload(Struct, frozen=True):
 
     @property
     def takes_caption(self) -> bool:
-        """Whether words can go under it."""
+        """True if it can have a caption."""
         return self.kind not in {"audio", "voice"}
 
     def as_document(self) -> _Upload:
-        """The same file as a plain document."""
+        """Return the same file as a document."""
         mime = self.mime
         if mime.startswith("text/") or mime in _TEXTS:
             mime = "text/plain"
         return replace(self, kind="document", mime=mime or "application/octet-stream")
 
     def message(self, media_id: str, caption: str) -> Json:
-        """The message with this file, uploaded as `media_id`."""
+        """Return the message with this file, uploaded as `media_id`."""
         kind = "audio" if self.kind == "voice" else self.kind
         media: dict[str, object] = {"id": media_id}
         if self.kind == "voice":
@@ -93,8 +92,8 @@ class _Upload(Struct, frozen=True):
 
 
 class _Step(Struct, frozen=True):
-    """One message: `content`, or a `file` with the `text` under it. `text` also stands for the
-    message where it is quoted."""
+    """One message: `content`, or a `file` with `text` as its caption. `text` also represents the
+    message when it is quoted."""
 
     text: str
     content: Json | None = None
@@ -102,14 +101,14 @@ class _Step(Struct, frozen=True):
 
 
 class _Progress(Struct):
-    """How far a part got: the ids of what was sent, and of the files that Meta has."""
+    """The progress of a part: the ids of its sent messages and of its uploaded files."""
 
     sent: list[str] = field(default_factory=list)
     uploaded: dict[_Upload, str] = field(default_factory=dict)
 
 
 class Outbound:
-    """Sends parts. `media_path` gives the path of an outbound file (see `ChannelHost`)."""
+    """Sends parts. `media_path` returns the path of an outbound file (see `ChannelHost`)."""
 
     def __init__(
         self,
@@ -127,7 +126,7 @@ class Outbound:
         self._begun: OrderedDict[str, _Progress] = OrderedDict()
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver a part; raises a `SendError`."""
+        """Deliver a part. Raises a `SendError`."""
         target = _target_of(self._people.address(part.chat_id))
         uploads = [_upload_of(file, self._media_path(file)) for file in part.media]
         steps = _steps_of(part, uploads)
@@ -146,7 +145,7 @@ class Outbound:
             except Exception as error:  # noqa: BLE001 - the boundary: the core decides
                 failure = as_send_error(error)
                 if progress.sent and isinstance(failure, SendLater):
-                    # After a crash the whole part is sent again, though some of it arrived.
+                    # After a crash the whole part is sent again, although some of it arrived.
                     failure = SendUnknown(str(failure))
                 raise failure from None
             progress.sent.append(id)
@@ -181,7 +180,7 @@ class Outbound:
         )
 
     async def _send(self, target: Json, content: Json, reply_to: str) -> str:
-        """Send a message that quotes `reply_to`, if Meta knows that; its id."""
+        """Send a message that quotes `reply_to`, if Meta knows it. Return its id."""
         message = {"messaging_product": "whatsapp", **target, **content}
         if reply_to:
             try:
@@ -194,7 +193,7 @@ class Outbound:
 
 
 def _target_of(address: str) -> Json:
-    """The fields of a request to `address` (see `People.address`). Raises `SendRefused`."""
+    """Return the address fields of a request (see `People.address`). Raises `SendRefused`."""
     if is_number(address):
         return {"recipient_type": "individual", "to": address}
     if is_person(address) and not address.endswith("@lid"):
@@ -206,7 +205,7 @@ def _target_of(address: str) -> Json:
 
 
 def _upload_of(media: Media, path: Path) -> _Upload:
-    """How to send a file; raises `SendRefused` if it is gone, empty or too large."""
+    """Choose how to send a file. Raises `SendRefused` if it is missing, empty or too large."""
     name, mime, size = file_facts(media, path, MAX_FILE_BYTES, "WhatsApp")
     mime = plain_mime(mime or _DEFAULT_MIMES.get(media.kind, ""))
     kind = playable_as(media.kind, mime)
@@ -217,7 +216,7 @@ def _upload_of(media: Media, path: Path) -> _Upload:
 
 
 def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
-    """The messages that a part becomes, in order."""
+    """Return the messages of a part, in order."""
     content, files = part.content, [_Step("", file=each) for each in uploads]
     if (question := _question(part)) is not None:
         return [*files, question]
@@ -226,13 +225,13 @@ def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
     text = render(content) if content.strip() else ""
     if uploads and uploads[0].takes_caption and fits(content, CAPTION_LIMIT):
         return [replace(files[0], text=text), *files[1:]]
-    # Pages that the text names are not fetched for a preview.
+    # Don't fetch linked pages for a preview.
     words = {"type": "text", "text": {"body": text, "preview_url": False}}
     return [_Step(text, words), *files] if text.strip() else files
 
 
 def _question(part: OutboundPart) -> _Step | None:
-    """The text with buttons under it; None if these don't fit there."""
+    """Return the text with buttons, or None if the buttons don't fit."""
     pressed, more = part.buttons[:_BUTTONS], part.buttons[_BUTTONS:]
     labels = {one_line(each.label): each.id for each in pressed}
     if not labels or len(labels) < len(pressed):
@@ -240,7 +239,7 @@ def _question(part: OutboundPart) -> _Step | None:
     if not all(id and 0 < utf16_length(label) <= _BUTTON_LABEL for label, id in labels.items()):
         return None
     content = with_choices(part.content, more)
-    # With empty text the choices are the text.
+    # Without a text, the labels are the text.
     shown = (render(content) if content.strip() else "").strip() or " / ".join(labels)
     if utf16_length(shown) > _TEXT_WITH_BUTTONS:
         return None
@@ -248,7 +247,7 @@ def _question(part: OutboundPart) -> _Step | None:
 
 
 def _choice(text: str, labels: Mapping[str, str]) -> Json:
-    """A text with buttons under it: by label, their ids."""
+    """Return a text with buttons. `labels` maps labels to ids."""
     replies = [
         {"type": "reply", "reply": {"id": id, "title": label}} for label, id in labels.items()
     ]

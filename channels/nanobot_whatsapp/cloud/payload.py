@@ -1,19 +1,17 @@
-"""From one call of Meta's webhook to the items in it: pure.
+"""The items in one call of Meta's webhook: pure.
 
-A call holds entries, these hold changes, and a change (its `value`) holds messages, statuses and
-errors of one business number. Each of them is read alone: one that cannot be read becomes `Broken`
-and affects no other. Values of another type than documented count as absent, so nothing in here
-raises, whatever the document is.
+A call has entries, these have changes, and a change (its `value`) has messages, statuses and errors
+of one business number. Each item is read separately: an unreadable one becomes `Broken` and affects
+no other. Values of an undocumented type count as absent, so nothing here raises, for any document.
 
-Unknown kinds of messages, and those that WhatsApp itself could not carry (`unsupported`), become a
-note that says so: the sender waits for an answer. A call can't be answered here, so it becomes a
-note that asks for nothing. Ignored are messages in groups and of other numbers than ours, and
-changes about other things (templates, what was written on the business's own phone).
+Unknown kinds of messages, and kinds that WhatsApp itself could not transmit (`unsupported`), become
+a note, because the sender expects an answer. A call can't be answered here, so it becomes a note
+without an answer. Ignored: messages in groups or to other numbers, and changes about other subjects
+(templates, messages written on the business's phone).
 
-Meta names people by number (`from`, `wa_id`), and by ids of its own that do not show the number
-(`US.1349…`; `US.ENT.1181…` for a group of businesses). Older calls have the number alone; for
-people who hide theirs there is none.
-"""
+Meta identifies people by number (`from`, `wa_id`), and by its own ids that hide the number
+(`US.1349…`; `US.ENT.1181…` for a group of businesses). Older calls have only the number. People who
+hide their number have none."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ Raw = Mapping[str, object]
 
 _MEDIA_ID = re.compile(r"[A-Za-z0-9_-]{1,256}", re.ASCII)
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})
-"""Sent as documents, these are still pictures to look at."""
+"""Pictures that were sent as documents."""
 _KINDS: Mapping[str, MediaKind] = {
     "image": "image", "video": "video", "audio": "audio", "voice": "voice", "document": "document",
     "sticker": "image",
@@ -53,36 +51,36 @@ _MOST_ITEMS = 1_000
 Source: https://developers.facebook.com/docs/graph-api/webhooks/getting-started"""
 _OLDEST = datetime(2009, 1, 1, tzinfo=UTC)
 _SILENT = frozenset({"request_welcome"})
-"""Kinds of messages without content: a chat that was opened."""
+"""Kinds of messages without content: an opened chat."""
 _SILENT_UNSUPPORTED = frozenset({"poll_update", "pin", "unpin", "keep_in_chat"})
-"""The same, among what the Cloud API calls unsupported."""
+"""The same for kinds that the Cloud API marks as unsupported."""
 _NEW_NUMBER = frozenset({"user_changed_number", "customer_changed_number"})
 _ACCOUNT_FIELDS = frozenset(
     {"account_alerts", "account_review_update", "account_update", "phone_number_quality_update"}
 )
-"""Notifications about what the business may do.
+"""Notifications about the business's permissions.
 Source: https://developers.facebook.com/docs/whatsapp/cloud-api/webhooks/components"""
 
 
 def object_in(raw: Raw, key: str) -> Raw:
-    """The object there; an empty one if there is none."""
+    """Return an object field, or an empty object."""
     value = raw.get(key)
     return value if isinstance(value, dict) else {}
 
 
 def list_in(raw: Raw, key: str) -> Sequence[object]:
-    """The list there; an empty one if there is none."""
+    """Return a list field, or an empty list."""
     value = raw.get(key)
     return value if isinstance(value, list) else ()
 
 
 def objects_in(raw: Raw, key: str) -> list[Raw]:
-    """The objects of the list there."""
+    """Return the objects in a list field."""
     return [item for item in list_in(raw, key) if isinstance(item, dict)]
 
 
 def text_in(raw: Raw, key: str) -> str:
-    """The text there; a whole number counts as one."""
+    """Return a text field. An integer counts as a text."""
     value = raw.get(key)
     if isinstance(value, str):
         return value
@@ -90,7 +88,7 @@ def text_in(raw: Raw, key: str) -> str:
 
 
 def number_in(raw: Raw, key: str) -> float | None:
-    """The number there, also if it is written as a text; None unless it is finite."""
+    """Return a finite number field, also from a text, or None."""
     value = raw.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -106,15 +104,14 @@ class Unreadable(Exception):
 
 
 class Moved(Struct, frozen=True):
-    """Someone has another number, or another user id: `old` became `new`."""
+    """A person's number or user id changed from `old` to `new`."""
 
     old: str
     new: str
 
 
 class Undelivered(Struct, frozen=True):
-    """Our message `id` did not arrive. `code` and `reason` are those of an error, 0 and empty for
-    none."""
+    """Our message `id` was not delivered. `code` and `reason` are the error's, or 0 and empty."""
 
     id: str
     code: int = 0
@@ -129,7 +126,7 @@ class Remark(Struct, frozen=True):
 
 
 class Broken(Struct, frozen=True):
-    """Something that cannot be read, and why."""
+    """An unreadable item, and the reason."""
 
     raw: object
     reason: str
@@ -139,8 +136,8 @@ Item = Incoming | Moved | Undelivered | Remark | Broken
 
 
 class _Context(Struct, frozen=True):
-    """What all messages of one change have in common. `people` are the contacts by each of their
-    ids, `only` the contact that stands alone. `ours` are the ids of the business number."""
+    """The data shared by all messages of one change. `people` are the contacts by each of their
+    ids, `only` the contact if there is exactly one. `ours` are the ids of the business number."""
 
     people: Mapping[str, Raw]
     only: Raw | None
@@ -149,8 +146,8 @@ class _Context(Struct, frozen=True):
 
 
 def read(document: object, phone_number_id: str, now: datetime) -> list[Item]:
-    """The items of a call, in its order. `now` (aware) replaces missing times, and its zone is that
-    of all times. What is beyond the largest batch is one `Broken`."""
+    """Return the items of a call, in order. `now` (aware) replaces missing times and provides the
+    time zone. Items beyond the largest batch become one `Broken`."""
     if not isinstance(document, dict):
         return [Broken(document, "no object")]
     if not isinstance(document.get("entry"), list):
@@ -206,21 +203,21 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
 
 
 def _guarded(message: object, context: _Context) -> Iterator[Item]:
-    """The items of one message; `Broken` and a note for the agent if it cannot be read."""
+    """Yield the items of one message. If it cannot be read: `Broken` and a note for the agent."""
     if not isinstance(message, dict):
         yield Broken(message, "a message that is no object")
         return
     try:
         items = list(_message(message, context))
-    except Exception as error:  # noqa: BLE001 - the boundary: one message, whatever is in it
+    except Exception as error:  # noqa: BLE001 - the boundary: one message must not stop the others
         reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
         items = [Broken(message, reason), *_unreadable(message, context)]
     yield from items
 
 
 def _unreadable(message: Raw, context: _Context) -> Iterator[Item]:
-    """A note in place of a private message, so that its sender is answered; nothing if the sender
-    is unclear. A missing id is replaced by a hash of the content, which Meta repeats."""
+    """Yield a note in place of a private message, so that its sender gets an answer, unless the
+    sender is unclear. A missing id is replaced by a hash of the content, which Meta repeats."""
     try:
         person = person_of(message, context)
     except Unreadable:
@@ -234,11 +231,10 @@ def _unreadable(message: Raw, context: _Context) -> Iterator[Item]:
 
 
 def person_of(message: Raw, context: _Context) -> Person:
-    """The sender of a message. Names and further ids stand in the contact with one of its ids.
+    """Return the sender of a message. Names and further ids are in the contact with one of its ids.
 
-    A contact that has none of them is somebody else's, unless the message itself names nobody.
-    Raises `Unreadable` if nobody is named at all.
-    """
+    A contact with none of them is another person, unless the message itself has no sender. Raises
+    `Unreadable` if there is no sender at all."""
     own = [_id(text_in(message, key)) for key in ("from", "from_user_id", "from_parent_user_id")]
     ids = [id for id in own if is_person(id)]
     contact = next((context.people[id] for id in ids if id in context.people), None)
@@ -283,7 +279,7 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
             original = _message_id(edit, "original_message_id")
             shared = {"id": message.get("id"), "timestamp": message.get("timestamp")}
             said = _incoming({**object_in(edit, "message"), **shared}, person, context)
-            # It quotes what the original quoted, under an id that is not always a real one.
+            # Its quote repeats the original's, with an id that is not always valid.
             yield replace(said, edits=original, quote=None)
         case "revoke":
             original = _message_id(object_in(message, "revoke"), "original_message_id")
@@ -295,8 +291,8 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
 
 
 def _reaction(reaction: Raw, bare: Incoming) -> Incoming:
-    """A wish to keep a message, or no longer (which reaction was taken away is not said), or a note
-    that asks for nothing."""
+    """Return a wish to keep a message, or its withdrawal (the removed reaction is not included), or
+    a note without an answer."""
     emoji, id = one_line(text_in(reaction, "emoji"), 20), text_in(reaction, "message_id")
     if emoji and not asks_to_keep([emoji]):
         notes = (f"reaction to an earlier message: {emoji}",)
@@ -306,7 +302,7 @@ def _reaction(reaction: Raw, bare: Incoming) -> Incoming:
 
 
 def _bare(message: Raw, person: Person, context: _Context) -> Incoming:
-    """A message without its content."""
+    """Return a message without its content."""
     return Incoming(_message_id(message, "id"), person, _time(message, context.now))
 
 
@@ -324,7 +320,7 @@ def _incoming(message: Raw, person: Person, context: _Context) -> Incoming:
 
 
 def _with_content(message: Raw, bare: Incoming) -> Incoming:
-    """What a message says; never nothing."""
+    """Add the content of a message, which is never empty."""
     kind = text_in(message, "type") or next((kind for kind in _READ if kind in message), "")
     inner = object_in(message, kind)
     said = replace(bare, text=text_in(inner, "text"))
@@ -350,7 +346,7 @@ def _with_content(message: Raw, bare: Incoming) -> Incoming:
 
 
 def _unknown(message: Raw, inner: Raw, kind: str) -> str:
-    """The note in place of content that can't be read."""
+    """Return the note for unreadable content."""
     named = text_in(object_in(message, "unsupported"), "type") or text_in(inner, "type") or kind
     errors = objects_in(message, "errors")
     reason = error_text(errors[0]) if errors else ""
@@ -359,7 +355,7 @@ def _unknown(message: Raw, inner: Raw, kind: str) -> str:
 
 
 def _interactive(inner: Raw, bare: Incoming) -> Incoming:
-    """A choice, or the answers to a form as JSON. Source of the second:
+    """Read a choice, or the answers to a form as JSON. Source of the second:
     https://developers.facebook.com/docs/whatsapp/flows/reference/responsemsgwebhook"""
     if form := object_in(inner, "nfm_reply"):
         answers = text_in(form, "response_json") or json.dumps(form, ensure_ascii=False)
@@ -371,7 +367,7 @@ def _interactive(inner: Raw, bare: Incoming) -> Incoming:
 
 
 def _call(call: Raw, context: _Context) -> Item:
-    """The end of a call: once for each. Source:
+    """Read the end of a call, which comes once per call. Source:
     https://developers.facebook.com/docs/whatsapp/cloud-api/calling/user-initiated-calls"""
     event, direction = text_in(call, "event"), text_in(call, "direction")
     if event != "terminate" or direction == "BUSINESS_INITIATED":
@@ -434,13 +430,13 @@ def _card(card: Raw) -> str:
 
 
 def _note(kind: str, *details: str) -> str:
-    """`kind: detail, detail`, or `kind` if no detail is known."""
+    """Return `kind: detail, detail`, or `kind` without details."""
     known = ", ".join(filter(None, (one_line(detail, _DETAIL_CHARACTERS) for detail in details)))
     return f"{kind}: {known}" if known else kind
 
 
 def _system(message: Raw) -> Iterator[Item]:
-    """What WhatsApp itself says in a chat; of use is that somebody has another number or id."""
+    """Read a message of WhatsApp itself. Only a change of someone's number or id is relevant."""
     system = object_in(message, "system")
     kind = one_line(text_in(system, "type")) or "unknown"
     pairs = [
@@ -464,7 +460,7 @@ def _message_id(raw: Raw, key: str) -> str:
 
 
 def _time(raw: Raw, now: datetime) -> datetime:
-    """When it was sent; `now` if that is missing or impossible."""
+    """Return the time it was sent, or `now` if that is missing or impossible."""
     seconds = number_in(raw, "timestamp") or 0.0
     seconds = seconds / 1000 if seconds > 1e11 else seconds
     try:
@@ -475,8 +471,8 @@ def _time(raw: Raw, now: datetime) -> datetime:
 
 
 def _status(status: object) -> Item:
-    """Of use is that a message did not arrive: most often since the recipient had not written for
-    24 hours."""
+    """Read the status of our message. Only a failure is relevant, mostly because the recipient had
+    not written for 24 hours."""
     if not isinstance(status, dict):
         return Broken(status, "no object")
     state, id = text_in(status, "status"), text_in(status, "id")
@@ -490,7 +486,7 @@ def _status(status: object) -> Item:
 
 
 def error_text(error: Raw) -> str:
-    """What Meta says of an error, the details first."""
+    """Return Meta's text for an error, preferably the details."""
     details = text_in(object_in(error, "error_data"), "details") or text_in(error, "details")
     return details or text_in(error, "message") or text_in(error, "title")
 

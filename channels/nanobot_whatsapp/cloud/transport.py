@@ -24,11 +24,11 @@ from nanobot_whatsapp.transport import TypingIndicator
 
 _MAX_PAUSE = 60.0
 _TYPING_SECONDS = 20.0
-"""After which it is shown again: Meta hides it after 25."""
+"""The interval at which it is shown again. Meta hides it after 25."""
 
 
 class _Connection(Struct, frozen=True):
-    """What exists while the channel runs."""
+    """The parts that exist while the channel runs."""
 
     graph: Graph
     outbound: Outbound
@@ -55,7 +55,7 @@ class CloudTransport:
         self._slot: ConnectionSlot[_Connection] = ConnectionSlot()
 
     async def run(self, host: ChannelHost) -> None:
-        """Receive until cancelled. Raises `ChannelOff` for a token or number that is refused."""
+        """Receive until cancelled. Raises `ChannelOff` if the token or number is rejected."""
         health = HealthReporter(self.name, host)
         graph = Graph(self._options, host.clock, health)
         try:
@@ -72,20 +72,20 @@ class CloudTransport:
             return await connection.outbound.send(part)
 
     async def reach(self) -> None:
-        """Ask Meta which number this is; see `nanobot.channel`."""
+        """Make a harmless request; see `nanobot.channel`."""
         try:
             await (await self._slot.wait()).graph.whoami()
         except HttpFault as error:
             raise as_send_error(error, is_idempotent=True) from None
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        """The content of a file that someone sent; see `nanobot.channel`."""
+        """Return an inbound file; see `nanobot.channel`."""
         if media.size > limit:
             raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
         return await (await self._slot.wait()).graph.download(media.ref, limit)
 
     async def show_progress(self, event: Progress) -> None:
-        """Show progress; nothing while the channel does not run."""
+        """Show progress, if the channel runs."""
         if (connection := self._slot.current) is not None:
             connection.typing.show_progress(event)
 
@@ -96,8 +96,8 @@ class CloudTransport:
         inbox = Inbox(host, people, ingest, recent, options.phone_number_id)
 
         async def set_typing(chat_id: str, is_typing: bool) -> None:
-            # One call marks the last message as read and shows that an answer is being written. The
-            # one at the end is for a message that came during the turn.
+            # One call marks the last message as read and shows typing. The one at the end covers a
+            # message that arrived during the turn.
             if last := inbox.last_in(chat_id):
                 await graph.mark_read(last, typing=is_typing)
 
@@ -107,10 +107,10 @@ class CloudTransport:
         )
         outbound = Outbound(graph, people, host.media_path, recent)
         self._slot.fill(_Connection(graph, outbound, typing))
-        # The webhook comes first, however long it takes to learn which number this is: what Meta
-        # posts is signed, and names the number that it is for.
+        # Serve the webhook before the number is known: Meta's calls are signed and contain the
+        # number that they are for.
         async with asyncio.TaskGroup() as group, host.serve_webhook(options.local_path, receiver):
-            if options.read_receipts:  # Meta has typing and reading in one
+            if options.read_receipts:  # Meta combines typing and read receipts
                 group.create_task(typing.run())
             backoff = Backoff(host.clock, _MAX_PAUSE)
             while (identity := await _identify(graph, health)) is None:
@@ -121,8 +121,8 @@ class CloudTransport:
 
 
 async def _identify(graph: Graph, health: HealthReporter) -> Identity | None:
-    """Which number this is; None if Meta cannot tell now. Raises `ChannelOff` if a person has to
-    correct the settings."""
+    """Return the business number, or None if Meta can't be asked now. Raises `ChannelOff` if a
+    person must correct the settings."""
     try:
         identity = await graph.whoami()
     except HttpFault as error:

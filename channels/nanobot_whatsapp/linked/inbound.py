@@ -1,15 +1,14 @@
-"""From the helper's spool to the core's inbox, with read receipts, quotes and files.
+"""Events from the helper's spool on their way into the core's inbox, with read receipts, quotes and
+files.
 
-The helper has parsed WhatsApp's own format; what is left is to tell who is who, and whether a
-message was meant for us (`read`, which is pure). `Ingest` makes names and notes safe.
+The helper already parsed WhatsApp's format. `read` (pure) identifies the people, and whether a
+message was meant for the agent. `Ingest` sanitizes names and notes.
 
-An event that was ingested here may be confirmed to the helper: it is in the inbox, or it was
-nothing for us, or it is in quarantine. While the disk refuses, nothing is confirmed and the spool
-keeps it.
+An ingested event may be confirmed to the helper: it is in the inbox, irrelevant, or in quarantine.
+While the disk refuses, nothing is confirmed and the spool keeps it.
 
-Files that people sent are downloaded and decrypted by the helper; we read and remove what it wrote.
-A path that the helper gives is not trusted to stay in its folder.
-"""
+The helper downloads and decrypts files, and this module reads and removes them. A path from the
+helper is not trusted to stay in its folder."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ class Unreadable(Exception):
 
 
 class Received(Struct, frozen=True):
-    """A message, and the JIDs of its chat and its sender."""
+    """A message, with the JIDs of its chat and its sender."""
 
     message: Incoming
     chat: str
@@ -112,8 +111,8 @@ class _Message(Struct, frozen=True):
 
 
 def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
-    """The message; None for an event of an unknown kind. `me` is our own account as far as it is
-    known; `now` gives the time zone. Raises `Unreadable`."""
+    """Parse an event, or return None for an unknown kind. `me` is our account, if known. `now`
+    provides the time zone. Raises `Unreadable`."""
     kind = body.get("kind")
     if not isinstance(kind, str):
         raise Unreadable("an event of no kind")
@@ -121,13 +120,13 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
         return None
     try:
         message = convert(body, _Message)
-    except ValidationError:  # its text may repeat a value, which may be what somebody wrote
+    except ValidationError:  # its text may contain the sender's words
         raise Unreadable("a message with an unexpected value") from None
     if not is_id(message.id):
         raise Unreadable("a message without an id")
     is_theirs = message.quote is not None and not message.quote.ours
     if message.reaction and is_theirs and not _wish(message):
-        return None  # what they think of a message of their own
+        return None  # a reaction to another person's message
     heard = _incoming(message, me or Me(), now)
     changes = heard.edits or heard.deletes
     if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
@@ -136,7 +135,7 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
 
 
 def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
-    """A note in place of a private message that cannot be read, so that its sender is answered;
+    """Return a note in place of an unreadable private message, so that its sender gets an answer.
     None if the sender is unclear. A missing id is replaced by a hash of the content."""
     known = {key: body[key] for key in ("chat", "sender", "alt", "from_me") if key in body}
     id = body.get("id")
@@ -157,7 +156,7 @@ def _incoming(message: _Message, me: Me, now: datetime) -> Incoming:
     group = message.chat if is_group(message.chat) else ""
     is_called = message.mentions_me or (message.quote is not None and message.quote.ours)
     media = _media(message.media)
-    try:  # 0 if WhatsApp does not say when it was sent
+    try:  # 0 if WhatsApp has no time for it
         at = datetime.fromtimestamp(message.at, now.tzinfo) if message.at > 0 else now
     except (ValueError, OverflowError, OSError):
         at = now
@@ -181,8 +180,8 @@ def _incoming(message: _Message, me: Me, now: datetime) -> Incoming:
 
 
 def _person(message: _Message, me: Me) -> Person:
-    """The sender. In private the chat is one of their ids; what we wrote to ourselves has ours,
-    which are nobody else's."""
+    """Return the sender. In private the chat is one of their ids. Messages to ourselves have our
+    ids, which belong to no other person."""
     jids = [message.sender, message.alt]
     if not is_group(message.chat):
         jids.append(message.chat)
@@ -197,7 +196,8 @@ def _person(message: _Message, me: Me) -> Person:
 
 
 def _wish(message: _Message) -> str:
-    """The command that a reaction stands for, if any; which one was taken away is not said."""
+    """Return the command for a reaction, if any. WhatsApp does not report which reaction was
+    removed."""
     if message.reaction == _TAKEN_AWAY:
         return NO_LONGER
     return KEEP if message.reaction and asks_to_keep([message.reaction]) else ""
@@ -210,7 +210,8 @@ def _text(message: _Message, me: Me) -> str:
 
 
 def _without_mention(text: str, me: Me) -> str:
-    """The words behind a mention of us that stands in front; a bare one is something said too."""
+    """Return the text after a leading mention of us. A bare mention stays, because it is a message
+    too."""
     mention = _MENTION.match(text)
     ours = {jid.partition("@")[0].partition(":")[0] for jid in (me.number, me.lid)}
     if mention is None or mention[1] not in ours:
@@ -226,13 +227,13 @@ def _quote(message: _Message, person: Person) -> Quote | None:
     name = person.name if sender in person.ids and person.name else sender
     if quote.ours:
         name = OURS
-    elif name.casefold() == OURS:  # nobody else gets the name that means the agent
+    elif name.casefold() == OURS:  # this name is reserved for the agent
         name = f"someone called {name}"
     return Quote(_plain(quote.id), name, quote.text[:_QUOTED_CHARACTERS] or "(a message)")
 
 
 def _plain(id: str) -> str:
-    """The id of another message; empty if it is none. Senders choose them."""
+    """Return the id of another message, or empty if it is invalid. Senders choose ids."""
     return id if len(id) <= _ID_CHARACTERS and is_id(id) else ""
 
 
@@ -262,7 +263,7 @@ def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
 
 
 class Inbox:
-    """Ingests events. `receipts`: senders are shown that their messages were read."""
+    """Ingests events. `receipts`: senders see that their messages were read."""
 
     def __init__(
         self,
@@ -279,7 +280,8 @@ class Inbox:
         self._unread: asyncio.Queue[Received] = asyncio.Queue(_MAX_UNREAD)
 
     async def ingest(self, events: Sequence[Event], me: Me | None) -> None:
-        """Returns when they may be confirmed; tries until the disk accepts them."""
+        """Store events. Returns when they may be confirmed, and retries until the disk accepts
+        them."""
         received = [one for event in events if (one := self._read(event, me)) is not None]
         backoff = Backoff(self._clock, _MAX_PAUSE)
         while True:
@@ -295,12 +297,12 @@ class Inbox:
                 message = one.message
                 self._recent.remember(message.id, one.sender, message.text, one.chat)
                 if self._receipts and not message.own and not message.edits:
-                    if self._unread.full():  # the oldest go without a receipt
+                    if self._unread.full():  # the oldest get no receipt
                         self._unread.get_nowait()
                     self._unread.put_nowait(one)
 
     async def send_receipts(self, link: BridgeLink) -> None:
-        """Show senders that what was admitted is read; best effort, one after the other."""
+        """Mark admitted messages as read, one after the other. Best effort."""
         while True:
             one = await self._unread.get()
             params = {"chat": one.chat, "id": one.message.id, "sender": one.sender}
@@ -310,12 +312,12 @@ class Inbox:
                 logger.debug("whatsapp: a message was not marked as read: {}", error)
 
     def _read(self, event: Event, me: Me | None) -> Received | None:
-        """The message of an event; what cannot be read goes into quarantine."""
+        """Parse an event. An unreadable one goes into quarantine."""
         now = self._clock.now()
         body = event.event if isinstance(event.event, dict) else {}
         try:
             return read(body, me, now)
-        except Exception as error:  # noqa: BLE001 - the boundary: one event, whatever is in it
+        except Exception as error:  # noqa: BLE001 - the boundary: one event must not stop the others
             reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
             self._quarantine.keep(event.event, reason)
             return unreadable(body, me, now)
@@ -328,23 +330,22 @@ class Downloads:
         self._folder, self._clock = folder / _DOWNLOADS, clock
 
     def sweep(self, seconds: float | None = None) -> None:
-        """Remove what is that old; without `seconds` everything, for a time when no helper runs."""
+        """Remove files of this age. Without `seconds`, remove all, if no helper runs."""
         now = self._clock.now().timestamp()
         with suppress(OSError):
             for file in self._folder.iterdir():
-                with suppress(FileNotFoundError):  # another fetch was faster
+                with suppress(FileNotFoundError):  # another fetch removed it
                     if seconds is None or now - file.lstat().st_mtime > seconds:
                         file.unlink()
 
     async def fetch(
         self, connected: Callable[[], Awaitable[BridgeLink]], media: Media, limit: int
     ) -> bytes:
-        """The content of a file of at most `limit` bytes. `connected` gives the helper that runs,
-        once WhatsApp is connected.
+        """Return a file of at most `limit` bytes. `connected` returns the running helper once
+        WhatsApp is connected.
 
         Raises `SendRefused` if it is larger or unavailable, and another `SendError` if WhatsApp
-        cannot be reached.
-        """
+        cannot be reached."""
         if media.size > limit:
             raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
         try:
@@ -353,7 +354,7 @@ class Downloads:
             ref = None
         if not isinstance(ref, dict):
             raise SendRefused("the file is not one of this linked device")
-        # Nobody waits for files that were fetched so long ago.
+        # No request still waits for files this old.
         await asyncio.to_thread(self.sweep, 2 * _DOWNLOAD_SECONDS)
         data = await self._request(connected, {"ref": ref, "limit": limit})
         path = _DOWNLOAD_PATH.fullmatch(str(data.get("path")))
@@ -369,7 +370,7 @@ class Downloads:
                 return await (await connected()).request("download", params, _DOWNLOAD_SECONDS)
             except SendLater as error:
                 await self._clock.sleep(min(error.retry_after, _DOWNLOAD_PAUSE))
-            except SendUnknown:  # this helper ended, and the next one can do it as well
+            except SendUnknown:  # this helper ended: retry with the next one
                 await self._clock.sleep(_DOWNLOAD_PAUSE)
         return await (await connected()).request("download", params, _DOWNLOAD_SECONDS)
 

@@ -1,17 +1,15 @@
-"""The helper on disk: whether it is installed, and installing it with Node.js and npm.
+"""The helper on disk: checks whether it is installed, and installs it with Node.js and npm.
 
-The package ships its sources. They run in place where they were built there (a checkout, a Docker
-image); everywhere else they are copied to `<state folder>/bridge-<hash of the sources>`, get the
-packages that the lock file names, verified by hash and without running any code of theirs, and are
-built. So a new version of nanobot finds no helper of its own and asks for one, and never runs that
-of another.
+The package contains its sources. If they were built in place (a checkout, a Docker image), they run
+there. Otherwise they are copied to `<state folder>/bridge-<hash of the sources>`, get the packages
+of the lock file, verified by hash and without running their code, and are built. So a new version
+of nanobot needs its own helper and never runs another version's.
 
-Invariants: a folder with such a name is complete. It is made under another name, by one process at
-a time, and renamed when all of it is on disk; what a killed installation left is removed by the
-next. npm and what it starts are a process group of their own, which is killed if the installation
-is left before npm is done. It gets no more of our environment than it needs: no keys for a tree of
-packages. Node.js is used only after it has reported a version that is new enough.
-"""
+Invariants: a folder with such a name is complete. It is built under another name, by one process at
+a time, and renamed when all of it is on disk. The next installation removes the remains of a killed
+one. npm and its children are a process group, which is killed if the installation is left before
+npm is done. npm gets only the environment that it needs: no keys for a tree of packages. Node.js is
+used only after it has reported a recent enough version."""
 
 from __future__ import annotations
 
@@ -34,9 +32,9 @@ from nanobot.programs import Launch
 from nanobot.text import expanduser
 
 NODE_VERSION = 20
-"""The oldest major version of Node.js that runs the helper."""
+"""The oldest supported major version of Node.js."""
 SOURCES = Path(__file__).parents[1] / "bridge"
-"""Where the package has the helper."""
+"""The helper in the package."""
 
 _MAIN = Path("dist", "main.js")
 _SINGLE_FILES = (
@@ -58,10 +56,10 @@ _GET_NODE = (
 )
 
 _NPM_SECONDS = 900.0
-"""For one run, in which a slow line can bring everything."""
+"""The limit for one run, which may download everything over a slow line."""
 _PACKAGES = (
     "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund",
-    # Tried again for seconds and not for minutes: a person waits, and can start it again.
+    # Retry for seconds, not for minutes: a person waits, and can start it again.
     "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000",
 )  # fmt: skip
 _BUILD = ("run", "build", "--ignore-scripts")
@@ -73,22 +71,21 @@ _NPM_ENVIRONMENT = (
     r"|npm_config_(?:registry|\w*proxy|ca|cafile|cache|userconfig|globalconfig|strict_ssl"
     r"|fetch_\w+|maxsockets|prefer_offline|offline|//.*))"
 )
-"""Where packages come from and by which way; nothing that names a program or a module to load."""
+"""Variables for the source and route of packages. None names a program or a module to load."""
 
 
 class NodeMissing(NanobotError):
-    """There is no Node.js that runs the helper, or no npm beside it."""
+    """There is no suitable Node.js, or no npm with it."""
 
 
 class InstallFailed(NanobotError):
-    """The helper could not be installed; what was there before is as it was."""
+    """The helper could not be installed. An earlier installation is unchanged."""
 
 
 def find_node(setting: str) -> Path:
-    """The program to run, from the setting `node`: a path, or a name on the PATH.
+    """Return the program for the setting `node`: a path, or a name on the PATH.
 
-    It is asked for its version, which blocks for some 50 ms. Raises `NodeMissing`.
-    """
+    Runs it for its version, which blocks for some 50 ms. Raises `NodeMissing`."""
     try:
         found = programs.program(str(expanduser(setting)))
         answer = Launch((found, "--version"), programs.environment()).run(_NODE_SECONDS)
@@ -107,10 +104,9 @@ def find_node(setting: str) -> Path:
 
 
 def bridge_program(state_folder: Path, *, sources: Path = SOURCES) -> Path | None:
-    """The helper's `main.js`, None if it is not installed in the version of this package.
+    """Return the helper's `main.js`, or None if this version's helper is not installed.
 
-    Raises `StorageError` if the package's own files cannot be read.
-    """
+    Raises `StorageError` if the package's own files cannot be read."""
     if _is_built(sources):
         return sources / _MAIN
     main = _target(state_folder, sources) / _MAIN
@@ -120,12 +116,11 @@ def bridge_program(state_folder: Path, *, sources: Path = SOURCES) -> Path | Non
 async def install(
     state_folder: Path, node: Path, say: Callable[[str], None], *, sources: Path = SOURCES
 ) -> Path:
-    """Install the helper below `state_folder` if it is missing; its `main.js`.
+    """Install the helper below `state_folder` if it is missing. Return its `main.js`.
 
-    `node` is what `find_node` gave; `say` tells a person what takes so long. Raises `NodeMissing`
-    without npm, `InstallFailed`, and `StorageError` if the disk refuses; what is installed already
-    then stays as it was.
-    """
+    `node` is the result of `find_node`. `say` shows slow steps to a person. Raises `NodeMissing`
+    without npm, `InstallFailed`, and `StorageError` if the disk refuses. An earlier installation
+    then stays unchanged."""
     if (ready := bridge_program(state_folder, sources=sources)) is not None:
         return ready
     npm = _find_npm(node)
@@ -139,7 +134,7 @@ async def install(
                 await _run_npm(npm, node, _PACKAGES, fresh, lock)
                 await _run_npm(npm, node, _BUILD, fresh, lock)
                 await asyncio.to_thread(_put_in_place, fresh, target)
-            except BaseException:  # cancelled as well: nothing half is left
+            except BaseException:  # also when cancelled: leave nothing incomplete
                 await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
                 raise
     except BlockingIOError:
@@ -153,7 +148,7 @@ async def install(
 
 
 def _find_npm(node: Path) -> Path:
-    """The npm that belongs to `node`, else the one on the PATH. Raises `NodeMissing`."""
+    """Return the npm that belongs to `node`, or else the one on the PATH. Raises `NodeMissing`."""
     folders = f"{node.parent}{os.pathsep}{node.resolve().parent}"
     found = programs.find("npm", folders) or programs.find("npm")
     if not found:
@@ -168,8 +163,8 @@ def _find_npm(node: Path) -> Path:
 async def _run_npm(
     npm: Path, node: Path, arguments: Sequence[str], folder: Path, lock: int
 ) -> None:
-    """Run `npm ARGUMENTS` with `node` in `folder`. `lock` is a descriptor that it holds open for as
-    long as any of it lives. Raises `InstallFailed` with the end of what it printed."""
+    """Run `npm ARGUMENTS` with `node` in `folder`. It holds the descriptor `lock` open for as long
+    as any of its processes lives. Raises `InstallFailed` with the end of its output."""
     kept = programs.environment(_NPM_ENVIRONMENT, npm_config_update_notifier="false")
     kept["PATH"] = f"{node.parent}:{kept.get('PATH', os.defpath)}"
     what = f"npm {arguments[0]}"
@@ -183,7 +178,7 @@ async def _run_npm(
     try:
         async with asyncio.timeout(_NPM_SECONDS):
             while chunk := await process.stdout.read(_OUTPUT_BYTES):
-                # npm only warns of files that it could not write, and reports success.
+                # npm only warns about files that it could not write, and reports success.
                 if not not_unpacked and (found := _NOT_UNPACKED.search(end[-64:] + chunk)):
                     not_unpacked = found[1].decode()
                 end = (end + chunk)[-_OUTPUT_BYTES:]
@@ -205,14 +200,14 @@ async def _run_npm(
 
 async def _kill(process: Process) -> None:
     """Kill a process and its children, unless it has ended."""
-    if process.returncode is None:  # afterwards its number may be another's
+    if process.returncode is None:  # afterwards its pid may be reused
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 
 def _is_built(sources: Path) -> bool:
-    """Whether `sources` were built where they are, and nothing has changed since."""
+    """Return True if `sources` were built in place and have not changed since."""
     built, packages = sources / _MAIN, sources / "node_modules" / ".package-lock.json"
     try:
         if packages.stat().st_mtime < (sources / "package-lock.json").stat().st_mtime:
@@ -221,18 +216,19 @@ def _is_built(sources: Path) -> bool:
         return built.is_file() and newest >= max(
             file.stat().st_mtime for file in (sources / "src").rglob("*.ts")
         )
-    except (OSError, ValueError):  # something of it is missing
+    except (OSError, ValueError):  # some of it is missing
         return False
 
 
 def _files(sources: Path) -> list[Path]:
-    """What the helper is made of, below `sources`, in order."""
+    """Return the helper's source files, in order."""
     single = [sources / name for name in _SINGLE_FILES]
     return [*single, *sorted((sources / "src").rglob("*.ts"))]
 
 
 def _target(state_folder: Path, sources: Path) -> Path:
-    """Where the helper of these sources is installed. Raises `StorageError` if some are missing."""
+    """Return the installation folder for these sources. Raises `StorageError` if some are
+    missing."""
     digest = hashlib.sha256()
     try:
         for file in _files(sources):
@@ -256,7 +252,7 @@ def _copy(sources: Path, fresh: Path) -> None:
 def _put_in_place(fresh: Path, target: Path) -> None:
     if not (fresh / _MAIN).is_file():
         raise InstallFailed("the WhatsApp helper was built, and its program is not there")
-    os.sync()  # thousands of files, which must not be empty after a loss of power
+    os.sync()  # thousands of files must not be empty after a power failure
     shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)
     sync_folder(target.parent)

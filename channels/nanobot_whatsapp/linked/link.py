@@ -1,10 +1,9 @@
-"""The connection with one helper: requests and their answers, events and their confirmation.
+"""The connection with one helper: requests and answers, events and confirmations.
 
-Invariants: an event is confirmed only when `ingest` has returned for it, and then permanently; a
-request ends in an answer or in a `SendError`, however the connection ends; nothing that the helper
-does makes this side keep more than a bounded amount. A helper that breaks the protocol, or does not
-answer three pings, has failed, and is to be restarted. Time is the clock's.
-"""
+Invariants: an event is confirmed only after `ingest` returned for it, and then permanently. A
+request ends in an answer or in a `SendError`, however the connection ends. The helper can't make
+this side keep more than a bounded amount. A helper that breaks the protocol or does not answer
+three pings has failed and is restarted. Time is the clock's."""
 
 from __future__ import annotations
 
@@ -45,18 +44,18 @@ from nanobot_whatsapp.linked.protocol import (
 
 PING_SECONDS = 20.0
 _MAX_UNANSWERED = 3
-"""Pings: counted, so that a daemon that was suspended itself does not blame the helper."""
+"""Pings. They are counted, so that a suspended daemon does not blame the helper."""
 
 _MAX_REQUESTS = 64
 _MAX_UNREAD = 4 * MAX_LINE
-"""Bytes that may wait for a helper that does not read."""
+"""Bytes that may be pending for a helper that does not read."""
 _MAX_CHANGES = 256
 _RETRY_SECONDS = 5.0
 _LEAVING_SECONDS = 2.0
 
 IngestEvents = Callable[[Sequence[Event], Me | None], Awaitable[None]]
-"""Makes events of an account durable, in order. What it raises ends the link; they come again on
-the next one."""
+"""Makes events of an account durable, in order. An exception ends the link, and the events are sent
+again on the next one."""
 
 
 class HelperFailed(NanobotError):
@@ -86,10 +85,9 @@ async def greet(
 
 
 class BridgeLink:
-    """A helper that was greeted. `process.helper_running` makes one and runs it.
+    """The link to a greeted helper. `process.helper_running` creates and runs it.
 
-    `ingest` gets the events; without it they stay in the helper's spool for another time.
-    """
+    `ingest` gets the events. Without it they stay in the helper's spool."""
 
     def __init__(
         self,
@@ -113,29 +111,28 @@ class BridgeLink:
 
     @property
     def me(self) -> Me | None:
-        """The linked account, as far as it is known."""
+        """The linked account, if known."""
         return self._me
 
     @property
     def is_responsive(self) -> bool:
-        """Whether the helper has answered the pings before the latest."""
+        """True if the helper has answered the pings before the latest."""
         return self._unanswered < _MAX_UNANSWERED - 1
 
     async def changes(self) -> AsyncGenerator[Change, None]:
-        """News of the connection and its account, from the first on, in order. For one reader; ends
-        with the link."""
+        """Yield the changes of the connection and its account in order. For one reader. Ends with
+        the link."""
         while (change := await self._changes.get()) is not None:
             yield change
 
     async def request(
         self, method: Method, params: Mapping[str, object], patience: float = 60.0
     ) -> Mapping[str, object]:
-        """Ask the helper for something; what it answers.
+        """Send a request and return its answer.
 
         Raises `SendLater` if nothing was done and it may work later, `SendRefused` if it never
         will, and `SendUnknown` if it may have been done: no answer came before the link ended, or
-        within `patience` seconds.
-        """
+        within `patience` seconds."""
         async with self._room:
             if self._ended or self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
                 raise SendLater("the WhatsApp helper is not there", retry_after=_RETRY_SECONDS)
@@ -158,8 +155,8 @@ class BridgeLink:
         return answer.data
 
     async def run(self) -> None:
-        """Keep the conversation going. Raises `HelperFailed` when it ends, or what `ingest` raises;
-        never returns."""
+        """Run the connection. Raises `HelperFailed` when it ends, or the exception of `ingest`.
+        Never returns."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read())
@@ -171,7 +168,7 @@ class BridgeLink:
             self.close()
 
     def close(self) -> None:
-        """End the connection. Requests without an answer raise `SendUnknown`."""
+        """End the connection. Pending requests raise `SendUnknown`."""
         self._end()
         self._changes.put_nowait(None)
         self._writer.close()
@@ -211,7 +208,7 @@ class BridgeLink:
             case Hello():
                 raise HelperFailed("the WhatsApp helper sent hello twice")
             case _:
-                pass  # an event for another time, a late answer
+                pass  # an event that is not ingested, or a late answer
 
     async def _confirm(self) -> None:
         while True:
@@ -257,7 +254,7 @@ def _error(failure: Failure) -> SendError:
 
 
 async def _next_line(reader: asyncio.StreamReader) -> bytes:
-    """The next line, empty at the end. Raises `HelperFailed` for one that is too long."""
+    """Return the next line, or empty at the end. Raises `HelperFailed` if it is too long."""
     try:
         return await reader.readuntil(b"\n")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -269,14 +266,14 @@ async def _next_line(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _connection_lost(clock: Clock) -> HelperFailed:
-    """The error for a helper that ended the connection. How its process ended is more telling, so
-    what watches that goes first."""
+    """Return the error for a closed connection, after a delay: the watcher of the process has a
+    more helpful error."""
     await clock.sleep(_LEAVING_SECONDS)
     return HelperFailed("the WhatsApp helper hung up")
 
 
 def _parsed(line: bytes) -> FromHelper | None:
-    """`parse` with its errors as `HelperFailed`; None for an unknown type."""
+    """Parse a line, with errors as `HelperFailed`. None for an unknown type."""
     try:
         received = parse(line)
     except ProtocolViolation as error:

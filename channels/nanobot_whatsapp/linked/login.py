@@ -1,14 +1,13 @@
 """`nanobot channels login whatsapp`: links a WhatsApp account, with a person at the terminal.
 
-The helper is installed if it is missing, started so that it may pair, and asked for nothing: it
-reports what to scan or to type in, and when it is done. Invariants: messages that arrive meanwhile
-stay in the helper's spool for the gateway; what is printed contains no secret but the code itself,
-which is of no use once it was scanned or a minute has passed.
+The helper is installed if it is missing, and started so that it may pair. It reports the code to
+scan or to type, and the result. Invariants: messages that arrive during the login stay in the
+helper's spool for the gateway. The output contains no secret except the code, which expires once it
+was scanned or after a minute.
 
-QR codes are drawn with two modules in a character, one above the other. Dark modules are dark on
-any terminal, because a phone may not read a code whose colours are swapped. Where colours would be
-litter (in a file, a pipe), the characters themselves are printed, for a dark background.
-"""
+A character of a QR code shows two modules, one above the other. Dark modules are dark on any
+terminal, because a phone may not read a code with swapped colours. If colours are unsuitable (in a
+file, a pipe), the characters are printed for a dark background."""
 
 from __future__ import annotations
 
@@ -29,18 +28,18 @@ from nanobot_whatsapp.people import id_of, phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings
 
 LOGIN_SECONDS = 600.0
-"""How long a person may take."""
+"""The time limit for a person."""
 
 SETTLING_SECONDS = 10.0
-"""How long an account that was just linked stays connected: the phone and WhatsApp exchange keys
-with the new device first, and a phone that loses sight of it meanwhile calls the linking failed."""
+"""The time that a newly linked account stays connected. The phone and WhatsApp exchange keys with
+the new device first, and a phone that loses the connection reports a failed link."""
 
 _QUIET = 2
-"""Modules of light margin. The standard wants four; phones need two, and lines are scarce."""
+"""Modules of light margin. The standard requires four. Phones need two, and lines are scarce."""
 _BLACK_ON_WHITE = "\x1b[38;5;16;48;5;231m"
 _NORMAL = "\x1b[0m"
 _DARK = {(True, True): "█", (True, False): "▀", (False, True): "▄", (False, False): " "}
-"""The character that is inked where the modules above and below are dark."""
+"""The character for a pair of modules, by whether the upper and lower are inked."""
 
 _TOO_LARGE = (
     "Is it too large for the window? Make that larger or its letters smaller, or press Ctrl-C and "
@@ -50,7 +49,7 @@ _WHERE = "On the phone: WhatsApp > Settings (or ⋮) > Linked devices > Link a d
 
 
 async def login(request: LoginRequest) -> None:
-    """Link an account, or say which one is linked. Raises `NanobotError` if that fails."""
+    """Link an account, or show which one is linked. Raises `NanobotError` if that fails."""
     options = request.options
     if not isinstance(options, WhatsAppSettings):
         raise TypeError("the options belong to another channel")
@@ -67,7 +66,7 @@ async def login(request: LoginRequest) -> None:
     program = (str(node), str(main))
     dialogue = _Dialogue(request, number)
     for _ in range(2):
-        # An account that is no longer linked is set aside by the helper; the next one may pair.
+        # The helper sets an account aside that is no longer linked. The next run may pair.
         if await dialogue.run(program, welcome):
             return
         request.say("The account that was linked here is no longer linked. Linking one again …")
@@ -83,7 +82,8 @@ class _Dialogue:
         self._problem = ""
 
     async def run(self, program: Sequence[str], welcome: Welcome) -> bool:
-        """Run a helper until an account is linked; False if the one on disk is no longer linked."""
+        """Run a helper until an account is linked. Return False if the account on disk is no longer
+        linked."""
         request = self._request
         async with helper_running(request.state_folder, program, welcome, request.clock) as link:
             try:
@@ -104,7 +104,7 @@ class _Dialogue:
         return True
 
     async def _until_open(self, changes: AsyncIterator[Change]) -> Me | None:
-        """The linked account; None if that on disk is no longer linked."""
+        """Return the linked account, or None if the one on disk is no longer linked."""
         async for change in changes:
             match change:
                 case Qr(data=data):
@@ -120,7 +120,7 @@ class _Dialogue:
         raise HelperFailed("the WhatsApp helper hung up")
 
     def _show(self, data: str) -> None:
-        """Show a code to scan. Raises `HelperFailed` if it is too long for one."""
+        """Show a code to scan. Raises `HelperFailed` if it is too long."""
         show_code, is_first = self._request.show_code, not self._asked
         self._asked = True
         try:
@@ -145,7 +145,7 @@ class _Dialogue:
         )
 
     def _report_state(self, state: State) -> None:
-        """What stands in the way. Raises `NanobotError` for what waiting does not fix."""
+        """Show a problem. Raises `NanobotError` if waiting does not fix it."""
         detail = f" ({state.detail})" if state.detail else ""
         if state.state in _FINAL:
             text, hint = _FINAL[state.state]
@@ -173,7 +173,7 @@ _FINAL: Mapping[str, tuple[str, str]] = {
 
 
 def _summary(me: Me, *, is_new: bool, is_set_up: bool) -> str:
-    """Which account is linked, and what to configure if nothing is set up yet."""
+    """Describe the linked account, and the configuration to add if nothing is set up yet."""
     number = id_of(me.number) if me.number else ""
     name = f" ({one_line(me.name)})" if me.name else ""
     account = f"+{number}{name}" if number else me.lid or "the account"
@@ -198,8 +198,8 @@ Then start `nanobot gateway`, or restart it if it is running."""
 
 
 def draw_qr(data: str, *, coloured: bool) -> str:
-    """The lines of a QR code that holds `data`: `coloured` with the terminal's black and white,
-    else by leaving out what is dark. Raises `ValueError` for more than a code can hold."""
+    """Return the lines of a QR code that holds `data`: `coloured` in the terminal's black and
+    white, or else with dark modules left out. Raises `ValueError` if the data is too long."""
     import segno
 
     code = segno.make_qr(data, error="l", boost_error=False)
@@ -207,7 +207,7 @@ def draw_qr(data: str, *, coloured: bool) -> str:
     if len(rows) % 2:
         rows.append([False] * len(rows[0]))
     pairs = zip(rows[::2], rows[1::2], strict=True)
-    lines = (  # without colours, what is dark is left out
+    lines = (  # without colours, dark modules are left out
         "".join(_DARK[up is coloured, low is coloured] for up, low in zip(*pair, strict=True))
         for pair in pairs
     )

@@ -1,9 +1,8 @@
-"""Delivers one part: one request to the helper, two if a sound comes with words.
+"""Delivers one part: one request to the helper, or two if a sound has a text.
 
-The id of a message is derived from the part. So it is the same on every attempt, and a phone that
-has the message already drops it: an attempt with an unknown outcome costs nothing. Keys alone would
-not do: a new home begins with the same ones, and phones would drop its messages.
-"""
+A message's id is derived from the part. So all attempts have the same id, and a phone that already
+has the message drops it: a retry after an unknown outcome is harmless. Keys would not be
+enough: a new home starts with the same keys, and phones would drop its messages."""
 
 from __future__ import annotations
 
@@ -26,18 +25,18 @@ from nanobot_whatsapp.transport import plain_mime, playable_as
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 _MAX_PLAYABLE_BYTES = 16 * 1024 * 1024
-"""A larger picture, film or sound goes as a document."""
+"""A larger picture, video or sound is sent as a document."""
 
 _VOICE = "audio/ogg; codecs=opus"
-"""Phones do not play a voice note that does not say so, and some do not even show it."""
+"""Without this, phones do not play a voice note, and some do not even show it."""
 
 _TEXT_SECONDS = 60.0
 _SLOWEST_UPLOAD = 100_000
-"""Bytes a second."""
+"""Bytes per second."""
 
 
 class Link(Protocol):
-    """The connection with the helper: a `BridgeLink`, and a double in tests."""
+    """The connection with the helper: a `BridgeLink`, or a double in tests."""
 
     @property
     def me(self) -> Me | None:
@@ -46,11 +45,11 @@ class Link(Protocol):
     async def request(
         self, method: Method, params: Mapping[str, object], patience: float = ...
     ) -> Mapping[str, object]:
-        """Ask for something; raises one of the `SendError`s."""
+        """Send a request. Raises a `SendError`."""
 
 
 class _File(Struct, frozen=True):
-    """A file as it is sent. `size` is in bytes."""
+    """A file to send. `size` is in bytes."""
 
     path: Path
     kind: MediaKind
@@ -59,14 +58,14 @@ class _File(Struct, frozen=True):
     size: int
 
     def as_params(self) -> Mapping[str, object]:
-        """For the helper."""
+        """Return the parameters for the helper."""
         mime = _VOICE if self.kind == "voice" else self.mime
         return {"path": str(self.path), "kind": self.kind, "mime": mime, "name": self.name}
 
 
 class Outbound:
-    """Sends parts. `media_path` gives the path of an outbound file (see `ChannelHost`); `prefix`
-    goes before what is sent into the chat with oneself."""
+    """Sends parts. `media_path` returns the path of an outbound file (see `ChannelHost`). `prefix`
+    precedes messages in the chat with oneself."""
 
     def __init__(
         self,
@@ -80,7 +79,7 @@ class Outbound:
         self._media_path, self._prefix = media_path, prefix
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver a part; raises one of the `SendError`s, but never `SendUnknown`."""
+        """Deliver a part. Raises a `SendError`, but never `SendUnknown`."""
         text = render(with_choices(part.content, part.buttons))
         files = [_file(media, self._media_path(media)) for media in part.media]
         if len(files) > 1:
@@ -92,14 +91,14 @@ class Outbound:
         quote = self._quote(part, to)
         if not files:
             return await self._send(sent_id(part), to, text, quote)
-        if text and files[0].kind in {"audio", "voice"}:  # WhatsApp shows no words under sound
+        if text and files[0].kind in {"audio", "voice"}:  # WhatsApp shows no text under sound
             await self._send(sent_id(part, "words"), to, text, quote)
             return await self._send(sent_id(part), to, "", None, files[0])
         return await self._send(sent_id(part), to, text, quote, files[0])
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
-        """Say below a text that was sent how it ended, in the place of its choices. Phones take
-        that for a quarter of an hour. Raises one of the `SendError`s."""
+        """Edit a sent text: replace its choices by the outcome. Phones accept that for 15 minutes.
+        Raises a `SendError`."""
         text = self._marked(render(f"{part.content}\n\n{outcome}"), part)
         to = jid_of(self._people.address(part.chat_id))
         await self._send(sent_id(part, "closed"), to, text, None, edits=receipt.platform_id)
@@ -120,13 +119,13 @@ class Outbound:
         try:
             await self._link.request("send", params, _TEXT_SECONDS + size / _SLOWEST_UPLOAD)
         except SendUnknown as error:
-            # The core gives up what may have arrived twice. This costs nothing where it did, as the
-            # phone knows its id, so it is tried as often as what failed for another reason.
+            # The core gives up a part that may arrive twice. Here a repetition is harmless, because
+            # the phone knows its id, so it is retried like any other failure.
             raise SendLater(str(error)) from error
         return Receipt(id)
 
     def _marked(self, text: str, part: OutboundPart) -> str:
-        """A text with the prefix that it has in the chat with oneself."""
+        """Add the prefix in the chat with oneself."""
         me = self._link.me
         ours = me is not None and self._people.address(part.chat_id) in me.ids
         return f"{self._prefix}{text}" if text and ours else text
@@ -141,8 +140,8 @@ class Outbound:
 
 
 def sent_id(part: OutboundPart, piece: str = "") -> str:
-    """The id of the message that a part becomes, in the form that phones use: another one for each
-    part that says something else, elsewhere, or in answer to something else."""
+    """Return the id of a part's message, in the form that phones use. It differs for each part with
+    other content, another chat, or another message to answer."""
     files = [(media.ref, media.name) for media in part.media]
     made_of = (part.key, piece, part.chat_id, part.content, files, part.event_ids)
     return f"3EB0{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:18].upper()}"

@@ -1,14 +1,13 @@
 """The helper as a child process: started, watched, ended.
 
-Invariants: one helper at a time uses the folder, and it does not outlive us: it leaves within two
-seconds of the end of its connection, and is killed if it does not. No port is opened: it connects
-to a Unix socket (0600, for our own user, for one connection), which is removed once it has. It gets
-little of our environment, and a bounded amount of what it prints is logged.
+Invariants: only one helper uses the folder at a time, and it does not outlive us: it exits within
+two seconds after its connection ends, or is killed. No port is opened: it connects to a Unix socket
+(0600, for our own user, for one connection), which is removed afterwards. It gets little of our
+environment, and a bounded amount of its output is logged.
 
-Two locks in the folder see to that. `daemon.lock` is held by the process that runs the helper.
-`helper.lock` is inherited by the helper: it is held as long as a helper lives, whatever became of
-the daemon that started it. So a held `helper.lock` under a free `daemon.lock` is an orphan.
-"""
+Two locks in the folder ensure that. `daemon.lock` is held by the process that runs the helper. The
+helper inherits `helper.lock` and holds it as long as it lives, even if the daemon that started it
+is gone. So a held `helper.lock` with a free `daemon.lock` is an orphan."""
 
 from __future__ import annotations
 
@@ -42,11 +41,11 @@ from nanobot_whatsapp.linked.protocol import MAX_LINE, Welcome
 START_SECONDS = 30.0
 STOP_SECONDS = 3.0
 LEAVE_SECONDS = 3.0
-"""How long an orphan gets to leave."""
+"""The time in which an orphan must exit."""
 SOCKET_NAME = "bridge.sock"
 
 _ARGUMENTS = ("--socket", SOCKET_NAME, "--folder", ".")
-"""Relative to the folder, which it is started in: then no path is too long for a socket."""
+"""Relative to the folder, which is the working directory: then no path is too long for a socket."""
 _POLL_SECONDS = 0.1
 _MAX_LINES_LOGGED = 100
 _LINE_CHARACTERS = 300
@@ -61,13 +60,12 @@ async def helper_running(
     clock: Clock,
     ingest: IngestEvents | None = None,
 ) -> AsyncIterator[BridgeLink]:
-    """A helper that runs until the end of the `with`.
+    """Run a helper until the end of the `with`.
 
-    `folder` holds what the helper keeps (account, spool, downloads); `program` is its command line,
+    `folder` holds the helper's files (account, spool, downloads). `program` is its command line,
     with absolute paths: `("/usr/bin/node", "/…/dist/main.js")`. `ingest` gets the events (see
     `BridgeLink`). When the helper fails, the body of the `with` is cancelled, and this raises
-    `HelperFailed`. Raises `StorageError` if the folder cannot be used.
-    """
+    `HelperFailed`. Raises `StorageError` if the folder cannot be used."""
     async with AsyncExitStack() as stack:
         door = stack.enter_context(ExitStack())
         with storage_errors(folder):
@@ -90,11 +88,11 @@ async def helper_running(
                 tasks = [group.create_task(_watch(process))]
                 try:
                     with closing(await _connect(listener, welcome, clock, ingest)) as link:
-                        door.close()  # there is no second connection
+                        door.close()  # accept no second connection
                         tasks.append(group.create_task(link.run()))
                         yield link
                 finally:
-                    door.close()  # one that did not get to connect leaves as well
+                    door.close()  # a helper that did not connect exits too
                     for task in tasks:
                         task.cancel()
         except BaseExceptionGroup as errors:
@@ -116,8 +114,8 @@ async def _start(folder: Path, program: Sequence[str], lock: FileIO) -> Process:
 
 
 async def _watch(process: Process) -> None:
-    """Log what it prints, and raise `HelperFailed` when it ends; never returns. What is too much is
-    read all the same, so that nothing stalls."""
+    """Log the helper's output, and raise `HelperFailed` when it ends. Never returns. Excess output
+    is read too, so that nothing blocks."""
     assert process.stdout is not None
     last: deque[str] = deque(maxlen=_LINES_QUOTED)
     rest, logged = b"", 0
@@ -135,8 +133,8 @@ async def _watch(process: Process) -> None:
 
 
 async def _end(process: Process, clock: Clock) -> None:
-    """Wait until it has left, as it does without a connection; kill it if it does not. What it
-    prints meanwhile is read, since an unread pipe hides its end."""
+    """Wait for the helper's exit, which follows the end of its connection, and kill it after a
+    timeout. Its output is read, because an unread pipe hides its end."""
     try:
         with suppress(TimeoutError):
             await with_timeout(clock, STOP_SECONDS, process.communicate())
@@ -144,7 +142,7 @@ async def _end(process: Process, clock: Clock) -> None:
         if process.returncode is None:
             logger.warning("whatsapp: the helper does not exit and is killed")
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
+                os.killpg(process.pid, signal.SIGKILL)  # it leads its own process group
             await process.communicate()
 
 
@@ -171,9 +169,8 @@ async def _connect(
 
 @contextmanager
 def listening(folder: Path) -> Iterator[socket.socket]:
-    """A socket that listens on `folder`/bridge.sock; a name that a dead process left is replaced.
-    Bound through `/proc/self/fd`: an address may have 107 bytes, and a folder's path more. Raises
-    `OSError`."""
+    """Yield a socket that listens on `folder`/bridge.sock. A dead process's socket is replaced. It
+    is bound through `/proc/self/fd`, because an address has at most 107 bytes. Raises `OSError`."""
     directory = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     address = Path(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
     try:
@@ -192,13 +189,14 @@ def listening(folder: Path) -> Iterator[socket.socket]:
 
 
 async def accept(listener: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The first connection."""
+    """Accept the first connection."""
     peer, _ = await asyncio.get_running_loop().sock_accept(listener)
     return await asyncio.open_unix_connection(sock=peer, limit=MAX_LINE)
 
 
 async def _lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
-    """Lock for a new helper, once no other lives. Raises `HelperFailed` if the lock stays held."""
+    """Lock for a new helper, after the old one is gone. Raises `HelperFailed` if the lock stays
+    held."""
     for _ in range(round(LEAVE_SECONDS / _POLL_SECONDS)):
         if _locked(lock):
             return
@@ -228,7 +226,7 @@ def _read_pid(lock: FileIO) -> int:
 
 
 def _write_pid(lock: FileIO, pid: int) -> None:
-    """For people: the lock holds without it, so a full disk is no reason."""
+    """Write the pid for people. The lock works without it, so errors are ignored."""
     with suppress(OSError):
         os.ftruncate(lock.fileno(), 0)
         os.pwrite(lock.fileno(), b"%d\n" % pid, 0)

@@ -1,9 +1,8 @@
-"""What the daemon and the helper exchange: version 1 of the bridge's protocol.
+"""The messages between the daemon and the helper: version 1 of the bridge's protocol.
 
-JSON in UTF-8, one object per line, a line of at most `MAX_LINE` bytes with its end. `parse` reads
-what the helper sends; `encode`, `welcome_line` and `request_line` make what we send. The protocol
-is documented in channels/nanobot_whatsapp/bridge/README.md.
-"""
+JSON in UTF-8, one object per line, with at most `MAX_LINE` bytes including its newline. `parse`
+reads the helper's lines. `encode`, `welcome_line` and `request_line` create ours.
+channels/nanobot_whatsapp/bridge/README.md documents the protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from nanobot_whatsapp.people import id_of
 PROTOCOL = 1
 MAX_LINE = 1024 * 1024
 WINDOW = 64
-"""How many unconfirmed events the helper may send."""
+"""The number of unconfirmed events that the helper may send."""
 _DETAIL_CHARACTERS = 500
 
 StateName = Literal[
@@ -33,7 +32,7 @@ _Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
 
 
 class Words(str):
-    """A text of the helper's that only people read: one line, without terminal control codes."""
+    """A text of the helper that only people read: one line, without terminal control codes."""
 
     __slots__ = ()
 
@@ -48,8 +47,7 @@ class ProtocolViolation(NanobotError):
 
 
 class Me(Struct, frozen=True):
-    """The linked account: `number` and `lid` are JIDs without a device; either may be empty while
-    it is unknown."""
+    """The linked account. `number` and `lid` are JIDs without a device, and empty while unknown."""
 
     number: str = ""
     lid: str = ""
@@ -57,12 +55,12 @@ class Me(Struct, frozen=True):
 
     @property
     def ids(self) -> frozenset[str]:
-        """The known ids of the account, which are no JIDs (see `nanobot_whatsapp.people`)."""
+        """The known ids of the account, not as JIDs (see `nanobot_whatsapp.people`)."""
         return frozenset(id_of(jid) for jid in (self.number, self.lid) if jid)
 
 
 class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
-    """What the helper is; its first line."""
+    """The helper's first line, with its versions."""
 
     protocol: int
     bridge: str = ""
@@ -72,8 +70,8 @@ class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
 
 
 class State(Struct, frozen=True, tag_field="type", tag="state"):
-    """The state of the connection with WhatsApp. `retry_in` is in seconds, None if nothing is tried
-    automatically; `me` is None before an account is linked."""
+    """The state of the connection with WhatsApp. `retry_in` is in seconds, or None without
+    automatic retries. `me` is None before an account is linked."""
 
     state: StateName
     detail: Words = Words()
@@ -101,14 +99,14 @@ class Identity(Struct, frozen=True, tag_field="type", tag="identity"):
 
 
 class Event(Struct, frozen=True, tag_field="type", tag="event"):
-    """Something from the spool, to be confirmed. `event` is as it came; see `inbound.read`."""
+    """An event of the spool, to be confirmed. `event` is raw; see `inbound.read`."""
 
     seq: int
     event: Any
 
 
 class Failure(Struct, frozen=True):
-    """Why a request failed. `retry_after` is in seconds, 0.0 if none was given."""
+    """The reason of a failed request. `retry_after` is in seconds, or 0.0."""
 
     code: Literal["later", "unknown", "refused"]
     message: Words = Words()
@@ -138,17 +136,16 @@ class Log(Struct, frozen=True, tag_field="type", tag="log"):
 
 
 Change = State | Qr | PairCode | Identity
-"""News of the connection and its account."""
+"""A change of the connection or its account."""
 
 FromHelper = Hello | Change | Event | Answer | Pong | Log
 _TYPES = {"hello", "state", "qr", "pair_code", "identity", "event", "reply", "pong", "log"}
 
 
 class Welcome(Struct, frozen=True):
-    """How the helper is to work. `pair` says whether it may link an account if none is linked
-    (`none`: it reports `need_pairing` and waits); `number`, in digits, is for `code`.
-    `read_receipts`: it may tell senders what was read; `online`: it shows as online while it is
-    connected."""
+    """The helper's instructions. `pair`: the way it may link an account if none is linked (with
+    `none` it reports `need_pairing` and waits). `number`, in digits, is for `code`.
+    `read_receipts`: it may send them. `online`: it shows as online while it is connected."""
 
     pair: Pair = "none"
     number: str = ""
@@ -157,18 +154,18 @@ class Welcome(Struct, frozen=True):
 
 
 def encode(kind: str, **fields: object) -> bytes:
-    """A line for the helper."""
+    """Return a line for the helper."""
     line = {"type": kind, **fields}
     return json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def welcome_line(welcome: Welcome) -> bytes:
-    """The answer to `hello`."""
+    """Return the answer to `hello`."""
     return encode("welcome", protocol=PROTOCOL, **asdict(welcome))
 
 
 def request_line(number: int, method: Method, params: Mapping[str, object]) -> bytes:
-    """A request. Raises `ProtocolViolation` if it is longer than a line may be."""
+    """Return a request. Raises `ProtocolViolation` if it exceeds the line limit."""
     line = encode("request", id=number, method=method, params=params)
     if len(line) > MAX_LINE:
         raise ProtocolViolation(f"a request to {method} is longer than {MAX_LINE:,} bytes")
@@ -176,10 +173,10 @@ def request_line(number: int, method: Method, params: Mapping[str, object]) -> b
 
 
 def parse(line: bytes) -> FromHelper | None:
-    """What the helper said; None for a type that this version does not know. Raises
+    """Parse a line of the helper, or return None for an unknown type. Raises
     `ProtocolViolation`."""
     try:
-        # A line is bounded. Refused by what somebody wrote, it would come again for ever.
+        # A line is bounded. If a sender's text could get it rejected, it would be resent forever.
         fields = parse_json(line, most=len(line))
     except ValueError as error:
         raise ProtocolViolation(f"a line is not JSON: {type(error).__name__}") from None
@@ -190,6 +187,6 @@ def parse(line: bytes) -> FromHelper | None:
         return None
     try:
         said: FromHelper = convert(fields, FromHelper, dec_hook=lambda words, text: words(text))
-    except ValidationError:  # its text may repeat a value, which may be what somebody wrote
+    except ValidationError:  # its text may contain the sender's words
         raise ProtocolViolation(f"a {kind} with an unexpected value") from None
     return said

@@ -1,9 +1,8 @@
 """WhatsApp as a linked device: keeps a helper running, and sends and receives through it.
 
-The helper is restarted when it fails, after a pause that grows to a minute; what it has not been
-told is stored stays in its spool. What only a person can fix (no account is linked, no Node.js)
-turns the channel off, with a hint.
-"""
+The helper is restarted when it fails, after a pause of up to a minute. Its spool keeps unconfirmed
+events. A problem that only a person can fix (no account is linked, no Node.js) turns the channel
+off, with a hint."""
 
 from __future__ import annotations
 
@@ -34,22 +33,23 @@ from nanobot_whatsapp.transport import TypingIndicator
 
 MAX_PAUSE = 60.0
 SILENT_SECONDS = 80.0
-"""After which a helper that does not answer hangs, and so does what watches it."""
+"""An unresponsive helper, or its watcher, counts as hung after this time."""
 OPEN_SECONDS = 30.0
-"""How long a part waits for the connection with WhatsApp before it is tried later."""
+"""The time that a part waits for the connection with WhatsApp before a later retry."""
 _TYPING_SECONDS = 8.0
-"""After which typing is shown again; phones hide it after about ten."""
+"""The interval at which typing is shown again. Phones hide it after about ten."""
 _SELF_CHAT_PREFIX = "🤖 "
-"""Begins replies in the chat with oneself, where yours and its own look alike."""
+"""Begins replies in the chat with oneself, in which both sides look alike."""
 LOGIN = "nanobot channels login whatsapp"
 _LINK_HINT = f"Run `{LOGIN}` and scan the code with the phone."
 
 FindProgram = Callable[[WhatsAppSettings, Path], Sequence[str]]
-"""The command line of the helper, given the folder of the adapter. Blocks; raises `ChannelOff`."""
+"""Returns the helper's command line, given the folder of the adapter. Blocks. Raises
+`ChannelOff`."""
 
 
 def installed_program(options: WhatsAppSettings, folder: Path) -> Sequence[str]:
-    """The helper as `nanobot channels login whatsapp` has installed it, run by Node.js."""
+    """Return the command line of the helper installed by `nanobot channels login whatsapp`."""
     try:
         node = find_node(options.node)
     except NodeMissing as error:
@@ -64,10 +64,10 @@ def installed_program(options: WhatsAppSettings, folder: Path) -> Sequence[str]:
 
 
 class LinkedTransport:
-    """Implements `nanobot.channel.Channel`. `find_program` says what to run."""
+    """Implements `nanobot.channel.Channel`. `find_program` returns the program to run."""
 
     name = "whatsapp"
-    # WhatsApp's own limits are higher; a longer text is hard to read on a phone.
+    # WhatsApp's own limits are higher, but longer texts are hard to read on a phone.
     limits = Limits(
         text=TEXT_LIMIT,
         caption=CAPTION_LIMIT,
@@ -104,7 +104,7 @@ class LinkedTransport:
                     try:
                         await connection.serve()
                     finally:
-                        connection.is_open.set()  # who waits hears at once that it is gone
+                        connection.is_open.set()  # wake waiting senders: the connection is gone
                         await self._slot.clear()
             except (HelperFailed, StorageError) as error:
                 reason = f"{error}. {error.hint}" if error.hint else str(error)
@@ -115,36 +115,36 @@ class LinkedTransport:
             await backoff.wait()
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver one part; see `nanobot.channel`. Waits for a connection, for a limited time."""
+        """Deliver one part; see `nanobot.channel`. Waits for a connection, up to a limit."""
         async with self._slot.use() as connection:
             await connection.until_open()
             return await connection.outbound.send(part)
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
-        """Say at a message that was sent how it ended; see `nanobot.channel`."""
+        """Add the outcome to a sent message; see `nanobot.channel`."""
         async with self._slot.use() as connection:
             await connection.until_open()
             await connection.outbound.close_choices(part, receipt, outcome)
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        """The content of a file that someone sent; see `nanobot.channel`."""
+        """Return an inbound file; see `nanobot.channel`."""
         downloads = (await self._slot.wait()).session.downloads
         return await downloads.fetch(self._connected, media, limit)
 
     async def show_progress(self, event: Progress) -> None:
-        """Show that somebody types; nothing while no helper runs."""
+        """Show typing, if a helper runs."""
         if (connection := self._slot.current) is not None:
             connection.typing.show_progress(event)
 
     async def _connected(self) -> BridgeLink:
-        """The helper that runs, once WhatsApp is connected; see `_Connection.until_open`."""
+        """Return the running helper once WhatsApp is connected; see `_Connection.until_open`."""
         connection = await self._slot.wait()
         await connection.until_open()
         return connection.link
 
 
 class _Session:
-    """What lasts as long as the channel runs, whatever becomes of helpers."""
+    """The parts that last as long as the channel runs, across helpers."""
 
     def __init__(self, host: ChannelHost, options: WhatsAppSettings) -> None:
         self.host, self.prefix = host, _SELF_CHAT_PREFIX
@@ -165,7 +165,7 @@ class _Session:
 
 
 class _Connection:
-    """What exists while a helper runs. `is_open` is set while WhatsApp is connected."""
+    """The parts that exist while a helper runs. `is_open` is set while WhatsApp is connected."""
 
     def __init__(self, session: _Session, link: BridgeLink) -> None:
         self.session, self.link = session, link
@@ -184,7 +184,7 @@ class _Connection:
         self.typing = TypingIndicator(set_typing, host.clock, send_notice, seconds=_TYPING_SECONDS)
 
     async def until_open(self) -> None:
-        """Wait for WhatsApp. Raises `SendLater` if that takes longer than `OPEN_SECONDS`."""
+        """Wait for WhatsApp. Raises `SendLater` after `OPEN_SECONDS`."""
         if not self.is_open.is_set():
             try:
                 await with_timeout(self.session.host.clock, OPEN_SECONDS, self.is_open.wait())
@@ -215,13 +215,13 @@ class _Connection:
             session.was_open = True
             health.resolve("connection")
             if not health.problems:
-                host.report_problem("")  # that it was connecting
+                host.report_problem("")  # clears "connecting to WhatsApp"
             if state.me is not None:
                 id = id_of(state.me.number or state.me.lid)
                 host.report_connected(f"{'+' if id.isdigit() else ''}{id} (linked)")
             self.is_open.set()
         elif state.state == "connecting":
-            # At the start this is no problem, and later the problem is what led to it.
+            # At the start this is no problem, and later its cause is already reported.
             if not session.was_open and not health.problems:
                 host.report_problem("connecting to WhatsApp")
         elif (off := _permanent_error(state)) is not None:
@@ -230,8 +230,9 @@ class _Connection:
             health.report("connection", _problem(state))
 
     def _note_identity(self, me: Me, jids: Sequence[str]) -> None:
-        """These ids are one person's, unless one of them alone is ours: nobody else is who we are.
-        What is not kept now is learned again when they write."""
+        """Record that these ids belong to one person, unless only one of them is ours: no other
+        person shares our identity. Lost identities are learned again with the person's next
+        message."""
         ids = {id_of(jid) for jid in jids if jid}
         if len({id in me.ids for id in ids}) > 1:
             logger.debug("whatsapp: a sender is identified as the linked account: {}", ids)
@@ -244,7 +245,7 @@ class _Connection:
 
 
 async def _report_alive(host: ChannelHost, link: BridgeLink) -> None:
-    """Keep the watchdog of the core informed, as long as the helper answers."""
+    """Keep the core's watchdog informed while the helper answers."""
     while True:
         if link.is_responsive:
             host.report_alive(SILENT_SECONDS)
@@ -252,7 +253,7 @@ async def _report_alive(host: ChannelHost, link: BridgeLink) -> None:
 
 
 def _permanent_error(state: State) -> ChannelOff | None:
-    """What only a person can fix."""
+    """Return the error if only a person can fix the state."""
     detail = f": {state.detail}" if state.detail else ""
     match state.state:
         case "need_pairing":
@@ -269,7 +270,7 @@ def _permanent_error(state: State) -> ChannelOff | None:
 
 
 def _problem(state: State) -> str:
-    """What passes by itself."""
+    """Describe a temporary problem."""
     detail = f": {state.detail}" if state.detail else ""
     if state.state == "replaced":
         return "another program uses the same linked device: stop it"

@@ -182,7 +182,7 @@ async def test_what_cannot_be_sent_is_refused_and_nothing_of_it_goes_out(wire: W
     picture = wire.file("image", "image/png")
     for refused, why in (
         (part("  "), "nothing to send"),
-        (part("x", ANN, Media("gone")), "is gone"),
+        (part("x", ANN, Media("gone")), "no longer exists"),
         (part("x", ANN, picture, picture), "one file"),
         (part("x", "the neighbours"), "no chat"),
         (part("x", ANN, wire.file("document", "", MAX_FILE_BYTES + 1)), "at most"),
