@@ -103,7 +103,7 @@ class Ingest:
         Raises `StorageError`, and then none of it is stored."""
         admitted: list[tuple[Incoming, InboundMessage]] = []
         for incoming in received:
-            message = self._admitted(incoming)
+            message = self._admit(incoming)
             if message is not None:
                 admitted.append((incoming, message))
         await FENCE.wait_aside()
@@ -112,7 +112,7 @@ class Ingest:
             await self._host.publish([message for _, message in admitted])
         return [incoming for incoming, _ in admitted]
 
-    def _admitted(self, incoming: Incoming) -> InboundMessage | None:
+    def _admit(self, incoming: Incoming) -> InboundMessage | None:
         """Return the core's message, or None if it is empty or its sender is not admitted."""
         # Two nanobots with the same account both write into the chat with oneself, and would
         # answer each other forever.
@@ -122,7 +122,7 @@ class Ingest:
         try:
             sender, chat = self._sender_and_chat(incoming)
             person = self._people.chat_of(incoming.person.ids)
-            message = _message(incoming, person, sender, chat, self._host)
+            message = build_message(incoming, person, sender, chat, self._host)
         except (TypeError, ValueError) as error:
             logger.warning("whatsapp: a message is left out: {}", error)
             return None
@@ -161,7 +161,7 @@ class Ingest:
         return self._pairing or incoming.own
 
 
-def _message(
+def build_message(
     incoming: Incoming, person: str, sender: Sender, chat: Chat, host: ChannelHost
 ) -> InboundMessage | None:
     """Return the message for the core, or None if it is empty. `person` is the id of the sender's
@@ -181,8 +181,8 @@ def _message(
         f"{event}:edit:{incoming.id}" if changed else event,
         incoming.at.astimezone(host.clock.now().tzinfo),
         message_id=first,
-        media=_clean_media(incoming.media),
-        reply_to=_clean_quote(incoming.quote),
+        media=clean_media(incoming.media),
+        reply_to=clean_quote(incoming.quote),
         forwarded_from="someone" if incoming.forwarded else "",
         is_group=chat.is_group,
         sender_name=sender.name,
@@ -193,14 +193,14 @@ def _message(
     )
 
 
-def _clean_media(media: Media | None) -> tuple[Media, ...]:
+def clean_media(media: Media | None) -> tuple[Media, ...]:
     if media is None:
         return ()
     mime, name = one_line(media.mime), one_line(media.name)
     return (replace(media, ref=valid_unicode(media.ref), mime=mime, name=name),)
 
 
-def _clean_quote(quote: Quote | None) -> Quote | None:
+def clean_quote(quote: Quote | None) -> Quote | None:
     if quote is None:
         return None
     return Quote(valid_unicode(quote.message_id), one_line(quote.sender), valid_unicode(quote.text))

@@ -45,7 +45,7 @@ def render(markdown: str) -> str:
     """Render `markdown` for WhatsApp. Never raises. The work is bounded."""
     source = clean_source(markdown)
     try:
-        rendered = "\n".join(map(_shown, lay_out(source, _DIALECT))).strip("\n")
+        rendered = "\n".join(map(render_line, lay_out(source, _DIALECT))).strip("\n")
     except Exception as error:  # noqa: BLE001 - no text may prevent the answer
         logger.warning("Markdown is sent unformatted: {}", type(error).__name__)
         rendered = ""
@@ -64,7 +64,7 @@ def with_choices(markdown: str, buttons: Sequence[Button]) -> str:
     return f"{markdown}\n\n{lines}".lstrip("\n") if lines else markdown
 
 
-def _shown(line: Line) -> str:
+def render_line(line: Line) -> str:
     if not line.is_code:
         return f"{line.prefix}{write_line(line.spans)}".rstrip()
     content = line.spans[0].text.replace(_FENCE, _JOINER.join(_CODE * 3))
@@ -92,7 +92,7 @@ class _Writer:
     def add(self, span: Span) -> None:
         words = span.text.strip()
         if not words:
-            self._close(self._kept(span.styles))
+            self._close(self._count_kept(span.styles))
             self._blank += span.text
             return
         before, _, after = span.text.partition(words)
@@ -108,7 +108,7 @@ class _Writer:
 
     def finish(self) -> str:
         self._close(0)
-        line = _set_apart(self._pieces)
+        line = escape_pieces(self._pieces)
         return f"{_JOINER}{line}" if _LOOKS_LIKE_BLOCK.match(line) else line
 
     def _code(self, words: str) -> None:
@@ -125,14 +125,16 @@ class _Writer:
 
     def _restyle(self, wanted: Sequence[Style]) -> None:
         """Set the styles of the following text."""
-        self._close(self._kept(wanted))
-        self._flush()
+        self._close(self._count_kept(wanted))
+        if self._blank:
+            self._put(self._blank, literal=False)
+            self._blank, self._closed = "", False
         for style in dict.fromkeys(wanted):
             if style not in self._open:
                 self._open.append(style)
                 self._mark(_MARKS[style])
 
-    def _kept(self, wanted: Sequence[Style]) -> int:
+    def _count_kept(self, wanted: Sequence[Style]) -> int:
         """Return the number of open styles that continue."""
         ended = (number for number, style in enumerate(self._open) if style not in wanted)
         return next(ended, len(self._open))
@@ -157,17 +159,12 @@ class _Writer:
         self._put(text, literal=literal)
         self._closed = False
 
-    def _flush(self) -> None:
-        if self._blank:
-            self._put(self._blank, literal=False)
-            self._blank, self._closed = "", False
-
     def _put(self, text: str, *, literal: bool) -> None:
         self._pieces.append((text, literal))
         self._last = text[-1]
 
 
-def _set_apart(pieces: Sequence[tuple[str, bool]]) -> str:
+def escape_pieces(pieces: Sequence[tuple[str, bool]]) -> str:
     """Join the pieces. Literal characters that would count as marks get a hair space."""
     line = "".join(text for text, _ in pieces)
     counts = Counter(_DELIMITER.findall(line))
@@ -177,14 +174,14 @@ def _set_apart(pieces: Sequence[tuple[str, bool]]) -> str:
     for text, literal in pieces:
         end = start + len(text)
         if literal and pairs:
-            written.extend(_apart(line, at, pairs, start, end) for at in range(start, end))
+            written.extend(escape_mark(line, at, pairs, start, end) for at in range(start, end))
         else:
             written.append(text)
         start = end
     return "".join(written)
 
 
-def _apart(line: str, at: int, pairs: Set[str], start: int, end: int) -> str:
+def escape_mark(line: str, at: int, pairs: Set[str], start: int, end: int) -> str:
     """Return the character at `at`, separated from text that would make it a mark. Its piece is
     from `start` to `end`. Neighbours outside may be real marks, so they stay adjacent."""
     mark = line[at]

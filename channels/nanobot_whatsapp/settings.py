@@ -26,7 +26,7 @@ _PATH = re.compile(r"/[A-Za-z0-9._~/-]+", re.ASCII)
 _SECRET = re.compile(r"[\x21-\x7e]{6,1000}")
 
 
-def _matching(pattern: str, problem: str, trimmed: str = " ") -> Check:
+def match_pattern(pattern: str, problem: str, trimmed: str = " ") -> Check:
     """Check that a text matches `pattern`, after removing `trimmed` characters from its end."""
     compiled = re.compile(pattern, re.ASCII)
 
@@ -39,14 +39,14 @@ def _matching(pattern: str, problem: str, trimmed: str = " ") -> Check:
     return Check(check)
 
 
-def _checked_secret(secret: SecretStr) -> SecretStr:
+def check_secret(secret: SecretStr) -> SecretStr:
     value = secret.get_secret_value().strip()
     if value and not _SECRET.fullmatch(value):
         raise ValueError("must be at least 6 characters without spaces")
     return SecretStr(value)
 
 
-def _checked_api(text: str) -> str:
+def check_api_address(text: str) -> str:
     url = text.strip().rstrip("/")
     parts = address_parts(url, "https", "http")
     if parts.username is not None or parts.query or parts.fragment:
@@ -54,10 +54,10 @@ def _checked_api(text: str) -> str:
     return url
 
 
-Secret = Annotated[SecretStr, Check(_checked_secret)]
+Secret = Annotated[SecretStr, Check(check_secret)]
 
 
-def _checked_webhook(text: str) -> str:
+def check_webhook_address(text: str) -> str:
     url = text.strip()
     if url:
         parts = address_parts(url, "https")
@@ -81,12 +81,12 @@ class WhatsAppSettings(Checked, frozen=True):
     self_chat: bool = False
     """Linked: whether the agent answers in the chat with yourself."""
     node: Annotated[
-        str, _matching(r"[^\x00-\x1f\x7f]+", "must be the name of a program, or the path to it")
+        str, match_pattern(r"[^\x00-\x1f\x7f]+", "must be the name of a program, or the path to it")
     ] = "node"
     """Linked: the Node.js program, or its path."""
     phone_number_id: Annotated[
         str,
-        _matching(
+        match_pattern(
             r"([0-9]{5,32})?",
             "must be digits: the phone number's id, which is not the number itself",
         ),
@@ -98,9 +98,9 @@ class WhatsAppSettings(Checked, frozen=True):
     """Cloud: the app secret, for Meta's signatures."""
     verify_token: Secret = SecretStr("")
     """Cloud: a random text of your choice that you also enter at Meta."""
-    webhook_url: Annotated[str, Check(_checked_webhook)] = ""
+    webhook_url: Annotated[str, Check(check_webhook_address)] = ""
     """Cloud: the public https address of the webhook."""
-    base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
+    base_url: Annotated[str, Check(check_api_address)] = OFFICIAL_API
     """Cloud: the address of the Graph API."""
     proxy: Annotated[SecretStr, Check(check_client_proxy)] = SecretStr("")
     """Cloud: an http, https, or socks5 proxy for the Graph API. Proxy variables are ignored."""

@@ -61,17 +61,17 @@ async def setup(request: SetupRequest) -> SetupResult:
         return SetupResult({}, {}, (number,), "as a linked device", sign_in=True)
     was_cloud = present is not None and present.transport == _CLOUD
     way = await request.person.choose("How shall WhatsApp be reached?", _WAYS, int(was_cloud))
-    return await (_by_cloud if way else _linked)(request, present)
+    return await (set_up_cloud if way else set_up_linked)(request, present)
 
 
-async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
+async def set_up_linked(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
     """Set up a linked device, of the owner's number or a separate one."""
     person = request.person
     person.say(
         f"{_BAN} Use a separate number for nanobot that you can afford to lose. It also works with "
         "your own number, in the chat with yourself. You need Node.js 20 or newer on this machine."
     )
-    owners = await _owner(request)
+    owners = await ask_owner(request)
     own = present is not None and present.self_chat
     values: dict[str, str | bool] = {}
     if present is not None and present.transport != _LINKED:
@@ -81,21 +81,21 @@ async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> Se
     return SetupResult(values, {}, owners, "as a linked device", sign_in=True)
 
 
-async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
+async def set_up_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
     """Ask until Meta accepts the answers. Only rejected answers are asked again."""
     from nanobot.channel.http import HttpFault
 
     person = request.person
     person.say("docs/channels/whatsapp.md leads through Meta's side of it.")
-    asked = {key: _known(present, key) for key, _ in _ASKED}
+    asked = {key: current_value(present, key) for key, _ in _ASKED}
     asked["verify_token"] = asked["verify_token"] or secrets.token_hex(12)
-    hidden = _SECRETS if _known(present, "verify_token") else _SECRETS - {"verify_token"}
+    hidden = _SECRETS if current_value(present, "verify_token") else _SECRETS - {"verify_token"}
     wrong, who, unchecked = [*asked], "by the Cloud API", False
     while wrong:
         for key, question in [one for one in _ASKED if one[0] in wrong]:
             asked[key] = await person.ask(question, asked[key], secret=key in hidden)
         try:
-            who, wrong = await _checked(request, present, asked), []
+            who, wrong = await check_answers(request, present, asked), []
         except _Wrong as error:
             person.say(error.for_people())
             wrong = [error.key]
@@ -107,16 +107,16 @@ async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> 
     values: dict[str, str | bool] = {"transport": _CLOUD, **asked}
     if present is not None and present.self_chat:
         values["self_chat"] = False
-    return SetupResult(values, given, await _owner(request), who, unchecked=unchecked)
+    return SetupResult(values, given, await ask_owner(request), who, unchecked=unchecked)
 
 
-def _known(present: WhatsAppSettings | None, key: str) -> str:
+def current_value(present: WhatsAppSettings | None, key: str) -> str:
     """Return a current setting, or empty."""
     value = getattr(present, key) if present is not None else ""
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
-async def _checked(
+async def check_answers(
     request: SetupRequest, present: WhatsAppSettings | None, asked: dict[str, str]
 ) -> str:
     """Check the answers and return the account, for people. Raises `_Wrong` for a wrong answer, and
@@ -149,7 +149,7 @@ async def _checked(
     return who
 
 
-async def _owner(request: SetupRequest) -> tuple[str, ...]:
+async def ask_owner(request: SetupRequest) -> tuple[str, ...]:
     """Ask for the owner's number."""
     while True:
         default = "".join(request.owners[:1])
@@ -168,11 +168,11 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
     if not isinstance(options, WhatsAppSettings):
         raise TypeError("the options belong to another channel")
     if options.transport == "cloud":
-        return [await _cloud(options, request.seconds)]
-    return await asyncio.to_thread(_on_this_machine, options, request.state_folder)
+        return [await check_cloud(options, request.seconds)]
+    return await asyncio.to_thread(check_machine, options, request.state_folder)
 
 
-def _on_this_machine(options: WhatsAppSettings, folder: Path) -> list[CheckFinding]:
+def check_machine(options: WhatsAppSettings, folder: Path) -> list[CheckFinding]:
     """Check for Node.js, the helper and an account. Blocks. Reads only."""
     from nanobot_whatsapp.linked.install import bridge_program, find_node
 
@@ -189,10 +189,10 @@ def _on_this_machine(options: WhatsAppSettings, folder: Path) -> list[CheckFindi
             found.append(CheckFinding("fail", text, f"{_LOGIN} installs it."))
     except NanobotError as error:
         found.append(CheckFinding("fail", str(error), error.hint))
-    return [*found, _account(folder / "auth" / "creds.json")]
+    return [*found, check_account(folder / "auth" / "creds.json")]
 
 
-def _account(path: Path) -> CheckFinding:
+def check_account(path: Path) -> CheckFinding:
     """Check the linked account. Reads nothing else in the file."""
     try:
         with path.open("rb") as file:
@@ -212,7 +212,7 @@ def _account(path: Path) -> CheckFinding:
     )
 
 
-async def _cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding:
+async def check_cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding:
     """Ask Meta for the token's number."""
     from nanobot.channel.http import HttpFault
     from nanobot_whatsapp.cloud.graph import Graph, Refused

@@ -121,21 +121,21 @@ class TypingIndicator:
             return
         if (chat_id, text) not in recent and len(recent) < _MAX_CHATS:
             recent[chat_id, text] = now
-            self._tasks.create_task(_attempt(self._send_notice(chat_id, text)))
+            self._tasks.create_task(attempt(self._send_notice(chat_id, text)))
 
     async def _type(self, chat_id: str, chat: _Chat) -> None:
         deadline = self._clock.monotonic() + _MAX_TURN_SECONDS
         while not chat.ended.is_set() and self._clock.monotonic() < deadline:
-            await _attempt(self._set_typing(chat_id, True))
+            await attempt(self._set_typing(chat_id, True))
             with suppress(TimeoutError):
                 await with_timeout(self._clock, self._seconds, chat.ended.wait())
         if self._chats.get(chat_id) is chat:
             del self._chats[chat_id]
         if chat_id not in self._chats:
-            await _attempt(self._set_typing(chat_id, False))
+            await attempt(self._set_typing(chat_id, False))
 
 
-async def _attempt(call: Awaitable[None]) -> None:
+async def attempt(call: Awaitable[None]) -> None:
     try:
         await call
     except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort

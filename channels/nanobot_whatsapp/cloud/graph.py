@@ -289,7 +289,7 @@ class Graph:
                 "GET", path, params={"phone_number_id": self._options.phone_number_id}
             )
             if (number_in(known, "file_size") or 0.0) > limit:
-                raise _too_large(limit)
+                raise too_large(limit)
             url = text_in(known, "url")
             self._check_host(url)
             answer = await self._http.request("GET", url, _CALL_SECONDS, limit)
@@ -297,7 +297,7 @@ class Graph:
                 self._result(answer)
                 raise Unconfirmed(f"HTTP status {answer.status}")
         except AnswerTooLarge:
-            raise _too_large(limit) from None
+            raise too_large(limit) from None
         except Refused as error:
             if error.kind in {"no", "token", "account"}:
                 raise SendRefused(f"WhatsApp does not give this file: {error}") from None
@@ -365,5 +365,5 @@ class Graph:
         return refused
 
 
-def _too_large(limit: int) -> SendRefused:
+def too_large(limit: int) -> SendRefused:
     return SendRefused(f"the file has more than {limit:,} bytes")

@@ -81,7 +81,7 @@ class Receiver:
     async def __call__(self, request: WebhookRequest) -> WebhookReply:
         """Answer one call."""
         if request.method == "GET":
-            return self._challenged(request.query)
+            return self._verify(request.query)
         if request.method != "POST":
             return WebhookReply(405)
         expected = signature_of(request.body, self._app_secret.get_secret_value())
@@ -114,7 +114,7 @@ class Receiver:
             for call in calls:
                 call.reply = WebhookReply(status)
 
-    def _challenged(self, query: Mapping[str, str]) -> WebhookReply:
+    def _verify(self, query: Mapping[str, str]) -> WebhookReply:
         """Answer Meta's verification request, sent when the webhook is configured there."""
         expected = self._verify_token.get_secret_value()
         is_known = _is_same(query.get("hub.verify_token", ""), expected)
@@ -162,7 +162,7 @@ class Inbox:
             match item:
                 case Incoming():
                     if (item.id, item.person.ids) not in self._stored:
-                        received.append(await self._completed(item))
+                        received.append(await self._complete(item))
                 case Moved(old, new):
                     await self._store(received)
                     received = []
@@ -181,7 +181,7 @@ class Inbox:
         """Return the id of the last message in a chat, or empty."""
         return self._last.get(chat_id, "")
 
-    async def _completed(self, said: Incoming) -> Incoming:
+    async def _complete(self, said: Incoming) -> Incoming:
         """Add the quoted text and the value of the pressed button. Other buttons, such as a
         template's, keep their label."""
         if (quote := said.quote) is not None:
@@ -199,14 +199,14 @@ class Inbox:
     async def _store(self, received: Sequence[Incoming]) -> None:
         """Ingest messages, and remember the admitted ones."""
         for one in await self._ingest.store(received) if received else ():
-            _put(self._stored, (one.id, one.person.ids), None, _MAX_MESSAGES)
+            put_newest(self._stored, (one.id, one.person.ids), None, _MAX_MESSAGES)
             file = one.media and f"{one.media.kind} {one.media.name}".rstrip()
             shown = one.text or file or "; ".join(one.notes)
             self._recent.remember(one.id, one.person.name, shown)
-            _put(self._last, self._people.chat_of(one.person.ids), one.id, _MAX_CHATS)
+            put_newest(self._last, self._people.chat_of(one.person.ids), one.id, _MAX_CHATS)
 
 
-def _put(known: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
+def put_newest(known: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
     """Set the newest of at most `limit` entries."""
     known[key] = value
     known.move_to_end(key)

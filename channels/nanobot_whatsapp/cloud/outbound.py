@@ -127,9 +127,9 @@ class Outbound:
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver a part. Raises a `SendError`."""
-        target = _target_of(self._people.address(part.chat_id))
-        uploads = [_upload_of(file, self._media_path(file)) for file in part.media]
-        steps = _steps_of(part, uploads)
+        target = find_target(self._people.address(part.chat_id))
+        uploads = [choose_upload(file, self._media_path(file)) for file in part.media]
+        steps = plan_steps(part, uploads)
         if not steps:
             raise SendRefused("there is nothing to send")
         progress = self._begun.setdefault(part.key, _Progress())
@@ -192,7 +192,7 @@ class Outbound:
         return await self._graph.send(message)
 
 
-def _target_of(address: str) -> Json:
+def find_target(address: str) -> Json:
     """Return the address fields of a request (see `People.address`). Raises `SendRefused`."""
     if is_number(address):
         return {"recipient_type": "individual", "to": address}
@@ -204,7 +204,7 @@ def _target_of(address: str) -> Json:
     )
 
 
-def _upload_of(media: Media, path: Path) -> _Upload:
+def choose_upload(media: Media, path: Path) -> _Upload:
     """Choose how to send a file. Raises `SendRefused` if it is missing, empty or too large."""
     name, mime, size = file_facts(media, path, MAX_FILE_BYTES, "WhatsApp")
     mime = plain_mime(mime or _DEFAULT_MIMES.get(media.kind, ""))
@@ -215,10 +215,10 @@ def _upload_of(media: Media, path: Path) -> _Upload:
     return upload
 
 
-def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
+def plan_steps(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
     """Return the messages of a part, in order."""
     content, files = part.content, [_Step("", file=each) for each in uploads]
-    if (question := _question(part)) is not None:
+    if (question := build_question(part)) is not None:
         return [*files, question]
     if part.buttons and fits(longer := with_choices(content, part.buttons), TEXT_LIMIT):
         content = longer
@@ -230,7 +230,7 @@ def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
     return [_Step(text, words), *files] if text.strip() else files
 
 
-def _question(part: OutboundPart) -> _Step | None:
+def build_question(part: OutboundPart) -> _Step | None:
     """Return the text with buttons, or None if the buttons don't fit."""
     pressed, more = part.buttons[:_BUTTONS], part.buttons[_BUTTONS:]
     labels = {one_line(each.label): each.id for each in pressed}
@@ -243,10 +243,10 @@ def _question(part: OutboundPart) -> _Step | None:
     shown = (render(content) if content.strip() else "").strip() or " / ".join(labels)
     if utf16_length(shown) > _TEXT_WITH_BUTTONS:
         return None
-    return _Step(shown, {"type": "interactive", "interactive": _choice(shown, labels)})
+    return _Step(shown, {"type": "interactive", "interactive": build_choice(shown, labels)})
 
 
-def _choice(text: str, labels: Mapping[str, str]) -> Json:
+def build_choice(text: str, labels: Mapping[str, str]) -> Json:
     """Return a text with buttons. `labels` maps labels to ids."""
     replies = [
         {"type": "reply", "reply": {"id": id, "title": label}} for label, id in labels.items()

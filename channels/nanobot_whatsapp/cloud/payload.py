@@ -152,26 +152,26 @@ def read(document: object, phone_number_id: str, now: datetime) -> list[Item]:
         return [Broken(document, "no object")]
     if not isinstance(document.get("entry"), list):
         return [Broken(document, "no entries")]
-    items = _items(document, phone_number_id, now)
+    items = iterate_items(document, phone_number_id, now)
     found = list(islice(items, _MOST_ITEMS))
     if next(items, None) is not None:
         found.append(Broken(document, f"more than {_MOST_ITEMS:,} items in one call"))
     return found
 
 
-def _items(document: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
+def iterate_items(document: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     for entry in list_in(document, "entry"):
         if not isinstance(entry, dict):
             yield Broken(entry, "an entry that is no object")
             continue
         for change in list_in(entry, "changes"):
             if isinstance(change, dict):
-                yield from _change(change, phone_number_id, now)
+                yield from read_change(change, phone_number_id, now)
             else:
                 yield Broken(change, "a change that is no object")
 
 
-def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
+def read_change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     field, value = text_in(change, "field"), object_in(change, "value")
     metadata = object_in(value, "metadata")
     if field in _ACCOUNT_FIELDS:
@@ -187,35 +187,35 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     shown = re.sub(r"[^0-9]+", "", text_in(metadata, "display_phone_number"))
     ours = frozenset(filter(None, (shown, phone_number_id)))
     contacts = objects_in(value, "contacts")
-    people = {id: one for one in reversed(contacts) for id in _ids_of(one)}
+    people = {id: one for one in reversed(contacts) for id in ids_of(one)}
     only = contacts[0] if len(contacts) == 1 else None
     context = _Context(people, only, ours, now)
     if field == "calls":
-        yield from (_call(call, context) for call in objects_in(value, "calls"))
+        yield from (parse_call(call, context) for call in objects_in(value, "calls"))
         return
     for message in list_in(value, "messages"):
-        yield from _guarded(message, context)
+        yield from read_message(message, context)
     for status in list_in(value, "statuses"):
-        yield _status(status)
+        yield parse_status(status)
     for error in objects_in(value, "errors"):
         code = one_line(text_in(error, "code")) or "no code"
-        yield Remark(f"Meta reports {_reason(error)} ({code})", level="WARNING")
+        yield Remark(f"Meta reports {describe_error(error)} ({code})", level="WARNING")
 
 
-def _guarded(message: object, context: _Context) -> Iterator[Item]:
+def read_message(message: object, context: _Context) -> Iterator[Item]:
     """Yield the items of one message. If it cannot be read: `Broken` and a note for the agent."""
     if not isinstance(message, dict):
         yield Broken(message, "a message that is no object")
         return
     try:
-        items = list(_message(message, context))
+        items = list(parse_message(message, context))
     except Exception as error:  # noqa: BLE001 - the boundary: one message must not stop the others
         reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
-        items = [Broken(message, reason), *_unreadable(message, context)]
+        items = [Broken(message, reason), *note_unreadable(message, context)]
     yield from items
 
 
-def _unreadable(message: Raw, context: _Context) -> Iterator[Item]:
+def note_unreadable(message: Raw, context: _Context) -> Iterator[Item]:
     """Yield a note in place of a private message, so that its sender gets an answer, unless the
     sender is unclear. A missing id is replaced by a hash of the content, which Meta repeats."""
     try:
@@ -227,7 +227,7 @@ def _unreadable(message: Raw, context: _Context) -> Iterator[Item]:
     id = text_in(message, "id")
     if not is_id(id):
         id = f"unreadable-{sha256(json.dumps(message).encode()).hexdigest()[:32]}"
-    yield Incoming(id, person, _time(message, context.now), notes=(UNREADABLE,))
+    yield Incoming(id, person, parse_time(message, context.now), notes=(UNREADABLE,))
 
 
 def person_of(message: Raw, context: _Context) -> Person:
@@ -235,12 +235,15 @@ def person_of(message: Raw, context: _Context) -> Person:
 
     A contact with none of them is another person, unless the message itself has no sender. Raises
     `Unreadable` if there is no sender at all."""
-    own = [_id(text_in(message, key)) for key in ("from", "from_user_id", "from_parent_user_id")]
+    own = [
+        normalize_id(text_in(message, key))
+        for key in ("from", "from_user_id", "from_parent_user_id")
+    ]
     ids = [id for id in own if is_person(id)]
     contact = next((context.people[id] for id in ids if id in context.people), None)
     if contact is None and not any(own):
         contact = context.only
-    ids += _ids_of(contact or {})
+    ids += ids_of(contact or {})
     if not ids:
         raise Unreadable("its sender is missing")
     profile = object_in(contact or {}, "profile")
@@ -248,19 +251,19 @@ def person_of(message: Raw, context: _Context) -> Person:
     return Person(tuple(sorted(dict.fromkeys(ids), key=lambda id: not is_number(id))), name)
 
 
-def _ids_of(contact: Raw) -> list[str]:
-    known = (_id(text_in(contact, key)) for key in ("wa_id", "user_id", "parent_user_id"))
+def ids_of(contact: Raw) -> list[str]:
+    known = (normalize_id(text_in(contact, key)) for key in ("wa_id", "user_id", "parent_user_id"))
     return [id for id in known if is_person(id)]
 
 
-def _id(text: str) -> str:
+def normalize_id(text: str) -> str:
     return id_of(text.strip())
 
 
-def _message(message: Raw, context: _Context) -> Iterator[Item]:
+def parse_message(message: Raw, context: _Context) -> Iterator[Item]:
     kind = text_in(message, "type")
     if kind == "system":
-        yield from _system(message)
+        yield from parse_system(message)
         return
     if text_in(message, "group_id"):
         yield Remark("a message in a group is not used")
@@ -276,21 +279,23 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
     match kind:
         case "edit":
             edit = object_in(message, "edit")
-            original = _message_id(edit, "original_message_id")
+            original = require_id(edit, "original_message_id")
             shared = {"id": message.get("id"), "timestamp": message.get("timestamp")}
-            said = _incoming({**object_in(edit, "message"), **shared}, person, context)
+            said = parse_incoming({**object_in(edit, "message"), **shared}, person, context)
             # Its quote repeats the original's, with an id that is not always valid.
             yield replace(said, edits=original, quote=None)
         case "revoke":
-            original = _message_id(object_in(message, "revoke"), "original_message_id")
-            yield replace(_bare(message, person, context), deletes=original)
+            original = require_id(object_in(message, "revoke"), "original_message_id")
+            yield replace(make_bare(message, person, context), deletes=original)
         case "reaction":
-            yield _reaction(object_in(message, "reaction"), _bare(message, person, context))
+            yield parse_reaction(
+                object_in(message, "reaction"), make_bare(message, person, context)
+            )
         case _:
-            yield _incoming(message, person, context)
+            yield parse_incoming(message, person, context)
 
 
-def _reaction(reaction: Raw, bare: Incoming) -> Incoming:
+def parse_reaction(reaction: Raw, bare: Incoming) -> Incoming:
     """Return a wish to keep a message, or its withdrawal (the removed reaction is not included), or
     a note without an answer."""
     emoji, id = one_line(text_in(reaction, "emoji"), 20), text_in(reaction, "message_id")
@@ -301,25 +306,25 @@ def _reaction(reaction: Raw, bare: Incoming) -> Incoming:
     return replace(bare, text=wish, quote=Quote(id if is_id(id) else ""), unanswered=True)
 
 
-def _bare(message: Raw, person: Person, context: _Context) -> Incoming:
+def make_bare(message: Raw, person: Person, context: _Context) -> Incoming:
     """Return a message without its content."""
-    return Incoming(_message_id(message, "id"), person, _time(message, context.now))
+    return Incoming(require_id(message, "id"), person, parse_time(message, context.now))
 
 
-def _incoming(message: Raw, person: Person, context: _Context) -> Incoming:
+def parse_incoming(message: Raw, person: Person, context: _Context) -> Incoming:
     around = object_in(message, "context")
     quoted, quote = text_in(around, "id"), None
     if is_id(quoted):
-        author = _id(text_in(around, "from"))
+        author = normalize_id(text_in(around, "from"))
         quote = Quote(quoted, OURS if author in context.ours else "")
     return replace(
-        _with_content(message, _bare(message, person, context)),
+        add_content(message, make_bare(message, person, context)),
         quote=quote,
         forwarded=around.get("forwarded") is True or around.get("frequently_forwarded") is True,
     )
 
 
-def _with_content(message: Raw, bare: Incoming) -> Incoming:
+def add_content(message: Raw, bare: Incoming) -> Incoming:
     """Add the content of a message, which is never empty."""
     kind = text_in(message, "type") or next((kind for kind in _READ if kind in message), "")
     inner = object_in(message, kind)
@@ -328,54 +333,56 @@ def _with_content(message: Raw, bare: Incoming) -> Incoming:
         case "text":
             said = replace(bare, text=text_in(inner, "body"))
         case "location":
-            said = replace(bare, notes=_location(inner))
+            said = replace(bare, notes=describe_location(inner))
         case "contacts":
             cards = objects_in(message, "contacts")[:_MAX_CONTACTS]
-            said = replace(bare, notes=tuple(map(_card, cards)))
+            said = replace(bare, notes=tuple(map(describe_card, cards)))
         case "button":
             said = replace(said, button=text_in(inner, "payload"))
         case "interactive":
-            said = _interactive(inner, bare)
+            said = parse_interactive(inner, bare)
         case "order":
-            said = replace(said, notes=_order(inner))
+            said = replace(said, notes=describe_order(inner))
         case _ if kind in _KINDS:
-            said = _with_media(inner, kind, bare)
+            said = add_media(inner, kind, bare)
     if kind in _READ and (said.text.strip() or said.media or said.notes):
         return said
-    return replace(said, notes=(_unknown(message, inner, kind),))
+    return replace(said, notes=(describe_unknown(message, inner, kind),))
 
 
-def _unknown(message: Raw, inner: Raw, kind: str) -> str:
+def describe_unknown(message: Raw, inner: Raw, kind: str) -> str:
     """Return the note for unreadable content."""
     named = text_in(object_in(message, "unsupported"), "type") or text_in(inner, "type") or kind
     errors = objects_in(message, "errors")
     reason = error_text(errors[0]) if errors else ""
     shown = one_line(named).replace("_", " ") or "unknown"
-    return _note("a message of a kind that nanobot cannot read", shown, reason)
+    return format_note("a message of a kind that nanobot cannot read", shown, reason)
 
 
-def _interactive(inner: Raw, bare: Incoming) -> Incoming:
+def parse_interactive(inner: Raw, bare: Incoming) -> Incoming:
     """Read a choice, or the answers to a form as JSON. Source of the second:
     https://developers.facebook.com/docs/whatsapp/flows/reference/responsemsgwebhook"""
     if form := object_in(inner, "nfm_reply"):
         answers = text_in(form, "response_json") or json.dumps(form, ensure_ascii=False)
-        return replace(bare, notes=(_note("answers to a form", text_in(form, "name"), answers),))
+        return replace(
+            bare, notes=(format_note("answers to a form", text_in(form, "name"), answers),)
+        )
     reply = object_in(inner, "button_reply") or object_in(inner, "list_reply")
     about = text_in(reply, "description")
-    notes = (_note("it was described there as", about),) if about else ()
+    notes = (format_note("it was described there as", about),) if about else ()
     return replace(bare, text=text_in(reply, "title"), notes=notes, button=text_in(reply, "id"))
 
 
-def _call(call: Raw, context: _Context) -> Item:
+def parse_call(call: Raw, context: _Context) -> Item:
     """Read the end of a call, which comes once per call. Source:
     https://developers.facebook.com/docs/whatsapp/cloud-api/calling/user-initiated-calls"""
     event, direction = text_in(call, "event"), text_in(call, "direction")
     if event != "terminate" or direction == "BUSINESS_INITIATED":
         return Remark(f"a call: {one_line(event)}")
-    ours = context.ours.intersection((_id(text_in(call, "from")),))
+    ours = context.ours.intersection((normalize_id(text_in(call, "from")),))
     try:
         person = person_of({**call, "from": call.get("to")} if ours else call, context)
-        bare = _bare(call, person, context)
+        bare = make_bare(call, person, context)
     except Unreadable as error:
         return Broken(call, f"a call: {error}")
     answered = text_in(call, "status").upper() == "COMPLETED"
@@ -383,15 +390,15 @@ def _call(call: Raw, context: _Context) -> Item:
     return replace(bare, notes=(note,), unanswered=True)
 
 
-def _with_media(inner: Raw, kind: str, bare: Incoming) -> Incoming:
-    media, caption = _media(inner, _KINDS[kind]), text_in(inner, "caption")
+def add_media(inner: Raw, kind: str, bare: Incoming) -> Incoming:
+    media, caption = parse_media(inner, _KINDS[kind]), text_in(inner, "caption")
     notes = ("sticker",) if kind == "sticker" else ()
     if media is None and caption.strip():
         notes = (f"{kind}: it cannot be fetched",)
     return replace(bare, text=caption, media=media, notes=notes)
 
 
-def _media(inner: Raw, kind: MediaKind) -> Media | None:
+def parse_media(inner: Raw, kind: MediaKind) -> Media | None:
     id = text_in(inner, "id")
     if not _MEDIA_ID.fullmatch(id):
         return None
@@ -404,21 +411,21 @@ def _media(inner: Raw, kind: MediaKind) -> Media | None:
     return Media(id, kind, mime, one_line(text_in(inner, "filename")), max(0, int(size)))
 
 
-def _location(inner: Raw) -> tuple[str, ...]:
+def describe_location(inner: Raw) -> tuple[str, ...]:
     latitude, longitude = number_in(inner, "latitude"), number_in(inner, "longitude")
     if latitude is None or longitude is None:
         return ()
     place = ", ".join(f"{n:.6f}".rstrip("0").rstrip(".") for n in (latitude, longitude))
     about = (text_in(inner, key) for key in ("name", "address", "url"))
-    return (_note("location", place, *about),)
+    return (format_note("location", place, *about),)
 
 
-def _order(order: Raw) -> tuple[str, ...]:
+def describe_order(order: Raw) -> tuple[str, ...]:
     items = objects_in(order, "product_items")
-    return (_note("order", json.dumps(items, ensure_ascii=False)),) if items else ()
+    return (format_note("order", json.dumps(items, ensure_ascii=False)),) if items else ()
 
 
-def _card(card: Raw) -> str:
+def describe_card(card: Raw) -> str:
     name, org = object_in(card, "name"), object_in(card, "org")
     shown = text_in(name, "formatted_name") or " ".join(
         filter(None, (text_in(name, "first_name"), text_in(name, "last_name")))
@@ -426,16 +433,16 @@ def _card(card: Raw) -> str:
     phones, mails = objects_in(card, "phones")[:5], objects_in(card, "emails")[:5]
     numbers = [text_in(one, "phone") or text_in(one, "wa_id") for one in phones]
     addresses = [text_in(one, "email") for one in mails]
-    return _note("contact", shown, text_in(org, "company"), *numbers, *addresses)
+    return format_note("contact", shown, text_in(org, "company"), *numbers, *addresses)
 
 
-def _note(kind: str, *details: str) -> str:
+def format_note(kind: str, *details: str) -> str:
     """Return `kind: detail, detail`, or `kind` without details."""
     known = ", ".join(filter(None, (one_line(detail, _DETAIL_CHARACTERS) for detail in details)))
     return f"{kind}: {known}" if known else kind
 
 
-def _system(message: Raw) -> Iterator[Item]:
+def parse_system(message: Raw) -> Iterator[Item]:
     """Read a message of WhatsApp itself. Only a change of someone's number or id is relevant."""
     system = object_in(message, "system")
     kind = one_line(text_in(system, "type")) or "unknown"
@@ -446,20 +453,20 @@ def _system(message: Raw) -> Iterator[Item]:
     if kind in _NEW_NUMBER:
         old = text_in(message, "from") or text_in(system, "customer")
         pairs.insert(0, (old, text_in(system, "wa_id") or text_in(system, "new_wa_id")))
-    for old, new in ((_id(old), _id(new)) for old, new in pairs):
+    for old, new in ((normalize_id(old), normalize_id(new)) for old, new in pairs):
         if is_person(old) and is_person(new) and old != new:
             yield Moved(old, new)
     yield Remark(f"a system message of the kind {kind}")
 
 
-def _message_id(raw: Raw, key: str) -> str:
+def require_id(raw: Raw, key: str) -> str:
     id = text_in(raw, key)
     if not is_id(id):
         raise Unreadable("a message without an id")
     return id
 
 
-def _time(raw: Raw, now: datetime) -> datetime:
+def parse_time(raw: Raw, now: datetime) -> datetime:
     """Return the time it was sent, or `now` if that is missing or impossible."""
     seconds = number_in(raw, "timestamp") or 0.0
     seconds = seconds / 1000 if seconds > 1e11 else seconds
@@ -470,7 +477,7 @@ def _time(raw: Raw, now: datetime) -> datetime:
     return at if _OLDEST < at <= now + timedelta(days=1) else now
 
 
-def _status(status: object) -> Item:
+def parse_status(status: object) -> Item:
     """Read the status of our message. Only a failure is relevant, mostly because the recipient had
     not written for 24 hours."""
     if not isinstance(status, dict):
@@ -482,7 +489,7 @@ def _status(status: object) -> Item:
         return Remark(f"a message of ours was {one_line(state)}")
     error = next(iter(objects_in(status, "errors")), {})
     code = int(number_in(error, "code") or 0)
-    return Undelivered(id, code, _reason(error) if error else "")
+    return Undelivered(id, code, describe_error(error) if error else "")
 
 
 def error_text(error: Raw) -> str:
@@ -491,5 +498,5 @@ def error_text(error: Raw) -> str:
     return details or text_in(error, "message") or text_in(error, "title")
 
 
-def _reason(error: Raw) -> str:
+def describe_error(error: Raw) -> str:
     return one_line(error_text(error) or "an error", 300).rstrip(".")

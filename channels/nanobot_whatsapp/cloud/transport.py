@@ -113,14 +113,14 @@ class CloudTransport:
             if options.read_receipts:  # Meta combines typing and read receipts
                 group.create_task(typing.run())
             backoff = Backoff(host.clock, _MAX_PAUSE)
-            while (identity := await _identify(graph, health)) is None:
+            while (identity := await identify(graph, health)) is None:
                 await backoff.wait()
             logger.info("whatsapp: this is {} ({})", identity.number, identity.name)
             host.report_connected(f"+{identity.number} (cloud)")
             await asyncio.Event().wait()
 
 
-async def _identify(graph: Graph, health: HealthReporter) -> Identity | None:
+async def identify(graph: Graph, health: HealthReporter) -> Identity | None:
     """Return the business number, or None if Meta can't be asked now. Raises `ChannelOff` if a
     person must correct the settings."""
     try:

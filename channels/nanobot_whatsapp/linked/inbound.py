@@ -125,9 +125,9 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
     if not is_id(message.id):
         raise Unreadable("a message without an id")
     is_theirs = message.quote is not None and not message.quote.ours
-    if message.reaction and is_theirs and not _wish(message):
+    if message.reaction and is_theirs and not find_wish(message):
         return None  # a reaction to another person's message
-    heard = _incoming(message, me or Me(), now)
+    heard = parse_incoming(message, me or Me(), now)
     changes = heard.edits or heard.deletes
     if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
         raise Unreadable("a message without content")
@@ -139,7 +139,7 @@ def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Rece
     None if the sender is unclear. A missing id is replaced by a hash of the content."""
     known = {key: body[key] for key in ("chat", "sender", "alt", "from_me") if key in body}
     id = body.get("id")
-    if not isinstance(id, str) or not _plain(id):
+    if not isinstance(id, str) or not plain_id(id):
         id = f"unreadable-{sha256(json.dumps(body).encode()).hexdigest()[:32]}"
     try:
         message = convert({**known, "id": id, "at": 0}, _Message)
@@ -147,15 +147,15 @@ def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Rece
         return None
     if body.get("kind") != "message" or is_group(message.chat):
         return None
-    heard = replace(_incoming(message, me or Me(), now), notes=(UNREADABLE,))
+    heard = replace(parse_incoming(message, me or Me(), now), notes=(UNREADABLE,))
     return Received(heard, message.chat, message.sender)
 
 
-def _incoming(message: _Message, me: Me, now: datetime) -> Incoming:
-    person = _person(message, me)
+def parse_incoming(message: _Message, me: Me, now: datetime) -> Incoming:
+    person = find_sender(message, me)
     group = message.chat if is_group(message.chat) else ""
     is_called = message.mentions_me or (message.quote is not None and message.quote.ours)
-    media = _media(message.media)
+    media = parse_media(message.media)
     try:  # 0 if WhatsApp has no time for it
         at = datetime.fromtimestamp(message.at, now.tzinfo) if message.at > 0 else now
     except (ValueError, OverflowError, OSError):
@@ -168,18 +168,18 @@ def _incoming(message: _Message, me: Me, now: datetime) -> Incoming:
         title=message.title if group else "",
         own=message.from_me and not group,
         addressed=not group or is_called,
-        text=_text(message, me),
+        text=extract_text(message, me),
         media=media,
-        quote=_quote(message, person),
+        quote=parse_quote(message, person),
         forwarded=message.forwarded,
-        notes=_notes(message, media),
-        edits=_plain(message.edits),
-        deletes=_plain(message.deletes),
+        notes=describe_rest(message, media),
+        edits=plain_id(message.edits),
+        deletes=plain_id(message.deletes),
         unanswered=message.unanswered or bool(message.reaction),
     )
 
 
-def _person(message: _Message, me: Me) -> Person:
+def find_sender(message: _Message, me: Me) -> Person:
     """Return the sender. In private the chat is one of their ids. Messages to ourselves have our
     ids, which belong to no other person."""
     jids = [message.sender, message.alt]
@@ -195,7 +195,7 @@ def _person(message: _Message, me: Me) -> Person:
     return Person(tuple(sorted(ids, key=lambda id: not is_number(id))), name)
 
 
-def _wish(message: _Message) -> str:
+def find_wish(message: _Message) -> str:
     """Return the command for a reaction, if any. WhatsApp does not report which reaction was
     removed."""
     if message.reaction == _TAKEN_AWAY:
@@ -203,13 +203,13 @@ def _wish(message: _Message) -> str:
     return KEEP if message.reaction and asks_to_keep([message.reaction]) else ""
 
 
-def _text(message: _Message, me: Me) -> str:
-    if wish := _wish(message):
+def extract_text(message: _Message, me: Me) -> str:
+    if wish := find_wish(message):
         return wish
-    return _without_mention(message.text, me) if message.mentions_me else message.text
+    return strip_mention(message.text, me) if message.mentions_me else message.text
 
 
-def _without_mention(text: str, me: Me) -> str:
+def strip_mention(text: str, me: Me) -> str:
     """Return the text after a leading mention of us. A bare mention stays, because it is a message
     too."""
     mention = _MENTION.match(text)
@@ -219,9 +219,9 @@ def _without_mention(text: str, me: Me) -> str:
     return text[mention.end() :] or text
 
 
-def _quote(message: _Message, person: Person) -> Quote | None:
+def parse_quote(message: _Message, person: Person) -> Quote | None:
     quote = message.quote
-    if quote is None or (message.reaction and not _wish(message)):
+    if quote is None or (message.reaction and not find_wish(message)):
         return None
     sender = id_of(quote.sender)
     name = person.name if sender in person.ids and person.name else sender
@@ -229,15 +229,15 @@ def _quote(message: _Message, person: Person) -> Quote | None:
         name = OURS
     elif name.casefold() == OURS:  # this name is reserved for the agent
         name = f"someone called {name}"
-    return Quote(_plain(quote.id), name, quote.text[:_QUOTED_CHARACTERS] or "(a message)")
+    return Quote(plain_id(quote.id), name, quote.text[:_QUOTED_CHARACTERS] or "(a message)")
 
 
-def _plain(id: str) -> str:
+def plain_id(id: str) -> str:
     """Return the id of another message, or empty if it is invalid. Senders choose ids."""
     return id if len(id) <= _ID_CHARACTERS and is_id(id) else ""
 
 
-def _media(item: _Media | None) -> Media | None:
+def parse_media(item: _Media | None) -> Media | None:
     if item is None:
         return None
     ref = json.dumps(item.ref, separators=(",", ":"))
@@ -248,9 +248,9 @@ def _media(item: _Media | None) -> Media | None:
     return Media(ref, kind, mime, item.name, item.size)
 
 
-def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
+def describe_rest(message: _Message, media: Media | None) -> tuple[str, ...]:
     notes = list(message.notes[:_MAX_NOTES])
-    if message.reaction and not _wish(message):
+    if message.reaction and not find_wish(message):
         to = f" to “{message.quote.text[:_EXCERPT]}”" if message.quote else ""
         notes.append(f"reaction{to}: {message.reaction}")
     if message.media is not None and message.media.kind == "sticker":

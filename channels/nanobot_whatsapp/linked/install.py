@@ -107,9 +107,9 @@ def bridge_program(state_folder: Path, *, sources: Path = SOURCES) -> Path | Non
     """Return the helper's `main.js`, or None if this version's helper is not installed.
 
     Raises `StorageError` if the package's own files cannot be read."""
-    if _is_built(sources):
+    if is_built(sources):
         return sources / _MAIN
-    main = _target(state_folder, sources) / _MAIN
+    main = find_target(state_folder, sources) / _MAIN
     return main if main.is_file() else None
 
 
@@ -123,17 +123,17 @@ async def install(
     then stays unchanged."""
     if (ready := bridge_program(state_folder, sources=sources)) is not None:
         return ready
-    npm = _find_npm(node)
-    target = _target(state_folder, sources)
+    npm = find_npm(node)
+    target = find_target(state_folder, sources)
     fresh = target.with_name(f"{target.name}.new")
     try:
         with hold_lock(state_folder / _LOCK) as lock:
             try:
-                await asyncio.to_thread(_copy, sources, fresh)
+                await asyncio.to_thread(copy_sources, sources, fresh)
                 say("Installing the WhatsApp helper (some 70 MB, once per version) …")
-                await _run_npm(npm, node, _PACKAGES, fresh, lock)
-                await _run_npm(npm, node, _BUILD, fresh, lock)
-                await asyncio.to_thread(_put_in_place, fresh, target)
+                await run_npm(npm, node, _PACKAGES, fresh, lock)
+                await run_npm(npm, node, _BUILD, fresh, lock)
+                await asyncio.to_thread(put_in_place, fresh, target)
             except BaseException:  # also when cancelled: leave nothing incomplete
                 await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
                 raise
@@ -147,7 +147,7 @@ async def install(
     return target / _MAIN
 
 
-def _find_npm(node: Path) -> Path:
+def find_npm(node: Path) -> Path:
     """Return the npm that belongs to `node`, or else the one on the PATH. Raises `NodeMissing`."""
     folders = f"{node.parent}{os.pathsep}{node.resolve().parent}"
     found = programs.find("npm", folders) or programs.find("npm")
@@ -160,9 +160,7 @@ def _find_npm(node: Path) -> Path:
     return Path(found)
 
 
-async def _run_npm(
-    npm: Path, node: Path, arguments: Sequence[str], folder: Path, lock: int
-) -> None:
+async def run_npm(npm: Path, node: Path, arguments: Sequence[str], folder: Path, lock: int) -> None:
     """Run `npm ARGUMENTS` with `node` in `folder`. It holds the descriptor `lock` open for as long
     as any of its processes lives. Raises `InstallFailed` with the end of its output."""
     kept = programs.environment(_NPM_ENVIRONMENT, npm_config_update_notifier="false")
@@ -190,7 +188,7 @@ async def _run_npm(
             hint="Check the connection (and https_proxy), then run this again.",
         ) from None
     finally:
-        await _kill(process)
+        await kill_group(process)
     if code or not_unpacked:
         lines = filter(str.strip, end.decode("utf-8", "replace").splitlines())
         shown = "\n  ".join(["The end of its output:", *list(lines)[-_OUTPUT_LINES:]])
@@ -198,7 +196,7 @@ async def _run_npm(
         raise InstallFailed(f"{what} failed ({reason})", hint=shown)
 
 
-async def _kill(process: Process) -> None:
+async def kill_group(process: Process) -> None:
     """Kill a process and its children, unless it has ended."""
     if process.returncode is None:  # afterwards its pid may be reused
         with suppress(ProcessLookupError, PermissionError):
@@ -206,7 +204,7 @@ async def _kill(process: Process) -> None:
         await process.wait()
 
 
-def _is_built(sources: Path) -> bool:
+def is_built(sources: Path) -> bool:
     """Return True if `sources` were built in place and have not changed since."""
     built, packages = sources / _MAIN, sources / "node_modules" / ".package-lock.json"
     try:
@@ -220,18 +218,18 @@ def _is_built(sources: Path) -> bool:
         return False
 
 
-def _files(sources: Path) -> list[Path]:
+def list_sources(sources: Path) -> list[Path]:
     """Return the helper's source files, in order."""
     single = [sources / name for name in _SINGLE_FILES]
     return [*single, *sorted((sources / "src").rglob("*.ts"))]
 
 
-def _target(state_folder: Path, sources: Path) -> Path:
+def find_target(state_folder: Path, sources: Path) -> Path:
     """Return the installation folder for these sources. Raises `StorageError` if some are
     missing."""
     digest = hashlib.sha256()
     try:
-        for file in _files(sources):
+        for file in list_sources(sources):
             content = file.read_bytes()
             digest.update(f"{file.relative_to(sources)}\0{len(content)}\0".encode())
             digest.update(content)
@@ -240,16 +238,16 @@ def _target(state_folder: Path, sources: Path) -> Path:
     return state_folder / f"bridge-{digest.hexdigest()[:16]}"
 
 
-def _copy(sources: Path, fresh: Path) -> None:
+def copy_sources(sources: Path, fresh: Path) -> None:
     if fresh.exists():
         shutil.rmtree(fresh)
-    for file in _files(sources):
+    for file in list_sources(sources):
         copy = fresh / file.relative_to(sources)
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
 
 
-def _put_in_place(fresh: Path, target: Path) -> None:
+def put_in_place(fresh: Path, target: Path) -> None:
     if not (fresh / _MAIN).is_file():
         raise InstallFailed("the WhatsApp helper was built, and its program is not there")
     os.sync()  # thousands of files must not be empty after a power failure

@@ -66,10 +66,10 @@ async def greet(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, welcome: Welcome, clock: Clock
 ) -> None:
     """Read the helper's hello and welcome it. Raises `HelperFailed`, also for another version."""
-    line = await _next_line(reader)
+    line = await read_line(reader)
     if not line:
-        raise await _connection_lost(clock)
-    hello = _parsed(line)
+        raise await hangup_error(clock)
+    hello = parse_or_fail(line)
     if not isinstance(hello, Hello):
         raise HelperFailed("the WhatsApp helper did not say hello")
     if hello.protocol != PROTOCOL:
@@ -85,7 +85,7 @@ async def greet(
 
 
 class BridgeLink:
-    """The link to a greeted helper. `process.helper_running` creates and runs it.
+    """The link to a greeted helper. `process.run_helper` creates and runs it.
 
     `ingest` gets the events. Without it they stay in the helper's spool."""
 
@@ -151,7 +151,7 @@ class BridgeLink:
             finally:
                 del self._waiting[number]
         if not answer.ok:
-            raise _error(answer.error or Failure("unknown"))
+            raise as_send_error(answer.error or Failure("unknown"))
         return answer.data
 
     async def run(self) -> None:
@@ -180,11 +180,11 @@ class BridgeLink:
                 future.set_exception(SendUnknown("the WhatsApp helper ended before it answered"))
 
     async def _read(self) -> None:
-        while line := await _next_line(self._reader):
-            if (received := _parsed(line)) is not None:
+        while line := await read_line(self._reader):
+            if (received := parse_or_fail(line)) is not None:
                 self._handle(received)
         self._end()
-        raise await _connection_lost(self._clock)
+        raise await hangup_error(self._clock)
 
     def _handle(self, received: FromHelper) -> None:
         match received:
@@ -242,7 +242,7 @@ async def _result(future: asyncio.Future[Answer]) -> Answer:
     return await future
 
 
-def _error(failure: Failure) -> SendError:
+def as_send_error(failure: Failure) -> SendError:
     reason = failure.message or "the WhatsApp helper did not say why"
     match failure.code:
         case "later":
@@ -253,7 +253,7 @@ def _error(failure: Failure) -> SendError:
             return SendUnknown(reason)
 
 
-async def _next_line(reader: asyncio.StreamReader) -> bytes:
+async def read_line(reader: asyncio.StreamReader) -> bytes:
     """Return the next line, or empty at the end. Raises `HelperFailed` if it is too long."""
     try:
         return await reader.readuntil(b"\n")
@@ -265,14 +265,14 @@ async def _next_line(reader: asyncio.StreamReader) -> bytes:
         ) from None
 
 
-async def _connection_lost(clock: Clock) -> HelperFailed:
+async def hangup_error(clock: Clock) -> HelperFailed:
     """Return the error for a closed connection, after a delay: the watcher of the process has a
     more helpful error."""
     await clock.sleep(_LEAVING_SECONDS)
     return HelperFailed("the WhatsApp helper hung up")
 
 
-def _parsed(line: bytes) -> FromHelper | None:
+def parse_or_fail(line: bytes) -> FromHelper | None:
     """Parse a line, with errors as `HelperFailed`. None for an unknown type."""
     try:
         received = parse(line)

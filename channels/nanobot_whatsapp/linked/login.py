@@ -22,7 +22,7 @@ from nanobot.errors import NanobotError
 from nanobot.text import one_line
 from nanobot_whatsapp.linked.install import find_node, install
 from nanobot_whatsapp.linked.link import HelperFailed
-from nanobot_whatsapp.linked.process import helper_running
+from nanobot_whatsapp.linked.process import run_helper
 from nanobot_whatsapp.linked.protocol import Change, Me, PairCode, Qr, State, Welcome
 from nanobot_whatsapp.people import id_of, phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings
@@ -85,7 +85,7 @@ class _Dialogue:
         """Run a helper until an account is linked. Return False if the account on disk is no longer
         linked."""
         request = self._request
-        async with helper_running(request.state_folder, program, welcome, request.clock) as link:
+        async with run_helper(request.state_folder, program, welcome, request.clock) as link:
             try:
                 me = await with_timeout(
                     request.clock, LOGIN_SECONDS, self._until_open(link.changes())
@@ -100,7 +100,7 @@ class _Dialogue:
             if self._asked:
                 self._say("Linked. Waiting for the phone to finish …")
                 await request.clock.sleep(SETTLING_SECONDS)
-        self._say(_summary(me, is_new=self._asked, is_set_up=request.is_set_up))
+        self._say(describe_account(me, is_new=self._asked, is_set_up=request.is_set_up))
         return True
 
     async def _until_open(self, changes: AsyncIterator[Change]) -> Me | None:
@@ -172,7 +172,7 @@ _FINAL: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _summary(me: Me, *, is_new: bool, is_set_up: bool) -> str:
+def describe_account(me: Me, *, is_new: bool, is_set_up: bool) -> str:
     """Describe the linked account, and the configuration to add if nothing is set up yet."""
     number = id_of(me.number) if me.number else ""
     name = f" ({one_line(me.name)})" if me.name else ""

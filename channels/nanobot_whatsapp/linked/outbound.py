@@ -81,27 +81,27 @@ class Outbound:
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver a part. Raises a `SendError`, but never `SendUnknown`."""
         text = render(with_choices(part.content, part.buttons))
-        files = [_file(media, self._media_path(media)) for media in part.media]
+        files = [describe_file(media, self._media_path(media)) for media in part.media]
         if len(files) > 1:
             raise SendRefused("WhatsApp takes one file with a message")
         if not files and not text.strip():
             raise SendRefused("there is nothing to send")
-        text = self._marked(text, part)
+        text = self._add_prefix(text, part)
         to = jid_of(self._people.address(part.chat_id))
         quote = self._quote(part, to)
         if not files:
-            return await self._send(sent_id(part), to, text, quote)
+            return await self._send(make_message_id(part), to, text, quote)
         if text and files[0].kind in {"audio", "voice"}:  # WhatsApp shows no text under sound
-            await self._send(sent_id(part, "words"), to, text, quote)
-            return await self._send(sent_id(part), to, "", None, files[0])
-        return await self._send(sent_id(part), to, text, quote, files[0])
+            await self._send(make_message_id(part, "words"), to, text, quote)
+            return await self._send(make_message_id(part), to, "", None, files[0])
+        return await self._send(make_message_id(part), to, text, quote, files[0])
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
         """Edit a sent text: replace its choices by the outcome. Phones accept that for 15 minutes.
         Raises a `SendError`."""
-        text = self._marked(render(f"{part.content}\n\n{outcome}"), part)
+        text = self._add_prefix(render(f"{part.content}\n\n{outcome}"), part)
         to = jid_of(self._people.address(part.chat_id))
-        await self._send(sent_id(part, "closed"), to, text, None, edits=receipt.platform_id)
+        await self._send(make_message_id(part, "closed"), to, text, None, edits=receipt.platform_id)
 
     async def _send(
         self,
@@ -124,7 +124,7 @@ class Outbound:
             raise SendLater(str(error)) from error
         return Receipt(id)
 
-    def _marked(self, text: str, part: OutboundPart) -> str:
+    def _add_prefix(self, text: str, part: OutboundPart) -> str:
         """Add the prefix in the chat with oneself."""
         me = self._link.me
         ours = me is not None and self._people.address(part.chat_id) in me.ids
@@ -139,7 +139,7 @@ class Outbound:
         return {"id": part.reply_to, "sender": quoted[0], "text": quoted[1], "from_me": False}
 
 
-def sent_id(part: OutboundPart, piece: str = "") -> str:
+def make_message_id(part: OutboundPart, piece: str = "") -> str:
     """Return the id of a part's message, in the form that phones use. It differs for each part with
     other content, another chat, or another message to answer."""
     files = [(media.ref, media.name) for media in part.media]
@@ -147,7 +147,7 @@ def sent_id(part: OutboundPart, piece: str = "") -> str:
     return f"3EB0{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:18].upper()}"
 
 
-def _file(media: Media, path: Path) -> _File:
+def describe_file(media: Media, path: Path) -> _File:
     name, mime, size = file_facts(media, path, MAX_FILE_BYTES, "WhatsApp")
     mime = plain_mime(mime) or "application/octet-stream"
     kind = playable_as(media.kind, mime) if size <= _MAX_PLAYABLE_BYTES else "document"

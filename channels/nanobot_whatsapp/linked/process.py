@@ -53,7 +53,7 @@ _LINES_QUOTED = 5
 
 
 @asynccontextmanager
-async def helper_running(
+async def run_helper(
     folder: Path,
     program: Sequence[str],
     welcome: Welcome,
@@ -69,19 +69,19 @@ async def helper_running(
     async with AsyncExitStack() as stack:
         door = stack.enter_context(ExitStack())
         with storage_errors(folder):
-            ours = stack.enter_context(_open_lock(folder / "daemon.lock"))
-            if not _locked(ours):
-                other = _read_pid(ours) or "unknown"
+            ours = stack.enter_context(open_lock(folder / "daemon.lock"))
+            if not try_lock(ours):
+                other = read_pid(ours) or "unknown"
                 raise HelperFailed(
                     f"another nanobot (pid {other}) uses WhatsApp from here", hint="Stop it first."
                 )
-            _write_pid(ours, os.getpid())
-            lock = stack.enter_context(_open_lock(folder / "helper.lock"))
-            await _lock_helper(lock, folder, clock)
-            listener = door.enter_context(listening(folder))
+            write_pid(ours, os.getpid())
+            lock = stack.enter_context(open_lock(folder / "helper.lock"))
+            await lock_helper(lock, folder, clock)
+            listener = door.enter_context(listen(folder))
         process = await _start(folder, program, lock)
         stack.push_async_callback(_end, process, clock)
-        _write_pid(lock, process.pid)
+        write_pid(lock, process.pid)
         lock.close()  # the helper holds it now
         try:
             async with asyncio.TaskGroup() as group:
@@ -151,7 +151,7 @@ async def _connect(
 ) -> BridgeLink:
     """Wait for the helper, and greet it. Raises `HelperFailed`, also after `START_SECONDS`."""
 
-    async def connected() -> BridgeLink:
+    async def connect() -> BridgeLink:
         reader, writer = await accept(listener)
         try:
             await greet(reader, writer, welcome, clock)
@@ -161,14 +161,14 @@ async def _connect(
         return BridgeLink(reader, writer, clock, ingest)
 
     try:
-        return await with_timeout(clock, START_SECONDS, connected())
+        return await with_timeout(clock, START_SECONDS, connect())
     except TimeoutError:
         late = f"the WhatsApp helper did not say hello within {START_SECONDS:.0f} s"
         raise HelperFailed(late) from None
 
 
 @contextmanager
-def listening(folder: Path) -> Iterator[socket.socket]:
+def listen(folder: Path) -> Iterator[socket.socket]:
     """Yield a socket that listens on `folder`/bridge.sock. A dead process's socket is replaced. It
     is bound through `/proc/self/fd`, because an address has at most 107 bytes. Raises `OSError`."""
     directory = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -194,25 +194,25 @@ async def accept(listener: socket.socket) -> tuple[asyncio.StreamReader, asyncio
     return await asyncio.open_unix_connection(sock=peer, limit=MAX_LINE)
 
 
-async def _lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
+async def lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
     """Lock for a new helper, after the old one is gone. Raises `HelperFailed` if the lock stays
     held."""
     for _ in range(round(LEAVE_SECONDS / _POLL_SECONDS)):
-        if _locked(lock):
+        if try_lock(lock):
             return
         await clock.sleep(_POLL_SECONDS)
     raise HelperFailed(
-        f"an old WhatsApp helper (pid {_read_pid(lock) or 'unknown'}) still runs",
+        f"an old WhatsApp helper (pid {read_pid(lock) or 'unknown'}) still runs",
         hint=f"Kill it. It holds {folder / 'helper.lock'}.",
     )
 
 
-def _open_lock(path: Path) -> FileIO:
+def open_lock(path: Path) -> FileIO:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     return FileIO(os.open(path, flags, 0o600), "r+")
 
 
-def _locked(lock: FileIO) -> bool:
+def try_lock(lock: FileIO) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -220,12 +220,12 @@ def _locked(lock: FileIO) -> bool:
     return True
 
 
-def _read_pid(lock: FileIO) -> int:
+def read_pid(lock: FileIO) -> int:
     text = os.pread(lock.fileno(), 32, 0).strip()
     return int(text) if text.isdigit() else 0
 
 
-def _write_pid(lock: FileIO, pid: int) -> None:
+def write_pid(lock: FileIO, pid: int) -> None:
     """Write the pid for people. The lock works without it, so errors are ignored."""
     with suppress(OSError):
         os.ftruncate(lock.fileno(), 0)

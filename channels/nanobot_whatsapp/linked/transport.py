@@ -24,7 +24,7 @@ from nanobot_whatsapp.linked.inbound import Downloads, Inbox
 from nanobot_whatsapp.linked.install import NodeMissing, bridge_program, find_node
 from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink, HelperFailed
 from nanobot_whatsapp.linked.outbound import MAX_FILE_BYTES, Outbound
-from nanobot_whatsapp.linked.process import helper_running
+from nanobot_whatsapp.linked.process import run_helper
 from nanobot_whatsapp.linked.protocol import Identity, Me, State, Welcome
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits
 from nanobot_whatsapp.people import People, id_of, jid_of
@@ -48,7 +48,7 @@ FindProgram = Callable[[WhatsAppSettings, Path], Sequence[str]]
 `ChannelOff`."""
 
 
-def installed_program(options: WhatsAppSettings, folder: Path) -> Sequence[str]:
+def find_installed_program(options: WhatsAppSettings, folder: Path) -> Sequence[str]:
     """Return the command line of the helper installed by `nanobot channels login whatsapp`."""
     try:
         node = find_node(options.node)
@@ -80,7 +80,7 @@ class LinkedTransport:
     is_exclusive = True
 
     def __init__(
-        self, options: WhatsAppSettings, *, find_program: FindProgram = installed_program
+        self, options: WhatsAppSettings, *, find_program: FindProgram = find_installed_program
     ) -> None:
         self._options, self._find_program = options, find_program
         self._slot: ConnectionSlot[_Connection] = ConnectionSlot()
@@ -98,7 +98,7 @@ class LinkedTransport:
             try:
                 session.downloads.sweep()
                 ingest = session.inbox.ingest
-                async with helper_running(folder, program, welcome, clock, ingest) as link:
+                async with run_helper(folder, program, welcome, clock, ingest) as link:
                     connection = _Connection(session, link)
                     self._slot.fill(connection)
                     try:
@@ -129,14 +129,14 @@ class LinkedTransport:
     async def fetch(self, media: Media, limit: int) -> bytes:
         """Return an inbound file; see `nanobot.channel`."""
         downloads = (await self._slot.wait()).session.downloads
-        return await downloads.fetch(self._connected, media, limit)
+        return await downloads.fetch(self._wait_until_connected, media, limit)
 
     async def show_progress(self, event: Progress) -> None:
         """Show typing, if a helper runs."""
         if (connection := self._slot.current) is not None:
             connection.typing.show_progress(event)
 
-    async def _connected(self) -> BridgeLink:
+    async def _wait_until_connected(self) -> BridgeLink:
         """Return the running helper once WhatsApp is connected; see `_Connection.until_open`."""
         connection = await self._slot.wait()
         await connection.until_open()
@@ -196,19 +196,19 @@ class _Connection:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.typing.run())
             group.create_task(self.session.inbox.send_receipts(self.link))
-            group.create_task(_report_alive(self.session.host, self.link))
+            group.create_task(report_alive_while_responsive(self.session.host, self.link))
             async for change in self.link.changes():
                 match change:
                     case State():
                         self.is_open.clear()
-                        self._changed(change)
+                        self._report_state(change)
                     case Identity(lid=lid, number=number):
                         await FENCE.wait_aside()
                         self._note_identity(self.link.me or Me(), (number, lid))
                     case _:
                         logger.debug("whatsapp: the helper wants to link an account unasked")
 
-    def _changed(self, state: State) -> None:
+    def _report_state(self, state: State) -> None:
         """Report the connection. Raises `ChannelOff` if only a person can fix it."""
         session, host, health = self.session, self.session.host, self.session.health
         if state.state == "open":
@@ -224,10 +224,10 @@ class _Connection:
             # At the start this is no problem, and later its cause is already reported.
             if not session.was_open and not health.problems:
                 host.report_problem("connecting to WhatsApp")
-        elif (off := _permanent_error(state)) is not None:
+        elif (off := as_channel_off(state)) is not None:
             raise off
         else:
-            health.report("connection", _problem(state))
+            health.report("connection", describe_problem(state))
 
     def _note_identity(self, me: Me, jids: Sequence[str]) -> None:
         """Record that these ids belong to one person, unless only one of them is ours: no other
@@ -244,7 +244,7 @@ class _Connection:
             logger.debug("whatsapp: who is who is not kept: {}", error)
 
 
-async def _report_alive(host: ChannelHost, link: BridgeLink) -> None:
+async def report_alive_while_responsive(host: ChannelHost, link: BridgeLink) -> None:
     """Keep the core's watchdog informed while the helper answers."""
     while True:
         if link.is_responsive:
@@ -252,7 +252,7 @@ async def _report_alive(host: ChannelHost, link: BridgeLink) -> None:
         await host.clock.sleep(PING_SECONDS)
 
 
-def _permanent_error(state: State) -> ChannelOff | None:
+def as_channel_off(state: State) -> ChannelOff | None:
     """Return the error if only a person can fix the state."""
     detail = f": {state.detail}" if state.detail else ""
     match state.state:
@@ -269,7 +269,7 @@ def _permanent_error(state: State) -> ChannelOff | None:
     return None
 
 
-def _problem(state: State) -> str:
+def describe_problem(state: State) -> str:
     """Describe a temporary problem."""
     detail = f": {state.detail}" if state.detail else ""
     if state.state == "replaced":

@@ -18,7 +18,7 @@ from nanobot_whatsapp.linked.process import (
     LEAVE_SECONDS,
     START_SECONDS,
     STOP_SECONDS,
-    helper_running,
+    run_helper,
 )
 from nanobot_whatsapp.linked.protocol import Welcome
 from tests.channels.whatsapp.linked.helpers import PROGRAM, Stage, staged
@@ -113,20 +113,20 @@ async def test_one_that_does_not_leave_is_killed(folder: Path, clock: FakeClock)
 
 async def test_a_program_that_is_not_there_is_said(folder: Path, clock: FakeClock) -> None:
     with pytest.raises(HelperFailed, match="/no/node: No such file") as failure:
-        async with helper_running(folder, ("/no/node", "main.js"), Welcome(), clock):
+        async with run_helper(folder, ("/no/node", "main.js"), Welcome(), clock):
             pass
     assert "channels.whatsapp.node" in failure.value.hint
 
 
 async def test_a_folder_that_cannot_be_used_is_said(folder: Path, clock: FakeClock) -> None:
     with pytest.raises(StorageError):
-        async with helper_running(folder / "missing", PROGRAM, Welcome(), clock):
+        async with run_helper(folder / "missing", PROGRAM, Welcome(), clock):
             pass
 
 
 async def test_an_error_of_whoever_uses_it_is_their_own(folder: Path, clock: FakeClock) -> None:
     async def use() -> None:
-        async with helper_running(folder, PROGRAM, Welcome(), clock):
+        async with run_helper(folder, PROGRAM, Welcome(), clock):
             raise ChannelOff("unlinked")
 
     async with staged(folder) as stage, asyncio.TaskGroup() as group:
@@ -138,9 +138,9 @@ async def test_an_error_of_whoever_uses_it_is_their_own(folder: Path, clock: Fak
 async def test_two_daemons_do_not_share_a_folder(folder: Path, clock: FakeClock) -> None:
     async with staged(folder) as stage, asyncio.TaskGroup() as group:
         group.create_task(greet_next(stage))
-        async with helper_running(folder, PROGRAM, Welcome(), clock):
+        async with run_helper(folder, PROGRAM, Welcome(), clock):
             with pytest.raises(HelperFailed, match=f"another nanobot .pid {os.getpid()}"):
-                async with helper_running(folder, PROGRAM, Welcome(), clock):
+                async with run_helper(folder, PROGRAM, Welcome(), clock):
                     pass
 
 
@@ -173,7 +173,7 @@ async def test_an_orphan_that_does_not_leave_is_named(folder: Path, clock: FakeC
 
 async def run_until_stopped(folder: Path, clock: FakeClock, stop: asyncio.Event) -> None:
     """Have a helper until then."""
-    async with helper_running(folder, PROGRAM, Welcome(), clock):
+    async with run_helper(folder, PROGRAM, Welcome(), clock):
         await stop.wait()
 
 

@@ -16,7 +16,7 @@ import pytest
 from nanobot.errors import NanobotError, SendError, SendLater, SendRefused, SendUnknown
 from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink, HelperFailed, greet
-from nanobot_whatsapp.linked.process import SOCKET_NAME, accept, listening
+from nanobot_whatsapp.linked.process import SOCKET_NAME, accept, listen
 from nanobot_whatsapp.linked.protocol import MAX_LINE, Event, Me, Qr, State, Welcome
 from tests.channels.whatsapp.linked.helpers import US, FakeHelper, Line, Stage, staged
 
@@ -60,7 +60,7 @@ async def linked(
 ) -> AsyncIterator[Pair]:
     """A link to a helper that was welcomed."""
     async with staged(folder) as stage, asyncio.TaskGroup() as group:
-        with listening(folder) as listener:
+        with listen(folder) as listener:
             coming = group.create_task(accept(listener))
             helper = stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
             helper.greet()
@@ -84,7 +84,7 @@ async def linked(
 
 async def test_the_socket_is_ours_alone_and_gone_afterwards(folder: Path) -> None:
     async with staged(folder) as stage, asyncio.TaskGroup() as group:
-        with listening(folder) as listener:
+        with listen(folder) as listener:
             mode = (folder / SOCKET_NAME).stat().st_mode
             coming = group.create_task(accept(listener))
             stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
@@ -99,7 +99,7 @@ def test_a_folder_with_a_path_too_long_for_a_socket_will_do(folder: Path) -> Non
     deep = folder / ("d" * 120)
     deep.mkdir()
     os.mknod(deep / SOCKET_NAME)  # what a dead process left
-    with listening(deep):
+    with listen(deep):
         assert stat.S_ISSOCK((deep / SOCKET_NAME).stat().st_mode)
 
 
@@ -119,7 +119,7 @@ async def test_the_helper_is_told_how_to_work(folder: Path, clock: FakeClock) ->
 
 async def test_a_helper_of_another_version_is_sent_away(folder: Path, clock: FakeClock) -> None:
     async with staged(folder) as stage, asyncio.TaskGroup() as group:
-        with listening(folder) as listener:
+        with listen(folder) as listener:
             coming = group.create_task(accept(listener))
             helper = stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
             helper.greet(protocol=2)

@@ -13,7 +13,7 @@ from nanobot.bus.events import Button, Media, MediaKind, OutboundPart
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.ingest import RecentMessages
 from nanobot_whatsapp.linked.inbound import read
-from nanobot_whatsapp.linked.outbound import MAX_FILE_BYTES, Outbound, sent_id
+from nanobot_whatsapp.linked.outbound import MAX_FILE_BYTES, Outbound, make_message_id
 from nanobot_whatsapp.linked.protocol import Me, Method
 from nanobot_whatsapp.people import People
 from tests.channels.whatsapp.linked.helpers import US, said
@@ -64,17 +64,17 @@ async def test_a_text_goes_to_the_number_with_the_same_id_each_time(wire: Wire) 
     await wire.outbound.send(part("hello *you*"))
     assert wire.sent[0] == {
         "to": "15557770000@s.whatsapp.net",
-        "id": sent_id(part("hello *you*")),
+        "id": make_message_id(part("hello *you*")),
         "text": "hello _you_",
         "quote": None,
         "file": None,
     }
     assert wire.sent[1] == wire.sent[0]
-    assert receipt.platform_id == sent_id(part("hello *you*"))
+    assert receipt.platform_id == make_message_id(part("hello *you*"))
 
 
 def test_an_id_looks_like_those_of_phones() -> None:
-    id = sent_id(part("hello"))
+    id = make_message_id(part("hello"))
     assert id.startswith("3EB0")
     assert len(id) == 22
     assert id.isupper()
@@ -87,7 +87,7 @@ def test_what_another_home_says_has_another_id_although_its_keys_are_the_same() 
         part("hello", GROUP, event_ids=("A1",)),
         part("bye", event_ids=("A1",)),
     ]
-    assert len({sent_id(one) for one in said}) == len(said)
+    assert len({make_message_id(one) for one in said}) == len(said)
 
 
 async def test_who_is_known_by_two_ids_is_written_to_at_the_number(wire: Wire) -> None:

@@ -12,8 +12,8 @@ import pytest
 from nanobot.bus.events import OutboundPart, TurnEnded, TurnStarted
 from nanobot.errors import ChannelOff, SendError, SendLater, SendUnknown
 from nanobot.testing.clock import FakeClock
-from nanobot_whatsapp.linked.outbound import sent_id
-from nanobot_whatsapp.linked.transport import OPEN_SECONDS, installed_program
+from nanobot_whatsapp.linked.outbound import make_message_id
+from nanobot_whatsapp.linked.transport import OPEN_SECONDS, find_installed_program
 from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.channels.whatsapp.linked.helpers import US, Core, Line, said
 from tests.channels.whatsapp.linked.scene import ANN, running
@@ -61,7 +61,7 @@ async def test_a_part_that_is_sent_early_waits_for_the_connection(core: Core) ->
         helper = await scene.opened()
         request = await helper.request("send")
         helper.answer(request)
-        assert await sending == sent_id(HELLO) == request["params"]["id"]
+        assert await sending == make_message_id(HELLO) == request["params"]["id"]
     assert request["params"]["text"] == "hello"
 
 
@@ -98,7 +98,7 @@ async def test_a_helper_that_dies_is_started_again_and_nothing_is_lost(
         second = await scene.opened()
         request = await second.request("send")
         second.answer(request)
-        assert await again == sent_id(HELLO)
+        assert await again == make_message_id(HELLO)
         second.say("event", seq=1, event=said("A1"))
         await second.acked(1)
         await core.until(lambda: core.problem == "")
@@ -131,7 +131,7 @@ async def test_what_only_a_person_can_mend_turns_the_channel_off(
 async def test_without_node_the_channel_is_off_and_says_what_is_missing(folder: Path) -> None:
     options = WhatsAppSettings(node=str(folder / "node"))
     with pytest.raises(ChannelOff, match="Node"):
-        await asyncio.to_thread(installed_program, options, folder)
+        await asyncio.to_thread(find_installed_program, options, folder)
 
 
 @pytest.mark.parametrize(
