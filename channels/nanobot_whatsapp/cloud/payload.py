@@ -288,9 +288,8 @@ def parse_message(message: Raw, context: _Context) -> Iterator[Item]:
             original = require_id(object_in(message, "revoke"), "original_message_id")
             yield replace(make_bare(message, person, context), deletes=original)
         case "reaction":
-            yield parse_reaction(
-                object_in(message, "reaction"), make_bare(message, person, context)
-            )
+            bare = make_bare(message, person, context)
+            yield parse_reaction(object_in(message, "reaction"), bare)
         case _:
             yield parse_incoming(message, person, context)
 
@@ -364,9 +363,8 @@ def parse_interactive(inner: Raw, bare: Incoming) -> Incoming:
     https://developers.facebook.com/docs/whatsapp/flows/reference/responsemsgwebhook"""
     if form := object_in(inner, "nfm_reply"):
         answers = text_in(form, "response_json") or json.dumps(form, ensure_ascii=False)
-        return replace(
-            bare, notes=(format_note("answers to a form", text_in(form, "name"), answers),)
-        )
+        note = format_note("answers to a form", text_in(form, "name"), answers)
+        return replace(bare, notes=(note,))
     reply = object_in(inner, "button_reply") or object_in(inner, "list_reply")
     about = text_in(reply, "description")
     notes = (format_note("it was described there as", about),) if about else ()
