@@ -39,7 +39,7 @@ from nanobot.security.paths import Place
 from nanobot.text import join_some, one_line, pluralize, printable
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import parse_arguments
-from nanobot.tools.read_tools import Received, missing
+from nanobot.tools.read_tools import FindReceived, missing
 
 _MOST_REMEMBERED = 64
 
@@ -70,7 +70,7 @@ class SendMessage(Tool, Struct, frozen=True):
     bus: MessageBus
     others: KnownChats
     clock: Clock
-    received: Received = lambda _, __: None
+    received: FindReceived = lambda _, __: None
     shown: dict[tuple[str, str], list[Media]] = field(default_factory=dict)
     name = MESSAGE
     description = (

@@ -42,7 +42,7 @@ from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.pairing import new_code
 from nanobot.security.paths import Place, Root, Roots
-from nanobot.security.sandbox import Confined, SandboxFinder
+from nanobot.security.sandbox import Confinement, SandboxFinder
 from nanobot.skills.loader import SkillEnvironment, SkillsLoader
 from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
@@ -216,7 +216,7 @@ class Toolbox:
             except NanobotError as error:
                 logger.warning("{}: changes after a command are not recorded: {}", one.scope, error)
 
-    def confine(self, caller: TurnContext) -> Confined:
+    def confine(self, caller: TurnContext) -> Confinement:
         """Return the sandbox rules for a caller's command: the scope's folder, with read-only files
         that control future behaviour."""
         wanted, ledger = self._base.settings.tools.exec, self._base.processes.ledger
@@ -224,7 +224,7 @@ class Toolbox:
         mine = caller.scope == OWNER  # others get no folders and keys of the owner
         if mine:
             kept += ("people/", "groups/")
-        return Confined(
+        return Confinement(
             workspace=self.roots_of(caller).roots[0].path,
             read_only=kept,
             hide_git=not (wanted.allow_git and mine),

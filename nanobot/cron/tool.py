@@ -268,7 +268,7 @@ async def change_job(
 
 
 Request = Mapping[str, object]
-Answered = dict[str, object]
+Reply = dict[str, object]
 
 _DEFAULT_CHAT = "cli:direct"
 _LISTED = 20
@@ -305,14 +305,14 @@ class CronOperations:
         }
         return {"cron.list": self.list, "cron.add": self.add, **changes}
 
-    async def list(self, _: Request) -> Answered:
+    async def list(self, _: Request) -> Reply:
         """No arguments. `chats` are the last used chats that a job can speak in."""
         now = self._clock.now()
         jobs = [fields_of(job, now) for job in await self._service.jobs(ALL_SCOPES)]
         chats = await asyncio.to_thread(lambda: list(islice(self._chats.addresses(), _OFFERED)))
         return {"jobs": jobs, "chats": chats, "trouble": self._service.problem}
 
-    async def add(self, arguments: Request) -> Answered:
+    async def add(self, arguments: Request) -> Reply:
         """Arguments: `schedule` and `message`. Optional: `name`, `zone`, `chat` (default: the
         owner's last chat, or the terminal), `task` (run the agent with the message instead of
         sending it), `model` (a configured name, for a task)."""
@@ -341,7 +341,7 @@ class CronOperations:
         text = done if self._runs else f"{done} It runs once nanobot is started."
         return {**fields_of(job, now), "text": text}
 
-    async def _change(self, word: str, arguments: Request) -> Answered:
+    async def _change(self, word: str, arguments: Request) -> Reply:
         now = self._clock.now()
         job, text = await change_job(
             self._service, word, text_argument(arguments, "id"), ALL_SCOPES, now

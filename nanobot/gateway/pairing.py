@@ -14,13 +14,13 @@ from nanobot.bus.events import Address
 from nanobot.channel import Operation
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
 from nanobot.errors import NanobotError
-from nanobot.security.access import Access, Approved, OpenRequest, Revoked
+from nanobot.security.access import Access, OpenRequest, PairingApproval, Revocation
 from nanobot.security.pairing import Grant, PairingRequest, address, label, shell_argument
 
 _NAMES = "People choose these names themselves. Approve only a code that someone gave you."
 
 
-def _render_approval(approved: Approved, *, has_owner: bool) -> str:
+def _render_approval(approved: PairingApproval, *, has_owner: bool) -> str:
     """Return the text of an approval. Without an owner on that channel, it explains how to become
     one."""
     grant, owner = approved.grant, ", as the owner" if approved.grant.owner else ""
@@ -33,7 +33,7 @@ def _render_approval(approved: Approved, *, has_owner: bool) -> str:
     return text
 
 
-def _render_revocation(revoked: Revoked) -> str:
+def _render_revocation(revoked: Revocation) -> str:
     group = "The group " if revoked.grant.kind == "group" else ""
     text = f"{group}{label(revoked.grant)} no longer has access by pairing."
     still = " But config.yaml still gives them access. Change it there."
@@ -146,7 +146,9 @@ class Pairing:
                 return Answer((await self._approve(" ".join(code)))[1])
         return Answer((await self._approve(call.arguments))[1])
 
-    async def _approve(self, code_or_id: str, *, owner: bool = False) -> tuple[Approved, str]:
+    async def _approve(
+        self, code_or_id: str, *, owner: bool = False
+    ) -> tuple[PairingApproval, str]:
         """Give access and send a welcome. Return the approval and its text."""
         approved = await self._access.approve(code_or_id, owner=owner)
         grant = approved.grant
@@ -166,7 +168,7 @@ class Pairing:
         has_owner = bool(self._access.owners(grant.channel))
         return approved, _render_approval(approved, has_owner=has_owner)
 
-    async def _revoke(self, address: str, *, owners_too: bool) -> Revoked:
+    async def _revoke(self, address: str, *, owners_too: bool) -> Revocation:
         """Revoke the access of `channel:id`."""
         channel, _, id = address.partition(":")
         return await self._access.revoke(channel, id, owners_too=owners_too)

@@ -86,7 +86,7 @@ class OpenRequest(Struct, frozen=True):
     seconds_left: float
 
 
-class Approved(Struct, frozen=True):
+class PairingApproval(Struct, frozen=True):
     """The result of an approval. `news` is False if nothing changed. `chat_id` and `thread_id` are
     the chat of the request, empty if unknown."""
 
@@ -96,7 +96,7 @@ class Approved(Struct, frozen=True):
     news: bool = True
 
 
-class Revoked(Struct, frozen=True):
+class Revocation(Struct, frozen=True):
     """The result of a revocation. `still_in`: the configuration still gives access."""
 
     grant: Grant
@@ -213,13 +213,13 @@ class Access:
     def grants(self) -> Sequence[Grant]:
         return list(self._state.grants.values())
 
-    async def approve(self, code_or_id: str, *, owner: bool = False) -> Approved:
+    async def approve(self, code_or_id: str, *, owner: bool = False) -> PairingApproval:
         """Grant access durably, by code or by `channel:id`. `owner` makes the person an owner, even
         if they already have access.
 
         Raise `NanobotError` if there is no such request or too many wrong codes, and
         `StorageError`. Then nothing is granted."""
-        now, outcome = self._clock.now(), list[Approved | _WrongCode]()
+        now, outcome = self._clock.now(), list[PairingApproval | _WrongCode]()
 
         def grant_access(state: AccessState) -> AccessState:
             try:
@@ -236,7 +236,7 @@ class Access:
             raise outcome[-1]
         return outcome[-1]
 
-    async def revoke(self, channel: str, id: str, *, owners_too: bool = True) -> Revoked:
+    async def revoke(self, channel: str, id: str, *, owners_too: bool = True) -> Revocation:
         """Revoke a grant durably. Raise `NanobotError` if there is no such grant (or it is an
         owner's, without `owners_too`), and `StorageError`."""
         text, revoked = f"{channel}:{id}", list[Grant]()
@@ -260,7 +260,7 @@ class Access:
             return replace(state, grants={k: one for k, one in state.grants.items() if k != key})
 
         await self._change(shut_out)
-        return Revoked(revoked[-1], self._is_configured(revoked[-1].key))
+        return Revocation(revoked[-1], self._is_configured(revoked[-1].key))
 
     @property
     def _state(self) -> AccessState:
@@ -355,7 +355,7 @@ def find_key(text: str, state: AccessState, now: datetime) -> Key:
     return request.key
 
 
-def build_approval(key: Key, state: AccessState, now: datetime, owner: bool) -> Approved:
+def build_approval(key: Key, state: AccessState, now: datetime, owner: bool) -> PairingApproval:
     """Return the result of approving a requester or an existing grant."""
     request, before = state.requests.get(key), state.grants.get(key)
     shown = request or before
@@ -364,8 +364,8 @@ def build_approval(key: Key, state: AccessState, now: datetime, owner: bool) -> 
         raise NanobotError(f"{label(shown)} is a group, and only a person can be the owner")
     place = (request.chat_id, request.thread_id) if request else ("", "")
     if before is not None and before.owner >= owner:
-        return Approved(before, *place, news=False)
-    return Approved(Grant(*key, shown.name, now.replace(microsecond=0), owner), *place)
+        return PairingApproval(before, *place, news=False)
+    return PairingApproval(Grant(*key, shown.name, now.replace(microsecond=0), owner), *place)
 
 
 def contains_any(people: Collection[str], ids: Set[str]) -> bool:

@@ -81,7 +81,7 @@ class SkillEnvironment(Struct, frozen=True):
 _VERSION = 1
 
 
-class Enabled(Struct, frozen=True):
+class EnabledSkill(Struct, frozen=True):
     """A workspace skill as it was enabled: the SHA-256 of each file, by path. `everyone`: it serves
     other people too. `since` is an ISO time, for people."""
 
@@ -93,10 +93,10 @@ class Enabled(Struct, frozen=True):
 class SkillRecord(Struct, frozen=True):
     """The owner's record: `enabled` workspace skills and `disabled` skills, by name."""
 
-    enabled: Mapping[str, Enabled]
+    enabled: Mapping[str, EnabledSkill]
     disabled: frozenset[str]
 
-    def enable(self, name: str, enabled: Enabled | None) -> SkillRecord:
+    def enable(self, name: str, enabled: EnabledSkill | None) -> SkillRecord:
         """Return the record with a skill enabled. Built-in skills need no entry (None)."""
         kept = {**self.enabled, name: enabled} if enabled else self.enabled
         return replace(self, enabled=kept, disabled=self.disabled - {name})

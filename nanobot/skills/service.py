@@ -41,7 +41,7 @@ from nanobot.skills.folder import (
     parse,
     read,
 )
-from nanobot.skills.loader import Enabled, SkillsLoader
+from nanobot.skills.loader import EnabledSkill, SkillsLoader
 from nanobot.skills.prompt import missing_text
 from nanobot.text import escape_invisible, printable, shorten
 
@@ -208,7 +208,7 @@ class SkillsService:
         if skill.source == "workspace":
             files = {file.path: file.digest for file in skill.files}
             now = self._clock.now().isoformat(timespec="seconds")
-            enabled = Enabled(files, arguments.get("everyone") is True, now)
+            enabled = EnabledSkill(files, arguments.get("everyone") is True, now)
         self.loader.change(lambda record: record.enable(name, enabled))
         skill = self._find(name)
         if not skill.is_enabled:

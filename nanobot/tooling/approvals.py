@@ -233,7 +233,7 @@ Send = Callable[[TurnContext, str, str, Sequence[Button]], Awaitable[Address | N
 """Sends a question: its caller, code, text and buttons. Returns the chat, or None if the owner has
 no chat."""
 
-Pausing = Callable[[str], AbstractAsyncContextManager[None]]
+Pause = Callable[[str], AbstractAsyncContextManager[None]]
 """Inside this context the turn of a conversation (its key) does not occupy a slot."""
 
 
@@ -256,7 +256,7 @@ class Question(Struct, frozen=True):
     seconds_left: float
 
 
-class _Waiting(Struct):
+class _PendingQuestion(Struct):
     """A question until it is closed. `answer` holds the answer and its person. `shown` is None
     until the question is sent; `since` is that time (monotonic). `settled`: an answer is being
     stored."""
@@ -287,7 +287,7 @@ class Approvals:
     def __init__(
         self,
         send: Send,
-        pausing: Pausing,
+        pausing: Pause,
         clock: Clock,
         new_code: Callable[[], str],
         announce: Announce = no_announcement,
@@ -297,7 +297,7 @@ class Approvals:
         self._send, self._pausing, self._clock, self._new_code = send, pausing, clock, new_code
         self._announce = announce
         self.elsewhere: Elsewhere | None = None
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _PendingQuestion] = {}
         self._asked_at: dict[str, deque[float]] = {}
 
     async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
@@ -322,7 +322,9 @@ class Approvals:
         answer: asyncio.Future[tuple[ApprovalAnswer, str]] = (
             asyncio.get_running_loop().create_future()
         )
-        waiting = _Waiting(caller, question, answer, LONGER if question.repeatable else ONCE)
+        waiting = _PendingQuestion(
+            caller, question, answer, LONGER if question.repeatable else ONCE
+        )
         self._waiting[code] = waiting
         outcome: Literal["expired", "withdrawn"] = "withdrawn"
         try:
@@ -368,7 +370,9 @@ class Approvals:
             )
         return await self._settle(here.get(code or next(iter(here), "")), answer, by)
 
-    async def _settle(self, waiting: _Waiting | None, answer: ApprovalAnswer, by: str) -> str:
+    async def _settle(
+        self, waiting: _PendingQuestion | None, answer: ApprovalAnswer, by: str
+    ) -> str:
         """Settle a pending question and return the text for the owner."""
         if waiting is None or waiting.shown is None or waiting.settled or waiting.answer.done():
             raise NanobotError(
@@ -383,7 +387,9 @@ class Approvals:
             waiting.answer.set_result((answer, by))
         return f"{said}: {waiting.what}.{more}"
 
-    async def _allow_longer(self, waiting: _Waiting, answer: ApprovalAnswer, by: str) -> str:
+    async def _allow_longer(
+        self, waiting: _PendingQuestion, answer: ApprovalAnswer, by: str
+    ) -> str:
         what = waiting.asked.repeatable
         if what is None or self._standing is None:
             return ""
@@ -395,7 +401,7 @@ class Approvals:
         until = "in this chat until midnight" if answer == "chat_today" else "from now on"
         return f" This covers {what.subject} {until}. /approvals revoke {given.id} revokes it."
 
-    def _close(self, waiting: _Waiting, otherwise: Literal["expired", "withdrawn"]) -> None:
+    def _close(self, waiting: _PendingQuestion, otherwise: Literal["expired", "withdrawn"]) -> None:
         """Announce that a question is closed, if it was sent."""
         if (shown := waiting.shown) is None:
             return
@@ -424,7 +430,7 @@ class Approvals:
         asked.append(now)
         return True
 
-    async def _await_answer(self, code: str, waiting: _Waiting) -> Allowed | Denied:
+    async def _await_answer(self, code: str, waiting: _PendingQuestion) -> Allowed | Denied:
         caller, question = waiting.caller, waiting.asked
         buttons = [Button("Approve", f"/approve {code}"), Button("Deny", f"/deny {code}")]
         if waiting.answers == LONGER:  # last: some platforms show three

@@ -290,7 +290,7 @@ people read it."""
 
 
 class WorkspaceWriter(Struct, frozen=True):
-    """Writes files for tools. `commands` are those that run in the same folders."""
+    """Writes files for tools. `commands` has the commands in the same folders."""
 
     roots: RootsOf
     undo: UndoLog

@@ -70,7 +70,7 @@ class ListDirArguments(Arguments, frozen=True):
     path: str = "."
 
 
-Received = Callable[[str, TurnContext], Place | None]
+FindReceived = Callable[[str, TurnContext], Place | None]
 """Finds a file that the caller received with a message, by its path; None for other paths."""
 
 
@@ -80,7 +80,7 @@ class ReadFile(Tool, Struct, frozen=True):
 
     roots: RootsOf
     own: frozenset[str] = frozenset()
-    received: Received = lambda _, __: None
+    received: FindReceived = lambda _, __: None
     pdf_text: Callable[[bytes], str] | None = None
     name = "read_file"
     description = "Read or look at a file: text, an image (png, jpeg, gif, webp) or a PDF."

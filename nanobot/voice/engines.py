@@ -30,7 +30,7 @@ MOST_RECORDED = 20 * MEGABYTE
 """Bytes of a recording: Telegram gives bots no larger file."""
 _NO_CONVERTER = "Install opus-tools or ffmpeg (`apt-get install opus-tools`)."
 
-Installed = Callable[[str], str]
+FindProgram = Callable[[str], str]
 """Returns the path of a program, or an empty text if it is not installed."""
 
 
@@ -43,7 +43,7 @@ class ProgramTranscriber:
         program: Program,
         *,
         max_bytes: int = MOST_RECORDED,
-        find: Installed = find_installed,
+        find: FindProgram = find_installed,
     ) -> None:
         self._programs, self._program, self._find = programs, program, find
         self._max_bytes = max_bytes
@@ -122,7 +122,7 @@ class Speech:
         speak: Callable[[str], Awaitable[bytes]],
         programs: Programs,
         limits: SpeechLimits | None = None,
-        find: Installed = find_installed,
+        find: FindProgram = find_installed,
     ) -> None:
         self._speak, self._programs, self._find = speak, programs, find
         self._limits = limits or SpeechLimits()

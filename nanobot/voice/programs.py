@@ -28,7 +28,7 @@ from nanobot.security.paths import Root
 from nanobot.security.sandbox import (
     CHUNK,
     PATH,
-    Confined,
+    Confinement,
     FindSandbox,
     Sandbox,
     SandboxRefused,
@@ -194,7 +194,7 @@ class Desk:
     async def run(self, command: Sequence[str], stdin: bytes = b"", *, most: int) -> bytes:
         """Return the program's stdout, at most `most` bytes. Raise `VoiceFailed` if it fails."""
         name, program = printable(Path(command[0]).name), self._program
-        confined = Confined(
+        confined = Confinement(
             self._folder,
             hide_git=False,
             own_folder=True,

@@ -105,7 +105,7 @@ async def test_of_two_who_approve_the_same_code_one_is_refused(house: House) -> 
     both = await asyncio.gather(
         access.approve(code, owner=True), access.approve(code), return_exceptions=True
     )
-    assert [type(one).__name__ for one in both] == ["Approved", "_WrongCode"]
+    assert [type(one).__name__ for one in both] == ["PairingApproval", "_WrongCode"]
     assert access.is_owner_id("telegram", "7")
 
 

@@ -41,7 +41,7 @@ class Trigger(NamedTuple):
     entry: str
 
 
-Entered = Callable[[int, str], None]
+OnFolder = Callable[[int, str], None]
 """Called for each folder before it is listed: its descriptor, and its path with a final `/`."""
 
 
@@ -59,7 +59,7 @@ class Tree(NamedTuple):
     strict: bool = False
 
     def find_triggers(
-        self, start: str = "", entered: Entered | None = None, links: Links | None = None
+        self, start: str = "", entered: OnFolder | None = None, links: Links | None = None
     ) -> list[Trigger]:
         """Return all triggers in the folder `start` and below. Record hard links in `links`, if
         given, except among packages.

@@ -39,7 +39,7 @@ class SandboxRefused(ToolError):
     for_operator = True
 
 
-class Confined(Struct, frozen=True):
+class Confinement(Struct, frozen=True):
     """The permissions of a command. All paths except `read_only` are absolute.
 
     `workspace` exists and keeps its path. Only it and `writable` can be written. `read_only` are
@@ -130,7 +130,7 @@ class Sandbox(Struct, frozen=True):
         )
 
     def launch(
-        self, command: Sequence[str], confined: Confined, relay: Path | None = None
+        self, command: Sequence[str], confined: Confinement, relay: Path | None = None
     ) -> Launch:
         """Return the launch of `command` with only the permissions in `confined`. Cheap, starts
         nothing.
@@ -212,7 +212,7 @@ _SYSTEMS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin",
 _TOO_MUCH = frozenset(("/", "/home", "/run", "/tmp", "/var", "/opt", "/mnt"))  # noqa: S108
 
 
-def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
+def refuse_unless_usable(confined: Confinement, private: Sequence[Path]) -> None:
     """Raise `SandboxRefused` if a command would get more than intended. Blocks briefly."""
     for below in confined.read_only:
         if not all(name and _is_plain(name) for name in below.rstrip("/").split("/")):
@@ -221,7 +221,7 @@ def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
     refuse_overlaps(confined)
 
 
-def refuse_private(confined: Confined, ours: Sequence[Path]) -> None:
+def refuse_private(confined: Confinement, ours: Sequence[Path]) -> None:
     """Refuse paths that contain nanobot's folders, or are in one (except a workspace)."""
     beside = (*confined.writable, *confined.extra_read_only)
     for path in (confined.workspace, *beside):
@@ -239,7 +239,7 @@ def _is_plain(name: str) -> bool:
     return name not in {".", ".."} and "\0" not in name
 
 
-def refuse_overlaps(confined: Confined) -> None:
+def refuse_overlaps(confined: Confinement) -> None:
     """Refuse writable folders that overlap or belong to the system."""
     trees: list[Path] = []
     for path in (confined.workspace, *confined.writable):
@@ -335,7 +335,7 @@ async def verify_sandbox(sandbox: Sandbox) -> str:
             listener.bind(address)
             listener.listen()
         arguments = (str(outside), str(workspace), identify_process(), str(port), abstract)
-        confined = Confined(
+        confined = Confinement(
             workspace,
             read_only=("protected",),
             extra_read_only=program_folders(_PROBE),

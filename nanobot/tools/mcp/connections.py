@@ -30,7 +30,7 @@ from nanobot.parsing import TooManyValues, ValueCounter
 from nanobot.programs import Launch
 from nanobot.security.confine import REFUSAL
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import PATH, Confined, FindSandbox
+from nanobot.security.sandbox import PATH, Confinement, FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.tasks import Background
 from nanobot.text import escape_invisible
@@ -302,7 +302,7 @@ class Connections:
                     "without one."
                 ),
             )
-        confined = Confined(
+        confined = Confinement(
             workspace=home,
             own_folder=True,
             extra_read_only=server.paths,

@@ -62,11 +62,11 @@ _HELD = (
     "and no file can be written"
 )
 
-Prepared = Callable[["Running"], AbstractAsyncContextManager[Launch]]
+Prepare = Callable[["ShellCommand"], AbstractAsyncContextManager[Launch]]
 """Sets up the environment of a command while it runs."""
 
 
-class Running(Struct, eq=False):
+class ShellCommand(Struct, eq=False):
     """A command that runs or ran. `over` is set at its end; then `ending` is valid, or `problem` if
     it could not start. `notes` are reported in addition to the output. `mounted`: mounts protect
     its read-only files, but not from replacement outside the sandbox. `launched`: it no longer
@@ -102,7 +102,7 @@ class _Hold(Struct, eq=False):
     start)."""
 
     turn: tuple[str, str]
-    command: Running | None = None
+    command: ShellCommand | None = None
 
 
 class Processes:
@@ -111,7 +111,7 @@ class Processes:
 
     def __init__(self, clock: Clock, *, per_session: int = 8, in_all: int = 32) -> None:
         self._clock, self._per_session, self._in_all = clock, per_session, in_all
-        self._table: dict[str, Running] = {}
+        self._table: dict[str, ShellCommand] = {}
         self._quiet: Counter[str] = Counter()
         self._quiet_ended = asyncio.Event()
         self._holds: dict[str, _Hold] = {}
@@ -122,7 +122,7 @@ class Processes:
 
     @property
     def ledger(self) -> int:
-        """The open file in which commands record their usage (see `Confined`)."""
+        """The open file in which commands record their usage (see `Confinement`)."""
         if self._ledger < 0:
             self._ledger = os.memfd_create("commands")
         return self._ledger
@@ -131,12 +131,12 @@ class Processes:
         self,
         command: str,
         caller: TurnContext,
-        prepared: Prepared,
+        prepared: Prepare,
         seconds: float | None,
         *,
         background: bool,
         mounted: bool = False,
-    ) -> Running:
+    ) -> ShellCommand:
         """Start `command` for at most `seconds`. Raise `ToolError` if too many run.
 
         In the foreground, its output is shown to the caller's people."""
@@ -144,14 +144,14 @@ class Processes:
         self._make_room(caller, background)
         process = Process(self._clock, None if background else caller.show_output)
         id = secrets.token_hex(3)
-        running = Running(id, command, caller, process, background, seconds, mounted)
+        running = ShellCommand(id, command, caller, process, background, seconds, mounted)
         self._table[running.id] = running
         if hold := self._holds.get(caller.scope):
             hold.command = running
         self._background.start(self._run(running, prepared), name=f"command {running.id}")
         return running
 
-    def find(self, name: str, caller: TurnContext) -> Running:
+    def find(self, name: str, caller: TurnContext) -> ShellCommand:
         """Return the caller's background command. Raise `ToolError` if there is none of this
         name."""
         mine = {running.id: running for running in self._list_background(caller)}
@@ -165,7 +165,7 @@ class Processes:
             else "There are none. Finished commands are kept for an hour.",
         )
 
-    def remove(self, running: Running) -> None:
+    def remove(self, running: ShellCommand) -> None:
         self._table.pop(running.id, None)
 
     async def stop(self, session_key: str) -> int:
@@ -253,13 +253,13 @@ class Processes:
             os.close(self._ledger)
             self._ledger = -1
 
-    def _list_alive(self) -> list[Running]:
+    def _list_alive(self) -> list[ShellCommand]:
         return [running for running in self._table.values() if not running.over.is_set()]
 
-    def _list_running(self, scope: str) -> list[Running]:
+    def _list_running(self, scope: str) -> list[ShellCommand]:
         return [one for one in self._list_alive() if one.caller.scope == scope]
 
-    def _list_background(self, caller: TurnContext) -> list[Running]:
+    def _list_background(self, caller: TurnContext) -> list[ShellCommand]:
         """Return the background commands of a conversation, without long finished ones."""
         past = self._clock.monotonic() - _KEPT_SECONDS
         for running in list(self._table.values()):
@@ -287,7 +287,7 @@ class Processes:
         for running in [one for one in mine if one not in alive][: -self._per_session]:
             self.remove(running)
 
-    async def _run(self, running: Running, prepared: Prepared) -> None:
+    async def _run(self, running: ShellCommand, prepared: Prepare) -> None:
         try:
             while running.mounted and self._quiet[running.caller.scope]:
                 await self._quiet_ended.wait()
@@ -305,7 +305,7 @@ class Processes:
             running.over.set()
 
 
-async def kill_all(found: Sequence[Running]) -> None:
+async def kill_all(found: Sequence[ShellCommand]) -> None:
     for running in found:
         running.process.kill()
     for running in found:

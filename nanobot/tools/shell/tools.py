@@ -27,11 +27,11 @@ from nanobot.errors import ToolError, ToolUnavailable
 from nanobot.programs import Launch
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import Confined, FindSandbox, Sandbox
+from nanobot.security.sandbox import Confinement, FindSandbox, Sandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable
 from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
-from nanobot.tools.shell.processes import Processes, Running, fingerprint
+from nanobot.tools.shell.processes import Processes, ShellCommand, fingerprint
 
 _BETWEEN_COMMANDS = re.compile(r"[;&|\n(){}`]")
 _DISK = r"/dev/(?:[shv]d[a-z]|xvd[a-z]|nvme\d|mmcblk\d|disk\d|mapper/)"
@@ -97,7 +97,7 @@ class Exec(Tool, Struct, frozen=True):
     command; `egress` is its network access."""
 
     find: FindSandbox
-    confined_of: Callable[[TurnContext], Confined]
+    confined_of: Callable[[TurnContext], Confinement]
     processes: Processes
     clock: Clock
     egress: Egress
@@ -213,7 +213,7 @@ class Exec(Tool, Struct, frozen=True):
 
     @asynccontextmanager
     async def _prepare(
-        self, wanted: ExecArguments, sandbox: Sandbox, running: Running
+        self, wanted: ExecArguments, sandbox: Sandbox, running: ShellCommand
     ) -> AsyncIterator[Launch]:
         """Yield the launch of a checked command. Its network relay lives as long as the context."""
         confined = await asyncio.to_thread(self._confine, wanted, running.caller)
@@ -228,7 +228,7 @@ class Exec(Tool, Struct, frozen=True):
         if running.ending is not None and running.ending.code != 0 and sandbox.notes:
             running.notes.append(f"About this sandbox: {sandbox.notes}")
 
-    def _confine(self, wanted: ExecArguments, caller: TurnContext) -> Confined:
+    def _confine(self, wanted: ExecArguments, caller: TurnContext) -> Confinement:
         """Return the command's permissions. Blocks. Raise `ToolError` if its folder is missing."""
         confined = self.confined_of(caller)
         whole, folder = str(confined.workspace), wanted.cwd.strip()
@@ -286,7 +286,7 @@ class ExecKill(Tool, Struct, frozen=True):
             self.processes.remove(running)
 
 
-async def wait_for_result(running: Running) -> ToolResult:
+async def wait_for_result(running: ShellCommand) -> ToolResult:
     """Return the end of a command and its unread output."""
     ending = await running.wait()
     output = running.process.output.take_unread()
@@ -304,7 +304,7 @@ def append_state(output: str, state: str) -> str:
     return f"{shown}{'' if shown.endswith(chr(10)) else chr(10)}[{state}]"
 
 
-async def ends_within(running: Running, seconds: float, clock: Clock) -> bool:
+async def ends_within(running: ShellCommand, seconds: float, clock: Clock) -> bool:
     if seconds > 0 and not running.over.is_set():
         with suppress(TimeoutError):
             await with_timeout(clock, seconds, running.over.wait())

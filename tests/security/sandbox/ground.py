@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nanobot.programs import Launch
-from nanobot.security.sandbox import Confined, Sandbox
+from nanobot.security.sandbox import Confinement, Sandbox
 from tests.support import PATIENCE
 
 ATTACKER = Path(__file__).with_name("attacker.py")
@@ -84,9 +84,9 @@ class Ground:
         (self.outside / "program").chmod(0o755)
 
     @property
-    def confined(self) -> Confined:
+    def confined(self) -> Confinement:
         """What a command gets."""
-        return Confined(
+        return Confinement(
             self.workspace,
             read_only=("SOUL.md", "memory/", "deep/er/kept", "skills/", "people/"),
         )

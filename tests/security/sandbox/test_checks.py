@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.security.sandbox import Confined, Sandbox, SandboxRefused
+from nanobot.security.sandbox import Confinement, Sandbox, SandboxRefused
 
 KINDS = (Sandbox("bubblewrap", program="/usr/bin/bwrap"), Sandbox("landlock"))
 
@@ -51,18 +51,18 @@ def test_too_much_is_refused(home: Path, given: dict[str, object], reason: str) 
     for kind in KINDS:
         guarded = replace(kind, private=(home / "home",))
         with pytest.raises(SandboxRefused, match=reason):
-            guarded.launch(("true",), Confined(**fields))  # type: ignore[arg-type]
+            guarded.launch(("true",), Confinement(**fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("folder", ["/", "/usr", "/etc", "/proc", "/home", "/tmp", "/usr/lib"])
 def test_the_system_is_no_workspace(folder: str) -> None:
     for kind in KINDS:
         with pytest.raises(SandboxRefused):
-            kind.launch(("true",), Confined(Path(folder)))
+            kind.launch(("true",), Confinement(Path(folder)))
 
 
 def test_what_is_given_beside_the_home_is_given(home: Path) -> None:
-    confined = Confined(
+    confined = Confinement(
         home / "home/workspace", extra_read_only=(home / "other/inner",), read_only=("AGENTS.md",)
     )
     for kind in (*KINDS, Sandbox("none")):

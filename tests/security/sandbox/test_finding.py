@@ -10,17 +10,17 @@ import pytest
 
 from nanobot.programs import Launch
 from nanobot.security.confine.stage import landlock_lack
-from nanobot.security.sandbox import Confined, Sandbox, find_sandbox, verify_sandbox
+from nanobot.security.sandbox import Confinement, Sandbox, find_sandbox, verify_sandbox
 
 
 class Leaky(Sandbox, frozen=True):
     """The real thing, given more than it should give."""
 
     def launch(
-        self, command: Sequence[str], confined: Confined, relay: Path | None = None
+        self, command: Sequence[str], confined: Confinement, relay: Path | None = None
     ) -> Launch:
         shown = (*confined.extra_read_only, confined.workspace.parent / "outside")
-        leaky = Confined(confined.workspace, extra_read_only=shown, cwd=confined.cwd)
+        leaky = Confinement(confined.workspace, extra_read_only=shown, cwd=confined.cwd)
         return super().launch(command, leaky, relay)
 
 
@@ -69,6 +69,6 @@ async def test_a_home_that_every_command_would_see_is_refused(place: str) -> Non
 
 
 async def test_nothing_of_ours_is_in_the_environment(bubblewrap: Sandbox, disk_path: Path) -> None:
-    launch = bubblewrap.launch(("true",), Confined(disk_path, environment={"KEY": "secret"}))
+    launch = bubblewrap.launch(("true",), Confinement(disk_path, environment={"KEY": "secret"}))
     assert not set(launch.env) & set(os.environ)
     assert "secret" not in " ".join(launch.argv)

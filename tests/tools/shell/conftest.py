@@ -17,7 +17,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.messages import ToolCall
 from nanobot.programs import Launch
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Confined, FoundSandbox, Kind, Sandbox
+from nanobot.security.sandbox import Confinement, FoundSandbox, Kind, Sandbox
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
@@ -29,7 +29,7 @@ from nanobot.tools.shell.tools import Exec, ExecKill, ExecLimits, ExecRead
 class Open(Sandbox, frozen=True):
     """A sandbox that shuts nothing in; it keeps what it has `seen`."""
 
-    seen: list[tuple[Confined, Path | None]] = field(default_factory=list)
+    seen: list[tuple[Confinement, Path | None]] = field(default_factory=list)
     lacks: str = ""
 
     @property
@@ -37,7 +37,7 @@ class Open(Sandbox, frozen=True):
         return self.lacks
 
     def launch(
-        self, command: Sequence[str], confined: Confined, relay: Path | None = None
+        self, command: Sequence[str], confined: Confinement, relay: Path | None = None
     ) -> Launch:
         self.seen.append((confined, relay))
         environment = {"PATH": "/usr/bin:/bin", **confined.environment}
@@ -108,7 +108,7 @@ class Desk:
     def make_exec(self, *, network: bool = True) -> Exec:
         return Exec(
             self._find,
-            lambda _: Confined(self.workspace),
+            lambda _: Confinement(self.workspace),
             self.processes,
             self.clock,
             Egress(),
