@@ -16,7 +16,7 @@ ANNA, BOB = Sender("7", "Anna"), Sender("8", "Bob")
 MENTION = AccessRules(frozenset({"7"}), "mention")
 
 
-def numbered() -> Callable[[], str]:
+def number_codes() -> Callable[[], str]:
     """Codes one after the other: 22222222, 22222223, 22222232 and so on."""
     codes = (f"{number:08b}".replace("0", "2").replace("1", "3") for number in count())
     return lambda: next(codes)
@@ -30,7 +30,7 @@ class House:
     rules: AccessRules = field(default_factory=AccessRules)
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     clock: FakeClock = field(default_factory=FakeClock)
-    codes: Callable[[], str] = field(default_factory=numbered)
+    codes: Callable[[], str] = field(default_factory=number_codes)
 
     def start(self) -> Access:
         """As after a restart: from what is stored alone."""

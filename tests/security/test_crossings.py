@@ -47,12 +47,12 @@ SECONDS = 60
 def run(work: Coroutine[Any, Any, list[Crossing]]) -> list[Crossing]:
     """Among hostile names."""
 
-    async def bounded() -> list[Crossing]:
+    async def wait_bounded() -> list[Crossing]:
         async with asyncio.timeout(SECONDS):
             return await work
 
     with asyncio.Runner(loop_factory=HostileLoop) as runner:
-        return runner.run(bounded())
+        return runner.run(wait_bounded())
 
 
 def some(*kinds: str, of: int = 1, first: int = 0) -> list[Payload]:
@@ -219,7 +219,7 @@ class Leaky(Tool):
     effects = True
 
     async def __call__(self, arguments: LeakArguments, caller: TurnContext) -> ToolResult:
-        found = await asyncio.to_thread(_touched, arguments)
+        found = await asyncio.to_thread(_touch, arguments)
         if arguments.port:
             with socket.create_connection(("127.0.0.1", arguments.port)):
                 pass
@@ -227,7 +227,7 @@ class Leaky(Tool):
         return ToolResult("\n".join((*found, os.environ[VARIABLE])))
 
 
-def _touched(arguments: LeakArguments) -> list[str]:
+def _touch(arguments: LeakArguments) -> list[str]:
     for path in map(Path, arguments.write):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(arguments.text)

@@ -51,7 +51,7 @@ def answers(*addresses: str) -> Resolve:
     return resolve
 
 
-async def fetched(web: FakeWeb, path: str, limits: EgressLimits = LIMITS) -> EgressResponse:
+async def fetch(web: FakeWeb, path: str, limits: EgressLimits = LIMITS) -> EgressResponse:
     async with way_out(web.place) as egress:
         return await egress.fetch(EgressRequest(web.url(path)), limits)
 
@@ -110,20 +110,20 @@ async def test_a_name_is_looked_up_once_so_a_second_answer_changes_nothing(web: 
 )
 async def test_a_redirect_to_what_is_closed_is_refused(web: FakeWeb, name: str) -> None:
     with pytest.raises(EgressRefused):
-        await fetched(web, f"/hostile/{name}")
+        await fetch(web, f"/hostile/{name}")
 
 
 async def test_a_redirect_to_another_port_of_an_allowed_host_is_refused(web: FakeWeb) -> None:
     async with FakeWeb() as canary:
         web.redirect("/", canary.url("/secret"))
         with pytest.raises(EgressRefused):
-            await fetched(web, "/")
+            await fetch(web, "/")
         assert canary.connections == 0
 
 
 async def test_ten_thousand_redirects_end_after_a_few(web: FakeWeb) -> None:
     with pytest.raises(EgressError, match="more than 5 redirects"):
-        await fetched(web, "/hostile/redirects/0")
+        await fetch(web, "/hostile/redirects/0")
     assert len(web.requests) == 6
 
 
@@ -139,18 +139,18 @@ async def test_ten_thousand_redirects_end_after_a_few(web: FakeWeb) -> None:
 )  # fmt: skip
 async def test_a_hostile_page_ends_within_its_limits(web: FakeWeb, name: str, reason: str) -> None:
     with pytest.raises(EgressError, match=reason):
-        await fetched(web, f"/hostile/{name}")
+        await fetch(web, f"/hostile/{name}")
 
 
 @pytest.mark.parametrize("name", ["silent", "slow"])
 async def test_an_answer_that_does_not_come_ends_in_time(web: FakeWeb, name: str) -> None:
     with pytest.raises(EgressError, match=r"within 0\.05 seconds"):
-        await fetched(web, f"/hostile/{name}", EgressLimits(seconds=0.05))
+        await fetch(web, f"/hostile/{name}", EgressLimits(seconds=0.05))
 
 
 async def test_a_type_that_is_not_wanted_is_not_read(web: FakeWeb) -> None:
     with pytest.raises(EgressError, match="application/zip"):
-        await fetched(web, "/hostile/zip", EgressLimits(types=("text/",)))
+        await fetch(web, "/hostile/zip", EgressLimits(types=("text/",)))
 
 
 async def test_a_closed_port_is_not_asked() -> None:
@@ -160,7 +160,7 @@ async def test_a_closed_port_is_not_asked() -> None:
 
 
 async def test_an_error_of_the_other_side_is_an_answer(web: FakeWeb) -> None:
-    answer = await fetched(web, "/nothing")
+    answer = await fetch(web, "/nothing")
     assert (answer.status, answer.body) == (404, b"not here")
 
 
@@ -206,7 +206,7 @@ async def test_proxies_of_the_environment_are_ignored(
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, canary.url())
         web.put("/", "direct")
-        assert (await fetched(web, "/")).body == b"direct"
+        assert (await fetch(web, "/")).body == b"direct"
         assert canary.connections == 0
 
 

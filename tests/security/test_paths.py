@@ -35,7 +35,7 @@ def root(home: Path) -> Root:
     return Root(home / "workspace")
 
 
-def refused(root: Root, path: str) -> str:
+def find_refusal(root: Root, path: str) -> str:
     with pytest.raises(PathRefused) as caught:
         root.place(path).read_bytes(1000)
     return str(caught.value)
@@ -94,7 +94,7 @@ def test_a_repository_inside_the_workspace_is_masked(root: Root, path: str) -> N
 
 def test_a_link_to_a_file_outside_is_never_followed(home: Path, root: Root) -> None:
     (root.path / "link").symlink_to(home / "secrets.env")
-    assert "link" in refused(root, "link")
+    assert "link" in find_refusal(root, "link")
     with pytest.raises(PathRefused):
         root.place("link").write_bytes(b"x")
     with pytest.raises(PathRefused):
@@ -105,9 +105,9 @@ def test_a_link_to_a_file_outside_is_never_followed(home: Path, root: Root) -> N
 def test_a_link_to_a_folder_is_never_entered_at_any_depth(home: Path, root: Root) -> None:
     (root.path / "notes" / "out").symlink_to(home)
     (root.path / "proc").symlink_to("/proc/self")
-    refused(root, "notes/out/secrets.env")
-    refused(root, "proc/environ")
-    refused(root, "proc/cwd/x")
+    find_refusal(root, "notes/out/secrets.env")
+    find_refusal(root, "proc/environ")
+    find_refusal(root, "proc/cwd/x")
     with pytest.raises(PathRefused):
         root.place("notes/out/new.txt").write_bytes(b"x")
     with pytest.raises(PathRefused):
@@ -118,12 +118,12 @@ def test_a_link_to_a_folder_is_never_entered_at_any_depth(home: Path, root: Root
 
 def test_a_link_to_inside_the_workspace_is_refused_too(root: Root) -> None:
     (root.path / "same").symlink_to("notes/a.txt")
-    refused(root, "same")
+    find_refusal(root, "same")
 
 
 def test_a_hard_link_to_a_file_outside_is_neither_read_nor_replaced(home: Path, root: Root) -> None:
     os.link(home / "secrets.env", root.path / "twin")
-    assert "hard links" in refused(root, "twin")
+    assert "hard links" in find_refusal(root, "twin")
     with pytest.raises(PathRefused):
         root.place("twin").write_bytes(b"x")
     assert (root.path / "twin").read_bytes() == CANARY
@@ -142,20 +142,20 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read(root: Root) -> None:
 
 def test_pipes_sockets_and_devices_are_refused_without_blocking(root: Root) -> None:
     os.mkfifo(root.path / "pipe")
-    refused(root, "pipe")
+    find_refusal(root, "pipe")
     with pytest.raises(PathRefused):
         root.place("pipe").write_bytes(b"x")
     with socket.socket(socket.AF_UNIX) as listener:
         here = os.open(root.path, os.O_RDONLY)
         listener.bind(f"/proc/self/fd/{here}/socket")
         os.close(here)
-        refused(root, "socket")
+        find_refusal(root, "socket")
 
 
 def test_a_folder_is_no_file_and_a_file_no_folder(root: Root) -> None:
-    assert "folder" in refused(root, "notes")
-    assert "folder" in refused(root, ".")
-    assert "not a folder" in refused(root, "notes/a.txt/b")
+    assert "folder" in find_refusal(root, "notes")
+    assert "folder" in find_refusal(root, ".")
+    assert "not a folder" in find_refusal(root, "notes/a.txt/b")
     with pytest.raises(PathRefused):
         root.place("notes").write_bytes(b"x")
     with pytest.raises(PathRefused):

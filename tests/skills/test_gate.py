@@ -154,7 +154,7 @@ def _link(folder: Path) -> None:
     (folder / "kinds.md").symlink_to("/etc/passwd")
 
 
-def _linked_folder(folder: Path) -> None:
+def _link_folder(folder: Path) -> None:
     (folder / "etc").symlink_to("/etc")
 
 
@@ -188,7 +188,7 @@ def _controls(folder: Path) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        _link, _linked_folder, _second_name, _pipe, _too_many, _too_large, _large_main, _controls,
+        _link, _link_folder, _second_name, _pipe, _too_many, _too_large, _large_main, _controls,
     ],
 )  # fmt: skip
 def test_a_folder_with_links_or_beyond_the_limits_is_no_skill(

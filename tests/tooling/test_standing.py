@@ -93,7 +93,7 @@ class House:
         self.gate = ToolRegistry(policy=policy, ask=self.approvals.ask, audit=audit)
         self.gate.register(self.tool)
 
-    def restarted(self) -> House:
+    def restart(self) -> House:
         return House(self.folder, self.state, self.clock, self.light)
 
     async def _send(
@@ -137,7 +137,7 @@ class House:
         """The buttons of the last question."""
         return [button.label for button in self.sent[-1][1]]
 
-    def audited(self, outcome: str) -> list[tuple[object, ...]]:
+    def list_audited(self, outcome: str) -> list[tuple[object, ...]]:
         def is_such(record: object) -> bool:
             assert isinstance(record, dict)
             return (record["event"], record["outcome"]) == ("standing approval", outcome)
@@ -164,11 +164,11 @@ async def test_always_is_asked_once_and_holds_in_every_chat_and_after_a_restart(
     assert not await house.call()
     assert not await house.call(caller=ELSEWHERE)
     await house.clock.advance(timedelta(days=400).total_seconds())
-    later = house.restarted()
+    later = house.restart()
     assert not await later.call()
     assert (house.tool.called, later.tool.called) == (["on"] * 3, ["on"])
-    assert house.audited("given") == [("id1", "each call of light", "always", BY)]
-    assert len(house.audited("used")) == 3
+    assert house.list_audited("given") == [("id1", "each call of light", "always", BY)]
+    assert len(house.list_audited("used")) == 3
     answers = newest_records(
         house.folder / "audit.jsonl", lambda record: record["event"] == "answered", 9
     )
@@ -185,7 +185,7 @@ async def test_once_is_once(house: House) -> None:
 
 async def test_today_holds_in_its_chat_until_midnight_where_the_owner_is(house: House) -> None:
     assert await house.call("chat_today")
-    assert house.audited("given") == [("id1", "each call of light", "on 2026-11-25", BY)]
+    assert house.list_audited("given") == [("id1", "each call of light", "on 2026-11-25", BY)]
     await house.clock.advance(7_199)
     assert not await house.call()
     assert await house.call("no", caller=ELSEWHERE)
@@ -209,7 +209,9 @@ async def test_any_change_ends_it_also_one_that_is_taken_back(house: House) -> N
     house.light.state = "as it was described"
     assert await house.call("no")
     assert house.standing.entries() == ()
-    assert house.audited("ended") == [("id1", "each call of light", "always", "it has changed")]
+    assert house.list_audited("ended") == [
+        ("id1", "each call of light", "always", "it has changed")
+    ]
     assert house.tool.called == ["on"]
 
 
@@ -292,7 +294,7 @@ async def test_a_code_that_was_made_up_or_is_from_before_the_restart_gives_nothi
     with pytest.raises(NanobotError, match="No pending question"):
         await house.approvals.answer("CODE9", ME.address, "always", BY)
     running.cancel()
-    later = house.restarted()
+    later = house.restart()
     with pytest.raises(NanobotError, match="No pending question"):
         await later.approvals.answer("CODE0", ME.address, "always", BY)
     assert later.standing.entries() == ()
@@ -363,7 +365,9 @@ async def test_one_that_is_revoked_is_gone_at_once(house: House) -> None:
     assert await house.call("no")
     with pytest.raises(NanobotError, match="no standing approval"):
         house.standing.revoke("id1", "the command line")
-    assert house.audited("revoked") == [("id1", "each call of light", "always", "the command line")]
+    assert house.list_audited("revoked") == [
+        ("id1", "each call of light", "always", "the command line")
+    ]
 
 
 async def test_one_for_today_stands_beside_one_for_always(house: House) -> None:

@@ -40,7 +40,7 @@ def speaker(folder: Path, *, seconds: float = 1.0) -> list[str]:
     return ["sh", str(script), str(begun)]
 
 
-def spoken(sound: bytes) -> str:
+def text_of_speech(sound: bytes) -> str:
     """What `speaker` was given."""
     return sound[len(HEAD) + 28 :].decode()
 

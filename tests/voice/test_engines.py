@@ -23,7 +23,7 @@ from nanobot.voice.programs import Program, Programs
 from tests.doubles.openai.faults import refusal, server_error
 from tests.doubles.openai.rules import ApiError
 from tests.doubles.openai.server import FakeOpenAI
-from tests.voice.support import LISTENER, opus, speaker, spoken, wav
+from tests.voice.support import LISTENER, opus, speaker, text_of_speech, wav
 
 
 def listening(
@@ -101,7 +101,7 @@ async def test_wav_is_passed_on_as_it_is_where_nothing_converts_it(programs: Pro
 async def test_a_reply_becomes_a_voice_message(programs: Programs, disk_path: Path) -> None:
     speech = speaking(programs, *speaker(disk_path))
     words = speech.words("**Good** morning 🌞")
-    assert spoken(await speech.say(words)) == "Good morning"
+    assert text_of_speech(await speech.say(words)) == "Good morning"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def narrow(home: Path) -> Programs:
     return Programs(SandboxFinder("auto", home), home / "state" / "voice", megabytes=20)
 
 
-def left(home: Path) -> list[Path]:
+def list_left(home: Path) -> list[Path]:
     folder = home / "state" / "voice"
     return list(folder.iterdir()) if folder.exists() else []
 
@@ -37,7 +37,7 @@ async def test_it_reads_the_text_and_prints_or_writes_the_sound(
     assert await speak(programs, "cat") == b"hello"
     assert await speak(programs, "cp", "{input}", "{output}") == b"hello"
     assert await speak(programs, "sh", "-c", "cat > {output}; echo done") == b"hello"
-    assert left(home) == []
+    assert list_left(home) == []
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ async def test_what_goes_wrong_is_said_in_a_line(
 ) -> None:
     with pytest.raises(VoiceFailed, match=reason):
         await speak(narrow(home), *command)
-    assert left(home) == []
+    assert list_left(home) == []
 
 
 async def test_one_that_hangs_is_ended_with_all_that_it_started(
@@ -70,7 +70,7 @@ async def test_one_that_hangs_is_ended_with_all_that_it_started(
     with pytest.raises(VoiceFailed, match=r"sh took longer than 0\.5 seconds") as failed:
         await speak(programs, "sh", "-c", hanging, seconds=0.5)
     assert "Use a smaller model" in failed.value.hint
-    assert left(home) == []
+    assert list_left(home) == []
     for _ in range(100):
         if not await asyncio.to_thread(_run_of, "987654"):
             return
@@ -98,7 +98,7 @@ async def test_one_that_fills_the_disk_file_by_file_is_ended(home: Path) -> None
     filling = 'cd "$TMPDIR"; i=0; while :; do head -c 900000 /dev/zero > $i; i=$((i+1)); done'
     with pytest.raises(VoiceFailed, match="wrote more than 20 MB"):
         await speak(narrow(home), "sh", "-c", filling)
-    assert left(home) == []
+    assert list_left(home) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root's processes are not limited")
@@ -106,7 +106,7 @@ async def test_one_that_multiplies_is_ended(programs: Programs, home: Path) -> N
     forking = "f() { f | f & }; f; sleep 30"
     with pytest.raises(VoiceFailed):
         await speak(programs, "sh", "-c", forking, seconds=20)
-    assert left(home) == []
+    assert list_left(home) == []
     assert await speak(programs, "cat") == b"hello"
 
 
@@ -180,7 +180,7 @@ async def test_what_a_killed_process_left_is_cleared_away_and_nothing_that_is_in
         (old / f"{number}.ogg").write_text("somebody's words")
     one, other = await asyncio.gather(speak(programs, "cat"), speak(programs, "cat"))
     assert one == other == b"hello"
-    assert left(home) == []
+    assert list_left(home) == []
 
 
 def test_only_known_placeholders_are_replaced() -> None:
@@ -199,7 +199,7 @@ async def test_a_folder_that_is_locked_is_cleared_away_and_nothing_that_a_link_l
     locking = f'cd "$TMPDIR"; mkdir -p a/b; ln -s {kept} a/link; chmod 0 a/b; chmod 0 a; echo ok'
     program = Program(("sh", "-c", locking), sandboxed=False)
     assert await ProgramSpeaker(programs, program).speak("x") == b"ok\n"
-    assert left(home) == []
+    assert list_left(home) == []
     assert (kept / "file").read_text() == "mine"
     assert kept.stat().st_mode & 0o777 == 0o755
 
@@ -213,4 +213,4 @@ async def test_who_finds_no_place_in_time_does_without(home: Path) -> None:
             await speak(programs, "cat", seconds=0.1)
         hanging.cancel()
     assert await speak(programs, "cat") == b"hello"
-    assert left(home) == []
+    assert list_left(home) == []

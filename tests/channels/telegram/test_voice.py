@@ -20,7 +20,7 @@ from tests.channels.telegram.whole import OWNER, repeat
 from tests.doubles.telegram import FakeTelegram
 from tests.doubles.telegram.values import Sent
 from tests.support import read_stored, start_configured
-from tests.voice.support import LISTENER, speaker, spoken
+from tests.voice.support import LISTENER, speaker, text_of_speech
 
 
 @asynccontextmanager
@@ -48,7 +48,7 @@ async def gateway(
 
 def aloud(telegram: FakeTelegram) -> list[str]:
     """What was said in voice messages."""
-    return [spoken(_content(sent)) for sent in telegram.messages() if sent.kind == "voice"]
+    return [text_of_speech(_content(sent)) for sent in telegram.messages() if sent.kind == "voice"]
 
 
 def _content(sent: Sent) -> bytes:

@@ -77,9 +77,9 @@ def files(at: SimpleNamespace) -> Attempts:
         "read through a descriptor": descriptors,
         "hard link": lambda: os.link(secret, f"{inside}/link"),
         "move away": lambda: os.rename(secret, f"{inside}/moved"),
-        "move in": lambda: moved_in(f"{inside}/d", f"{at.outside}/moved"),
+        "move in": lambda: move_in(f"{inside}/d", f"{at.outside}/moved"),
         "list": lambda: os.listdir(at.outside),
-        "enter and list": lambda: entered(at.outside),
+        "enter and list": lambda: enter(at.outside),
         "watch": lambda: watch(at.outside),
         "write": lambda: write(secret),
         "make": lambda: write(f"{at.outside}/new"),
@@ -177,7 +177,7 @@ def processes(at: SimpleNamespace) -> Attempts:
         "write to init": lambda: os.open("/proc/1/mem", os.O_RDWR),
         "trace init": lambda: call("ptrace", SEIZE, 1, 0, 0),
         "init's environment": lambda: b"NANOBOT" in whole("/proc/1/environ"),
-        "shared memory": lambda: at.namespace_is_shared and shared_memory(),
+        "shared memory": lambda: at.namespace_is_shared and share_memory(),
     }
 
 
@@ -203,10 +203,10 @@ def kernel(at: SimpleNamespace) -> Attempts:
         "settings": lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY),
         "own powers": lambda: os.open("/proc/self/uid_map", os.O_WRONLY) and False,
         "magic keys": lambda: os.open("/proc/sysrq-trigger", os.O_WRONLY),
-        "cgroups": lambda: made_and_removed("/sys/fs/cgroup/nanobot-test"),
+        "cgroups": lambda: make_and_remove("/sys/fs/cgroup/nanobot-test"),
         "become root": lambda: os.geteuid() != 0 and os.setuid(0),
         "new user namespace": lambda: call("unshare", new_user),
-        "new user namespace, cloned": lambda: cloned(new_user | 17),
+        "new user namespace, cloned": lambda: clone(new_user | 17),
         "new mounts": lambda: call("unshare", 0x20000),
         "another's namespace": lambda: call("setns", os.open("/proc/1/ns/mnt", os.O_RDONLY), 0),
         "mount": lambda: call("mount", b"none", b"/nowhere", b"none", 0, 0),
@@ -248,12 +248,12 @@ def replace(other: str, path: str) -> None:
     os.replace(other, path)
 
 
-def moved_in(path: str, outside: str) -> None:
+def move_in(path: str, outside: str) -> None:
     write(path)
     os.rename(path, outside)
 
 
-def entered(folder: str) -> None:
+def enter(folder: str) -> None:
     before = os.getcwd()
     os.chdir(folder)
     os.listdir(".")
@@ -282,12 +282,12 @@ def watch(folder: str) -> bool:
     return int(libc.inotify_add_watch(libc.inotify_init(), folder.encode(), 0x100)) >= 0
 
 
-def made_and_removed(folder: str) -> None:
+def make_and_remove(folder: str) -> None:
     os.mkdir(folder)
     os.rmdir(folder)
 
 
-def shared_memory() -> bool:
+def share_memory() -> bool:
     made = libc.shmget(0, 4096, 0o600)
     return bool(made >= 0 and libc.shmctl(made, 0, None) == 0)
 
@@ -314,7 +314,7 @@ def by_pair(path: str) -> None:
     ours.connect(path)
 
 
-def cloned(flags: int) -> bool:
+def clone(flags: int) -> bool:
     """Whether a process with these flags could be made; the new one ends at once."""
     made = libc.syscall(ctypes.c_long(NUMBERS["clone"][COLUMN]), ctypes.c_ulong(flags), 0, 0, 0, 0)
     if made == 0:

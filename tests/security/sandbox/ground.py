@@ -39,7 +39,7 @@ class Ended:
     complaints: str
 
 
-async def started(launch: Launch) -> asyncio.subprocess.Process:
+async def start_process(launch: Launch) -> asyncio.subprocess.Process:
     """As tools start commands."""
     return await asyncio.create_subprocess_exec(
         *launch.argv,
@@ -53,9 +53,9 @@ async def started(launch: Launch) -> asyncio.subprocess.Process:
     )
 
 
-async def ended(launch: Launch) -> Ended:
+async def run_to_end(launch: Launch) -> Ended:
     """Run it to its end, and until its watcher has cleared up."""
-    child = await started(launch)
+    child = await start_process(launch)
     try:
         async with asyncio.timeout(PATIENCE):
             output, complaints = await child.communicate()
@@ -94,9 +94,9 @@ class Ground:
     async def run(self, sandbox: Sandbox, command: str, **changes: object) -> Ended:
         """Run a shell command to its end."""
         confined = replace(self.confined, **changes)
-        return await ended(sandbox.launch(("/bin/sh", "-c", command), confined))
+        return await run_to_end(sandbox.launch(("/bin/sh", "-c", command), confined))
 
-    async def attacked(self, sandbox: Sandbox, **changes: object) -> list[str]:
+    async def attack(self, sandbox: Sandbox, **changes: object) -> list[str]:
         """What somebody could do from inside, as they say and as can be seen."""
         with Doors(self.outside) as doors:
             target = {
@@ -111,10 +111,10 @@ class Ground:
             before = self._state()
             confined = replace(self.confined, extra_read_only=UNSEEN, **changes)
             command = (*PYTHON, str(ATTACKER), json.dumps(target))
-            end = await ended(sandbox.launch(command, confined))
+            end = await run_to_end(sandbox.launch(command, confined))
             assert end.output, end.complaints
             assert (self.workspace / "work" / "allowed").exists()
-            return [*json.loads(end.output), *_changes(before, self._state()), *doors.used()]
+            return [*json.loads(end.output), *_changes(before, self._state()), *doors.list_used()]
 
     def _state(self) -> dict[str, object]:
         """All that may not change. Times of reading and of the top folder may."""
@@ -157,7 +157,7 @@ class Doors:
         for one in (*self._streams, self._datagrams):
             one.close()
 
-    def used(self) -> list[str]:
+    def list_used(self) -> list[str]:
         """Those on which somebody did."""
         found = []
         for one in self._streams:

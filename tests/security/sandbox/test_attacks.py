@@ -9,11 +9,11 @@ from tests.security.sandbox.ground import Ground
 
 
 async def test_nothing_is_crossed(sandbox: Sandbox, ground: Ground) -> None:
-    assert await ground.attacked(sandbox) == []
+    assert await ground.attack(sandbox) == []
 
 
 async def test_the_attacker_knows_its_trade(bubblewrap: Sandbox, ground: Ground) -> None:
-    crossed = await ground.attacked(
+    crossed = await ground.attack(
         bubblewrap, read_only=(), hide_git=False, writable=(ground.outside,)
     )
     groups = Counter(what.split(":")[0] for what in crossed)

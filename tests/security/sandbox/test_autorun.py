@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nanobot.programs import Launch
 from nanobot.security.confine import autorun
 from nanobot.security.sandbox import Sandbox
-from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, started
+from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, start_process
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.process
@@ -39,7 +39,7 @@ async def beside(sandbox: Sandbox, ground: Ground, command: str, *person: str) -
 
 async def ready(launch: Launch) -> asyncio.subprocess.Process:
     """A command that has said that it is."""
-    child = await started(launch)
+    child = await start_process(launch)
     assert child.stdout is not None
     assert await child.stdout.readline() == b"ready\n"
     return child

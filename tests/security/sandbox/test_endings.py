@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nanobot.security.sandbox import Sandbox
-from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, ended, started
+from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, run_to_end, start_process
 
 
 class Life:
@@ -37,7 +37,7 @@ def holding(command: str) -> tuple[str, ...]:
 async def test_what_runs_on_is_ended_with_its_command(sandbox: Sandbox, ground: Ground) -> None:
     life = Life(ground.workspace / "work")
     command = holding("sleep 600 & (sleep 600 &) ; setsid sleep 600 & set -m; sleep 600 & exit 3")
-    end = await ended(sandbox.launch(command, ground.confined))
+    end = await run_to_end(sandbox.launch(command, ground.confined))
     assert end.code == 3
     await life.over()
 
@@ -46,14 +46,14 @@ async def test_who_writes_where_nobody_reads_ends_without_a_word(
     sandbox: Sandbox, ground: Ground
 ) -> None:
     command = ("/bin/bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}")
-    end = await ended(sandbox.launch(command, ground.confined))
+    end = await run_to_end(sandbox.launch(command, ground.confined))
     assert (end.output, end.complaints) == (f"y\n{128 + signal.SIGPIPE}\n", "")
 
 
 async def test_killing_the_group_kills_everything(sandbox: Sandbox, ground: Ground) -> None:
     life = Life(ground.workspace / "work")
     command = holding("echo x > work/.newtool; (sleep 600 &); echo ready; sleep 600")
-    child = await started(sandbox.launch(command, ground.confined))
+    child = await start_process(sandbox.launch(command, ground.confined))
     assert child.stdout is not None
     assert await child.stdout.readline() == b"ready\n"
     os.killpg(child.pid, signal.SIGKILL)
@@ -68,7 +68,7 @@ async def test_without_nanobot_there_is_no_command(sandbox: Sandbox, ground: Gro
     command = holding("(sleep 600 &); echo ready; sleep 600")
     launch = sandbox.launch(command, ground.confined)
     start = "import subprocess, sys; subprocess.run(sys.argv[1:], start_new_session=True)"
-    nanobot = await started(replace(launch, argv=(*PYTHON, "-c", start, *launch.argv)))
+    nanobot = await start_process(replace(launch, argv=(*PYTHON, "-c", start, *launch.argv)))
     assert nanobot.stdout is not None
     assert await nanobot.stdout.readline() == b"ready\n"
     nanobot.kill()
@@ -80,7 +80,7 @@ async def test_too_many_processes_end_it(sandbox: Sandbox, ground: Ground) -> No
     life = Life(ground.workspace / "work")
     confined = replace(ground.confined, processes=20)
     many = "i=0; while [ $i -lt 60 ]; do sleep 600 & i=$((i+1)); done; wait"
-    end = await ended(sandbox.launch(holding(many), confined))
+    end = await run_to_end(sandbox.launch(holding(many), confined))
     await life.over()
     # For root the kernel counts no processes, so the watcher does.
     assert "more than 20 processes" in end.complaints or "fork" in end.complaints.casefold()
@@ -90,7 +90,7 @@ async def test_too_much_memory_in_all_ends_it(sandbox: Sandbox, ground: Ground) 
     confined = replace(ground.confined, memory_megabytes=120, extra_read_only=UNSEEN)
     hungry = f"{shlex.join(PYTHON)} -c 'x = bytearray(50 << 20); import time; time.sleep(600)'"
     command = ("/bin/sh", "-c", f"{hungry} & {hungry} & {hungry} & wait; sleep 600")
-    end = await ended(sandbox.launch(command, confined))
+    end = await run_to_end(sandbox.launch(command, confined))
     assert end.code == -signal.SIGKILL
     assert end.complaints == "nanobot: stopped: more than 120 MB of memory\n"
 

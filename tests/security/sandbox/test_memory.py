@@ -14,7 +14,7 @@ from nanobot.programs import Launch
 from nanobot.security.confine.watcher import is_used_up
 from nanobot.security.sandbox import FoundSandbox, Sandbox
 from tests.security.sandbox.conftest import working
-from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, ended, started
+from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, run_to_end, start_process
 
 START = """
 import array, mmap, os, socket, time
@@ -105,7 +105,7 @@ async def run(sandbox: Sandbox, ground: Ground, program: str) -> str:
     """What is said of a program that stays once it holds what it can."""
     confined = replace(ground.confined, memory_megabytes=120, extra_read_only=UNSEEN)
     command = (*PYTHON, "-c", f"{START}{program}\nprint('it holds all')\ntime.sleep(600)\n")
-    end = await ended(sandbox.launch(command, confined))
+    end = await run_to_end(sandbox.launch(command, confined))
     return end.complaints
 
 
@@ -167,15 +167,15 @@ async def test_all_commands_together_get_what_one_may_have(
         return sandbox.launch((*PYTHON, "-c", program), confined)
 
     try:
-        small = await started(holding(80, "time.sleep(600)"))
+        small = await start_process(holding(80, "time.sleep(600)"))
         assert small.stdout is not None
         assert await small.stdout.readline() == b"ready\n"
-        large = await ended(holding(150, "time.sleep(600)"))
+        large = await run_to_end(holding(150, "time.sleep(600)"))
         assert "all commands together used more than 200 MB of memory" in large.complaints
         assert small.returncode is None
         os.killpg(small.pid, signal.SIGKILL)
         await small.communicate()
-        alone = await ended(holding(150, "time.sleep(0.5)"))  # what is gone does not count
+        alone = await run_to_end(holding(150, "time.sleep(0.5)"))  # what is gone does not count
         assert (alone.output, alone.complaints) == ("ready\n", "")
     finally:
         os.close(ledger)

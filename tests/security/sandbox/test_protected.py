@@ -6,7 +6,7 @@ import shutil
 import signal
 
 from nanobot.security.sandbox import Sandbox
-from tests.security.sandbox.ground import SECRET, Ground, started
+from tests.security.sandbox.ground import SECRET, Ground, start_process
 
 
 async def test_what_is_missing_is_made_and_protected(sandbox: Sandbox, ground: Ground) -> None:
@@ -34,7 +34,7 @@ async def test_one_that_is_replaced_outside_ends_the_command(
     bubblewrap: Sandbox, ground: Ground
 ) -> None:
     command = ("/bin/sh", "-c", "echo ready; sleep 600")
-    child = await started(bubblewrap.launch(command, ground.confined))
+    child = await start_process(bubblewrap.launch(command, ground.confined))
     assert child.stdout is not None
     assert await child.stdout.readline() == b"ready\n"
     new = ground.workspace / "new"
@@ -53,7 +53,7 @@ async def test_one_that_is_removed_and_made_anew_ends_the_command(
     command = ("/bin/sh", "-c", "echo ready; sleep 2; echo evil > repo/.git/config; sleep 600")
     for folder in (git, git.parent):
         git.mkdir(parents=True, exist_ok=True)
-        child = await started(bubblewrap.launch(command, ground.confined))
+        child = await start_process(bubblewrap.launch(command, ground.confined))
         assert child.stdout is not None
         assert await child.stdout.readline() == b"ready\n"
         shutil.rmtree(folder)

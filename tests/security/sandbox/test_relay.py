@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Sandbox, SandboxRefused
 from nanobot.security.sandbox.relay import network_relay
-from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, ended
+from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, run_to_end
 
 HEADER = """
 import http.client, json, os, socket, sys, urllib.request
@@ -38,7 +38,7 @@ async def run(bubblewrap: Sandbox, ground: Ground, script: str, port: int) -> En
         async with network_relay(egress) as relay:
             confined = replace(ground.confined, extra_read_only=UNSEEN)
             command = (*PYTHON, "-c", HEADER + script, str(port))
-            return await ended(bubblewrap.launch(command, confined, relay))
+            return await run_to_end(bubblewrap.launch(command, confined, relay))
     finally:
         await egress.close()
 
@@ -85,7 +85,7 @@ async def test_without_its_relay_a_command_does_not_start(
     bubblewrap: Sandbox, ground: Ground
 ) -> None:
     launch = bubblewrap.launch(("echo", "ran"), ground.confined, ground.outside / "nothing")
-    end = await ended(launch)
+    end = await run_to_end(launch)
     assert (end.code, end.output) == (125, "")
     assert "the network is unavailable" in end.complaints
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.security.sandbox import Sandbox
-from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, ended, started
+from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, run_to_end, start_process
 
 KNOCK = """if True:
     import os, socket, time
@@ -53,7 +53,7 @@ def doors(folder: Path, name: str) -> Iterator[list[socket.socket]]:
         yield [stream, datagrams]
 
 
-def used(stream: socket.socket, datagrams: socket.socket) -> list[str]:
+def list_used(stream: socket.socket, datagrams: socket.socket) -> list[str]:
     found = []
     for one in (stream, datagrams):
         one.setblocking(False)
@@ -69,8 +69,8 @@ def used(stream: socket.socket, datagrams: socket.socket) -> list[str]:
 async def test_without_a_sandbox_they_are_reached(ground: Ground) -> None:
     confined = replace(ground.confined, cwd=ground.workspace)
     with doors(ground.workspace / "work", "there") as there:
-        await ended(Sandbox("none").launch((*PYTHON, "-c", f"{KNOCK}    knock()"), confined))
-        assert len(used(*there)) == 2
+        await run_to_end(Sandbox("none").launch((*PYTHON, "-c", f"{KNOCK}    knock()"), confined))
+        assert len(list_used(*there)) == 2
 
 
 async def test_nobody_outside_who_listens_in_the_workspace_is_reached(
@@ -79,9 +79,9 @@ async def test_nobody_outside_who_listens_in_the_workspace_is_reached(
     confined = replace(ground.confined, extra_read_only=UNSEEN)
     work = ground.workspace / "work"
     with doors(work, "there") as there:
-        end = await ended(sandbox.launch((*PYTHON, "-c", f"{KNOCK}    knock()"), confined))
+        end = await run_to_end(sandbox.launch((*PYTHON, "-c", f"{KNOCK}    knock()"), confined))
         assert (end.code, end.output) == (0, "ready\n"), end.complaints
-        assert used(*there) == []
+        assert list_used(*there) == []
 
 
 async def test_nor_is_one_who_begins_to_listen_while_a_command_tries(
@@ -90,14 +90,14 @@ async def test_nor_is_one_who_begins_to_listen_while_a_command_tries(
     confined = replace(ground.confined, extra_read_only=UNSEEN)
     work = ground.workspace / "work"
     loop = "while not os.path.exists('end'): knock()\n    knock(); print('over', flush=True)"
-    child = await started(sandbox.launch((*PYTHON, "-c", f"{KNOCK}    {loop}"), confined))
+    child = await start_process(sandbox.launch((*PYTHON, "-c", f"{KNOCK}    {loop}"), confined))
     assert child.stdout is not None
     assert await child.stdout.readline() == b"ready\n"
     with doors(work, "late") as late:
         (work / "end").touch()
         assert await child.stdout.readline() == b"over\n"
         await child.communicate()
-        assert used(*late) == []
+        assert list_used(*late) == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_pairs_and_processes_work_as_ever(
     sandbox: Sandbox, ground: Ground, program: str
 ) -> None:
     confined = replace(ground.confined, extra_read_only=UNSEEN)
-    end = await ended(sandbox.launch((*PYTHON, "-c", program), confined))
+    end = await run_to_end(sandbox.launch((*PYTHON, "-c", program), confined))
     assert end.code == 0, end.complaints
 
 
@@ -126,5 +126,5 @@ async def test_a_server_on_the_loopback_is_the_commands_own(
         "socket.create_connection(s.getsockname()); s.accept()"
     )
     confined = replace(ground.confined, extra_read_only=UNSEEN)
-    end = await ended(bubblewrap.launch((*PYTHON, "-c", program), confined))
+    end = await run_to_end(bubblewrap.launch((*PYTHON, "-c", program), confined))
     assert end.code == 0, end.complaints

@@ -63,16 +63,16 @@ class House:
             await gate.servers.close()
 
     @asynccontextmanager
-    async def known(self, **changes: Any) -> AsyncIterator[Gate]:
+    async def open_known(self, **changes: Any) -> AsyncIterator[Gate]:
         """A nanobot that has just asked the little server for its tools, which were accepted."""
         async with self.open(replace(self.little, **changes)) as gate:
             await accept(gate.servers, "little")
             yield gate
 
     @asynccontextmanager
-    async def rested(self) -> AsyncIterator[Gate]:
+    async def open_rested(self) -> AsyncIterator[Gate]:
         """A nanobot that knows the little server's tools, and has not started it yet."""
-        async with self.known():
+        async with self.open_known():
             pass
         (self.folder / "starts").unlink()
         async with self.open() as gate:

@@ -47,14 +47,14 @@ ODD: Sequence[tuple[object, str]] = (
 )
 
 
-async def answered(house: House, result: object) -> ToolResult:
+async def answer_with(house: House, result: object) -> ToolResult:
     (house.folder / "answer").write_text(json.dumps(result))
-    async with house.known() as gate:
+    async with house.open_known() as gate:
         return await gate.call("little__echo")
 
 
 async def test_odd_parts_cost_themselves_alone(house: House) -> None:
-    result = await answered(house, {"content": [TEXT, *(part for part, _ in ODD), LAST]})
+    result = await answer_with(house, {"content": [TEXT, *(part for part, _ in ODD), LAST]})
     assert not result.is_error
     assert result.text.startswith("the first\n\n")
     assert result.text.endswith("\n\nthe last")
@@ -63,7 +63,7 @@ async def test_odd_parts_cost_themselves_alone(house: House) -> None:
 
 
 async def test_odd_fields_around_the_parts_cost_nothing(house: House) -> None:
-    async with house.known() as gate:
+    async with house.open_known() as gate:
         for result, text in (
             ({"content": "words"}, "[the answer is empty]"),
             ({"content": [TEXT], "structuredContent": [1]}, "the first"),
@@ -79,11 +79,11 @@ async def test_what_does_not_fit_the_servers_own_schema_still_arrives(house: Hou
     schema = {"type": "object", "required": ["sum"], "properties": {"sum": {"type": "number"}}}
     tool = {"name": "echo", "inputSchema": {"type": "object"}, "outputSchema": schema}
     (house.folder / "tools").write_text(json.dumps([tool]))
-    assert (await answered(house, {"content": [TEXT]})).text == "the first"
+    assert (await answer_with(house, {"content": [TEXT]})).text == "the first"
 
 
 async def test_thousands_of_parts_are_bounded(house: House) -> None:
-    result = await answered(house, {"content": [TEXT] * 5_000})
+    result = await answer_with(house, {"content": [TEXT] * 5_000})
     assert result.text.count("the first") == 500
     assert "4,500 more parts were omitted" in result.text
 
@@ -97,7 +97,7 @@ async def test_files_are_kept_and_the_model_reads_where(house: House, tmp_path: 
     ]  # fmt: skip
     (house.folder / "answer").write_text(json.dumps({"content": [TEXT, *parts]}))
     log = TurnLog()
-    async with house.known() as gate:
+    async with house.open_known() as gate:
         model = ScriptedModel(calls("little__echo"), says("done"))
         media = MediaStore(tmp_path / "media")
         runner = AgentRunner(model, gate.registry, FakeClock(), media=media)
@@ -133,7 +133,7 @@ async def test_a_tool_that_only_runs_as_a_task_is_not_offered_and_the_list_says_
 ) -> None:
     (house.folder / "tools").write_text(json.dumps(TOOLS))
     (house.folder / "answer").write_text(json.dumps({"content": [TEXT]}))
-    async with house.known() as gate:
+    async with house.open_known() as gate:
         names = ["bare", "either", "odd", "plain"]
         assert gate.names == [f"little__{name}" for name in names]
         assert (await gate.call("little__either")).text == "the first"

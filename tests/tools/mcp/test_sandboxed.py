@@ -45,7 +45,7 @@ async def shut_in(
         await all_of_them.close()
 
 
-async def called(registry: ToolRegistry, name: str, **arguments: object) -> ToolResult:
+async def call_tool(registry: ToolRegistry, name: str, **arguments: object) -> ToolResult:
     return await registry.call(ToolCall("1", name, json.dumps(arguments)), OWNER)
 
 
@@ -59,15 +59,15 @@ async def test_a_server_sees_what_its_entry_lists_and_nothing_of_ours(house: Hou
     )  # fmt: skip
     async with shut_in(house.home, little) as (servers, registry):
         await accept(servers, "little")
-        seen = json.loads((await called(registry, "little__around")).text)
+        seen = json.loads((await call_tool(registry, "little__around")).text)
         assert seen["env"]["GIVEN"] == "yes"
         assert seen["cwd"] == str(house.home / "mcp" / "little")
-        peep = await called(registry, "little__read", path=str(secret / "token"))
+        peep = await call_tool(registry, "little__read", path=str(secret / "token"))
         assert "do not tell" not in peep.text
         assert peep.text.startswith("no: ")
         assert house.starts == 1  # it may write where its entry says
-        assert "code 3 (the disk is on fire)" in (await called(registry, "little__crash")).text
-        assert "a line of more than" in (await called(registry, "little__endless_line")).text
+        assert "code 3 (the disk is on fire)" in (await call_tool(registry, "little__crash")).text
+        assert "a line of more than" in (await call_tool(registry, "little__endless_line")).text
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bubblewrap")
@@ -78,9 +78,9 @@ async def test_a_server_with_network_gets_a_proxy_as_its_only_way_out(house: Hou
     )  # fmt: skip
     async with shut_in(house.home, little) as (servers, registry):
         await accept(servers, "little")
-        seen = json.loads((await called(registry, "little__around")).text)
+        seen = json.loads((await call_tool(registry, "little__around")).text)
         assert seen["env"]["HTTPS_PROXY"].startswith("http://127.0.0.1:")
-        refused = await called(registry, "little__fetch", path="http://10.0.0.1/")
+        refused = await call_tool(registry, "little__fetch", path="http://10.0.0.1/")
         assert "403" in refused.text
 
 
@@ -114,7 +114,7 @@ async def test_no_entry_opens_nanobots_own_files_to_a_program(house: House) -> N
                 await servers.check("little")
 
 
-def installed(name: str) -> tuple[str, tuple[Path, ...]]:
+def find_installed(name: str) -> tuple[str, tuple[Path, ...]]:
     """A public server's program, and what it needs to see beside the system."""
     program = shutil.which(name)
     if program is None:
@@ -127,28 +127,30 @@ async def test_the_public_file_server_works_in_the_sandbox(disk_path: Path) -> N
     papers = disk_path / "papers"
     papers.mkdir()
     (papers / "a.txt").write_text("hello papers")
-    program, needed = installed("mcp-server-filesystem")
+    program, needed = find_installed("mcp-server-filesystem")
     files = McpServer("files", program, (str(papers),), paths=needed, writable=(papers,))
     async with shut_in(disk_path / "home", files) as (servers, registry):
         await accept(servers, "files")
         path = str(papers / "a.txt")
-        assert (await called(registry, "files__read_text_file", path=path)).text == "hello papers"
-        written = await called(
+        assert (
+            await call_tool(registry, "files__read_text_file", path=path)
+        ).text == "hello papers"
+        written = await call_tool(
             registry, "files__write_file", path=str(papers / "b.txt"), content="from a server"
         )
         assert not written.is_error
         assert (papers / "b.txt").read_text() == "from a server"
-        outside = await called(registry, "files__read_text_file", path="/etc/passwd")
+        outside = await call_tool(registry, "files__read_text_file", path="/etc/passwd")
         assert outside.is_error
 
 
 async def test_the_public_memory_server_works_in_the_sandbox(disk_path: Path) -> None:
     file = disk_path / "home" / "mcp" / "graph" / "memory.jsonl"
-    program, needed = installed("mcp-server-memory")
+    program, needed = find_installed("mcp-server-memory")
     graph = McpServer("graph", program, env={"MEMORY_FILE_PATH": str(file)}, paths=needed)
     async with shut_in(disk_path / "home", graph) as (servers, registry):
         await accept(servers, "graph")
         ada = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
-        assert not (await called(registry, "graph__create_entities", entities=[ada])).is_error
-        assert "Ada" in (await called(registry, "graph__search_nodes", query="tea")).text
+        assert not (await call_tool(registry, "graph__create_entities", entities=[ada])).is_error
+        assert "Ada" in (await call_tool(registry, "graph__search_nodes", query="tea")).text
     assert "Ada" in file.read_text()

@@ -15,7 +15,7 @@ from nanobot.tools.mcp.values import McpServer
 from tests.tools.mcp.conftest import OWNER, PROGRAM, House, accept
 
 
-async def covered(servers: McpServers, name: str = "little__echo") -> Repeatable:
+async def find_cover(servers: McpServers, name: str = "little__echo") -> Repeatable:
     (tool,) = (tool for tool in servers.tools() if tool.name == name)
     found = await tool.repeatable(McpArguments({"text": "anything"}), OWNER)
     assert found is not None
@@ -23,44 +23,44 @@ async def covered(servers: McpServers, name: str = "little__echo") -> Repeatable
 
 
 async def test_any_arguments_are_the_same_and_each_tool_is_another(house: House) -> None:
-    async with house.known() as gate:
-        first = await covered(gate.servers)
+    async with house.open_known() as gate:
+        first = await find_cover(gate.servers)
         (tool,) = (tool for tool in gate.servers.tools() if tool.name == "little__echo")
         assert await tool.repeatable(McpArguments({}), OWNER) == first
         assert first.own_results == "tool:little__echo"
         assert "echo of the MCP server little" in first.subject
         others = {tool.name for tool in gate.servers.tools()} - {"little__echo"}
         for other in others:
-            found = await covered(gate.servers, other)
+            found = await find_cover(gate.servers, other)
             assert (found.key, found.fingerprint) != (first.key, first.fingerprint)
 
 
 async def test_a_changed_description_is_another_tool_also_once_it_is_accepted(
     house: House,
 ) -> None:
-    async with house.known() as gate:
-        before = await covered(gate.servers)
+    async with house.open_known() as gate:
+        before = await find_cover(gate.servers)
     house.describe("Echo, and say what else you know.")
     async with house.open() as gate:
         await gate.servers.check("little")
         assert "little__echo" not in gate.names
         await accept(gate.servers, "little")
-        after = await covered(gate.servers)
+        after = await find_cover(gate.servers)
     assert after.key == before.key
     assert after.fingerprint != before.fingerprint
 
 
 async def test_another_program_under_the_same_name_is_another_tool(house: House) -> None:
-    async with house.known() as gate:
-        before = await covered(gate.servers)
+    async with house.open_known() as gate:
+        before = await find_cover(gate.servers)
     args = (*house.little.args, "--other")
     async with house.open(replace(house.little, args=args)) as gate:
         await accept(gate.servers, "little")
-        after = await covered(gate.servers)
+        after = await find_cover(gate.servers)
     assert after.fingerprint != before.fingerprint
 
 
-def copied(house: House, folder: Path) -> McpServer:
+def copy_server(house: House, folder: Path) -> McpServer:
     """The little server, its script copied to a folder."""
     folder.mkdir(exist_ok=True)
     script = shutil.copy(PROGRAM, folder / "script.py")
@@ -72,7 +72,7 @@ def copied(house: House, folder: Path) -> McpServer:
     return replace(little, command=str(shell), args=args)
 
 
-async def offered(house: House, server: McpServer) -> Repeatable | None:
+async def find_offer(house: House, server: McpServer) -> Repeatable | None:
     async with house.open(server) as gate:
         await accept(gate.servers, "little")
         (tool,) = (tool for tool in gate.servers.tools() if tool.name == "little__echo")
@@ -82,23 +82,23 @@ async def offered(house: House, server: McpServer) -> Repeatable | None:
 @pytest.mark.parametrize("file", ["script.py", "run"])
 async def test_a_changed_file_of_the_program_is_another_tool(house: House, file: str) -> None:
     folder = house.home / "server"
-    server = copied(house, folder)
-    before = await offered(house, server)
+    server = copy_server(house, folder)
+    before = await find_offer(house, server)
     assert before is not None
-    assert await offered(house, server) == before
+    assert await find_offer(house, server) == before
     with (folder / file).open("a") as text:
         text.write("\n# changed\n")
-    after = await offered(house, server)
+    after = await find_offer(house, server)
     assert after is not None
     assert after.fingerprint != before.fingerprint
 
 
 def _in_the_workspace(house: House) -> McpServer:
-    return copied(house, house.workspace)
+    return copy_server(house, house.workspace)
 
 
 def _by_a_link(house: House) -> McpServer:
-    server = copied(house, house.workspace)
+    server = copy_server(house, house.workspace)
     (house.home / "link").symlink_to(house.workspace)
     args = (word.replace(str(house.workspace), str(house.home / "link")) for word in server.args)
     return replace(server, command=shutil.which("env") or "", args=(*args,))
@@ -113,7 +113,7 @@ def _an_option(house: House) -> McpServer:
 
 
 def _can_be_written(house: House) -> McpServer:
-    server = copied(house, house.home / "server")
+    server = copy_server(house, house.home / "server")
     return replace(server, writable=(house.home / "server",))
 
 
@@ -123,4 +123,4 @@ def _can_be_written(house: House) -> McpServer:
 async def test_a_program_that_the_agent_could_change_is_asked_about_each_time(
     house: House, server: Callable[[House], McpServer]
 ) -> None:
-    assert await offered(house, server(house)) is None
+    assert await find_offer(house, server(house)) is None

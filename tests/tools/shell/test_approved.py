@@ -60,29 +60,29 @@ async def test_what_nobody_changed_runs(desk: Desk, owner: Owner) -> None:
     assert (await ask(desk)).text == "harmless\n[exit code 0]"
 
 
-def rewritten(script: Path) -> None:
+def rewrite(script: Path) -> None:
     script.write_text("echo evil\n")
 
 
-def rewritten_with_its_old_times(script: Path) -> None:
+def rewrite_with_old_times(script: Path) -> None:
     """Its length, too."""
     status = script.stat()
     script.write_text("echo evil #56\n")
     os.utime(script, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def replaced_by_an_old_one(script: Path) -> None:
+def replace_by_an_old_one(script: Path) -> None:
     (script.parent.parent.parent / "old").rename(script)
 
 
-def given_a_module(script: Path) -> None:
+def add_a_module(script: Path) -> None:
     (script.parent / "deep" / "er").mkdir(parents=True)
     (script.parent / "deep" / "er" / "random.py").write_text("evil\n")
 
 
 @pytest.mark.parametrize(
     "change",
-    [rewritten, rewritten_with_its_old_times, replaced_by_an_old_one, given_a_module, Path.unlink],
+    [rewrite, rewrite_with_old_times, replace_by_an_old_one, add_a_module, Path.unlink],
 )
 async def test_any_change_before_the_yes_voids_it(
     desk: Desk, owner: Owner, change: Callable[[Path], None]
@@ -117,11 +117,11 @@ async def test_from_the_yes_to_the_end_nothing_else_runs_or_is_written(
     task = ask(desk)
     owner.may_answer.set()
     await desk.watched.until("here\n")
-    await refused(desk)
+    await expect_refusals(desk)
     (desk.workspace / "gate").write_text("end\n")
     assert (await task).text == "here\nend\n[exit code 0]"
     assert "exit code 0" in await desk.says("exec", command="true")
-    assert await written(desk) == "created other.txt (1 bytes)"
+    assert await write_other(desk) == "created other.txt (1 bytes)"
 
 
 async def test_a_question_that_waits_stops_no_other_conversation(desk: Desk, owner: Owner) -> None:
@@ -129,7 +129,7 @@ async def test_a_question_that_waits_stops_no_other_conversation(desk: Desk, own
     await owner.was_asked.wait()
     other = desk.other(session_key="telegram:7", turn_id="turn-2")
     assert "exit code 0" in (await desk.call("exec", other, command="echo x > work/x")).text
-    assert await written(desk) == "created other.txt (1 bytes)"
+    assert await write_other(desk) == "created other.txt (1 bytes)"
     owner.may_answer.set()
     said = await task
     assert said.is_error, "the owner's yes was for other files"
@@ -183,10 +183,10 @@ async def test_the_same_holds_for_one_in_the_background(desk: Desk, owner: Owner
     (desk.workspace / "work" / "fetch.sh").write_text("sleep 600\n")
     owner.may_answer.set()
     name = (await ask(desk, background=True)).text.split(" as ")[1].split(".")[0]
-    await refused(desk)
+    await expect_refusals(desk)
     assert (await desk.call("exec", command="true")).is_error
     await desk.says("exec_kill", id=name)
-    assert await written(desk) == "created other.txt (1 bytes)"
+    assert await write_other(desk) == "created other.txt (1 bytes)"
 
 
 async def test_others_are_not_kept_from_anything(desk: Desk, owner: Owner) -> None:
@@ -198,17 +198,17 @@ async def test_others_are_not_kept_from_anything(desk: Desk, owner: Owner) -> No
     assert "exit code 0" in (await task).text
 
 
-async def refused(desk: Desk) -> None:
+async def expect_refusals(desk: Desk) -> None:
     """Another conversation of the owner's can change nothing."""
     other = desk.other(session_key="telegram:7", turn_id="turn-2")
     for more in ({}, {"background": True}, {"network": True}):
         result = await desk.call("exec", other, command="echo evil > work/fetch.sh", **more)
         assert "other" in result.text
     with pytest.raises(ToolError, match="no other command can run here"):
-        await written(desk)
+        await write_other(desk)
 
 
-async def written(desk: Desk) -> str:
+async def write_other(desk: Desk) -> str:
     """What `write_file` says, in another conversation."""
 
     class NoDocuments:

@@ -33,7 +33,7 @@ async def test_a_command_goes_on_while_its_output_is_read_piece_by_piece(desk: D
         for word in ("one", "two"):
             say.write(f"{word}\n")
             await asyncio.to_thread((desk.workspace / "out").read_text)
-            await _printed(desk, name)
+            await _wait_for_output(desk, name)
             assert await desk.says("exec_read", id=name) == f"got {word}\n[still running]"
         assert await desk.says("exec_read", id=name) == "(no output)\n[still running]"
     assert await desk.says("exec_read", id=name, wait=9) == "(no output)\n[exit code 0]"
@@ -50,7 +50,7 @@ async def test_what_fails_at_once_is_told_at_once(desk: Desk) -> None:
 async def test_a_killed_command_is_dead_and_tells_its_last_words(desk: Desk) -> None:
     life = Life(desk.workspace)
     name = await desk.in_background(f"{life.holding} {FOR_EVER} & {FOR_EVER}")
-    await _printed(desk, name)
+    await _wait_for_output(desk, name)
     said = await desk.says("exec_kill", id=name)
     assert said == "ready\n[was killed. The outcome is unknown]"
     await life.over()
@@ -169,7 +169,7 @@ async def _read_and_ended(desk: Desk, word: str) -> str:
     return name
 
 
-async def _printed(desk: Desk, name: str) -> None:
+async def _wait_for_output(desk: Desk, name: str) -> None:
     """Wait for output that nobody has read."""
     assert isinstance(desk.clock, FakeClock)
     running = desk.processes.find(name, desk.me)

@@ -144,7 +144,7 @@ async def test_a_risk_shows_the_whole_address_as_it_will_be_asked(web: FakeWeb) 
             await tool.risk(tool.arguments(url="file:///etc/passwd"), caller)
 
 
-def called(*urls: str) -> Message:
+def make_calls(*urls: str) -> Message:
     calls = [
         ToolCall(str(number), "web_fetch", json.dumps({"url": url}))
         for number, url in enumerate(urls)
@@ -161,7 +161,7 @@ class Conversation:
         self._registry.register(tool)
 
     async def step(self, *urls: str, helper: bool = False) -> list[ToolResult]:
-        calls = called(*urls)
+        calls = make_calls(*urls)
         before = tuple(self.messages)
         if not helper:
             self.messages.append(calls)
@@ -177,7 +177,7 @@ class Conversation:
         return await asyncio.gather(*(self._registry.call(c, caller) for c in calls.tool_calls))
 
 
-def answered(results: Iterable[ToolResult]) -> int:
+def count_answers(results: Iterable[ToolResult]) -> int:
     return sum(not result.is_error for result in results)
 
 
@@ -189,7 +189,7 @@ async def test_where_a_redirect_led_is_not_fetched_unasked(web: FakeWeb) -> None
         (page,) = await conversation.step(start)
         assert not page.is_error
         conversation.messages.append(Message("tool", page.text, name="web_fetch"))
-        assert answered(await conversation.step(web.url("/alphabet/a"))) == 0
+        assert count_answers(await conversation.step(web.url("/alphabet/a"))) == 0
     assert [asked.target for asked in web.requests] == ["/start", "/alphabet/a"]
 
 
@@ -199,9 +199,9 @@ async def test_an_address_is_asked_for_once_however_often_it_is_fetched(web: Fak
     async with fetching(web) as tool:
         conversation = Conversation(tool, f"read {url} {missing}")
         for _ in range(3):
-            assert answered(await conversation.step(url, url)) == 2
-            assert answered(await conversation.step(missing, missing)) == 0
-        assert answered(await conversation.step(url, helper=True)) == 1
+            assert count_answers(await conversation.step(url, url)) == 2
+            assert count_answers(await conversation.step(missing, missing)) == 0
+        assert count_answers(await conversation.step(url, helper=True)) == 1
     assert [asked.target for asked in web.requests] == ["/page", "/missing"]
 
 
@@ -211,7 +211,7 @@ async def test_an_address_that_is_typed_again_is_asked_for_again(web: FakeWeb) -
         conversation = Conversation(tool, f"read {url}")
         await conversation.step(url)
         conversation.messages.append(Message("user", f"and now? {url}"))
-        assert answered(await conversation.step(url)) == 1
+        assert count_answers(await conversation.step(url)) == 1
     assert len(web.requests) == 2
 
 
@@ -223,8 +223,8 @@ async def test_ten_addresses_of_a_conversation_are_fetched_unasked(
     async with fetching(web) as tool:
         conversation = Conversation(tool, " ".join(urls))
         steps = [urls] if at_once else [[url] for url in urls]
-        assert sum([answered(await conversation.step(*step)) for step in steps]) == 10
-        assert answered(await conversation.step(*urls, helper=True)) == 10
+        assert sum([count_answers(await conversation.step(*step)) for step in steps]) == 10
+        assert count_answers(await conversation.step(*urls, helper=True)) == 10
     assert len(web.requests) == 10
 
 
@@ -246,6 +246,6 @@ async def test_what_was_fetched_is_known_after_a_restart(web: FakeWeb) -> None:
     async with fetching(web) as restarted:
         again = Conversation(restarted)
         again.messages = conversation.messages
-        assert answered(await again.step(urls[0])) == 0
-        assert answered(await again.step(*urls[9:])) == 1
+        assert count_answers(await again.step(urls[0])) == 0
+        assert count_answers(await again.step(*urls[9:])) == 1
     assert len(web.requests) == 10

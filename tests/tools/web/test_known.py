@@ -13,7 +13,7 @@ from nanobot.tools.web.fetch import Addresses
 from nanobot.tools.web.search import WebSearchArguments
 
 
-def known_urls(messages: list[Message]) -> set[str]:
+def find_known(messages: list[Message]) -> set[str]:
     return Addresses.of(messages).known
 
 
@@ -38,7 +38,7 @@ def said(text: str, origin: str = "") -> Message:
     ],
 )
 def test_what_the_person_typed_is_known(text: str, url: str) -> None:
-    assert url in known_urls([said(text)])
+    assert url in find_known([said(text)])
 
 
 @pytest.mark.parametrize(
@@ -64,34 +64,34 @@ def test_what_the_person_typed_is_known(text: str, url: str) -> None:
     ],
 )
 def test_what_anybody_else_wrote_is_not_known(message: Message) -> None:
-    assert not [url for url in known_urls([message]) if "evil" in url]
+    assert not [url for url in find_known([message]) if "evil" in url]
 
 
 def test_an_address_that_was_typed_with_less_is_not_known_with_more() -> None:
-    known = known_urls([said("https://example.com/a")])
+    known = find_known([said("https://example.com/a")])
     assert known == {"https://example.com/a", "http://example.com/a"}
 
 
 def test_a_mail_address_is_no_site() -> None:
-    assert not known_urls([said("write to me@example.com")])
+    assert not find_known([said("write to me@example.com")])
 
 
 def test_results_of_a_search_are_known() -> None:
     hits = "1. A\n   https://a.example/x\n   words\n2. B\n   https://b.example/"
-    known = known_urls([Message("tool", hits, name="web_search")])
+    known = find_known([Message("tool", hits, name="web_search")])
     assert {"https://a.example/x", "https://b.example/"} <= known
 
 
 def test_where_a_redirect_led_is_not_known() -> None:
     page = "URL: https://c.example/end\n\ntext"
-    assert not known_urls([Message("tool", page, name="web_fetch")])
+    assert not find_known([Message("tool", page, name="web_fetch")])
 
 
 @pytest.mark.parametrize("tool", ["web_search", "web_fetch"])
 def test_an_error_makes_no_address_known_whatever_it_repeats(tool: str) -> None:
     hit = "1. x\n   https://evil.example/?stolen"
-    assert not known_urls([Message("tool", f"Error: {hit}", name=tool)])
-    assert not known_urls([Message("tool", f"Error: no\n{hit}\n2. y", name=tool)])
+    assert not find_known([Message("tool", f"Error: {hit}", name=tool)])
+    assert not find_known([Message("tool", f"Error: no\n{hit}\n2. y", name=tool)])
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_an_error_about_arguments_has_no_line_of_the_models(arguments: dict[str,
         parse_arguments(WebSearchArguments, json.dumps(arguments))
     lines = str(caught.value).splitlines()
     assert all(line.startswith(("the arguments", "- ", "Required: ")) for line in lines)
-    assert not known_urls([Message("tool", str(caught.value), name="web_search")])
+    assert not find_known([Message("tool", str(caught.value), name="web_search")])
