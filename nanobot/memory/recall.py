@@ -113,9 +113,9 @@ class Recall:
 
     def memory_part(self) -> str:
         """Return the `# Memory` part of a system prompt, or "" if memory is empty."""
-        return self._choose_once(LONG_TERM, self._memory_part)
+        return self._choose_once(LONG_TERM, self._render_memory)
 
-    def _memory_part(self) -> str:
+    def _render_memory(self) -> str:
         whole, share = self._store.get_memory_context(), self._shares[LONG_TERM]
         size = estimate_tokens(whole)
         if size <= share:
@@ -132,9 +132,9 @@ class Recall:
 
     def person_part(self) -> str:
         """Return the part for USER.md. Raise `NanobotError`."""
-        return self._choose_once(PERSON, self._person_part)
+        return self._choose_once(PERSON, self._render_person)
 
-    def _person_part(self) -> str:
+    def _render_person(self) -> str:
         text, share = self._store.read_learned(PERSON), self._shares[PERSON]
         return text if estimate_tokens(text) <= share else self._render_selection(PERSON, share)
 
@@ -192,7 +192,7 @@ class Recall:
     def note_use(self, lines: Iterable[str]) -> None:
         """Record that these facts were looked up today. Failures are only logged. Blocks."""
         today, keys = self._store.today(), {_key(line) for line in lines}
-        if not keys or not self._outgrown():
+        if not keys or not self._list_outgrown():
             return
 
         def record(known: Uses) -> Uses:
@@ -209,7 +209,7 @@ class Recall:
         """Record when each fact was written, and drop the records of others. Blocks."""
         today, written = self._store.today(), dict[str, date]()
         try:
-            for path in self._outgrown():
+            for path in self._list_outgrown():
                 ages = self._store.fact_ages(path)
                 for line in map(without_importance, self._store.facts(path)):
                     written[_key(line)] = today - timedelta(days=ages.get(line, 0))
@@ -248,7 +248,7 @@ class Recall:
             logger.warning("{}: cannot read which facts were looked up: {}", self._scope, error)
             return {}
 
-    def _outgrown(self) -> list[str]:
+    def _list_outgrown(self) -> list[str]:
         """Return the files that take more than half their share."""
         found = []
         for path, share in self._shares.items():

@@ -255,9 +255,21 @@ class Memories:
         """Return the memory of a scope, always the same object. Raise `ValueError` if there is no
         such scope."""
         with self._making:
-            if scope not in self._made:
-                self._made[scope] = self._make(scope)
-            return self._made[scope]
+            if scope in self._made:
+                return self._made[scope]
+            prefix, workspace = prefix_of(scope), self._workspace
+            versions = GitStore(
+                self._state, workspace, self._clock, prefix, lambda: self.is_held(scope)
+            )
+            quiesce = partial(self._quiesce, scope) if self._quiesce else nullcontext
+            on_loss = partial(self._notify_loss, scope) if self._notify_loss else None
+            store = MemoryStore(versions, self._template, quiesce, on_loss, self._recent_days)
+            root = Root(workspace.path / prefix) if prefix else workspace
+            history = HistoryLog(workspace, self._clock, prefix=prefix)
+            pending = Pending(store, scope, self._notify_held)
+            recall = Recall(store, scope, self._budget, self._uses)
+            made = Memory(scope, prefix, root, store, history, pending, recall, versions)
+            return self._made.setdefault(scope, made)
 
     def share(
         self, hold: Callable[[str], AbstractAsyncContextManager[None]], has: Callable[[str], bool]
@@ -339,17 +351,3 @@ class Memories:
             memory.history.recover()
         if self._uses is not None:
             self._uses.load()
-
-    def _make(self, scope: str) -> Memory:
-        prefix = prefix_of(scope)
-        versions = GitStore(
-            self._state, self._workspace, self._clock, prefix, lambda: self.is_held(scope)
-        )
-        quiesce = partial(self._quiesce, scope) if self._quiesce else nullcontext
-        on_loss = partial(self._notify_loss, scope) if self._notify_loss else None
-        store = MemoryStore(versions, self._template, quiesce, on_loss, self._recent_days)
-        root = Root(self._workspace.path / prefix) if prefix else self._workspace
-        history = HistoryLog(self._workspace, self._clock, prefix=prefix)
-        pending = Pending(store, scope, self._notify_held)
-        recall = Recall(store, scope, self._budget, self._uses)
-        return Memory(scope, prefix, root, store, history, pending, recall, versions)

@@ -222,9 +222,9 @@ def _sync_scope(
         there = fetch(address, repository.path, store.prefix)
         tips = there.get(store.prefix, {})
         with store.acquire():
-            own = _own_branch(store, tips)
+            own = _choose_branch(store, tips)
             others = {device: tip for device, tip in sorted(tips.items()) if device != own}
-            ours = _texts(store, repository.tip())
+            ours = _read_texts(store, repository.tip())
             merged = dict(ours)
             for device, tip in others.items():
                 conflicts += _merge_branch(store, device, tip, merged, hides)
@@ -262,8 +262,8 @@ def _merge_branch(
 ) -> Iterator[str]:
     """Merge the texts of another device into `merged`, except for forgotten lines. Yield the
     conflicts."""
-    base = _texts(store, _base(store, device, tip))
-    for path, text in sorted(_texts(store, tip).items()):
+    base = _read_texts(store, _find_base(store, device, tip))
+    for path, text in sorted(_read_texts(store, tip).items()):
         mine = merged.get(path, "")
         known, lines = {"", *split(mine)}, ((raw, raw.strip()) for raw in text.split("\n"))
         kept = (raw for raw, line in lines if line in known or not hides(path, line))
@@ -272,7 +272,7 @@ def _merge_branch(
         yield from (f"{path}: {conflict}" for conflict in result.conflicts)
 
 
-def _own_branch(store: GitStore, tips: Tips) -> str:
+def _choose_branch(store: GitStore, tips: Tips) -> str:
     """Return the branch to push. If the one there belongs to a twin, made from a copy or a backup
     of this home, the twin keeps it and this device gets a new name."""
     repository = store.repository
@@ -285,13 +285,13 @@ def _own_branch(store: GitStore, tips: Tips) -> str:
     return repository.branch
 
 
-def _base(store: GitStore, device: str, tip: str) -> str:
+def _find_base(store: GitStore, device: str, tip: str) -> str:
     """Return the commit of the last state that both sides know, or "": our version that they
     merged, or their version that we have seen, if that is later. Twins have commits in common."""
     repository, versions = store.repository, store.versions()
     theirs = {one.id: CommitMessage.parse(one.message) for one in repository.chain(tip)}
-    _, merged_there = _newest_merge(theirs.values(), repository.branch)
-    merging, merged_here = _newest_merge(reversed(versions), device)
+    _, merged_there = _find_newest_merge(theirs.values(), repository.branch)
+    merging, merged_here = _find_newest_merge(reversed(versions), device)
     ours = {one.number: one.commit for one in versions}
     if merged_there in ours and merging <= merged_there:
         return ours[merged_there]
@@ -304,7 +304,9 @@ def _base(store: GitStore, device: str, tip: str) -> str:
     return ""
 
 
-def _newest_merge(newest_first: Iterable[Version | CommitMessage], device: str) -> tuple[int, int]:
+def _find_newest_merge(
+    newest_first: Iterable[Version | CommitMessage], device: str
+) -> tuple[int, int]:
     """Return the numbers of the newest version that merged the other device's, and of the last one
     it merged. 0 and 0 for none."""
     for one in newest_first:
@@ -313,7 +315,7 @@ def _newest_merge(newest_first: Iterable[Version | CommitMessage], device: str) 
     return 0, 0
 
 
-def _texts(store: GitStore, commit: str) -> dict[str, str]:
+def _read_texts(store: GitStore, commit: str) -> dict[str, str]:
     """Return the scope's texts after a commit: only tracked files, since another device may change
     no others."""
     files = store.repository.files(commit).items()

@@ -65,7 +65,7 @@ def origin_of_relay(by: str, marks: Iterable[str]) -> str:
 
 def combine_marks(marks: Iterable[str]) -> str:
     """Join marks for one message."""
-    return ",".join(_few(marks))
+    return ",".join(_limit(marks))
 
 
 def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
@@ -75,10 +75,10 @@ def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
         _, opened, behind = mark.partition(" (")
         relayed = behind.split("; ") if opened and mark.endswith(")") else ()
         found += [one.rpartition(" (")[2].rstrip(")") for one in relayed] or [mark]
-    return tuple(_few(found))
+    return tuple(_limit(found))
 
 
-def _few(marks: Iterable[str]) -> list[str]:
+def _limit(marks: Iterable[str]) -> list[str]:
     """Return each mark once, sources first. `OTHERS` replaces those beyond the maximum."""
     every = set(marks) - {""}
     known = sorted(every - {OTHERS}, key=lambda mark: (" (" in mark, mark))
@@ -96,7 +96,7 @@ def quotation(words: str, messages: Iterable[Message], today: date) -> str:
     """Return the person's only line with `words`, whole, as a fact with its day: `“…”
     (2026-11-23)`. Case and spaces make no difference. Raise `ToolError` for no or several lines, or
     a long one."""
-    line, day = _line_with(words, messages)
+    line, day = _find_line(words, messages)
     if text := quote_line(line, day or today):
         return text
     raise CallRefused(
@@ -104,7 +104,7 @@ def quotation(words: str, messages: Iterable[Message], today: date) -> str:
     )
 
 
-def _line_with(words: str, messages: Iterable[Message]) -> tuple[str, date | None]:
+def _find_line(words: str, messages: Iterable[Message]) -> tuple[str, date | None]:
     wanted = _plain(words)
     found = {line: day for line, day in _lines(messages) if wanted and wanted in _plain(line)}
     if not found:

@@ -134,7 +134,7 @@ class Keeping:
             found = await self._find_quoted(call, quote)
         else:
             own = (one for one in call.session.messages if one.from_person and not one.is_others)
-            found = _newest(own if kept else filter(attrgetter("kept"), own))
+            found = _find_newest(own if kept else filter(attrgetter("kept"), own))
         if found is not None and found.kept != kept:
             via = "a reaction" if message.unanswered else "/note"
             by = message.sender_id
@@ -157,7 +157,7 @@ class Keeping:
             text = one.content if is_clean_answer else one.own_words
             return bool(one.seq and text) and wanted in _fold(text)
 
-        found = _newest(filter(is_meant, read))
+        found = _find_newest(filter(is_meant, read))
         if found is None or not wanted:
             raise CallRefused(
                 f"no earlier message in this conversation has the words {words.strip()[:80]!r}",
@@ -179,19 +179,19 @@ class Keeping:
             left = [one for one in stored if one.turn_id == turn.turn_id]
             return _in_turn(left, turn.position)
         text = _fold(quote.text)[:_QUOTED]
-        return _newest(one for one in session.messages if text and text in _fold(one.content))
+        return _find_newest(one for one in session.messages if text and text in _fold(one.content))
 
 
 def _in_turn(messages: Sequence[Message], position: int) -> Message | None:
     """Return the message at `position` of those that the turn received, or its answer if
     negative."""
     if position < 0:
-        return _newest(one for one in messages if one.role == "assistant" and one.content)
+        return _find_newest(one for one in messages if one.role == "assistant" and one.content)
     received = [one for one in messages if one.from_person]
     return received[min(position, len(received) - 1)] if received else None
 
 
-def _newest(messages: Iterable[Message]) -> Message | None:
+def _find_newest(messages: Iterable[Message]) -> Message | None:
     return max(messages, key=lambda one: one.seq, default=None)
 
 
@@ -280,7 +280,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
         text, today = memory.store.read(path), memory.store.today()
         quoted = [quotation(words, caller.messages_read(), today) for words in arguments.quote]
         steps, held = _plan(arguments, text, quoted, tainted=bool(origins))
-        done = _summary(arguments.file, steps)
+        done = _summarize(arguments.file, steps)
         report = f"{done}."
         if path in FACTS and not origins:
             await asyncio.to_thread(_refuse_unsaid, steps, text, list(caller.messages_read()))
@@ -294,7 +294,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
             )
             if waiting := (*outcome.beyond, *filter(attrgetter("states"), outcome.left)):
                 held, origins = [*held, *waiting], (*origins, NOT_SAID)
-                report = f"{_summary(arguments.file, outcome.select_applied(steps))}."
+                report = f"{_summarize(arguments.file, outcome.select_applied(steps))}."
         if held:
             report += await self._hold(held, path, origins, caller)
         changed = (memory.prefix + path,) if steps else ()
@@ -348,7 +348,7 @@ def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message
 
     replaced = {step.old.strip() for step in steps}
     stays = (line for line in text.split("\n") if line.strip() not in replaced)
-    talk = Talk(_recent(read), ["\n".join(stays)])
+    talk = Talk(_select_recent(read), ["\n".join(stays)])
     for step in steps:
         line = without_bullet(step.new)
         if not line or talk.has_own_line(line) or line.startswith("“"):
@@ -362,7 +362,7 @@ def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message
             )
 
 
-def _recent(read: Sequence[Message]) -> list[Message]:
+def _select_recent(read: Sequence[Message]) -> list[Message]:
     """Return the newest messages without untrusted content, of limited total length."""
     recent, room = list[Message](), _COMPARED
     for message in reversed(read):
@@ -378,7 +378,7 @@ def _refuse_unsaid_text(before: str, text: str, read: Sequence[Message]) -> None
     _refuse_unsaid(steps[:_MOST_COMPARED], before, read)
 
 
-def _summary(file: str, steps: Sequence[Operation]) -> str:
+def _summarize(file: str, steps: Sequence[Operation]) -> str:
     """Summarize the operations: `MEMORY.md: 2 added, 1 retired`."""
     counts = Counter(
         "retired" if not one.new else "reworded" if one.old else "added" for one in steps
@@ -399,23 +399,20 @@ def _plan(
     if not section and wanted.section.strip("# ") and not tainted:
         section = f"## {clean_line(wanted.section).lstrip('# ')}"
     changes = [Operation(old=_find_line(line, text, wanted.file)) for line in wanted.remove]
-    changes += [_plan_rewording(one, text, wanted.file) for one in wanted.replace]
-    changes += _additions(wanted.add, section, text)
-    held = _claims_in(changes) if tainted else []
+    for one in wanted.replace:
+        old = _find_line(one.old, text, wanted.file)
+        if not without_bullet(one.new):
+            raise CallRefused(
+                f"the new text for {one.old.strip()[:_SHOWN]!r} is empty", hint="Use `remove`."
+            )
+        changes.append(Operation(old, with_words(old, clean_line(one.new))))
+    changes += _plan_additions(wanted.add, section, text)
+    held = _select_claims(changes) if tainted else []
     at_once = [step for step in changes if step not in held]
-    return at_once + _additions(quoted, section, text), held
+    return at_once + _plan_additions(quoted, section, text), held
 
 
-def _plan_rewording(wanted: Rewording, text: str, file: str) -> Operation:
-    old = _find_line(wanted.old, text, file)
-    if not without_bullet(wanted.new):
-        raise CallRefused(
-            f"the new text for {wanted.old.strip()[:_SHOWN]!r} is empty", hint="Use `remove`."
-        )
-    return Operation(old, with_words(old, clean_line(wanted.new)))
-
-
-def _claims_in(changes: Sequence[Operation]) -> list[Operation]:
+def _select_claims(changes: Sequence[Operation]) -> list[Operation]:
     """Return the changes that state something or remove a fact: the person has to read them."""
     claims = [step for step in changes if step.new or fact_lines(step.old)]
     if any(len(step.new) > _LONGEST for step in claims):
@@ -434,7 +431,7 @@ def _find_line(wanted: str, text: str, file: str) -> str:
     )
 
 
-def _additions(lines: Sequence[str], section: str, text: str) -> list[Operation]:
+def _plan_additions(lines: Sequence[str], section: str, text: str) -> list[Operation]:
     """Return the lines as new list items below a heading, without those that `text` has."""
     pieces = (without_bullet(clean_line(piece)) for line in lines for piece in line.split("\n"))
     new = (one for one in pieces if one and not find_line(one, text, facts_only=False))

@@ -200,10 +200,10 @@ class Explainer:
     def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
         """Trace one line. Blocks."""
         if month := month_of(line.path.rpartition("/")[2]):
-            behind = _notes_behind(memory, month, line)
+            behind = _find_notes_behind(memory, month, line)
             return Provenance(line.path, line.number, line.text, noted=behind)
         wordings = islice(self._wordings(memory, line), _MOST_STEPS)
-        steps = tuple(self._step(memory, *wording, asker) for wording in wordings)
+        steps = tuple(self._trace_version(memory, *wording, asker) for wording in wordings)
         return Provenance(line.path, line.number, line.text, steps)
 
     def wordings(self, memory: Memory, line: FactLine) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ class Explainer:
             if wording not in after - before:
                 continue
             yield snapshot.version, wording
-            previous = _previous(snapshot, wording, before, after)
+            previous = _find_previous(snapshot, wording, before, after)
             if previous:
                 wording = previous
             elif snapshot.version.author == "restore":
@@ -247,11 +247,13 @@ class Explainer:
             else:
                 return
 
-    def _step(self, memory: Memory, version: Version, line: str, asker: str) -> ProvenanceStep:
-        change = self._change_behind(memory, version, line)
-        made = _behind(change, line)
+    def _trace_version(
+        self, memory: Memory, version: Version, line: str, asker: str
+    ) -> ProvenanceStep:
+        change = self._find_change(memory, version, line)
+        made = _find_operation(change, line)
         cursors = (made.cursor,) if made.cursor else change.cursors
-        entry = None if made.note else _entry(memory, cursors, line)
+        entry = None if made.note else _find_entry(memory, cursors, line)
         step = ProvenanceStep(
             version.number, version.commit, version.when, version.author, version.summary, line
         )
@@ -263,7 +265,7 @@ class Explainer:
             session=change.session if self._may_see(memory, change.session) else "",
             turn=change.turn,
             entry=entry and HistorySource.of(entry),
-            messages=self._evidence(change, entry, line, asker),
+            messages=self._find_evidence(change, entry, line, asker),
             noted=_find_notes(memory, made.note, line),
         )
         is_based = change.turn or version.author in {"dream", "consolidate"}
@@ -271,7 +273,7 @@ class Explainer:
             return replace(step, note="Its source no longer exists.")
         return step
 
-    def _change_behind(self, memory: Memory, version: Version, line: str) -> Change:
+    def _find_change(self, memory: Memory, version: Version, line: str) -> Change:
         """Return the change that made a line pending until the person accepted it, else the
         version's."""
         if version.author == "you" and version.summary.startswith(CONFIRMED):
@@ -281,13 +283,13 @@ class Explainer:
                     return snapshot.version.change
         return version.change
 
-    def _evidence(
+    def _find_evidence(
         self, change: Change, entry: HistoryEntry | None, line: str, asker: str
     ) -> tuple[SourceMessage, ...]:
         """Return the few messages most similar to a line, in order: those of its history entry,
         else of the turn in which the agent wrote it."""
         wanted, session = words(line), entry.session if entry else change.session
-        every, found = self._messages_behind(change, entry, wanted)
+        every, found = self._find_messages(change, entry, wanted)
         best = nlargest(_MOST_SAID, found, key=lambda one: share(wanted, one.content))
         calls = {call.id: call.hint for one in every for call in one.tool_calls}
         return tuple(
@@ -295,7 +297,7 @@ class Explainer:
             for one in sorted(best, key=lambda one: one.seq)
         )
 
-    def _messages_behind(
+    def _find_messages(
         self, change: Change, entry: HistoryEntry | None, wanted: Collection[str]
     ) -> tuple[Sequence[Message], Sequence[Message]]:
         """Return all messages there, and those about these words."""
@@ -366,13 +368,13 @@ def entries_in(memory: Memory, path: str) -> Iterator[FactLine]:
         yield FactLine(path, number, block)
 
 
-def _behind(change: Change, line: str) -> Operation:
+def _find_operation(change: Change, line: str) -> Operation:
     """Return the operation that made this line, if it names its source, else an empty one."""
     made = (op for op in change.operations if without_importance(op.new).strip() == line.strip())
     return next((op for op in made if op.cursor or op.note), Operation())
 
 
-def _entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | None:
+def _find_entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | None:
     """Return the history entry that is most similar to a line."""
     entries, wanted = filter(None, map(memory.history.get, cursors)), words(line)
 
@@ -388,21 +390,21 @@ def _find_notes(memory: Memory, key: str, line: str) -> NoteSource | None:
     if not key:
         return None
     is_digest, lines = is_month(key), entries_in(memory, f"memory/{key}.md")
-    best = _alike(words(line), lines, 1 if is_digest else _MOST_SAID)
-    behind = _notes_behind(memory, key, best[0]) if is_digest and best else ()
+    best = _select_alike(words(line), lines, 1 if is_digest else _MOST_SAID)
+    behind = _find_notes_behind(memory, key, best[0]) if is_digest and best else ()
     return NoteSource(key, (*best, *behind))
 
 
-def _notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine, ...]:
+def _find_notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine, ...]:
     """Return the notes most similar to a digest's line, on the days that it names."""
     digested = DigestLine.of(line.text, month)
     wanted, found = words(digested.text), list[FactLine]()
     for day in digested.days:
-        found += _alike(wanted, entries_in(memory, note_path(day)), 1)
+        found += _select_alike(wanted, entries_in(memory, note_path(day)), 1)
     return tuple(found)
 
 
-def _alike(wanted: Collection[str], lines: Iterable[FactLine], most: int) -> list[FactLine]:
+def _select_alike(wanted: Collection[str], lines: Iterable[FactLine], most: int) -> list[FactLine]:
     """Return the lines most similar to `wanted`, in their order."""
     scored = [(share(wanted, line.text), line) for line in lines]
     best = nlargest(most, (one for one in scored if one[0] >= _LIKE_ENOUGH), key=itemgetter(0))
@@ -460,7 +462,9 @@ def source_message(
     return SourceMessage(session, message.seq, who, message.timestamp, text, message.kept)
 
 
-def _previous(snapshot: VersionSnapshot, wording: str, before: set[str], after: set[str]) -> str:
+def _find_previous(
+    snapshot: VersionSnapshot, wording: str, before: set[str], after: set[str]
+) -> str:
     """Return the line that the version replaced by `wording`, or "" for a new one."""
     for operation in snapshot.version.change.operations:
         old, new = (without_importance(line).strip() for line in (operation.old, operation.new))

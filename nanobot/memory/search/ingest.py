@@ -280,8 +280,11 @@ class IndexIngest:
                 languages[language] = None
                 # The agent may answer in another language, which does not predict the next one.
                 likely = likely if entry.role in ("assistant", "tool") else language
-                text, original = _prepare_text(entry.text, language)
-                words.append((id, text))
+                text = entry.text
+                whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
+                spelled = prepare_text(whole, language)
+                original = None if spelled == whole else whole
+                words.append((id, spelled))
                 named = (entry.speaker, entry.origin, entry.turn, entry.place)
                 speaker, *others = map(storable, named)
                 speakers.add(speaker)
@@ -351,13 +354,6 @@ def _stamps(files: Files) -> str:
         storable(f"{one.folder}/{one.name} {one.state.inode} {one.state.size} {one.state.modified}")
         for one in files
     )
-
-
-def _prepare_text(text: str, language: str) -> tuple[str, str | None]:
-    """Return `text` for the full-text table, and the original if it differs."""
-    whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
-    spelled = prepare_text(whole, language)
-    return spelled, None if spelled == whole else whole
 
 
 def _is_pause(before: str, now: str) -> bool:

@@ -175,19 +175,12 @@ def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
 def _pieces(line: int, text: str, heading: str) -> Iterator[Cut]:
     """Yield a paragraph in pieces of at most `LONGEST` characters."""
     while text:
-        end = _end(text) if len(text) > LONGEST else len(text)
+        end = len(text)
+        if end > LONGEST:  # cut after the last sentence of the second half, else after a word
+            ends = [match.end() for match in _SENTENCE.finditer(text, LONGEST // 2, LONGEST)]
+            end = ends[-1] if ends else text.rfind(" ", LONGEST // 2, LONGEST) + 1 or LONGEST
         if piece := text[:end].strip():
             blank = text[: len(text) - len(text.lstrip())]
             yield Cut(line + blank.count("\n"), piece, heading)
         line += text.count("\n", 0, end)
         text = text[end:]
-
-
-def _end(text: str) -> int:
-    """Return the position of the cut: after the last sentence that ends in the second half, else
-    after a word."""
-    ends = [match.end() for match in _SENTENCE.finditer(text, LONGEST // 2, LONGEST)]
-    if ends:
-        return ends[-1]
-    space = text.rfind(" ", LONGEST // 2, LONGEST)
-    return space + 1 if space > 0 else LONGEST

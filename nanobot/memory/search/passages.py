@@ -138,16 +138,16 @@ def streams(sources: Sources, zone: tzinfo | None) -> Iterator[Stream]:
     for scope, folder in sources.memories():
         # The folder's parent is the root, so that a linked memory folder is not followed.
         root, inside = folder.parent, _list_files(folder.parent, folder.name)
-        yield from _histories(scope, inside, zone)
+        yield from _list_histories(scope, inside, zone)
         facts = [
             SourceFile(root, path, state)
             for path in FACTS
             if (state := lstate_of(f"{root}/{path}"))
         ]
         for file in facts:
-            read = partial(_facts, file, file.name, sources.template.get(file.name, ""))
+            read = partial(_read_facts, file, file.name, sources.template.get(file.name, ""))
             yield Stream(("memory", scope, file.name), (file,), read)
-        yield from _documents(scope, inside, facts, zone)
+        yield from _list_documents(scope, inside, facts, zone)
     if library := sources.library:
         for place, entry in documents(library):
             name = storable("/".join(place.names[1:]))
@@ -157,34 +157,34 @@ def streams(sources: Sources, zone: tzinfo | None) -> Iterator[Stream]:
             yield Stream(("library", OWNER, name), (file,), partial(_read_document, file))
 
 
-def _documents(
+def _list_documents(
     scope: str, inside: Mapping[str, SourceFile], facts: Sequence[SourceFile], zone: tzinfo | None
 ) -> Iterator[Stream]:
     """Yield the notes, digests and other documents of a memory folder."""
     for name, file in inside.items():
         path = storable(f"memory/{name}")
         if day := day_of(name):
-            yield Stream(("note", scope, name), (file,), partial(_notes, file, day, zone))
+            yield Stream(("note", scope, name), (file,), partial(_read_notes, file, day, zone))
         elif month_of(name):
-            yield Stream(("note", scope, name), (file,), partial(_digest, file, name, zone))
+            yield Stream(("note", scope, name), (file,), partial(_read_digest, file, name, zone))
         elif path == RETIRED:  # a fact that is in the others again is valid again
             files = (file, *facts)
-            yield Stream(("memory", scope, path), files, partial(_past_facts, files, zone))
+            yield Stream(("memory", scope, path), files, partial(_read_retired, files, zone))
         elif path == PENDING:
             yield Stream(("memory", scope, path), (file,), partial(_read_pending, file, zone))
         elif is_by_hand(name):
-            yield Stream(("memory", scope, path), (file,), partial(_facts, file, path, ""))
+            yield Stream(("memory", scope, path), (file,), partial(_read_facts, file, path, ""))
 
 
-def _histories(
+def _list_histories(
     scope: str, inside: Mapping[str, SourceFile], zone: tzinfo | None
 ) -> Iterator[Stream]:
     lines = inside.get("history.jsonl")
     files = (lines,) if lines else ()
     if files:
-        yield Stream(("history", scope, scope), files, partial(_summaries, files, zone))
+        yield Stream(("history", scope, scope), files, partial(_read_summaries, files, zone))
     if readable := inside.get("HISTORY.md"):
-        read = partial(_paragraphs, readable, files, zone)
+        read = partial(_read_paragraphs, readable, files, zone)
         yield Stream(("history", scope, READABLE), (readable, *files), read)
 
 
@@ -282,7 +282,7 @@ def _read_document(file: SourceFile) -> Iterator[IndexEntry]:
         yield IndexEntry(number, text, place=cited)
 
 
-def _entries(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
+def _read_entries(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
     """Yield the entries of a history file, also in the format of HKUDS/nanobot."""
     unknown = datetime.min.replace(tzinfo=zone)
     for file in files:
@@ -293,9 +293,9 @@ def _entries(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
                 yield entry
 
 
-def _summaries(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _read_summaries(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield an entry for each line: the summary, and below it the key facts."""
-    for entry in _entries(files, zone):
+    for entry in _read_entries(files, zone):
         if not entry.cursor:
             continue
         facts = [f"- {fact}" for fact in entry.key_facts]
@@ -311,9 +311,11 @@ def _summaries(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
         )
 
 
-def _paragraphs(readable: SourceFile, files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _read_paragraphs(
+    readable: SourceFile, files: Files, zone: tzinfo | None
+) -> Iterator[IndexEntry]:
     """Yield the paragraphs of HISTORY.md without an entry. Their author is unknown."""
-    found = paragraphs_beside(readable.text(), _entries(files, zone))
+    found = paragraphs_beside(readable.text(), _read_entries(files, zone))
     for number, (line, paragraph, stamp) in enumerate(found, 1):
         moment = ""
         with suppress(ValueError):  # no such day
@@ -322,7 +324,7 @@ def _paragraphs(readable: SourceFile, files: Files, zone: tzinfo | None) -> Iter
         yield IndexEntry(number, shown, moment, origin=OWN_FILE, place=f"{READABLE}:{line}")
 
 
-def _digest(file: SourceFile, name: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _read_digest(file: SourceFile, name: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the lines of the digest called `name`, each dated to the first day that it names."""
     month = month_of(name)
     for number, (line, digested) in enumerate(digest_lines(month, file.text()), 1):
@@ -330,7 +332,7 @@ def _digest(file: SourceFile, name: str, zone: tzinfo | None) -> Iterator[IndexE
         yield IndexEntry(number, str(digested), _moment(day, zone), place=f"{name}:{line}")
 
 
-def _notes(file: SourceFile, day: date, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _read_notes(file: SourceFile, day: date, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the passages of a day's note: its entries, and other lines."""
     origin, every = "", number_blocks(file.text(), headings=True)
     blocks = (block for block in every if block[1] != f"# {day}")
@@ -343,11 +345,11 @@ def _notes(file: SourceFile, day: date, zone: tzinfo | None) -> Iterator[IndexEn
         yield IndexEntry(number, passage, moment, origin=origin, place=place)
 
 
-def _facts(file: SourceFile, path: str, template: str) -> Iterator[IndexEntry]:
+def _read_facts(file: SourceFile, path: str, template: str) -> Iterator[IndexEntry]:
     """Yield the facts in the file at `path` that are not in its template, each under its
     heading."""
     heading, origin = "", "" if path in FACTS else OWN_FILE
-    for number, (line, passage) in enumerate(_facts_whole(file.text()), 1):
+    for number, (line, passage) in enumerate(_join_wrapped(file.text()), 1):
         if is_heading(passage):
             heading = f"{passage.strip('# ')}\n"
         elif fact_lines(passage, template):
@@ -355,7 +357,7 @@ def _facts(file: SourceFile, path: str, template: str) -> Iterator[IndexEntry]:
             yield IndexEntry(number, fact, origin=origin, place=f"{path}:{line}")
 
 
-def _facts_whole(text: str) -> Iterator[tuple[int, str]]:
+def _join_wrapped(text: str) -> Iterator[tuple[int, str]]:
     """Yield the blocks of a file of facts. A wrapped list item is one line."""
     at, item, end = 0, "", 0
     for line, block in number_blocks(text, headings=True):
@@ -382,7 +384,7 @@ def _read_pending(file: SourceFile, zone: tzinfo | None) -> Iterator[IndexEntry]
             yield IndexEntry(number, block.strip(), origin=OTHERS, place=place)
 
 
-def _past_facts(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _read_retired(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the retired facts, each with the day of its retirement."""
     text, *facts = (file.text() for file in files)
     for number, (day, line) in enumerate(read_retired(text, facts), 1):

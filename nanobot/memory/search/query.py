@@ -148,13 +148,13 @@ class Search:
     def by_words(self, asked: PreparedQuery) -> RankedByWords:
         """Return the results for the words of a query, to show or to fuse with the near
         passages."""
-        words = self._matching(asked)
-        known, own = self._segments(), matches(asked.question, words)
+        words = self._rank_words(asked)
+        known, own = self._load_segments(), matches(asked.question, words)
         segments = known.scores(words)
         if not asked.query.role:
             own = known.most_promising(own, segments, _BEST)
         turns = reach(own)
-        found = self._candidates(turns, asked.query)
+        found = self._load_candidates(turns, asked.query)
         return RankedByWords(turns, found, rank(asked.question, found, own, segments))
 
     def answer(
@@ -169,32 +169,32 @@ class Search:
         if asked.version != changes(self.db):
             asked, words = self.prepare(asked.query, asked.today), None
         query, (turns, found, ranked) = asked.query, words or self.by_words(asked)
-        if meant := matches(asked.question, [_likeness(near, asked.streams)]):
+        if meant := matches(asked.question, [_scale_cosines(near, asked.streams)]):
             new = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
-            found = found | self._candidates(new - turns, query)
+            found = found | self._load_candidates(new - turns, query)
             ranked = fuse(ranked, rank(asked.question, found, meant, {}, MEANING_FLOWS))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         end = query.skip + max(query.limit, 0)
-        hits = self._hits(asked.streams, ranked[query.skip : end], found)
+        hits = self._complete_hits(asked.streams, ranked[query.skip : end], found)
         return SearchResult(tuple(hits), asked.question.words, max(0, len(ranked) - end))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """Return a passage and its neighbours, or [] if it is not in `scopes`."""
         prefix, number = id[: id.rfind(":") + 1], id.rpartition(":")[2]
-        streams = self._streams(scopes).values()
+        streams = self._list_streams(scopes).values()
         stream = next((one for one in streams if one.prefix == prefix), None)
         if stream is None:
             return []
         if stream.is_numbered:
             known = number.isdecimal() and len(number) < len(str(NUMBER_LIMIT))
-            every = self._passages(stream, "seq = ?", int(number)) if known else []
+            every = self._load_passages(stream, "seq = ?", int(number)) if known else []
         else:
-            every = self._passages(stream, "seq > ? ORDER BY seq", 0)
+            every = self._load_passages(stream, "seq > ? ORDER BY seq", 0)
         here = next((one for one in every if one.id == id), None)
         if here is None:
             return []
-        earlier, later = self._beside(stream, here.seq, max(before, 0), max(after, 0))
+        earlier, later = self._load_neighbours(stream, here.seq, max(before, 0), max(after, 0))
         return [*earlier, here, *later]
 
     def stats(self) -> IndexStats:
@@ -216,12 +216,12 @@ class Search:
         """Return the streams that may answer a query."""
         return {
             id: stream
-            for id, stream in self._streams(query.scopes).items()
+            for id, stream in self._list_streams(query.scopes).items()
             if query.source in ("", stream.source)
             and (not query.session or (stream.source, stream.key) == ("message", query.session))
         }
 
-    def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
+    def _list_streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
         """Return the streams in `scopes`. USER.md and SOUL.md are included only for the first one,
         which asks: it must not see the identity and manner of others."""
         found = {}
@@ -234,7 +234,7 @@ class Search:
                 found[id] = Readable(id, source, key, owner, languages.split())
         return found
 
-    def _matching(self, asked: PreparedQuery) -> list[dict[int, float]]:
+    def _rank_words(self, asked: PreparedQuery) -> list[dict[int, float]]:
         """Return for each word the passages with it and their bm25, positive, the rarest word
         first.
 
@@ -274,7 +274,7 @@ class Search:
             kept.append(holding(word, "-bm25(words)"))
         return kept
 
-    def _candidates(self, turns: Collection[int], query: Query) -> dict[int, RankCandidate]:
+    def _load_candidates(self, turns: Collection[int], query: Query) -> dict[int, RankCandidate]:
         """Return the ranking data of the passages in these turns that pass the filter by date."""
         rows = self.db.execute(
             "SELECT passage.id, segment, role, speaker, moment, asks, seq, kept FROM json_each(?)"
@@ -284,7 +284,7 @@ class Search:
         )
         return {row[0]: RankCandidate._make(row) for row in rows}
 
-    def _segments(self) -> Segments:
+    def _load_segments(self) -> Segments:
         """Return the segments, cached until the index changes."""
         if (version := changes(self.db)) != self._version:
             ids, sizes = array("q"), array("q")
@@ -298,7 +298,7 @@ class Search:
             self._known, self._version = Segments(ids, sizes), version
         return self._known
 
-    def _hits(
+    def _complete_hits(
         self, streams: Streams, best: Scored, found: Mapping[int, RankCandidate]
     ) -> Iterator[Hit]:
         """Yield passages for people, each with its neighbours in the talk. The neighbours of tool
@@ -319,25 +319,27 @@ class Search:
             after = [passages[other] for other in near[at + 1 : at + 1 + _BESIDE]]
             if not here.segment:
                 stream, talk = streams[id >> STREAM_BITS], "AND segment > 0"
-                before, after = self._beside(stream, here.seq, _BESIDE, _BESIDE, talk)
+                before, after = self._load_neighbours(stream, here.seq, _BESIDE, _BESIDE, talk)
             yield Hit(passages[id], score, tuple(before), tuple(after))
 
-    def _beside(
+    def _load_neighbours(
         self, stream: Readable, seq: int, before: int, after: int, also: str = ""
     ) -> tuple[list[Passage], list[Passage]]:
         """Return so many passages before and after `seq` in its stream, in order."""
-        earlier = self._passages(stream, f"seq < ? {also} ORDER BY seq DESC LIMIT ?", seq, before)
-        later = self._passages(stream, f"seq > ? {also} ORDER BY seq LIMIT ?", seq, after)
+        earlier = self._load_passages(
+            stream, f"seq < ? {also} ORDER BY seq DESC LIMIT ?", seq, before
+        )
+        later = self._load_passages(stream, f"seq > ? {also} ORDER BY seq LIMIT ?", seq, after)
         return earlier[::-1], later
 
-    def _passages(self, stream: Readable, where: str, *values: int) -> list[Passage]:
+    def _load_passages(self, stream: Readable, where: str, *values: int) -> list[Passage]:
         rows = self.db.execute(
             f"{_COLUMNS} FROM passage_text WHERE stream = ? AND {where}", (stream.id, *values)
         )
         return [_passage(stream, row) for row in rows]
 
 
-def _likeness(near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:
+def _scale_cosines(near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:
     """Return the passages in `streams` with a likeness from 0 to 1: how far a cosine is above the
     last one."""
     here = [(id, cosine) for id, cosine in near if id >> STREAM_BITS in streams]

@@ -321,21 +321,17 @@ def _shares(passage: RankCandidate) -> Sequence[tuple[int, float]]:
 
 def _factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
     not_meant = "user" if question.is_about_agent else "assistant"
+    day = date.fromisoformat(candidate.moment[:10]) if question.spans and candidate.moment else None
+    soon = (day and s.first <= day <= s.last + MENTIONED_WITHIN for s in question.spans)
     factors = (
         (_SPEAKER, candidate.speaker in question.speakers),
         (_ENDS_ASKING, candidate.asks == ENDS_ASKING),
         (_KEPT, candidate.kept),
         (_TOOL, candidate.role == "tool"),
         (_NOT_MEANT, candidate.role == not_meant),
-        (_SPAN, _is_near(candidate.moment, question.spans)),
+        (_SPAN, any(soon)),
     )
     return prod(factor for factor, applies in factors if applies)
-
-
-def _is_near(moment: str, spans: Sequence[Span]) -> bool:
-    """Return True if a moment is in one of the spans, or soon after it."""
-    day = date.fromisoformat(moment[:10]) if spans and moment else None
-    return any(day and s.first <= day <= s.last + MENTIONED_WITHIN for s in spans)
 
 
 class Segments:

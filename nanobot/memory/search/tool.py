@@ -100,22 +100,19 @@ class SearchMemory(Tool, Struct, frozen=True):
     async def __call__(self, arguments: SearchArguments, caller: TurnContext) -> ToolResult:
         scopes = self.readable(caller.scope)
         if id := arguments.around.strip():
-            text, shown = await self._around(id, scopes)
+            beside = min(_CONTEXT, self.characters // 1_000)
+            passages = await self.index.around(id, scopes, beside, beside)
+            if not passages:
+                raise ToolError(
+                    f"no result has the id {id[:200]!r}",
+                    hint="Use an id from the results of search_memory.",
+                )
+            text, shown = around_text(id, passages, self.characters)
         elif arguments.query.strip():
             text, shown = await self._search(arguments, scopes, counts=not caller.origins())
         else:
             raise ToolError("give a query to search for, or around with the id of a result")
         return ToolResult(text, trusted=all(_is_own(passage, caller.scope) for passage in shown))
-
-    async def _around(self, id: str, scopes: tuple[str, ...]) -> Shown:
-        beside = min(_CONTEXT, self.characters // 1_000)
-        passages = await self.index.around(id, scopes, beside, beside)
-        if not passages:
-            raise ToolError(
-                f"no result has the id {id[:200]!r}",
-                hint="Use an id from the results of search_memory.",
-            )
-        return around_text(id, passages, self.characters)
 
     async def _search(
         self, arguments: SearchArguments, scopes: tuple[str, ...], *, counts: bool
@@ -170,7 +167,7 @@ def _days(name: str, text: str) -> Span | None:
 def results_text(query: Query, result: SearchResult, most: int) -> Shown:
     """Render the hits in at most `most` characters."""
     if not result.hits:
-        return _miss(query, result), ()
+        return _render_miss(query, result), ()
     first = query.skip + 1
     page = _Page(result, first, most - _FRAME)
     last = query.skip + page.count
@@ -192,7 +189,7 @@ class _Page:
         self._numbers = {hit.passage.id: number for number, hit in enumerate(result.hits, first)}
         self.count = 0
         for hit in result.hits:
-            text = self._hit_text(hit.passage, min(_PASSAGE, room // 3))
+            text = self._render_hit(hit.passage, min(_PASSAGE, room // 3))
             if not self.shown:  # the first is always shown, so that each page advances
                 text = text[: room - len(_group(hit.passage)) - 3]
             if not (self._is_told(hit) or self._add(hit.passage, text)):
@@ -226,9 +223,9 @@ class _Page:
         self.shown[passage.id], self._texts[passage.id] = passage, text
         return True
 
-    def _hit_text(self, passage: Passage, most: int) -> str:
+    def _render_hit(self, passage: Passage, most: int) -> str:
         what = _who(passage) if passage.source == "message" else printable(passage.place)
-        head = f"[{self._numbers[passage.id]}] {what}{_marks(passage)} · id={_id(passage)}"
+        head = f"[{self._numbers[passage.id]}] {what}{_render_marks(passage)} · id={_id(passage)}"
         for other in self.shown.values():
             if other.id in self._numbers and other.text == passage.text:
                 return f"{head} · the same text as [{self._numbers[other.id]}]"
@@ -279,14 +276,14 @@ def around_text(id: str, passages: Sequence[Passage], most: int) -> Shown:
         mark = "> " if one.id == id else ""
         when = f"{one.when:%Y-%m-%d %a %H:%M}" if one.when else "no date"
         where = printable(one.session if one.source == "message" else one.place)
-        about = f"{when} · {_speaker(one)} · {where}{_marks(one)} · id={_id(one)}"
+        about = f"{when} · {_speaker(one)} · {where}{_render_marks(one)} · id={_id(one)}"
         texts.append(f"{mark}{about}\n{_indent(one.text, each)}")
     head = f"Around {_LINE_END.sub(' ', id)}, in order:"
     tail = f"Before this: around={_id(passages[0])}. After this: around={_id(passages[-1])}."
     return "\n\n".join([head, *texts, tail]), passages
 
 
-def _marks(passage: Passage) -> str:
+def _render_marks(passage: Passage) -> str:
     """Render a passage's untrusted origin, and whether it is marked to keep."""
     origin = "" if passage.origin in ("", "nanobot") else f" · from {passage.origin}"
     return f"{origin} · marked to keep" if passage.kept else origin
@@ -307,11 +304,11 @@ def _who(passage: Passage) -> str:
 
 
 def _indent(text: str, most: int, terms: Sequence[str] = ()) -> str:
-    lines = _LINE_END.split(_window(text.strip(), most - 10, terms))
+    lines = _LINE_END.split(_cut_window(text.strip(), most - 10, terms))
     return "\n".join(f"  | {line}" for line in lines)[:most]
 
 
-def _window(text: str, most: int, terms: Sequence[str]) -> str:
+def _cut_window(text: str, most: int, terms: Sequence[str]) -> str:
     """Return at most so many characters of `text`, from its part with the most search terms."""
     if len(text) <= most:
         return text
@@ -329,7 +326,7 @@ def _window(text: str, most: int, terms: Sequence[str]) -> str:
     return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"
 
 
-def _miss(query: Query, result: SearchResult) -> str:
+def _render_miss(query: Query, result: SearchResult) -> str:
     looked = ", ".join(shorten(word, 40) for word in result.terms[:20])
     if query.skip:
         return f"There is nothing more for {_quote(query.text)}."

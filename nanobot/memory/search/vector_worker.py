@@ -121,7 +121,7 @@ def nearest(
             return None
         if not len(matrix.rows):
             return []
-        cosines = _products(matrix.data, question) * matrix.data["scale"]
+        cosines = _multiply(matrix.data, question) * matrix.data["scale"]
         cosines[~np.isin(matrix.streams, streams)] = _ELSEWHERE
         if days:
             dated = "SELECT row FROM passage WHERE row >= 0 AND moment >= ? AND moment < ?"
@@ -139,7 +139,7 @@ def nearest(
         return [(ids[row], cosine) for row, cosine in found.items() if row in ids][:limit]
 
 
-def _products(matrix: Array, question: Array) -> Array:
+def _multiply(matrix: Array, question: Array) -> Array:
     """Multiply the numbers of each row by those of the question. Whole rows are converted, which is
     faster than only their numbers. The other bytes get the weight 0."""
     data = matrix.view(np.int8).reshape(len(matrix), -1)
@@ -203,16 +203,14 @@ class Worker:
         while True:
             if select([0], [], [], _IDLE_SECONDS)[0]:
                 size = int.from_bytes(_read(0, 4), "big")
-                self._handle(msgspec.msgpack.decode(_read(0, size)))
+                request = msgspec.msgpack.decode(_read(0, size))
+                if request["do"] == "embed" and not request["question"]:
+                    self._asked += 1
+                    self._passages.put(request)
+                else:
+                    self._send(_answer(request))
             elif self._asked == self._embedded:
                 return
-
-    def _handle(self, request: dict[str, Any]) -> None:
-        if request["do"] == "embed" and not request["question"]:
-            self._asked += 1
-            self._passages.put(request)
-        else:
-            self._send(_answer(request))
 
     def _embed_passages(self) -> None:
         with suppress(OSError):

@@ -51,9 +51,9 @@ async def continue_conversation(
     if not others:
         return Answer("You have no other conversation to continue.")
     if wanted not in others:
-        return Answer(await _list(wanted, others.values(), sessions))
+        return Answer(await _render_list(wanted, others.values(), sessions))
     here = set(map(_identity, session.messages))
-    new = [one for one in await _tail(wanted, sessions) if _identity(one) not in here]
+    new = [one for one in await _load_tail(wanted, sessions) if _identity(one) not in here]
     if not new:
         return Answer(f"This chat already has all messages of {wanted}. Older ones are in memory.")
     for message in new:
@@ -63,17 +63,17 @@ async def continue_conversation(
     return Answer(f"Copied {pluralize(len(new), 'message')} from {wanted}. /undo reverts this.")
 
 
-async def _list(unknown: str, infos: Iterable[SessionInfo], sessions: SessionManager) -> str:
+async def _render_list(unknown: str, infos: Iterable[SessionInfo], sessions: SessionManager) -> str:
     lines = ["You have no other conversation with this name.", ""] if unknown else []
     lines += ["Your other conversations, newest first:", ""]
     for info in islice(infos, _LISTED):
-        count = pluralize(len(await _tail(info.key, sessions)), "message")
+        count = pluralize(len(await _load_tail(info.key, sessions)), "message")
         when, preview = format_minute(info.updated_at), shorten(info.preview, _PREVIEW)
         lines.append(f"- `/continue {info.key}`: {when}, {count}, “{preview}”")
     return "\n".join(lines)
 
 
-async def _tail(key: str, sessions: SessionManager) -> list[Message]:
+async def _load_tail(key: str, sessions: SessionManager) -> list[Message]:
     messages = (await sessions.get_or_create(key)).messages
     return list(dropwhile(lambda one: one.role != "user", messages))
 

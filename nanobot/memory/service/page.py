@@ -80,7 +80,7 @@ class MemoryPage:
         """Return the facts of `scope`, `limit` from `offset` on, in the order of the files. `total`
         counts all of them. With a `path`, only those of one file."""
         memory = self._memory_of(scope)
-        found = list(_facts(memory, path))
+        found = list(_list_facts(memory, path))
         piece = found[offset : offset + min(limit, _MOST)]
         counts = dict.fromkeys(ALL_FACTS, 0)
         for one in found:
@@ -89,7 +89,7 @@ class MemoryPage:
 
     def fact(self, id: str, scope: str = OWNER) -> dict[str, object]:
         """Return the fact with this `id`. Raise `NanobotError` if it no longer exists."""
-        for one in _facts(self._memory_of(scope), ""):
+        for one in _list_facts(self._memory_of(scope), ""):
             if one["id"] == id:
                 return one
         raise NanobotError("this fact no longer exists", hint="It was changed. Reload it.")
@@ -103,13 +103,17 @@ class MemoryPage:
 
         Raise `NanobotError` if the line has changed or the words are not a fact, and `ToolError` if
         the file would become too large."""
-        memory, new = self._memory_of(scope), _words(new)
+        memory, new = self._memory_of(scope), _check_words(new)
         if path not in FACTS:
             raise NanobotError(f"facts must be in {', '.join(FACTS)}")
         async with self._memories.holding(memory.scope):
             await memory.store.record_hand_edits()
             now = memory.store.read(path)
-            step = _rewording(now, text, new) if text else _addition(now, section, new)
+            if text:
+                step = _rewording(now, text, new)
+            else:
+                heading = f"## {section}" if section else ""
+                step = LineOperation(new=f"- {new}", section=find_heading(heading, now) or heading)
             said = summary_of_change(path.rpartition("/")[2], step.old, step.new)
             change = Change("you", f"by the page: {without_importance(said)}")
             outcome = await memory.store.apply(path, (step,), change)
@@ -162,7 +166,7 @@ class MemoryPage:
         return {"months": [{"month": m, "entries": len(of), "bytes": sum(of)} for m, of in grown]}
 
 
-def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
+def _list_facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
     """Yield the facts with their places. `level` is 0 for retired facts. Blocks."""
     for path in ALL_FACTS:
         if only not in ("", path):
@@ -184,7 +188,7 @@ def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
                 }
 
 
-def _words(text: str) -> str:
+def _check_words(text: str) -> str:
     """Return a person's input as one line. Raise `NanobotError`."""
     words = without_bullet(" ".join(text.split()))
     if not any(map(str.isalnum, words)) or not fact_lines(f"- {words}"):
@@ -192,11 +196,6 @@ def _words(text: str) -> str:
     if len(words) > _LONGEST:
         raise NanobotError(f"a fact has at most {_LONGEST:,} characters")
     return words
-
-
-def _addition(text: str, section: str, new: str) -> LineOperation:
-    heading = f"## {section}" if section else ""
-    return LineOperation(new=f"- {new}", section=find_heading(heading, text) or heading)
 
 
 def _rewording(text: str, old: str, new: str) -> LineOperation:

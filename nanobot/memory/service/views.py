@@ -72,15 +72,17 @@ class Overview(Struct):
         blocks = [f"What I remember{'' if self.scope == OWNER else f' in {self.scope}'}:"]
         if not self.facts:
             blocks.append(f"No facts in {LONG_TERM} yet.")
-        blocks += ["\n".join(_facts(file)) for file in self.files]
-        blocks.append("\n".join(["Storage:", "", *map(_size, self.files), *self._counts()]))
+        blocks += ["\n".join(_render_facts(file)) for file in self.files]
+        blocks.append(
+            "\n".join(["Storage:", "", *map(_render_size, self.files), *self._render_counts()])
+        )
         if self.pending:
             blocks.append(f"{pluralize(self.pending, 'pending fact')}: `/memory pending`.")
         if self.problem:
             blocks.append(f"Problem: {self.problem}")
         return Report.about("\n\n".join(blocks), self)
 
-    def _counts(self) -> Iterator[str]:
+    def _render_counts(self) -> Iterator[str]:
         entries, unread = self.history["entries"], self.history["unread"]
         behind = f", {unread:,} not yet read by Dream" if unread else ""
         yield f"- history: {pluralize(entries, 'entry', 'entries')}{behind}"
@@ -96,7 +98,7 @@ class Overview(Struct):
             yield f"- other scopes: {', '.join(self.scopes)}"
 
 
-def _facts(file: FileView) -> Iterator[str]:
+def _render_facts(file: FileView) -> Iterator[str]:
     """Render the facts of a file, or the most important ones of many."""
     if file.path != LONG_TERM:
         yield from (f"From {file.path}:", "")
@@ -127,7 +129,7 @@ def under_headings(text: str, facts: Container[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _size(file: FileView) -> str:
+def _render_size(file: FileView) -> str:
     changed = ""
     if file.changed and file.author:
         changed = f", changed {format_minute(file.changed)} {TAGS[file.author]}"
@@ -143,7 +145,7 @@ def search_report(query: Query, result: SearchResult, asker: str = "") -> Report
     lines = list[str]()
     known = {hit.passage.id for hit in result.hits}
     for hit in result.hits:
-        lines += _hit(hit, known, asker)
+        lines += _render_hit(hit, known, asker)
     if not result.hits:
         looked = ", ".join(result.terms) or shorten(query.text, 80)
         lines.append(f"No results for: {looked}.")
@@ -155,7 +157,7 @@ def search_report(query: Query, result: SearchResult, asker: str = "") -> Report
     return Report.of("\n".join(lines), hits=hits, terms=result.terms, left=result.left)
 
 
-def _hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
+def _render_hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
     """Render a hit with its neighbours, except those `known` from other hits."""
     when = f"{format_minute(hit.passage.when)}, " if hit.passage.when else ""
     yield f"- [{when}{hit.passage.place}] {_quote_passage(hit.passage, _LINE, asker)}"
@@ -180,7 +182,7 @@ def version_report(version: Version, diff: str) -> Report:
     lines = diff.rstrip().splitlines()
     more = len(lines) - _DIFF_SHOWN
     shown = [*lines[:_DIFF_SHOWN], *([f"… {more:,} more lines"] if more > 0 else [])]
-    text = f"{_version_line(version)}\n\n{indent(shown)}"
+    text = f"{_render_version(version)}\n\n{indent(shown)}"
     return Report.of(text, **_version_data(version), diff=diff)
 
 
@@ -188,7 +190,7 @@ def versions_report(versions: Sequence[Version], total: int) -> Report:
     """Render the latest changes, newest first, of `total` in all."""
     text = "No versions yet."
     if versions:
-        lines = [f"- {_version_line(version)}" for version in versions]
+        lines = [f"- {_render_version(version)}" for version in versions]
         how = (
             "To undo change N: `/dream-restore --version N`. To restore version N: "
             "`/dream-restore --to N`."
@@ -197,7 +199,7 @@ def versions_report(versions: Sequence[Version], total: int) -> Report:
     return Report.of(text, versions=[*map(_version_data, versions)], total=total)
 
 
-def _version_line(version: Version) -> str:
+def _render_version(version: Version) -> str:
     """Render a version on one line: `12  2026-11-21 14:03  [Dream] learned 3 facts (USER.md)`."""
     tag = TAGS[version.author]
     summary = version.summary.removeprefix(tag).strip() or "a change"
