@@ -186,7 +186,7 @@ def plan(home: Path, before: ExistingFiles, edit: ConfigEdit) -> ConfigPlan:
     except ConfigErrors as errors:
         return ConfigPlan(edit, lines, errors.problems, widening=widening)
     was = list[str]()
-    with suppress(ConfigError):
+    with suppress(ConfigError):  # the present files may be invalid
         was = list_warnings(load_changed(home, before, ConfigEdit()))
     new_warnings = [one for one in list_warnings(new) if one not in was]
     return ConfigPlan(edit, lines, (), [*find_overridden(edit, before), *new_warnings], widening)

@@ -69,7 +69,7 @@ def load_with_places(
         document, {name: one for name, one in variables.items() if name not in referred}
     )
     settings = check_document(document)
-    if exposed:
+    if exposed:  # other users can read the file
         warn_of_literal_secrets(document, settings)
     return replace(settings, warnings=document.warnings), document
 
@@ -263,14 +263,17 @@ def check_document(document: ConfigDocument) -> Settings:
 def fill_sections(settings: Settings) -> Settings:
     """Fill in the values that sections inherit from each other."""
     model, memory, http = settings.model, settings.memory, settings.http
-    embeddings = fill_side_model(memory.embeddings, model.base_url, model.api_key)
+    url, key = model.base_url, model.api_key
+    transcription = fill_side_model(model.transcription, url, key)
+    speech = fill_side_model(model.speech, url, key)
+    embeddings = fill_side_model(memory.embeddings, url, key)
     # Platforms call channels under these names.
     running = [channel.options for channel in settings.channels.values() if channel.enabled]
     urls = [urlsplit(str(getattr(options, "webhook_url", ""))) for options in running]
     hosts = (*http.public_hosts, *(url.hostname for url in urls if url.hostname))
     return replace(
         settings,
-        model=model.fill_side_models(),
+        model=replace(model, transcription=transcription, speech=speech),
         memory=replace(memory, embeddings=embeddings),
         http=replace(http, public_hosts=tuple(dict.fromkeys(hosts))),
     )

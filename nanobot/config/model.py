@@ -305,15 +305,6 @@ class ModelSettings(AnyModel, frozen=True):
         elsewhere = given.get("base_url", OFFICIAL_API) != OFFICIAL_API
         return {**given, "provider": "openai"} if configured or elsewhere else given
 
-    def fill_side_models(self) -> ModelSettings:
-        """Fill in the values that the models for speech inherit from the main one."""
-        url, key = self.base_url, self.api_key
-        return replace(
-            self,
-            transcription=fill_side_model(self.transcription, url, key),
-            speech=fill_side_model(self.speech, url, key),
-        )
-
     @property
     def chain(self) -> tuple[ModelSettings, ...]:
         """This model and its fallbacks, in the order in which they are asked."""

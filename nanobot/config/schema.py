@@ -112,7 +112,7 @@ def forbid_other_keys(schema: Json) -> Json:
     if isinstance(inner, dict):
         forbid_other_keys(inner)
     if "properties" in schema:
-        schema["additionalProperties"] = False
+        schema["additionalProperties"] = False  # catches typos in editors
         for value in schema["properties"].values():
             forbid_other_keys(value)
     return schema

@@ -223,7 +223,7 @@ def mask_values(text: str, mask: Callable[[KeyPath, str], str | None]) -> str:
         if (instead := mask(path, str(document.get(path) or ""))) is not None:
             line = "\n" if text[:end].endswith("\n") else ""
             spans[start] = (end, instead + line)
-    for start in sorted(spans, reverse=True):
+    for start in sorted(spans, reverse=True):  # from the end, so that positions stay valid
         end, instead = spans[start]
         text = text[:start] + instead + text[end:]
     return text

@@ -215,7 +215,7 @@ def find_workspace(home: Path, config: Fields, chosen: Path | None) -> Path | No
 
 def walk_files(root: str, folder: Path, skipped: Collection[Path | None]) -> Iterator[ImportFile]:
     """Yield everything below `folder` except folders and `skipped` paths."""
-    waiting = [""]
+    waiting = [""]  # no recursion, because trees may be deep
     while waiting:
         prefix = waiting.pop()
         try:

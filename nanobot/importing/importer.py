@@ -113,7 +113,7 @@ def parse_time(milliseconds: int | None) -> datetime | None:
     if milliseconds is None:
         return None
     try:
-        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)  # any year
     except OverflowError:
         return None
 

@@ -86,7 +86,7 @@ class Conversation(Struct):
             self.key, self.head.created, self.head.updated, first_seq=1, metadata=self.metadata
         )
         yield encode(start).encode()
-        consolidated, at = 0, 0
+        consolidated, at = 0, 0  # at: position in their messages
         message: Message | None = None
         foreign: dict[str, None] = {}
         for fields in self._read_objects(source):

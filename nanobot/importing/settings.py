@@ -341,7 +341,7 @@ _ANYTHING = "0:unknown"
 def render_config(tree: Tree, secrets: Secrets, report: ImportReport) -> str:
     """Return config.yaml with everything that nanobot accepts."""
     tree = {name: escape_tree(value) for name, value in tree.items()}
-    while True:
+    while True:  # a removed setting may reveal the next problem
         text = _HEAD + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
         problems = find_problems(text, secrets, Path(report.target))
         left_out = {path: error for error in problems if (path := remove_nearest(tree, error.key))}

@@ -46,9 +46,9 @@ _SAMPLING_VERSION = "2023-06-01"
 
 _DEFAULT_LIMIT = 16_384
 """Tokens of an answer, including thinking, if the owner set no limit. The API requires one."""
-_BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384}
-_SMALLEST_BUDGET = 1_024
-_MOST_STALE = 10_000
+_BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384}  # tokens of thinking
+_SMALLEST_BUDGET = 1_024  # the API's minimum
+_MOST_STALE = 10_000  # signatures
 
 
 class _Support(Struct, frozen=True):

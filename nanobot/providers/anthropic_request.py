@@ -156,7 +156,7 @@ def conversation_of(
             called = list(ids.of(message.tool_calls, None))
             # A message with thinking must begin with it, so joined text has none.
             turn = build_answer(message, called, "" if last.role == "assistant" else source, stale)
-            called.reverse()
+            called.reverse()  # results are popped in the order of the calls
         else:
             turn = WireTurn("user", build_user_blocks(message, called), int(message.role == "tool"))
         if turn.blocks and turn.role != last.role:
@@ -165,9 +165,9 @@ def conversation_of(
             last.blocks += turn.blocks
             last.results += turn.results
         turns[-1].cached |= position in marked
-    turns[0].blocks = turns[0].blocks or [encode_text(BEGINNING)]
+    turns[0].blocks = turns[0].blocks or [encode_text(BEGINNING)]  # the user must be first
     if turns[-1].role == "assistant":
-        turns.append(WireTurn("user", [encode_text(CONTINUE)]))
+        turns.append(WireTurn("user", [encode_text(CONTINUE)]))  # and last
     return Conversation(system, turns)
 
 

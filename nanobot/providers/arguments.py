@@ -84,7 +84,7 @@ def first_object(text: str, start: int) -> tuple[str, int] | None:
     depth, before, at, tokens = 0, "open", start, re.compile(_PIECE)
     while found := tokens.match(text, at):
         kind, at = str(found.lastgroup), found.end()
-        if kind in ("value", "open") and before in ("value", "close"):
+        if kind in ("value", "open") and before in ("value", "close"):  # no comma: ambiguous
             return None
         if kind == "close" and before == "comma":
             out.pop()  # trailing comma

@@ -113,7 +113,7 @@ class TokenCounter:
                 return round(tokens * _MARGIN)
             known = self._counted[kind] = (estimated, counted)
             if len(self._counted) > _KINDS:
-                self._counted.popitem(last=False)
+                self._counted.popitem(last=False)  # the oldest kind
         return round(estimated * known[1] / known[0])
 
 
@@ -210,7 +210,7 @@ class DayBudget:
                 self._read_at = now
         if self._used + self._reserved + prompt > self._limit.tokens:
             raise BudgetSpent(self._limit.tokens, self._limit.use)
-        self._reserved += prompt
+        self._reserved += prompt  # until the call is settled
 
     def settle(self, prompt: int, used: int) -> None:
         """End a call. `used` is its total of tokens, 0 if it failed."""

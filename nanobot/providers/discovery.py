@@ -335,7 +335,7 @@ async def query_ollama(root: ModelServer, model: str) -> ModelFacts | None:
         now = int(written[1])
     else:
         loaded = map(mapping, items((await root.ask("/api/ps")).get("models")))
-        names = (model, f"{model}:latest")
+        names = (model, f"{model}:latest")  # the default tag
         lengths = (count(one.get("context_length")) for one in loaded if one.get("name") in names)
         now = next(lengths, 0)
     able = items(shown.get("capabilities"))

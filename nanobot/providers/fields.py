@@ -41,9 +41,3 @@ def count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         return 0
     return max(value, 0)
-
-
-def model_names(listing: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the names in a server's list of models, or nothing if it isn't a list."""
-    names = (string(mapping(item).get("id")) for item in items(listing.get("data")))
-    return tuple(filter(None, names))

@@ -122,7 +122,7 @@ class HttpConnection:
             self._build_url(self._prefix + path),
             data=split_body(body) if body else None,
             headers=self._build_headers(body),
-            allow_redirects=False,
+            allow_redirects=False,  # the target would get the key
             proxy=None if is_socks(self._proxy) else self._proxy,
         )
 
@@ -346,13 +346,13 @@ class UploadConnection(HttpConnection):
         return AsyncOpenAI(
             api_key=self.endpoint.api_key or "none",
             base_url=self.endpoint.base_url,
-            max_retries=0,
+            max_retries=0,  # the caller retries
             timeout=timeout,
             http_client=DefaultAsyncHttpxClient(
                 timeout=timeout,
                 verify=trusted,
                 proxy=self._proxy,
-                trust_env=False,
+                trust_env=False,  # proxies come from `_find_proxy`
                 event_hooks={"response": [self._refuse]},
             ),
         )

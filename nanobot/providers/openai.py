@@ -40,7 +40,7 @@ from nanobot.providers.dialect import (
 )
 from nanobot.providers.dialogue import Dialogue
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.fields import mapping, model_names
+from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.http import HttpConnection
 from nanobot.providers.port import (
     CallOptions,
@@ -234,7 +234,8 @@ class OpenAIProvider:
                     raise
             except ProviderGarbage:
                 pass  # no list either
-            self._served = next(iter(model_names(listing)), "default")
+            names = (string(mapping(one).get("id")) for one in items(listing.get("data")))
+            self._served = next(filter(None, names), "default")
         return self._served
 
     def body(self, prompt: Prompt, options: CallOptions) -> bytes:

@@ -15,7 +15,7 @@ import re
 
 from msgspec import Struct
 
-_MOST = 100_000_000
+_MOST = 100_000_000  # tokens; larger numbers are something else
 
 
 class Overflow(Struct, frozen=True):

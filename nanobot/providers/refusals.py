@@ -27,7 +27,7 @@ from nanobot.providers.port import Reply
 if TYPE_CHECKING:
     from nanobot.providers.overflow import Overflow
 
-_DEEPEST = 12
+_DEEPEST = 12  # levels of JSON in JSON
 _LONGEST = 2_000
 """Characters of a reason. The rest is an echo of the request."""
 _LONGEST_PAGE = 100_000

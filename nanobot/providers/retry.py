@@ -79,7 +79,7 @@ def wait_before_retry(
     to 1."""
     bound = pause_after(failures, policy.first_wait, policy.longest_wait)
     if error.retry_after > 0:
-        return error.retry_after + share * min(policy.first_wait, bound)
+        return error.retry_after + share * min(policy.first_wait, bound)  # jitter
     return share * bound
 
 

@@ -30,7 +30,7 @@ def simplify_schema(
 ) -> dict[str, Any]:
     """Return a schema without references, alternatives, constants and lists of types."""
     if depth > _DEEPEST:
-        return {"type": "object"}
+        return {"type": "object"}  # probably recursive
     schema = resolve_schema(schema, root)
     plain: dict[str, Any] = {name: schema[name] for name in _KEPT if name in schema}
     if "const" in schema:

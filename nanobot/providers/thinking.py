@@ -108,7 +108,7 @@ class ThinkingFilter:
     def feed(self, piece: str) -> VisibleText:
         piece, self._half = self._half + piece, ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
-            piece, self._half = piece[:-1], piece[-1]
+            piece, self._half = piece[:-1], piece[-1]  # half of a surrogate pair
         return self._run(valid_unicode(piece), last=False)
 
     def close(self) -> VisibleText:

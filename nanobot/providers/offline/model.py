@@ -139,7 +139,7 @@ class OfflineModel:
             if on_text is not None:
                 for word in re.findall(r"\S+\s*|\s+", step):
                     on_text(word, False)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # other tasks may run, as with a real model
             return Reply(step, usage=Usage(size // 4, estimate_tokens(step)), model=NAME)
         arguments = json.dumps(step.arguments, ensure_ascii=False)
         seed = f"{len(prompt.messages)} {step.name} {arguments}".encode("utf-8", "replace")
