@@ -37,7 +37,7 @@ _STOP_SECONDS = 2.0  # seconds to wait for the turn to stop after Ctrl-C
 
 
 def add_agent(commands: Commands) -> None:
-    agent = commands.add("agent", "chat, or send one message with -m", _agent)
+    agent = commands.add("agent", "chat, or send one message with -m", run_agent)
     agent.add_argument(
         "-m",
         "--message",
@@ -49,7 +49,7 @@ def add_agent(commands: Commands) -> None:
     agent.json()
 
 
-def _agent(options: Options) -> int:
+def run_agent(options: Options) -> int:
     if not is_session_key(options.session):
         raise WrongUsage(
             f"{options.session!r} is not a session key",

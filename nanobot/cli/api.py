@@ -42,7 +42,7 @@ def add_api(commands: Commands) -> None:
         "Give other programs access to nanobot through an OpenAI-compatible API.",
     )
     keys = what.group("keys", "manage the keys of programs")
-    new = keys.add("add", "create a key for a program (shown only once)", _add).json()
+    new = keys.add("add", "create a key for a program (shown only once)", add_key).json()
     new.argument("name", "NAME", "the program's name, such as open-webui")
     whose = (
         "the person whose memory and conversations it uses, such as telegram:12345 (default: the "
@@ -52,19 +52,19 @@ def add_api(commands: Commands) -> None:
     new.flag("--writable", "allow it to propose facts over MCP, which you accept or drop")
     new.flag("--own-words", "the program sends only the person's own words")
     new.flag("--read-system", "use its system messages in conversations, as untrusted content")
-    keys.add("list", "list the keys", _list).json()
-    gone = keys.add("revoke", "revoke a key", _revoke).json()
+    keys.add("list", "list the keys", list_keys).json()
+    gone = keys.add("revoke", "revoke a key", revoke_key).json()
     gone.argument("name", "NAME", "its name in `api keys list`")
 
 
-def _add(options: Options) -> int:
+def add_key(options: Options) -> int:
     from nanobot.app.base import make_home
     from nanobot.clock import SystemClock
 
     settings = settings_of(options.home)
     now = SystemClock(settings.agent.timezone).now()
     make_home(options.home)
-    keys = _keys(options)
+    keys = _open_keys(options)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
     # Without an answer, the messages are untrusted.
     own_words = options.own_words or (at_terminal and agrees(_QUESTION))
@@ -90,8 +90,8 @@ def _add(options: Options) -> int:
     return options.print_either(machines, lambda: text if enabled else f"{text}\n{_OFF}")
 
 
-def _list(options: Options) -> int:
-    keys = _keys(options)
+def list_keys(options: Options) -> int:
+    keys = _open_keys(options)
     last = keys.last_used()
     found = [
         Data(
@@ -105,10 +105,10 @@ def _list(options: Options) -> int:
         )
         for key in keys.all()
     ]
-    return options.print_result({"keys": found}, _keys_text)
+    return options.print_result({"keys": found}, format_keys)
 
 
-def _keys_text(data: Data) -> str:
+def format_keys(data: Data) -> str:
     rows = [
         (
             *one.fields("name", "person"),
@@ -123,13 +123,13 @@ def _keys_text(data: Data) -> str:
     return table(rows, *titles) or none
 
 
-def _revoke(options: Options) -> int:
-    _keys(options).revoke(options.name)
+def revoke_key(options: Options) -> int:
+    _open_keys(options).revoke(options.name)
     said = f"The key {options.name} is revoked.\n"
     return options.print_either({"revoked": options.name}, lambda: said)
 
 
-def _keys(options: Options) -> ApiKeys:
+def _open_keys(options: Options) -> ApiKeys:
     from nanobot.bus.events import API
     from nanobot.channel.keys import ApiKeys
 

@@ -66,7 +66,7 @@ _RESUME = (
 
 
 def add_backup(commands: Commands) -> None:
-    backup = commands.add("backup", "back up the whole home to one file", _backup)
+    backup = commands.add("backup", "back up the whole home to one file", run_backup)
     backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
     backup.description = _BACKUP
     backup.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -81,7 +81,7 @@ def add_backup(commands: Commands) -> None:
     _add_identity(backup)
     backup.json()
 
-    restore = commands.add("restore", "restore a home from a backup", _restore)
+    restore = commands.add("restore", "restore a home from a backup", restore_home)
     restore.description = _RESTORE
     restore.formatter_class = argparse.RawDescriptionHelpFormatter
     restore.argument("file", "FILE", "the backup", type=words)
@@ -96,16 +96,18 @@ def _add_identity(parser: Parser) -> None:
     parser.option("--identity", "FILE", "the secret key of an encrypted backup")
 
 
-def _backup(options: Options) -> int:
+def run_backup(options: Options) -> int:
     what, file = options.what or "", options.file
-    run = {"list": _list, "verify": _verify, "keygen": _keygen}.get(what, _make)
-    if bool(file) != (run in (_verify, _keygen)):
+    run = {"list": show_backups, "verify": verify_backup, "keygen": create_identity}.get(
+        what, create_backup
+    )
+    if bool(file) != (run in (verify_backup, create_identity)):
         said = f"unexpected argument {file!r}" if file else f"`nanobot backup {what}` needs a FILE"
         raise WrongUsage(said, hint="See `nanobot backup --help`.")
     return run(options)
 
 
-def _make(options: Options) -> int:
+def create_backup(options: Options) -> int:
     from msgspec.structs import replace
 
     from nanobot.app.services import order_of
@@ -129,7 +131,7 @@ def _make(options: Options) -> int:
         folder = settings.backup.place(home)
         name = backups.backup_name(taken.made_at, recipient)
         target = path_of(options.what) if options.what else folder / name
-        made = backups.make_backup(home, taken, target, order, _progress("packed"))
+        made = backups.make_backup(home, taken, target, order, _track_progress("packed"))
     data = {
         "file": str(made.path),
         "bytes": made.size,
@@ -141,19 +143,19 @@ def _make(options: Options) -> int:
         "left_out": list(made.left_out),
         "changed": list(made.changed),
     }
-    return options.print_result(data, _backup_text)
+    return options.print_result(data, format_backup)
 
 
-def _list(options: Options) -> int:
+def show_backups(options: Options) -> int:
     from nanobot.upkeep import backups
 
     zone = zone_of(options.home)
     folder = settings_of(options.home).backup.place(options.home)
     stored = [backups.backup_data(one, zone) for one in backups.list_backups(folder)]
-    return options.print_result({"folder": str(folder), "backups": stored}, _list_text)
+    return options.print_result({"folder": str(folder), "backups": stored}, format_backups)
 
 
-def _list_text(data: Data) -> str:
+def format_backups(data: Data) -> str:
     rows = []
     for one in data.records("backups"):
         encrypted = "encrypted" if one["encrypted"] else ""
@@ -163,19 +165,19 @@ def _list_text(data: Data) -> str:
     return table(rows, "created", "size", "", "file") or none
 
 
-def _verify(options: Options) -> int:
+def verify_backup(options: Options) -> int:
     """`nanobot backup verify FILE`. Return 1 if a home restored from it would not work."""
     from nanobot.clock import SystemClock
     from nanobot.upkeep.restore import verify
 
     log_errors_only()
-    progress = _progress("checked")
-    done = verify(_existing(options.file), _identity(options), SystemClock(), progress)
-    options.print_result(_data_of(done.unpacked, done.found), _contents_text)
+    progress = _track_progress("checked")
+    done = verify(_find_file(options.file), _find_identity(options), SystemClock(), progress)
+    options.print_result(_data_of(done.unpacked, done.found), format_contents)
     return 1 if done.found.troubles else 0
 
 
-def _keygen(options: Options) -> int:
+def create_identity(options: Options) -> int:
     from nanobot.clock import SystemClock
     from nanobot.upkeep.archive import make_identity
 
@@ -190,7 +192,7 @@ def _keygen(options: Options) -> int:
     return options.print_either({"file": str(path), "recipient": public}, lambda: shown)
 
 
-def _backup_text(data: Data) -> str:
+def format_backup(data: Data) -> str:
     content, packed = size(data.number("content_bytes")), size(data.number("bytes"))
     text = f"{data['file']}\n{data.number('files'):,} files, {content}, {packed} packed"
     text += ", encrypted\n" if data["encrypted"] else "\n"
@@ -208,13 +210,13 @@ def _join_paths(what: str, paths: Sequence[str]) -> str:
     return f"{what}: {join_some([one_line(path, 100) for path in paths], _SHOWN)}\n"
 
 
-def _restore(options: Options) -> int:
+def restore_home(options: Options) -> int:
     from nanobot.clock import SystemClock
     from nanobot.upkeep.backups import exclusive_backup
     from nanobot.upkeep.restore import expect_room, is_empty, is_half, restore
 
     log_errors_only()
-    file = _existing(options.file)
+    file = _find_file(options.file)
     home = path_of(options.to) if options.to else options.home
     expect_room(home, replace=options.replace)
     with ExitStack() as stack:
@@ -225,26 +227,26 @@ def _restore(options: Options) -> int:
         restored = restore(
             file,
             home,
-            _identity(options),
+            _find_identity(options),
             SystemClock(),
             replace=options.replace,
             resume=options.resume,
-            progress=_progress("unpacked"),
+            progress=_track_progress("unpacked"),
         )
     previous = str(restored.previous) if restored.previous else ""
     more = {"home": str(home), "set_aside": restored.set_aside, "previous": previous}
     data = {**_data_of(restored.unpacked, restored.found), **more}
-    return options.print_result(data, lambda data: _restore_text(home, data))
+    return options.print_result(data, lambda data: format_restore(home, data))
 
 
-def _existing(name: str) -> Path:
+def _find_file(name: str) -> Path:
     file = path_of(name)
     if file.is_file():
         return file
     raise NanobotError(f"there is no file {file}", hint="`nanobot backup list` lists the backups.")
 
 
-def _identity(options: Options) -> Path | None:
+def _find_identity(options: Options) -> Path | None:
     """Return the secret key file from the options, or None. Warn if others can read it."""
     if not options.identity:
         return None
@@ -273,7 +275,7 @@ def _data_of(unpacked: UnpackResult, found: HomeContents) -> dict[str, object]:
     }
 
 
-def _contents_text(data: Data) -> str:
+def format_contents(data: Data) -> str:
     """Describe the content of a backup, with its problems last."""
     hint = " (`nanobot queue list` shows them)" if data["failed"] else ""
     made = data.minute("made_at") + ("" if data["media"] else ", without media")
@@ -291,9 +293,9 @@ def _contents_text(data: Data) -> str:
     return text + "".join(f"problem: {one}\n" for one in data.lines("troubles"))
 
 
-def _restore_text(home: Path, data: Data) -> str:
+def format_restore(home: Path, data: Data) -> str:
     nanobot = command_for(home)
-    text = f"Restored to {home}\n\n{_contents_text(data)}\n"
+    text = f"Restored to {home}\n\n{format_contents(data)}\n"
     if data["previous"]:
         text += f"The previous home is in {data['previous']}.\n"
     if data["set_aside"]:
@@ -308,7 +310,7 @@ def _restore_text(home: Path, data: Data) -> str:
     )
 
 
-def _progress(verb: str) -> Callable[[int, int], None]:
+def _track_progress(verb: str) -> Callable[[int, int], None]:
     """Return a callback that shows progress on one line of standard error, if that is a terminal.
     It is called with the bytes just done and the total."""
     count, following = 0, 0.0

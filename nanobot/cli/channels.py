@@ -28,14 +28,14 @@ def add_channels(commands: Commands) -> None:
         "sign in to channels and show their status",
         "Sign in to a channel, or show the status of all channels.",
     )
-    what.operation("status", "show the state of each channel", "channels.status", _status_text)
-    login = what.add("login", "sign in to a channel that needs it, such as whatsapp", _login)
+    what.operation("status", "show the state of each channel", "channels.status", format_status)
+    login = what.add("login", "sign in to a channel that needs it, such as whatsapp", run_login)
     login.argument("name", "NAME", "the channel: whatsapp")
     code = "link the phone with this number by a code that you type there, instead of a QR code"
     login.option("--pair-code", "NUMBER", code)
 
 
-def _login(options: Options) -> int:
+def run_login(options: Options) -> int:
     login(options.home, options.name, options.pair_code)
     return 0
 
@@ -89,7 +89,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _status_text(data: Data) -> str:
+def format_status(data: Data) -> str:
     from nanobot.bus.events import TERMINAL
 
     channels = [c for c in data.records("channels") if c.field("name") != TERMINAL]
@@ -111,7 +111,7 @@ def add_pair(commands: Commands) -> None:
         "give people and groups access",
         "Give people and groups access. A new person gets a code, which you approve here.",
     )
-    what.operation("list", "list requests and approvals", "pair.list", _list_text)
+    what.operation("list", "list requests and approvals", "pair.list", format_access)
     approve = what.operation("approve", "approve a person or a group", "pair.approve")
     code = "their code, or CHANNEL:ID from `pair list`"
     approve.argument("code", "CODE", code, type=words)
@@ -127,18 +127,18 @@ def _address(text: str) -> str:
     return text
 
 
-def _list_text(data: Data) -> str:
+def format_access(data: Data) -> str:
     blocks = []
-    if requests := list(map(_request, data.records("requests"))):
+    if requests := list(map(_format_request, data.records("requests"))):
         shown = table(requests, "code", "expires in", "id", "name", margin=2)
         blocks.append(f"requests of the last hour\n{shown}{_NAMES}")
-    if approved := list(map(_approval, data.records("approved"))):
+    if approved := list(map(_format_approval, data.records("approved"))):
         shown = table(approved, "id", "since", "", "name", margin=2)
         blocks.append(f"approved by pairing\n{shown}")
     return "\n".join(blocks) or _NOBODY
 
 
-def _request(one: Data) -> tuple[str, ...]:
+def _format_request(one: Data) -> tuple[str, ...]:
     seconds = one.number("seconds_left")
     name = one.field("name")
     if one.field("kind") == "group":
@@ -147,6 +147,6 @@ def _request(one: Data) -> tuple[str, ...]:
     return one.field("code") or "-", left, one.field("address"), name
 
 
-def _approval(one: Data) -> tuple[str, ...]:
+def _format_approval(one: Data) -> tuple[str, ...]:
     role = "owner" if one.get("owner") is True else one.field("kind")
     return one.field("address"), one.field("since")[:10], role, one.field("name")

@@ -49,23 +49,23 @@ _TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 def add_config(commands: Commands) -> None:
     what = commands.group("config", "show, check, and change the configuration")
-    get = what.add("get", "show a setting, a section, or all of them", _get).json()
+    get = what.add("get", "show a setting, a section, or all of them", print_settings).json()
     get.argument("key", "KEY", "a setting, such as model.name, or a section", nargs="?", default="")
-    new = what.add("set", "change a setting after showing the difference", _set)
+    new = what.add("set", "change a setting after showing the difference", set_settings)
     new.argument("key", "KEY", "the setting, such as agent.on_busy", nargs="?", default="")
     new.argument("values", "VALUE", "the new value (several values make a list)", nargs="*")
     asked = "a secret setting: prompts for its value and stores it in secrets.env (repeatable)"
     new.option("--secret", "KEY", asked, action="append", default=[])
-    unset = what.add("unset", "reset a setting to its default", _unset)
+    unset = what.add("unset", "reset a setting to its default", unset_setting)
     unset.argument("key", "KEY", "the key in config.yaml", type=words)
     for command in (new, unset):
         command.yes().json()
-    what.add("example", "print a config.yaml with all settings and defaults", _example)
-    what.add("check", "check whether config.yaml is valid", _check)
-    what.add("schema", "print the JSON Schema of config.yaml", _schema)
+    what.add("example", "print a config.yaml with all settings and defaults", print_example)
+    what.add("check", "check whether config.yaml is valid", check_config)
+    what.add("schema", "print the JSON Schema of config.yaml", print_schema)
 
 
-def _check(options: Options) -> int:
+def check_config(options: Options) -> int:
     """Print the warnings. Raises `ConfigError`."""
     path = options.home / "config.yaml"
     for warning in settings_of(options.home).warnings:
@@ -74,7 +74,7 @@ def _check(options: Options) -> int:
     return print_text(f"ok: {where}.\n")
 
 
-def _example(_: Options) -> int:
+def print_example(_: Options) -> int:
     """Print the example in the installed package, or next to the package in a checkout."""
     import nanobot
 
@@ -85,13 +85,13 @@ def _example(_: Options) -> int:
     raise NanobotError(f"{package / _EXAMPLE} is missing", hint="Reinstall nanobot.")
 
 
-def _schema(_: Options) -> int:
+def print_schema(_: Options) -> int:
     from nanobot.config.schema import config_schema
 
     return print_json(config_schema())
 
 
-def _get(options: Options) -> int:
+def print_settings(options: Options) -> int:
     """Print only the value of a key, for scripts, or a section as a table."""
     from nanobot.config.changes import key_data
     from nanobot.config.load import load_with_places
@@ -107,21 +107,23 @@ def _get(options: Options) -> int:
         hint = suggestion(options.key, list(dict.fromkeys(names)))
         raise NanobotError(f"there is no key {options.key}", hint=hint)
     if is_key:
-        return options.print_either(key_data(found[0]), lambda: _text(found[0].value) + "\n")
-    rows = ((one.key, _text(one.value), _source(one)) for one in found)
+        return options.print_either(
+            key_data(found[0]), lambda: _format_value(found[0].value) + "\n"
+        )
+    rows = ((one.key, _format_value(one.value), _source_of(one)) for one in found)
     shown = table(rows, "key", "value", "from")
     return options.print_either([*map(key_data, found)], lambda: shown)
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _source(info: KeyInfo) -> str:
+def _source_of(info: KeyInfo) -> str:
     return info.variable or (f"{info.source}:{info.line}" if info.line else info.source)
 
 
-def _set(options: Options) -> int:
+def set_settings(options: Options) -> int:
     """Raises `NanobotError` if nothing is written."""
     from nanobot.config.changes import ConfigEdit, ExistingFiles, change_of
 
@@ -143,7 +145,7 @@ def _set(options: Options) -> int:
     return change_config(options, before, edit)
 
 
-def _unset(options: Options) -> int:
+def unset_setting(options: Options) -> int:
     from nanobot.config.changes import ConfigEdit, ExistingFiles, change_of
 
     before = ExistingFiles.read(options.home, os.environ)
@@ -164,14 +166,14 @@ def change_config(
     if planned.errors:  # old errors may stay, to be fixed one by one
         _refuse_new(planned.errors, plan(options.home, before, ConfigEdit()).errors)
     if not (planned.edit.changes or planned.edit.secrets):
-        return _report(options, planned, "Nothing to change.\n")
+        return _print_report(options, planned, "Nothing to change.\n")
     if not options.json:
         print_text(_render_plan(options.home, planned))
     if not options.yes and not confirm_change("\nSave these changes?"):
         return 1
     make_home(options.home)
     write(options.home, before, planned.edit)
-    return _report(options, planned, f"Saved. {counts or _when(options.home)}\n")
+    return _print_report(options, planned, f"Saved. {counts or _describe_start(options.home)}\n")
 
 
 def _refuse_new(errors: Sequence[ConfigError], before: Sequence[ConfigError]) -> None:
@@ -183,7 +185,7 @@ def _refuse_new(errors: Sequence[ConfigError], before: Sequence[ConfigError]) ->
         )
 
 
-def diff_text(home: Path, planned: ConfigPlan) -> str:
+def format_diff(home: Path, planned: ConfigPlan) -> str:
     """Return the changed lines of both files, without secrets."""
     from nanobot.config.load import CONFIG_FILE, SECRETS_FILE
 
@@ -193,7 +195,7 @@ def diff_text(home: Path, planned: ConfigPlan) -> str:
 
 
 def _render_plan(home: Path, planned: ConfigPlan) -> str:
-    shown = diff_text(home, planned)
+    shown = format_diff(home, planned)
     shown += "".join(f"still not valid: {error}\n" for error in planned.errors)
     shown += "".join(f"warning: {warning}\n" for warning in planned.warnings)
     changes = planned.edit.changes
@@ -204,7 +206,7 @@ def _render_plan(home: Path, planned: ConfigPlan) -> str:
     return shown
 
 
-def _when(home: Path) -> str:
+def _describe_start(home: Path) -> str:
     from nanobot.cli.status import of_gateway
     from nanobot.config import command_for
 
@@ -213,7 +215,7 @@ def _when(home: Path) -> str:
     return f"Restart the gateway to apply it: `{command_for(home)} agent -m /restart`"
 
 
-def _report(options: Options, planned: ConfigPlan, said: str) -> int:
+def _print_report(options: Options, planned: ConfigPlan, said: str) -> int:
     report = {
         "changed": [".".join(one.path) for one in planned.edit.changes],
         "secrets": list(planned.edit.secrets),
@@ -252,7 +254,7 @@ def expect_no_secret(path: KeyPath, value: object) -> None:
     from nanobot.config.schema import is_hidden, kind_of, schema_at
     from nanobot.security.redaction import keys_in
 
-    for at, text in _texts(path, value):
+    for at, text in _walk_texts(path, value):
         if keys_in(text) or (kind_of(schema_at(at)) == "secret" and is_hidden(at, text)):
             key = ".".join(map(str, at))
             hint = (
@@ -265,15 +267,15 @@ def expect_no_secret(path: KeyPath, value: object) -> None:
             )
 
 
-def _texts(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, str]]:
+def _walk_texts(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _texts((*path, key), item)
+            yield from _walk_texts((*path, key), item)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _texts((*path, index), item)
+            yield from _walk_texts((*path, index), item)
 
 
 def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdit:

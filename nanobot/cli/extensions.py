@@ -53,13 +53,13 @@ def add_skills(commands: Commands) -> None:
         "Skills are folders with a SKILL.md, which teaches the model a task. A skill in the "
         "workspace is used after you enable it, until one of its files changes.",
     )
-    what.operation("list", "list all skills and their state", "skills.list", _skills_text)
-    show = _add_name(what.add("show", "show the content of a skill", _show))
+    what.operation("list", "list all skills and their state", "skills.list", format_skills)
+    show = _add_name(what.add("show", "show the content of a skill", show_skill))
     show.argument("file", "FILE", "one of its files", nargs="?", default="").json()
-    _add_consent(_add_name(what.add("enable", "show a skill and enable it", _enable)))
+    _add_consent(_add_name(what.add("enable", "show a skill and enable it", enable_skill)))
     summary = "disable a skill"
-    _add_name(what.operation("disable", summary, "skills.disable", _status_text))
-    install = what.add("install", "copy a skill into the workspace and enable it", _install)
+    _add_name(what.operation("disable", summary, "skills.disable", format_skill_status))
+    install = what.add("install", "copy a skill into the workspace and enable it", install_skill)
     where = "a folder in the Agent Skills format, an archive, or its https address"
     install.argument("path", "PATH", where, type=words)
     install.option("--sha256", "HASH", "the required SHA-256 of the archive")
@@ -76,14 +76,14 @@ def _add_consent(parser: Parser) -> None:
     parser.flag("--everyone", "enable it for everyone, not only for the owner").yes().json()
 
 
-def _show(options: Options) -> int:
+def show_skill(options: Options) -> int:
     if not options.file:
-        return options.print_result(options.operate("skills.show", name=options.name), _skill_text)
+        return options.print_result(options.operate("skills.show", name=options.name), format_skill)
     data = options.operate("skills.file", name=options.name, file=options.file)
     return options.print_either(data, lambda: data.text("text").rstrip("\n") + "\n")
 
 
-def _enable(options: Options) -> int:
+def enable_skill(options: Options) -> int:
     """Show a skill, ask, and enable it. Return 1 if the answer is no."""
     data = options.operate("skills.show", name=options.name)
     question = f"\nEnable {data.field('name')}?"
@@ -92,15 +92,15 @@ def _enable(options: Options) -> int:
 
 def _agree(options: Options, operation: str, skill: Data, question: str, **given: object) -> int:
     """Show a skill and ask. If the person agrees, run the operation on exactly that content."""
-    if not options.ask_consent(_skill_text(skill), question):
+    if not options.ask_consent(format_skill(skill), question):
         return 1
     given |= {"digest": skill.text("digest"), "everyone": options.everyone}
-    return options.print_result(options.operate(operation, **given), _status_text)
+    return options.print_result(options.operate(operation, **given), format_skill_status)
 
 
-def _install(options: Options) -> int:
-    """Install a copy of a folder, then enable it as `_enable` does. An archive is unpacked into the
-    home, so that the gateway can read it."""
+def install_skill(options: Options) -> int:
+    """Install a copy of a folder, then enable it as `enable_skill` does. An archive is unpacked
+    into the home, so that the gateway can read it."""
     from tempfile import TemporaryDirectory
 
     from nanobot.app.base import make_home
@@ -150,13 +150,13 @@ def _install_folder(options: Options, place: Path, **about: str) -> int:
     return _agree(options, "skills.install", Data({**data, **about}), question, **given)
 
 
-def _status_text(data: Data) -> str:
+def format_skill_status(data: Data) -> str:
     status, note = data.field("status"), data.field("note")
     more = f" Note: {note}." if note and status == "enabled" else ""
     return f"{data.field('name')} is {status}.{more}\n"
 
 
-def _skills_text(data: Data) -> str:
+def format_skills(data: Data) -> str:
     rows = []
     for skill in data.records("skills"):
         status = skill.field("status")
@@ -167,11 +167,11 @@ def _skills_text(data: Data) -> str:
     return table(rows, "name", "from", "status", "purpose")
 
 
-def _skill_text(data: Data) -> str:
+def format_skill(data: Data) -> str:
     rows = [(label, value) for label, key in _ROWS if (value := ", ".join(data.lines(key)))]
     if data.get("always") is True:
         rows.append(("always", "its text is in every prompt"))
-    blocks = [table(rows), f"files\n{table(map(_file, data.records('files')), margin=2)}"]
+    blocks = [table(rows), f"files\n{table(map(_format_file, data.records('files')), margin=2)}"]
     for title, key in _SECTIONS:
         if lines := data.lines(key):
             block = indent("\n".join(lines))
@@ -180,7 +180,7 @@ def _skill_text(data: Data) -> str:
     return "\n".join(blocks)
 
 
-def _file(file: Data) -> tuple[str, ...]:
+def _format_file(file: Data) -> tuple[str, ...]:
     kind = file.field("kind")
     return file.field("path"), f"{file.number('size'):,} bytes", "" if kind == "text" else kind
 
@@ -198,7 +198,7 @@ def add_mcp(commands: Commands) -> None:
         "manage MCP servers and their tools",
         "Manage the MCP servers in config.yaml, and their tools.",
     )
-    new = what.add("add", "add a server and show its tools", _add_server)
+    new = what.add("add", "add a server and show its tools", add_server)
     new.argument("name", "NAME", "a name for the server", type=words)
     new.program("for a local server: its program and arguments, after --")
     new.option("--url", "URL", "for a remote server: its address")
@@ -214,28 +214,28 @@ def add_mcp(commands: Commands) -> None:
     new.option("--path", "DIR", "a folder that it can read", action="append", default=[])
     new.option("--writable", "DIR", "a folder that it can change", action="append", default=[])
     new.flag("--network", "allow it to connect to public addresses")
-    gone = what.add("remove", "remove a server from config.yaml", _remove_server)
+    gone = what.add("remove", "remove a server from config.yaml", remove_server)
     gone.argument("name", "NAME", "its name in `mcp list`", type=words)
     new.flag("--no-test", "add it without starting it")
     for command in (new, gone):
         command.yes().json()
-    what.operation("list", "list all servers and their state", "mcp.list", _servers_text)
+    what.operation("list", "list all servers and their state", "mcp.list", format_servers)
     serve = what.add(
-        "serve", "run an MCP server for a memory, over standard input and output", _serve
+        "serve", "run an MCP server for a memory, over standard input and output", serve_memory
     )
     serve.option(
         "--person", "ID", "the person whose memory it offers, such as telegram:12345 (default: you)"
     )
     serve.flag("--writable", "allow clients to propose facts, which you accept or drop")
     check = what.add(
-        "check", "start a server, show its tools, and ask about new ones", _check_server
+        "check", "start a server, show its tools, and ask about new ones", check_server
     )
-    approve = what.add("approve", "accept new or changed tools", _approve_tools).yes()
+    approve = what.add("approve", "accept new or changed tools", approve_tools).yes()
     for command in (check, approve):
         command.json().argument("name", "NAME", "its name in `mcp list`")
 
 
-def _add_server(options: Options) -> int:
+def add_server(options: Options) -> int:
     """Show a server's tools and write its section. A running gateway then loads it."""
     from nanobot.cli.config import change_config, expect_no_secret
     from nanobot.config.changes import ConfigEdit, ExistingFiles
@@ -259,7 +259,7 @@ def _add_server(options: Options) -> int:
     code = change_config(options, before, edit, counts)
     if code or options.json or not works:
         return code
-    return _check_server(options)
+    return check_server(options)
 
 
 def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bool | None:
@@ -315,8 +315,8 @@ def _server_settings(options: Options) -> dict[tuple[str, ...], Setting]:
         hint = "Add `-- COMMAND ARGS…` at the end, or `--url URL`."
         raise WrongUsage("a server needs either a program or an address", hint=hint)
     command, *args = options.program or [""]
-    variables = _pairs(options.env, "=", "--env")
-    headers = _pairs(options.header, ":", "--header")
+    variables = _parse_pairs(options.env, "=", "--env")
+    headers = _parse_pairs(options.header, ":", "--header")
     values: dict[tuple[str, ...], Setting] = {
         ("command",): command,
         ("args",): tuple(args),
@@ -330,7 +330,7 @@ def _server_settings(options: Options) -> dict[tuple[str, ...], Setting]:
     return {steps: value for steps, value in values.items() if value}
 
 
-def _pairs(given: Sequence[str], between: str, option: str) -> dict[str, str]:
+def _parse_pairs(given: Sequence[str], between: str, option: str) -> dict[str, str]:
     pairs = {}
     for one in given:
         name, found, value = one.partition(between)
@@ -340,7 +340,7 @@ def _pairs(given: Sequence[str], between: str, option: str) -> dict[str, str]:
     return pairs
 
 
-def _remove_server(options: Options) -> int:
+def remove_server(options: Options) -> int:
     from nanobot.cli.config import change_config
     from nanobot.config.changes import ConfigEdit, ExistingFiles
     from nanobot.config.yamltext import ConfigChange, value_at
@@ -356,7 +356,7 @@ def _remove_server(options: Options) -> int:
     return change_config(options, before, ConfigEdit((ConfigChange(path, None),)))
 
 
-def _serve(options: Options) -> int:
+def serve_memory(options: Options) -> int:
     """Answer MCP clients until standard input ends. Each call runs in the gateway, or on the files
     if none runs."""
     import asyncio
@@ -382,42 +382,42 @@ def _serve(options: Options) -> int:
     return 0
 
 
-def _check_server(options: Options) -> int:
+def check_server(options: Options) -> int:
     """Start a server and show its tools. In a terminal, ask about pending ones."""
     data = options.operate("mcp.check", server=options.name)
     if data.lines("waiting") and not options.json and sys.stdin.isatty():
         options.yes = False
-        return _approve_tools(options)
-    return options.print_result(data, _server_text)
+        return approve_tools(options)
+    return options.print_result(data, format_server)
 
 
-def _approve_tools(options: Options) -> int:
+def approve_tools(options: Options) -> int:
     """Show the new and changed tools, ask, and accept exactly those. Return 1 if the answer is
     no."""
     options.expect_consent("Review the tools first, or accept them unseen with --yes.")
     waiting = options.operate("mcp.waiting", server=options.name)
     digest = waiting.text("digest")
     if not (options.json and digest):
-        options.print_result(waiting, _waiting_text)
+        options.print_result(waiting, format_pending_tools)
     if not digest:
         return 0
     if not options.yes and not confirm_change("Accept these?"):
         return 1
     accepted = options.operate("mcp.approve", server=options.name, digest=digest)
-    return options.print_result(accepted, _server_text)
+    return options.print_result(accepted, format_server)
 
 
-def _servers_text(data: Data) -> str:
+def format_servers(data: Data) -> str:
     rows, servers = [], data.records("servers")
     for server in servers:
         idle = "idle" if server.get("known") else "not started yet"
         state, tools = "running" if server.get("running") else idle, len(server.lines("tools"))
         rows.append((server.field("name"), state, str(tools), server.field("where")))
     listed = table(rows, "name", "state", "tools", "where")
-    return listed + "".join(map(_notes, servers)) or _NO_SERVERS
+    return listed + "".join(map(_format_notes, servers)) or _NO_SERVERS
 
 
-def _notes(server: Data) -> str:
+def _format_notes(server: Data) -> str:
     name, notes = server.field("name"), ""
     if waiting := server.lines("waiting"):
         notes += f"{name}: new or changed tools, not offered yet: {', '.join(waiting)}\n"
@@ -431,26 +431,26 @@ def _notes(server: Data) -> str:
     return f"\n{notes}" if notes else ""
 
 
-def _server_text(server: Data) -> str:
+def format_server(server: Data) -> str:
     tools = "".join(f"{name}\n" for name in server.lines("tools"))
     head = f"{server.field('name')} offers {len(server.lines('tools'))} tools\n"
-    return head + indent(tools) + _notes(server)
+    return head + indent(tools) + _format_notes(server)
 
 
-def _waiting_text(data: Data) -> str:
+def format_pending_tools(data: Data) -> str:
     import difflib
 
     text = ""
     for tool in data.records("waiting"):
-        before, lines = tool.record("before"), _lines(tool.record("now"))
+        before, lines = tool.record("before"), _card_lines(tool.record("now"))
         text += f"{tool.field('name')} ({'changed' if before else 'new'})\n"
         if before:
-            lines = list(difflib.unified_diff(_lines(before), lines, lineterm="", n=2))[2:]
+            lines = list(difflib.unified_diff(_card_lines(before), lines, lineterm="", n=2))[2:]
         text += indent("\n".join(lines)) + "\n"
     return text or "No tools are pending.\n"
 
 
-def _lines(card: Data) -> list[str]:
+def _card_lines(card: Data) -> list[str]:
     lines = card.text("description").splitlines()
     lines += json.dumps(json.loads(card.text("schema")), indent=1).splitlines()
     return [*lines, f"read-only: {'yes' if card.get('read_only') is True else 'no'}"]

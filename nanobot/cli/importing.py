@@ -27,7 +27,7 @@ _OWNER = "your account, such as telegram:12345 (repeatable); required if several
 
 
 def add_import(commands: Commands) -> None:
-    command = commands.add("import", "import a home of HKUDS/nanobot (nanobot-ai)", _import)
+    command = commands.add("import", "import a home of HKUDS/nanobot (nanobot-ai)", import_home)
     source = "the home to import, which is only read (default: ~/.nanobot)"
     command.argument("source", "FROM", source, nargs="?", default="~/.nanobot")
     command.option("--to", "HOME", _TO)
@@ -38,7 +38,7 @@ def add_import(commands: Commands) -> None:
     command.json()
 
 
-def _import(options: Options) -> int:
+def import_home(options: Options) -> int:
     from nanobot.clock import SystemClock
     from nanobot.importing.importer import carry_out, prepare
 
@@ -54,9 +54,9 @@ def _import(options: Options) -> int:
     print_text(f"Reading {source} …\n", sys.stderr)
     plan = prepare(source, target, workspace, tuple(options.owner), clock)
     if options.dry_run:
-        return options.print_either(plan.report.as_json(), lambda: _plan_text(plan))
+        return options.print_either(plan.report.as_json(), lambda: format_plan(plan))
     options.expect_consent("Review the plan with --dry-run, then add --yes.")
-    if not options.ask_consent(_plan_text(plan), "\nImport it?"):
+    if not options.ask_consent(format_plan(plan), "\nImport it?"):
         return 1
     print_text(f"Writing {plan.target} …\n", sys.stderr)
     with ExitStack() as stack:
@@ -64,20 +64,20 @@ def _import(options: Options) -> int:
         if plan.aside and state.is_dir():  # do not move the home of a running gateway
             stack.enter_context(own_home(plan.source.home))
         report = carry_out(plan, clock)
-    shown = _report_text(report) if options.yes else ""  # else the person has just seen it
-    return options.print_either(report.as_json(), lambda: shown + _end(report, plan))
+    shown = format_report(report) if options.yes else ""  # else the person has just seen it
+    return options.print_either(report.as_json(), lambda: shown + _format_end(report, plan))
 
 
-def _plan_text(plan: ImportPlan) -> str:
+def format_plan(plan: ImportPlan) -> str:
     moved = f"\n{plan.source.home} is then moved to {plan.aside}." if plan.aside else ""
     stays = "" if plan.aside else f" {plan.source.home} is not changed."
     stop = "Stop the other program first: its later changes are not imported."
     workspace = f" Its workspace is {plan.source.workspace}." if plan.source.workspace else ""
     head = f"From {plan.source.home} into {plan.target}.{workspace}{stays}{moved}\n{stop}\n\n"
-    return head + _report_text(plan.report)
+    return head + format_report(plan.report)
 
 
-def _end(report: ImportReport, plan: ImportPlan) -> str:
+def _format_end(report: ImportReport, plan: ImportPlan) -> str:
     moved = f" The previous home is now {plan.aside}." if plan.aside else ""
     return (
         f"\nImported into {plan.target}.{moved}\n"
@@ -87,7 +87,7 @@ def _end(report: ImportReport, plan: ImportPlan) -> str:
     )
 
 
-def _report_text(report: ImportReport) -> str:
+def format_report(report: ImportReport) -> str:
     blocks = [table(report.rows(), *_HEADER)]
     for title, texts in (
         ("Changes", report.changes),

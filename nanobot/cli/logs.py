@@ -37,7 +37,7 @@ _WIDTH = 100
 
 
 def add_logs(commands: Commands) -> None:
-    logs = commands.add("logs", "show the log", _logs)
+    logs = commands.add("logs", "show the log", show_log)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
     logs.option("--turn", "ID", "only lines of this turn")
@@ -47,14 +47,14 @@ def add_logs(commands: Commands) -> None:
 
 
 def add_audit(commands: Commands) -> None:
-    audit = commands.add("audit", "show allowed and rejected tool calls", _audit)
+    audit = commands.add("audit", "show allowed and rejected tool calls", show_audit)
     audit.count(20, "entries")
     audit.option("--tool", "T", "only calls of this tool")
     audit.option("--session", "KEY", "only calls in this conversation")
     audit.json()
 
 
-def _logs(options: Options) -> int:
+def show_log(options: Options) -> int:
     """Print the last lines. With --follow, print new ones until Ctrl-C."""
     from nanobot.io import storage_errors
     from nanobot.logs import LEVELS, LOG_FILE, LogReader
@@ -86,7 +86,7 @@ def _render_lines(lines: Iterable[LogLine], *, as_json: bool) -> str:
     return "".join(f"{line.to_text(colours=colours)}\n" for line in lines)
 
 
-def _audit(options: Options) -> int:
+def show_audit(options: Options) -> int:
     from nanobot.io import storage_errors
     from nanobot.security.audit import FILE, newest_records
 
@@ -100,11 +100,11 @@ def _audit(options: Options) -> int:
     if options.json:
         return print_json(found)
     zone = zone_of(options.home)
-    rows = (_row(Data(one), zone) for one in found)
+    rows = (_format_record(Data(one), zone) for one in found)
     return print_text(table(rows) or _NOTHING)
 
 
-def _row(record: Data, zone: tzinfo | None) -> tuple[str, ...]:
+def _format_record(record: Data, zone: tzinfo | None) -> tuple[str, ...]:
     time = record.field("time")
     try:
         time = f"{datetime.fromisoformat(time).astimezone(zone):%Y-%m-%d %H:%M:%S}"

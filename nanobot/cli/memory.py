@@ -36,49 +36,49 @@ _NAMES = {
 def add_memory(commands: Commands) -> None:
     summary = "search, explain, undo, and share memory"
     what = commands.group("memory", summary)
-    _finish(what.add("show", "show facts and statistics", _do))
+    _finish(what.add("show", "show facts and statistics", run_operation))
     _add_search(what)
-    why = what.add("why", "show the source of a fact", _do)
+    why = what.add("why", "show the source of a fact", run_operation)
     why.argument("text", "TEXT", "words of the fact", type=words)
     _finish(why)
-    importance = what.add("importance", "set the importance of a fact", _do)
+    importance = what.add("importance", "set the importance of a fact", run_operation)
     importance.argument("level", "N", "1 to 5 (default 3; 5 is always in the prompt)", type=count)
     importance.argument("text", "TEXT", "words of the fact", type=words)
     _finish(importance)
-    log = what.add("log", "show a change of memory (default: the latest)", _do)
+    log = what.add("log", "show a change of memory (default: the latest)", run_operation)
     log.argument("version", "VERSION", "the number of the change", type=count, nargs="?")
     _finish(log)
-    restore = what.add("restore", "list the changes, undo one, or go back to one", _restore)
+    restore = what.add("restore", "list the changes, undo one, or go back to one", restore_version)
     choice = restore.add_mutually_exclusive_group(required=True)
     choice.add_argument("--list", action="store_true", help="list the latest changes")
     choice.add_argument("--version", type=count, metavar="N", help="undo this change")
     back = "restore all files to their state after this change"
     choice.add_argument("--to", type=count, metavar="N", help=back)
     _finish(restore)
-    forget = what.add("forget", "forget a fact and its sources", _forget)
+    forget = what.add("forget", "forget a fact and its sources", forget_fact)
     forget.argument("text", "TEXT", "words of the fact", type=words)
     forget.flag("--erase", "also remove the text from all stored data")
     forget.yes()
     _finish(forget)
-    _finish(what.add("pending", "list pending facts", _do))
+    _finish(what.add("pending", "list pending facts", run_operation))
     for name, summary in (("accept", "accept pending facts"), ("drop", "drop pending facts")):
-        decide = what.add(name, summary, _decide)
+        decide = what.add(name, summary, decide_pending)
         decide.argument("numbers", "N", "their numbers in `memory pending`", nargs="+")
         _finish(decide)
-    what.add("rebuild", "rebuild the search index", _do).json()
-    sync = what.add("sync", "sync the long-term files with a git repository", _do)
+    what.add("rebuild", "rebuild the search index", run_operation).json()
+    sync = what.add("sync", "sync the long-term files with a git repository", run_operation)
     sync.argument("remote", "REMOTE", "its address or folder")
     sync.json()
 
 
 def add_dream(commands: Commands) -> None:
-    dream = commands.add("dream", "learn from recent conversations now", _do)
+    dream = commands.add("dream", "learn from recent conversations now", run_operation)
     dream.set_defaults(what="dream")
     _finish(dream)
 
 
 def _add_search(what: Commands) -> None:
-    search = what.add("search", "search conversations, memory, and documents", _do)
+    search = what.add("search", "search conversations, memory, and documents", run_operation)
     search.argument("text", "TEXT", "the words to search for", type=words)
     search.option("--session", "KEY", "only in this conversation")
     search.option("--since", "DATE", "from this day on, such as 2026-11-21", type=day)
@@ -96,7 +96,7 @@ def _finish(parser: Parser) -> None:
     parser.json()
 
 
-def _do(options: Options, operation: str = "") -> int:
+def run_operation(options: Options, operation: str = "") -> int:
     """Run an operation, by default the one named like the command, and print its text."""
     return options.print_result(_operate(options, operation or options.what))
 
@@ -116,20 +116,20 @@ def _replace_commands(text: str) -> str:
     return _CHAT_COMMAND.sub(lambda match: _NAMES[match[1]], text)
 
 
-def _restore(options: Options) -> int:
-    return _do(options, "versions" if vars(options).pop("list") else "restore")
+def restore_version(options: Options) -> int:
+    return run_operation(options, "versions" if vars(options).pop("list") else "restore")
 
 
-def _decide(options: Options) -> int:
+def decide_pending(options: Options) -> int:
     found = ",".join(options.numbers).strip(",")
     if not re.fullmatch(r"[0-9]{1,9}(,+[0-9]{1,9})*", found):
         hint = "`nanobot memory pending` lists them."
         raise WrongUsage("facts must be given by their numbers", hint=hint)
     options.numbers = [int(word) for word in found.split(",") if word]
-    return _do(options)
+    return run_operation(options)
 
 
-def _forget(options: Options) -> int:
+def forget_fact(options: Options) -> int:
     """Show the plan, ask, and forget. Return 1 if nothing was forgotten."""
     options.expect_consent()
     if not options.yes:

@@ -20,13 +20,13 @@ def add_approvals(commands: Commands) -> None:
         "(default: list).",
     )
     summary = "list pending questions and standing approvals"
-    what.operation("list", summary, "approvals.list", _approvals_text, default=True)
+    what.operation("list", summary, "approvals.list", format_approvals, default=True)
     revoke = what.operation("revoke", "revoke a standing approval", "approvals.revoke")
     revoke.argument("id", "ID", "its id in `approvals list`", type=words)
 
 
-def _approvals_text(data: Data) -> str:
-    blocks = ["\n".join("".join(_question(one)) for one in data.records("waiting"))]
+def format_approvals(data: Data) -> str:
+    blocks = ["\n".join("".join(_question_lines(one)) for one in data.records("waiting"))]
     rows = (
         (one.field("id"), one.minute("given_at"), *one.fields("given_by", "lasts", "subject"))
         for one in data.records("approvals")
@@ -35,7 +35,7 @@ def _approvals_text(data: Data) -> str:
     return "\n".join(filter(None, blocks)) or _NONE
 
 
-def _question(one: Data) -> Iterator[str]:
+def _question_lines(one: Data) -> Iterator[str]:
     """Yield the lines of a pending question and the ways to answer it."""
     code, place = one.fields("code", "asked_in")
     minutes = -(-one.number("seconds_left") // 60)
@@ -64,7 +64,7 @@ _CHAT = "the chat to send to, from `sessions list` (default: the chat that the o
 
 def add_cron(commands: Commands) -> None:
     what = commands.group("cron", "schedule reminders and tasks")
-    what.operation("list", "list reminders and tasks", "cron.list", _jobs_text)
+    what.operation("list", "list reminders and tasks", "cron.list", format_jobs)
     new = what.operation("add", "add a reminder, or a task for the agent", "cron.add")
     new.argument("schedule", "SCHEDULE", _SCHEDULES, type=words)
     new.argument("message", "MESSAGE", "the reminder's text, or the task", type=words)
@@ -78,7 +78,7 @@ def add_cron(commands: Commands) -> None:
         change.argument("id", "ID", "its id in `cron list`", type=words)
 
 
-def _jobs_text(data: Data) -> str:
+def format_jobs(data: Data) -> str:
     rows = []
     for job in data.records("jobs"):
         due = (job.minute("next") or "never") if job.get("enabled") is True else "paused"
@@ -92,13 +92,13 @@ def _jobs_text(data: Data) -> str:
 
 def add_queue(commands: Commands) -> None:
     what = commands.group("queue", "show and fix pending and failed messages")
-    what.operation("list", "list pending and failed messages", "queue.list", _queue_text)
+    what.operation("list", "list pending and failed messages", "queue.list", format_queue)
     for name, summary in (("retry", "retry a message"), ("drop", "drop a message")):
         change = what.operation(name, summary, f"queue.{name}")
         change.argument("id", "ID", "its id in `queue list`, such as in-12 or out-7")
 
 
-def _queue_text(queue: Data) -> str:
+def format_queue(queue: Data) -> str:
     blocks, failed = list[str](), False
     for title, whose in (("inbox", "session"), ("outbox", "to")):
         rows = []

@@ -69,7 +69,7 @@ def build_parser(command: str = "") -> Parser:
     return parser
 
 
-def _run_gateway(options: Options) -> int:
+def run_gateway(options: Options) -> int:
     when_free(lambda: expect_free(options.home, "starting"))
     settings = settings_of(options.home)  # report errors before loading more
     from nanobot.cli.local_gateway import build, serve
@@ -78,15 +78,15 @@ def _run_gateway(options: Options) -> int:
 
 
 def add_gateway(commands: Commands) -> None:
-    commands.add("gateway", "run nanobot with all channels", _run_gateway)
+    commands.add("gateway", "run nanobot with all channels", run_gateway)
 
 
 def add_completion(commands: Commands) -> None:
-    completion = commands.add("completion", "print a shell completion script", _complete)
+    completion = commands.add("completion", "print a shell completion script", print_completion)
     completion.add_argument("shell", choices=SHELLS)
 
 
-def _complete(options: Options) -> int:
+def print_completion(options: Options) -> int:
     import shtab
 
     return write_stdout(str(shtab.complete(build_parser(), options.shell)) + "\n")

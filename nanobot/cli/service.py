@@ -49,13 +49,13 @@ def add_service(commands: Commands) -> None:
         "Run nanobot as a systemd service, which starts with the machine and restarts after "
         "a failure.",
     )
-    install = _add(what, "install", "install or update the service and start it", _install)
+    install = _add(what, "install", "install or update the service and start it", install_service)
     install.option("--user", "NAME", "with --system: the user that runs it", default=_DEDICATED)
     install.flag("--no-start", "install it, but do not start it now")
     install.flag("--dry-run", "print the unit file and change nothing")
-    _add(what, "uninstall", "stop the service and remove it", _uninstall)
-    _add(what, "status", "show the state and health of the service", _status).json()
-    logs = _add(what, "logs", "show the log of the service", _logs)
+    _add(what, "uninstall", "stop the service and remove it", uninstall_service)
+    _add(what, "status", "show the state and health of the service", show_status).json()
+    logs = _add(what, "logs", "show the log of the service", show_log)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
 
@@ -152,10 +152,10 @@ def _last_line(answer: Answer) -> str:
     return lines[-1].strip() if lines else f"exit code {answer.returncode}"
 
 
-def _install(options: Options) -> int:
+def install_service(options: Options) -> int:
     """Check everything possible before anything is changed, then install."""
     place = UnitPlace(options.name, options.system)
-    who = _account(options.user) if place.system else me()
+    who = _find_account(options.user) if place.system else me()
     unit = _plan_unit(options, place, who)
     text = unit.text
     if options.dry_run:
@@ -185,10 +185,10 @@ def _install(options: Options) -> int:
             said = systemd.last_words() or _last_line(answer)
             hint = f"See `nanobot service logs{place.options}`. Fix the cause, then install again."
             raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
-    return print_text(_report(place, unit, systemd))
+    return print_text(_format_report(place, unit, systemd))
 
 
-def _account(name: str) -> pwd.struct_passwd:
+def _find_account(name: str) -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(name)
     except KeyError:
@@ -291,7 +291,7 @@ def _try_unit(unit: Unit, systemd: Systemd) -> Unit:
     return plain
 
 
-def _report(place: UnitPlace, unit: Unit, systemd: Systemd) -> str:
+def _format_report(place: UnitPlace, unit: Unit, systemd: Systemd) -> str:
     facts = systemd.facts()
     is_active = facts.get("ActiveState") == "active"
     runs = f"running, pid {facts.get('MainPID')}" if is_active else "not running"
@@ -305,7 +305,7 @@ def _report(place: UnitPlace, unit: Unit, systemd: Systemd) -> str:
     return f"{text}Check it with `nanobot service status{place.options}`.\n"
 
 
-def _uninstall(options: Options) -> int:
+def uninstall_service(options: Options) -> int:
     from nanobot.io import storage_errors
 
     place = UnitPlace(options.name, options.system)
@@ -321,7 +321,7 @@ def _uninstall(options: Options) -> int:
     return print_text(f"{place.unit} is stopped and removed. {home_in(before)} is kept.\n")
 
 
-def _home(place: UnitPlace) -> Path:
+def _home_of(place: UnitPlace) -> Path:
     """Return the home of the installed service. Raises `NanobotError` if none of ours is
     installed."""
     if (home := home_in(place.read())) is None:
@@ -332,10 +332,10 @@ def _home(place: UnitPlace) -> Path:
     return home
 
 
-def _status(options: Options) -> int:
+def show_status(options: Options) -> int:
     """Return 1 if the service does not run or is failing."""
     place = UnitPlace(options.name, options.system)
-    home, facts = _home(place), Systemd(place).facts()
+    home, facts = _home_of(place), Systemd(place).facts()
     health = Data()
     with suppress(NanobotError):  # another user's gateway, or it is ending
         health = (of_gateway(home) or Data()).record("health")
@@ -351,12 +351,12 @@ def _status(options: Options) -> int:
         # The health from the gateway or, for another user's, from systemd.
         "health": health or {"state": facts.get("StatusText", "")},
     }
-    options.print_result(data, _status_text)
+    options.print_result(data, format_status)
     is_failing = Data(data).record("health").field("state").startswith("failing")
     return 0 if data["running"] and not is_failing else 1
 
 
-def _status_text(data: Data) -> str:
+def format_status(data: Data) -> str:
     health = data.record("health")
     rows = [
         ("service", f"{data.field('state')}{', since ' if data['since'] else ''}{data['since']}"),
@@ -371,9 +371,9 @@ def _status_text(data: Data) -> str:
     return text
 
 
-def _logs(options: Options) -> int:
+def show_log(options: Options) -> int:
     place = UnitPlace(options.name, options.system)
-    _home(place)
+    _home_of(place)
     systemd, follow = Systemd(place), ("--follow",) if options.follow else ()
     try:
         launch = systemd.launch(*systemd.journal(options.n), *follow)

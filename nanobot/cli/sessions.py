@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 def add_sessions(commands: Commands) -> None:
     what = commands.group("sessions", "list and show conversations")
-    what.add("list", "list all conversations, latest first", _list).json()
-    show = what.add("show", "show the latest messages of a conversation", _show)
+    what.add("list", "list all conversations, latest first", show_sessions).json()
+    show = what.add("show", "show the latest messages of a conversation", show_messages)
     show.argument("key", "KEY", "its key in `sessions list`")
     show.count(20, "messages")
     show.json()
@@ -42,11 +42,11 @@ def add_sessions(commands: Commands) -> None:
 def add_turn(commands: Commands) -> None:
     what = commands.group("turn", "show one turn")
     summary = "show the prompt, memory, tools, tokens, and time of a turn"
-    show = what.operation("show", summary, "turn.show", _turn_text)
+    show = what.operation("show", summary, "turn.show", format_turn)
     show.argument("id", "ID", "its id, from `nanobot logs` or `nanobot agent -m … --json`")
 
 
-def _list(options: Options) -> int:
+def show_sessions(options: Options) -> int:
     found = [
         Data(
             key=info.key,
@@ -56,7 +56,7 @@ def _list(options: Options) -> int:
             preview=info.preview,
             path=info.place,
         )
-        for info in _manager(options.home).list_sessions()
+        for info in _open_manager(options.home).list_sessions()
     ]
     if options.json:
         return print_json(found)
@@ -69,17 +69,17 @@ def _list(options: Options) -> int:
     return print_text(shown or "No conversations yet. `nanobot agent` starts one.\n")
 
 
-def _show(options: Options) -> int:
-    messages = deque(_manager(options.home).read_messages(options.key), maxlen=options.n)
-    data = {"key": options.key, "messages": list(map(_fields, messages))}
+def show_messages(options: Options) -> int:
+    messages = deque(_open_manager(options.home).read_messages(options.key), maxlen=options.n)
+    data = {"key": options.key, "messages": list(map(_message_fields, messages))}
     if options.json:
         return print_json(data)
     zone = zone_of(options.home)
-    shown = "\n".join(_message(message, zone) for message in Data(data).records("messages"))
+    shown = "\n".join(_format_message(message, zone) for message in Data(data).records("messages"))
     return print_text(shown or "This conversation has no messages yet.\n")
 
 
-def _manager(home: Path) -> SessionManager:
+def _open_manager(home: Path) -> SessionManager:
     from loguru import logger
 
     from nanobot.clock import SystemClock
@@ -94,7 +94,7 @@ def _manager(home: Path) -> SessionManager:
     return SessionManager(SessionCatalogue(folder, SystemClock(), catalogue), SystemClock())
 
 
-def _fields(message: Message) -> dict[str, object]:
+def _message_fields(message: Message) -> dict[str, object]:
     """Return the message for machines, without empty fields."""
     import msgspec
 
@@ -103,7 +103,7 @@ def _fields(message: Message) -> dict[str, object]:
     return {key: value for key, value in fields.items() if value or key == "content"}
 
 
-def _message(message: Data, zone: tzinfo | None = None) -> str:
+def _format_message(message: Data, zone: tzinfo | None = None) -> str:
     """Return a heading with the sender and the time, then the indented content."""
     role, turn = message.field("role"), message.field("turn_id")
     parts = [
@@ -119,7 +119,7 @@ def _message(message: Data, zone: tzinfo | None = None) -> str:
     return " ".join(filter(None, parts)) + "\n" + indent("\n".join([*said, *called]))
 
 
-def _turn_text(turn: Data) -> str:
+def format_turn(turn: Data) -> str:
     """Describe a turn, with the long parts last."""
     cost = turn.get("cost")
     tokens = (
@@ -142,16 +142,16 @@ def _turn_text(turn: Data) -> str:
     ]
     sections = (
         ("memory used", table(memory, margin=2)),
-        ("tools", "".join(map(_tool, turn.records("tools")))),
+        ("tools", "".join(map(_format_tool, turn.records("tools")))),
         ("system prompt", indent(turn.text("system_prompt"))),
-        ("messages", "".join(map(_message, turn.records("messages")))),
-        ("new messages", "".join(map(_message, turn.records("new_messages")))),
+        ("messages", "".join(map(_format_message, turn.records("messages")))),
+        ("new messages", "".join(map(_format_message, turn.records("new_messages")))),
     )
     blocks = [f"{title}\n" + (block or "  none\n") for title, block in sections]
     return "\n".join([table(head), *blocks])
 
 
-def _tool(tool: Data) -> str:
+def _format_tool(tool: Data) -> str:
     took = f"{tool.number('milliseconds'):,} ms"
     head = f"  {tool.field('name')} {tool.field('arguments', 100)} ({took})\n"
     return head + indent(indent(one_line(tool.text("result"), 300)))

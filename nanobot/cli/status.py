@@ -29,7 +29,7 @@ from nanobot.cli.command import (
     zone_of,
 )
 from nanobot.cli.gateway import operate
-from nanobot.cli.team import team_settings, workers_of, workers_text
+from nanobot.cli.team import format_workers, team_settings, workers_of
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError, StorageError
 from nanobot.text import clean, duration
@@ -44,7 +44,7 @@ _SILENT = "the gateway is running but does not answer"
 
 
 def add_status(commands: Commands) -> None:
-    status = commands.add("status", "show health, channels, and pending work", _status)
+    status = commands.add("status", "show health, channels, and pending work", run_status)
     status.flag("--check", "print one line and exit with 1 unless a gateway works")
     status.json()
 
@@ -54,12 +54,12 @@ def add_state(commands: Commands) -> None:
     summary = (
         "print a document: jobs, access, approvals, skills, mcp, dream, facts, dialects, or usage"
     )
-    show = what.add("show", summary, _show)
+    show = what.add("show", summary, show_document)
     show.argument("name", "NAME", "its name (default: list all documents)", nargs="?")
 
 
 def add_doctor(commands: Commands) -> None:
-    doctor = commands.add("doctor", "check everything and suggest fixes", _doctor)
+    doctor = commands.add("doctor", "check everything and suggest fixes", run_doctor)
     asked = (
         "also test each model with an answer, a tool call, and a picture (costs tokens and time)"
     )
@@ -67,7 +67,7 @@ def add_doctor(commands: Commands) -> None:
     doctor.json()
 
 
-def _show(options: Options) -> int:
+def show_document(options: Options) -> int:
     from nanobot.bus.state import DOCUMENTS
 
     found, name = documents_of(options.home), options.name
@@ -99,7 +99,7 @@ def documents_of(home: Path) -> Mapping[str, bytes]:
     return found.documents
 
 
-def _status(options: Options) -> int:
+def run_status(options: Options) -> int:
     return status(options.home, as_json=options.json, check=options.check)
 
 
@@ -113,7 +113,7 @@ def status(home: Path, *, as_json: bool, check: bool, timeout: float = TIMEOUT_S
     if as_json:
         print_json(data)
     else:
-        print_text(_line(data) if check else _status_text(data))
+        print_text(_format_line(data) if check else format_status(data))
     well = data.record("health").field("state") in _WORKING
     return 0 if well or not check else 1
 
@@ -139,29 +139,29 @@ def of_gateway(home: Path, timeout: float = TIMEOUT_SECONDS) -> Data | None:
     return Data(answer) if isinstance(answer, dict) else Data()
 
 
-def _line(data: Data) -> str:
+def _format_line(data: Data) -> str:
     health = data.record("health")
     concerns = "; ".join(concern.field("text") for concern in health.records("concerns"))
     state = health.field("state") or "failing"
     return f"{state}: {concerns}\n" if concerns else f"{state}\n"
 
 
-def _status_text(status: Data) -> str:
+def format_status(status: Data) -> str:
     """Describe the state of a home and its gateway."""
-    blocks = [table(row for row in _rows(status) if row[1])]
-    blocks.append("".join(map(_concern, status.record("health").records("concerns"))))
+    blocks = [table(row for row in _status_rows(status) if row[1])]
+    blocks.append("".join(map(_format_concern, status.record("health").records("concerns"))))
     if channels := status.records("channels"):
-        blocks.append("channels\n" + table(map(_channel, channels), margin=2))
+        blocks.append("channels\n" + table(map(_channel_row, channels), margin=2))
     if workers := status.records("workers"):
         zone = zone_of(Path(status.field("home", 4_096)))
-        blocks.append("workers\n" + indent(workers_text(workers, zone)))
+        blocks.append("workers\n" + indent(format_workers(workers, zone)))
     if sizes := status.record("sizes"):
         rows = [(name, size(sizes.number(name))) for name in sizes]
         blocks.append("on disk\n" + table(rows, margin=2))
     return "\n".join(filter(None, blocks))
 
 
-def _rows(status: Data) -> Iterator[tuple[str, str]]:
+def _status_rows(status: Data) -> Iterator[tuple[str, str]]:
     queue, today, since = (status.record(key) for key in ("queue", "today", "since_start"))
     gateway = "not running (start it with `nanobot gateway`)"
     if status.get("running"):
@@ -193,18 +193,18 @@ def _rows(status: Data) -> Iterator[tuple[str, str]]:
         yield "process", f"{size(process.number('resident'))} of memory"
 
 
-def _concern(concern: Data) -> str:
+def _format_concern(concern: Data) -> str:
     head = f"{concern.field('level')}: {concern.field('text', 600)}\n"
     return head + indent(concern.field("hint", 600))
 
 
-def _channel(channel: Data) -> tuple[str, ...]:
+def _channel_row(channel: Data) -> tuple[str, ...]:
     heard = channel.get("heard_seconds")
     ago = f"last contact {duration(round(heard))} ago" if isinstance(heard, int | float) else ""
     return channel.field("name"), channel.field("state"), ago, channel.field("detail")
 
 
-def _doctor(options: Options) -> int:
+def run_doctor(options: Options) -> int:
     """Run the checks and print each finding at once, because an unreachable server takes seconds.
     Stop after a configuration that is not valid."""
     from nanobot.app.base import secret_values
@@ -222,7 +222,7 @@ def _doctor(options: Options) -> int:
             text, hint = redactor.redact(finding.text), redactor.redact(finding.hint)
             found.append({"check": name, "state": finding.state, "text": text, "hint": hint})
             if not options.json:
-                print_text(_lines(found[-1]))
+                print_text(_format_finding(found[-1]))
         if name == "configuration" and found[-1]["state"] == "fail":
             break
     if options.json:
@@ -230,7 +230,7 @@ def _doctor(options: Options) -> int:
     return 1 if any(one["state"] == "fail" for one in found) else 0
 
 
-def _lines(data: Mapping[str, str]) -> str:
+def _format_finding(data: Mapping[str, str]) -> str:
     first, *more = [*data["text"].splitlines(), *data["hint"].splitlines()] or [""]
     beneath = [(" " * 4, " " * 14, line.strip()) for line in more if line.strip()]
     return table([(data["state"].ljust(4), data["check"].ljust(14), first), *beneath])

@@ -47,13 +47,13 @@ def add_team(commands: Commands) -> None:
         ("init", "move this home into the team in its settings", _INIT),
         ("leave", "move all data of the team into this home", _LEAVE),
     ):
-        move = what.add(name, summary, _move)
+        move = what.add(name, summary, move_home)
         move.description = description
         move.yes()
-    what.add("status", "show the workers, their scopes, and pending work", _status).json()
+    what.add("status", "show the workers, their scopes, and pending work", show_status).json()
 
 
-def _move(options: Options) -> int:
+def move_home(options: Options) -> int:
     """Show the plan, ask, and execute it. Return 1 if the answer is no."""
     settings = team_settings(options.home)
     from nanobot.app.transfer import plan_init, plan_leave
@@ -83,9 +83,9 @@ def team_settings(home: Path) -> Settings:
     return settings_of(home)
 
 
-def _status(options: Options) -> int:
+def show_status(options: Options) -> int:
     zone = zone_of(options.home)
-    return options.print_result(_survey(options.home), lambda data: _text(data, zone))
+    return options.print_result(_survey(options.home), lambda data: format_team(data, zone))
 
 
 def _survey(home: Path) -> Data:
@@ -106,7 +106,7 @@ def workers_of(home: Path) -> list[Data]:
         return []
 
 
-def _text(data: Data, zone: tzinfo | None) -> str:
+def format_team(data: Data, zone: tzinfo | None) -> str:
     queues = [
         (one.field("scope", 100), one.counts(**_COUNTED), whose)
         for one in data.records("queues")
@@ -114,13 +114,13 @@ def _text(data: Data, zone: tzinfo | None) -> str:
     ]
     blocks = [
         f"tables     version {data.number('schema_version')}\n",
-        workers_text(data.records("workers"), zone),
+        format_workers(data.records("workers"), zone),
         table(queues, "scope", "messages", "worker"),
     ]
     return "\n".join(block for block in blocks if block)
 
 
-def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
+def format_workers(workers: list[Data], zone: tzinfo | None) -> str:
     rows = [
         (
             *one.fields("id", "name", "version"),

@@ -15,20 +15,20 @@ _HERE = "nanobot runs here until you press Ctrl-C.\n"
 
 
 def add_web(commands: Commands) -> None:
-    web = commands.add("web", "open nanobot in the browser", _open)
+    web = commands.add("web", "open nanobot in the browser", open_page)
     web.option("--person", "ID", "the account to sign in, such as telegram:12345 (default: yours)")
     web.flag("--no-open", "only print the link")
     web.json()
     what = Commands(web)
-    what.operation("list", "list signed-in browsers", "web.list", _list_text)
+    what.operation("list", "list signed-in browsers", "web.list", format_browsers)
     revoke = what.operation("revoke", "sign browsers out", "web.revoke")
     revoke.argument("id", "ID", "its id in `web list`, an account, or all")
 
 
-def _open(options: Options) -> int:
+def open_page(options: Options) -> int:
     with open_client(options.home) as client:
         data = client.ask("web.link", {"account": options.person})
-        _show(options, Data(data) if isinstance(data, dict) else Data())
+        _show_link(options, Data(data) if isinstance(data, dict) else Data())
         if client.is_hosted:
             if not options.json:
                 print_text(_HERE, sys.stderr)
@@ -42,7 +42,7 @@ def _open(options: Options) -> int:
     return 0
 
 
-def _show(options: Options, data: Data) -> None:
+def _show_link(options: Options, data: Data) -> None:
     if options.json:
         print_json(data)
         return
@@ -74,7 +74,7 @@ def open_browser(url: str) -> None:
             launch.popen(stdin=DEVNULL, stdout=DEVNULL)
 
 
-def _list_text(data: Data) -> str:
+def format_browsers(data: Data) -> str:
     rows = [
         (*one.fields("id", "account"), one.minute("seen_at"), one.field("browser"))
         for one in data.records("sessions")

@@ -16,7 +16,7 @@ OUTCOMES = ("done", "failed", "stopped", "running")
 LEVELS = ("debug", "info", "warning", "error")
 
 
-async def _turns(call: Call) -> web.StreamResponse:
+async def show_turns(call: Call) -> web.StreamResponse:
     session, outcome = call.query("session").strip(), call.query("outcome")
     outcome = outcome if outcome in OUTCOMES else ""
     found = await call.ask(
@@ -39,7 +39,7 @@ async def _turns(call: Call) -> web.StreamResponse:
     )
 
 
-async def _turn(call: Call) -> web.StreamResponse:
+async def show_turn(call: Call) -> web.StreamResponse:
     turn = await call.ask("turn.show", id=call.query("id"))
     whole = max((one["start"] + one["took"] for one in turn["steps"]), default=0) or 1
     bars = [  # on a line of 1,000 parts, each wide enough to be seen
@@ -53,14 +53,14 @@ async def _turn(call: Call) -> web.StreamResponse:
     return call.page("turn.html", "Turn", turn=turn, bars=bars)
 
 
-async def _audit(call: Call) -> web.StreamResponse:
+async def show_audit(call: Call) -> web.StreamResponse:
     tool, session = call.query("tool").strip(), call.query("session").strip()
     offset = call.number("offset")
     found = await call.ask("audit.list", tool=tool, session=session, offset=offset, limit=_PAGE)
     return call.page(
         "audit.html",
         "Tool calls",
-        records=[_record(one) for one in found["records"]],
+        records=[_format_record(one) for one in found["records"]],
         more=found["more"],
         tool=tool,
         session=session,
@@ -69,7 +69,7 @@ async def _audit(call: Call) -> web.StreamResponse:
     )
 
 
-def _record(record: Mapping[str, Any]) -> dict[str, Any]:
+def _format_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a record for the page: its outcome in a word, and the other fields."""
     event, outcome = record.get("event", ""), str(record.get("outcome", ""))
     if event == "ended":
@@ -88,27 +88,27 @@ def _record(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _logs(call: Call) -> web.StreamResponse:
-    found = await _tail(call, limit=_LINES)
+async def show_log(call: Call) -> web.StreamResponse:
+    found = await _tail_log(call, limit=_LINES)
     return call.page("logs.html", "Log", **found, level=call.query("level"), levels=LEVELS)
 
 
-async def _new_lines(call: Call) -> web.StreamResponse:
+async def send_new_lines(call: Call) -> web.StreamResponse:
     """Return the log lines after a position, for the script."""
-    found = await _tail(call, limit=_LINES, after=call.query("after") or "0:0")
+    found = await _tail_log(call, limit=_LINES, after=call.query("after") or "0:0")
     html = call.site.render("_lines.html", lines=found["lines"])
     return web.json_response({"html": html, "position": found["position"]})
 
 
-async def _tail(call: Call, **wanted: object) -> dict[str, Any]:
+async def _tail_log(call: Call, **wanted: object) -> dict[str, Any]:
     level, turn = call.query("level"), call.query("turn")
     return {**await call.ask("logs.tail", level=level, turn=turn, **wanted), "turn": turn}
 
 
 ROUTES = {
-    ("GET", "/activity"): Route(_turns),
-    ("GET", "/activity/turn"): Route(_turn),
-    ("GET", "/activity/tools"): Route(_audit),
-    ("GET", "/activity/log"): Route(_logs),
-    ("GET", "/activity/log/new"): Route(_new_lines),
+    ("GET", "/activity"): Route(show_turns),
+    ("GET", "/activity/turn"): Route(show_turn),
+    ("GET", "/activity/tools"): Route(show_audit),
+    ("GET", "/activity/log"): Route(show_log),
+    ("GET", "/activity/log/new"): Route(send_new_lines),
 }

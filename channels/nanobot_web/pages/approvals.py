@@ -23,39 +23,39 @@ async def list_questions(call: Call) -> list[Event]:
     """Return events that show the pending questions."""
     found = (await call.ask("approvals.waiting"))["waiting"]
     codes: Event = {"kind": "waiting", "codes": [one["code"] for one in found]}
-    return [codes, *(_question_event(call, one) for one in found)]
+    return [codes, *(_render_question(call, one) for one in found)]
 
 
 async def find_question(call: Call, code: str) -> list[Event]:
     """Return the event that shows a question, or none if it is closed."""
     found = (await call.ask("approvals.waiting"))["waiting"]
-    return [_question_event(call, one) for one in found if one["code"] == code]
+    return [_render_question(call, one) for one in found if one["code"] == code]
 
 
-def _question_event(call: Call, question: Mapping[str, Any]) -> Event:
+def _render_question(call: Call, question: Mapping[str, Any]) -> Event:
     answers = [(name, _LABELS[name]) for name in question["answers"]]
     html = call.site.render("_approval.html", question=question, answers=answers)
     return {"kind": "approval", "code": question["code"], "html": html}
 
 
-async def _answer(call: Call) -> web.StreamResponse:
+async def answer_question(call: Call) -> web.StreamResponse:
     code, answer = call.form.get("code", ""), call.form.get("answer", "")
     by = f"web:{call.visitor.account}"
     return web.json_response(await call.ask("approvals.answer", code=code, answer=answer, by=by))
 
 
-async def _standing(call: Call) -> web.StreamResponse:
+async def show_approvals(call: Call) -> web.StreamResponse:
     found = await call.ask("approvals.list")
     return call.page("approvals.html", "Approvals", **found)
 
 
-async def _revoke(call: Call) -> web.StreamResponse:
+async def revoke_approval(call: Call) -> web.StreamResponse:
     await call.change("approvals.revoke", id=call.form.get("id", ""))
     return call.back("/approvals")
 
 
 ROUTES = {
-    ("GET", "/approvals"): Route(_standing),
-    ("POST", "/approvals"): Route(_answer),
-    ("POST", "/approvals/revoke"): Route(_revoke),
+    ("GET", "/approvals"): Route(show_approvals),
+    ("POST", "/approvals"): Route(answer_question),
+    ("POST", "/approvals/revoke"): Route(revoke_approval),
 }

@@ -58,18 +58,18 @@ class Item(Struct):
     words: Markup = Markup()
 
 
-async def _chat(call: Call) -> web.StreamResponse:
+async def show_chat(call: Call) -> web.StreamResponse:
     key = call.query("c")
-    listed = await _list_conversations(call)
+    listed = await _load_conversations(call)
     if not key:
         return call.page("chat.html", "Chat", key="", writable=False, shown=None, **listed)
-    shown = await _load_piece(call, key, limit=_MESSAGES)
-    heading = _heading(key, shown)
+    shown = await _load_messages(call, key, limit=_MESSAGES)
+    heading = _make_heading(key, shown)
     own: dict[str, Any] = {"key": key, "writable": shown["writable"], "shown": shown}
     return call.page("chat.html", heading, heading=heading, **own, **listed)
 
 
-def _heading(key: str, shown: Mapping[str, Any]) -> str:
+def _make_heading(key: str, shown: Mapping[str, Any]) -> str:
     """Return the title of a conversation, or its beginning if that is in view."""
     if shown["title"] or not key.startswith("web:"):
         return str(shown["title"] or shown["name"] or key)
@@ -77,33 +77,33 @@ def _heading(key: str, shown: Mapping[str, Any]) -> str:
     return one_line(begun, 60) if begun and not shown["more"] else "New chat"
 
 
-async def _new(call: Call) -> web.StreamResponse:
+async def open_chat(call: Call) -> web.StreamResponse:
     """Open a new chat. Only this visitor's scope can begin and follow it."""
     return call.back("/chat", c=f"web:{call.site.sessions.new_chat(call.own_scope)}")
 
 
-async def _list(call: Call) -> web.StreamResponse:
-    return call.part("_conversations.html", key=call.query("c"), **await _list_conversations(call))
+async def show_conversations(call: Call) -> web.StreamResponse:
+    return call.part("_conversations.html", key=call.query("c"), **await _load_conversations(call))
 
 
-async def _older(call: Call) -> web.StreamResponse:
+async def show_older(call: Call) -> web.StreamResponse:
     before = call.number("before")
-    shown = await _load_piece(call, call.query("c"), before=before, limit=_OLDER)
+    shown = await _load_messages(call, call.query("c"), before=before, limit=_OLDER)
     return call.part("_older.html", shown=shown, key=call.query("c"))
 
 
-async def _find(call: Call) -> web.StreamResponse:
+async def find_messages(call: Call) -> web.StreamResponse:
     key, query = call.query("c"), call.query("q").strip()
-    await _load_piece(call, key, limit=1)  # check access
+    await _load_messages(call, key, limit=1)  # check access
     found = await call.ask("conversations.find", key=key, query=query) if query else {}
-    items = _items(found.get("messages", ()), {})
+    items = _make_items(found.get("messages", ()), {})
     return call.part("_found.html", items=items, query=query, key=key)
 
 
-async def _export(call: Call) -> web.StreamResponse:
+async def export_conversation(call: Call) -> web.StreamResponse:
     """Send the whole conversation as Markdown."""
     key = call.query("c")
-    shown = await _load_piece(call, key, limit=1)
+    shown = await _load_messages(call, key, limit=1)
     if shown["new"]:
         raise PageError(404, "This chat has no messages yet.")
     response = call.stream("text/markdown; charset=utf-8")
@@ -114,7 +114,7 @@ async def _export(call: Call) -> web.StreamResponse:
     after = 0
     while True:  # read piece by piece
         piece = await call.ask("conversations.show", key=key, first=after + 1, limit=200)
-        for item in _items(piece["messages"], {}):
+        for item in _make_items(piece["messages"], {}):
             words = f"\n**{item.who or 'You'}**, {item.at}\n\n{item.text}\n"
             await response.write(words.encode(errors="replace"))
         if not piece["messages"]:
@@ -124,7 +124,7 @@ async def _export(call: Call) -> web.StreamResponse:
     return response
 
 
-async def _send(call: Call) -> web.StreamResponse:
+async def send_message(call: Call) -> web.StreamResponse:
     """Store a message of the visitor. Raises `NanobotError` if it is not stored."""
     async with receive_form(call) as sent:
         key = sent.fields.get("c", "")
@@ -132,11 +132,11 @@ async def _send(call: Call) -> web.StreamResponse:
         event, text = sent.fields.get("event", ""), sent.fields.get("text", "").strip()
         if not _EVENT_ID.fullmatch(event) or not (text or sent.media):
             raise PageError(400, "There is nothing to send.")
-        await _publish(call, key, text, f"web:{event}", sent.media)
+        await _publish_message(call, key, text, f"web:{event}", sent.media)
     return web.json_response({"ok": True})
 
 
-async def _press(call: Call) -> web.StreamResponse:
+async def press_button(call: Call) -> web.StreamResponse:
     """Press a button under a message."""
     key, button = call.form.get("c", ""), call.form.get("button", "")
     await _expect_writable(call, key)
@@ -144,11 +144,13 @@ async def _press(call: Call) -> web.StreamResponse:
     value = await call.site.host.resolve_button(button, Sender(call.visitor.account), chat)
     if value is None:
         raise PageError(409, "This choice is no longer there.")
-    await _publish(call, key, value, f"web:button:{button}", ())
+    await _publish_message(call, key, value, f"web:button:{button}", ())
     return web.json_response({"ok": True})
 
 
-async def _publish(call: Call, key: str, text: str, event_id: str, media: Sequence[Media]) -> None:
+async def _publish_message(
+    call: Call, key: str, text: str, event_id: str, media: Sequence[Media]
+) -> None:
     host, address = call.site.host, Address.of(key)
     sender = Sender(call.visitor.account)
     if host.admit(sender, Chat(address.chat_id)) != "allowed":
@@ -165,13 +167,13 @@ async def _publish(call: Call, key: str, text: str, event_id: str, media: Sequen
     await host.publish([message])
 
 
-async def _live(call: Call) -> web.StreamResponse:
+async def stream_events(call: Call) -> web.StreamResponse:
     """Stream the events of a conversation until the page is closed."""
     key = call.query("c")
     last = call.request.headers.get("Last-Event-ID", "")
     after = int(last) if last.isdecimal() else call.number("after")
     if key:
-        await _load_piece(call, key, limit=1)  # check access
+        await _load_messages(call, key, limit=1)  # check access
     if call.site.live.is_full(call.visitor.session):
         raise PageError(429, "Too many pages are open in this browser.", hint="Close some.")
     response = call.stream("text/event-stream; charset=utf-8")
@@ -186,21 +188,21 @@ async def _live(call: Call) -> web.StreamResponse:
         is_gone=lambda: call.request.transport is None,
     ) as follower:
         if key:
-            after = await _refresh(call, response, key, after)
+            after = await _write_new_messages(call, response, key, after)
         if everything:
-            await _write(response, *await list_questions(call))
-        while (events := await _next(follower)) is not None:
+            await _write_events(response, *await list_questions(call))
+        while (events := await _next_events(follower)) is not None:
             await call.site.expect_unchanged(call)
             if key:
                 await call.expect_visible(key)
             if not events:
                 await response.write(b": still here\n\n")
             for event in events:
-                after = await _tell(call, response, key, event, after)
+                after = await _pass_event(call, response, key, event, after)
     return response
 
 
-async def _next(follower: Follower) -> Sequence[Event] | None:
+async def _next_events(follower: Follower) -> Sequence[Event] | None:
     """Return the join_deltas events, none after a silence, or None at the end."""
     try:
         async with asyncio.timeout(_BEAT_SECONDS):
@@ -214,43 +216,47 @@ async def _next(follower: Follower) -> Sequence[Event] | None:
     return join_deltas([event for event in events if event is not None])
 
 
-async def _tell(
+async def _pass_event(
     call: Call, response: web.StreamResponse, key: str, event: Event, after: int
 ) -> int:
     """Write an event, with new messages of the session. Return the seq of the newest message."""
     if event["kind"] == "extra":
         extras = await asyncio.to_thread(call.site.extras.of, key)
-        found = [_extra(one) for one in extras if one.key == event["key"]]
-        html = await _render(call, found, key)
+        found = [_make_extra_item(one) for one in extras if one.key == event["key"]]
+        html = await _render_items(call, found, key)
         event = {"kind": "extra", "html": html}
     if event["kind"] in _REFRESHING:
-        after = await _refresh(call, response, key, after)
+        after = await _write_new_messages(call, response, key, after)
     events = [event]
     if event["kind"] == "asked":
         events = await find_question(call, str(event["code"]))
-    await _write(response, *events)
+    await _write_events(response, *events)
     return after
 
 
-async def _write(response: web.StreamResponse, *events: Event) -> None:
+async def _write_events(response: web.StreamResponse, *events: Event) -> None:
     for event in events:
         await response.write(f"data: {json.dumps(event)}\n\n".encode())
 
 
-async def _refresh(call: Call, response: web.StreamResponse, key: str, after: int) -> int:
+async def _write_new_messages(
+    call: Call, response: web.StreamResponse, key: str, after: int
+) -> int:
     """Write the session's messages after `after`, and the numbers of its newest ones, because
     others were taken back."""
     shown = await call.ask("conversations.show", key=key, limit=_MESSAGES)
     numbers = [one["seq"] for one in shown["messages"]]
     new = [one for one in shown["messages"] if one["seq"] > after]
-    html = await _render(call, _items(new, await _describe_turns(call, key)), key, shown["name"])
+    html = await _render_items(
+        call, _make_items(new, await _describe_turns(call, key)), key, shown["name"]
+    )
     last = max(after, int(shown["last"]))
     event = {"kind": "messages", "html": html, "numbers": numbers, "whole": not shown["more"]}
     await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
     return last
 
 
-async def _list_conversations(call: Call) -> dict[str, Any]:
+async def _load_conversations(call: Call) -> dict[str, Any]:
     """Return a piece of the list, for templates."""
     offset, query = call.number("offset"), call.query("q")
     scope = call.scope or None
@@ -266,21 +272,21 @@ async def _list_conversations(call: Call) -> dict[str, Any]:
     }
 
 
-async def _load_piece(call: Call, key: str, **wanted: object) -> dict[str, Any]:
+async def _load_messages(call: Call, key: str, **wanted: object) -> dict[str, Any]:
     """Return a piece of a conversation. Raises `PageError` if the visitor may not see it."""
     owner = await call.expect_visible(key)
     shown = await call.ask("conversations.show", key=key, **wanted)
-    items = _items(shown["messages"], await _describe_turns(call, key))
+    items = _make_items(shown["messages"], await _describe_turns(call, key))
     if key.startswith("web:"):
         extras = await asyncio.to_thread(call.site.extras.of, key)
         first = items[0].at if items and shown["more"] else ""
-        own = [_extra(one) for one in extras]
+        own = [_make_extra_item(one) for one in extras]
         before = "before" in wanted
         items = sorted(
             [*items, *(one for one in own if one.at >= first and not before)], key=lambda i: i.at
         )
     whose = "" if owner == call.own_scope else shown["name"] or owner
-    _name(items, whose)
+    _add_writer(items, whose)
     return {
         **shown,
         "items": await _add_html(items),
@@ -298,16 +304,16 @@ def _is_writable(call: Call, key: str, owner: str) -> bool:
     return key.startswith("web:") and owner == call.own_scope
 
 
-def _name(items: Sequence[Item], whose: str) -> None:
+def _add_writer(items: Sequence[Item], whose: str) -> None:
     """Add the writer's name to messages of a person other than the visitor."""
     for one in items:
         one.who = one.who or (whose if one.mine else "")
 
 
-async def _render(call: Call, items: Sequence[Item], key: str, name: str = "") -> str:
+async def _render_items(call: Call, items: Sequence[Item], key: str, name: str = "") -> str:
     """Render messages for an open conversation. `name` is the name of its person."""
     owner = await call.expect_visible(key)
-    _name(items, "" if owner == call.own_scope else name or owner)
+    _add_writer(items, "" if owner == call.own_scope else name or owner)
     given = {"visitor": call.visitor, "items": await _add_html(items), "key": key}
     given["writable"] = _is_writable(call, key, owner)
     return call.site.render("_items.html", **given)
@@ -324,11 +330,11 @@ async def _add_html(items: Sequence[Item]) -> Sequence[Item]:
     return items
 
 
-def _items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) -> list[Item]:
+def _make_items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) -> list[Item]:
     """Convert messages for the page, with results next to their calls. `used` is the use of
     turns."""
     results = {one["call"]: one["content"] for one in messages if one["role"] == "tool"}
-    items = [_item(one, results) for one in messages if one["role"] != "tool"]
+    items = [_make_item(one, results) for one in messages if one["role"] != "tool"]
     for before, item in pairwise(items):
         item.goes_on = item.kind == before.kind == "assistant" and item.turn == before.turn
     last = {item.turn: item for item in items if item.kind == "assistant"}
@@ -354,12 +360,12 @@ def _describe_turn(turn: Mapping[str, Any], *, is_owner: bool) -> str:
     return " · ".join(filter(None, [*parts, cost, turn["model"]]))
 
 
-def _item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
+def _make_item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
     origin, role = message.get("origin", ""), message["role"]
     mine = role == "user" and origin in ("", "attached", "forwarded")
     who = "nanobot" if role == "assistant" else ("" if mine else origin or "nanobot")
     steps = [
-        {**call, "result": results.get(call["id"]), "pretty": _pretty(call["arguments"])}
+        {**call, "result": results.get(call["id"]), "pretty": _format_arguments(call["arguments"])}
         for call in message.get("calls", ())
     ]
     files = [
@@ -380,7 +386,7 @@ def _item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
     )
 
 
-def _extra(extra: Extra) -> Item:
+def _make_extra_item(extra: Extra) -> Item:
     files = [
         {"name": one.name or one.kind, "seq": "", "index": str(index), "extra": extra.key}
         for index, one in enumerate(extra.media)
@@ -390,7 +396,7 @@ def _extra(extra: Extra) -> Item:
     return Item("extra", at, extra.text, who="nanobot", files=files, buttons=buttons, key=extra.key)
 
 
-def _pretty(arguments: str) -> str:
+def _format_arguments(arguments: str) -> str:
     """Format the arguments of a call for people."""
     try:
         values = json.loads(arguments)
@@ -401,21 +407,21 @@ def _pretty(arguments: str) -> str:
     return "\n".join(f"{name}: {value}" for name, value in values.items())
 
 
-async def _session(call: Call) -> web.StreamResponse:
+async def confirm_session(call: Call) -> web.StreamResponse:
     """Let a page that lost its stream check that it is signed in."""
     return web.json_response({"account": call.visitor.account})
 
 
 ROUTES = {
-    ("GET", "/"): Route(_chat, everyone=True),
-    ("GET", "/chat"): Route(_chat, everyone=True),
-    ("GET", "/chat/new"): Route(_new, everyone=True),
-    ("GET", "/chat/list"): Route(_list, everyone=True),
-    ("GET", "/chat/older"): Route(_older, everyone=True),
-    ("GET", "/chat/find"): Route(_find, everyone=True),
-    ("GET", "/chat/export"): Route(_export, everyone=True),
-    ("POST", "/chat/send"): Route(_send, everyone=True),
-    ("POST", "/chat/press"): Route(_press, everyone=True),
-    ("GET", "/session"): Route(_session, everyone=True),
-    ("GET", "/live"): Route(_live, everyone=True),
+    ("GET", "/"): Route(show_chat, everyone=True),
+    ("GET", "/chat"): Route(show_chat, everyone=True),
+    ("GET", "/chat/new"): Route(open_chat, everyone=True),
+    ("GET", "/chat/list"): Route(show_conversations, everyone=True),
+    ("GET", "/chat/older"): Route(show_older, everyone=True),
+    ("GET", "/chat/find"): Route(find_messages, everyone=True),
+    ("GET", "/chat/export"): Route(export_conversation, everyone=True),
+    ("POST", "/chat/send"): Route(send_message, everyone=True),
+    ("POST", "/chat/press"): Route(press_button, everyone=True),
+    ("GET", "/session"): Route(confirm_session, everyone=True),
+    ("GET", "/live"): Route(stream_events, everyone=True),
 }

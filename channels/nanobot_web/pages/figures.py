@@ -23,7 +23,7 @@ _QUEUE = {
 }
 
 
-async def _figures(call: Call) -> web.StreamResponse:
+async def show_figures(call: Call) -> web.StreamResponse:
     days = call.number("days", SPANS[0])
     days = days if days in SPANS else SPANS[0]
     found = await call.ask("figures", days=days)
@@ -41,23 +41,25 @@ async def _figures(call: Call) -> web.StreamResponse:
         by=found["by"],
         found=found,
         has_cost=has_cost,
-        tokens=_tokens(labels, periods),
-        hits=lines(labels, [Series("cached", [_hits(one) for one in periods])], "% of tokens in"),
+        tokens=_plot_tokens(labels, periods),
+        hits=lines(
+            labels, [Series("cached", [_hit_rate(one) for one in periods])], "% of tokens in"
+        ),
         cost=bars(labels, [Series("cost", [one["cost"] for one in periods])], "currency")
         if has_cost
         else None,
-        times=_times(found["times"]),
+        times=_plot_times(found["times"]),
         growth=bars([one["month"] for one in months], [Series("history", kilobytes)], "kB"),
         months=months,
         queue=queue,
         queued=bars(list(queue), [Series("now", list(queue.values()))], "messages"),
         most=max((_count_tokens(chat) for chat in found["chats"]), default=0),
         used=_count_tokens,
-        hit_rate=_hits,
+        hit_rate=_hit_rate,
     )
 
 
-def _tokens(labels: Sequence[str], periods: Sequence[Mapping[str, Any]]) -> Plot:
+def _plot_tokens(labels: Sequence[str], periods: Sequence[Mapping[str, Any]]) -> Plot:
     fresh = [max(0, one["prompt"] - one["cached"]) for one in periods]
     series = [
         Series("in, new", fresh),
@@ -67,7 +69,7 @@ def _tokens(labels: Sequence[str], periods: Sequence[Mapping[str, Any]]) -> Plot
     return bars(labels, series, "tokens")
 
 
-def _hits(one: Mapping[str, Any]) -> float | None:
+def _hit_rate(one: Mapping[str, Any]) -> float | None:
     """Return the percentage of cached input tokens, or None without input."""
     return round(100 * one["cached"] / one["prompt"], 1) if one["prompt"] else None
 
@@ -76,7 +78,7 @@ def _count_tokens(one: Mapping[str, Any]) -> int:
     return int(one["prompt"]) + int(one["completion"])
 
 
-def _times(times: Sequence[Mapping[str, Any]]) -> Plot:
+def _plot_times(times: Sequence[Mapping[str, Any]]) -> Plot:
     series = [
         Series("half (p50)", [one["p50"] / 1000 for one in times]),
         Series("95 of 100 (p95)", [one["p95"] / 1000 for one in times]),
@@ -94,4 +96,4 @@ def _add_totals(months: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-ROUTES = {("GET", "/figures"): Route(_figures)}
+ROUTES = {("GET", "/figures"): Route(show_figures)}

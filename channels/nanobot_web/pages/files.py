@@ -140,7 +140,7 @@ def _size(path: Path) -> int:
     return 0
 
 
-async def _file(call: Call) -> web.StreamResponse:
+async def send_file(call: Call) -> web.StreamResponse:
     """Send a file of a conversation that the visitor may see."""
     media = await _find_file(call)
     path = call.site.host.media_path(media)  # inside the media folder, and no link
@@ -176,4 +176,4 @@ async def _find_file(call: Call) -> Media:
     return found
 
 
-ROUTES = {("GET", "/file"): Route(_file, everyone=True)}
+ROUTES = {("GET", "/file"): Route(send_file, everyone=True)}

@@ -11,7 +11,7 @@ from nanobot_web.site import Call, PageError, Route
 _MOST_ROWS = 100
 
 
-async def _health(call: Call) -> web.StreamResponse:
+async def show_health(call: Call) -> web.StreamResponse:
     status = await call.ask("status")
     queue = await call.ask("queue.list")
     try:
@@ -34,12 +34,12 @@ async def _health(call: Call) -> web.StreamResponse:
     )
 
 
-async def _doctor(call: Call) -> web.StreamResponse:
+async def run_checks(call: Call) -> web.StreamResponse:
     found = await call.ask("doctor")
     return call.page("doctor.html", "Checks", findings=found["findings"])
 
 
-async def _queue(call: Call) -> web.StreamResponse:
+async def change_queue(call: Call) -> web.StreamResponse:
     """Retry or drop a failed message or a dead reply."""
     row, what = call.form.get("row", ""), call.form.get("do", "")
     if what not in ("retry", "drop"):
@@ -49,15 +49,15 @@ async def _queue(call: Call) -> web.StreamResponse:
     return call.back("/health")
 
 
-async def _backup(call: Call) -> web.StreamResponse:
+async def make_backup(call: Call) -> web.StreamResponse:
     if await call.change("backup.make"):
         call.tell("A backup is being made.")
     return call.back("/health")
 
 
 ROUTES = {
-    ("GET", "/health"): Route(_health),
-    ("GET", "/health/doctor"): Route(_doctor),
-    ("POST", "/health/queue"): Route(_queue),
-    ("POST", "/health/backup"): Route(_backup),
+    ("GET", "/health"): Route(show_health),
+    ("GET", "/health/doctor"): Route(run_checks),
+    ("POST", "/health/queue"): Route(change_queue),
+    ("POST", "/health/backup"): Route(make_backup),
 }

@@ -17,7 +17,7 @@ _CHANGES = {
 _RUNS = 5  # the number of last runs to show
 
 
-async def _jobs(call: Call) -> web.StreamResponse:
+async def show_jobs(call: Call) -> web.StreamResponse:
     scheduled = await call.ask("cron.list")
     return call.page(
         "jobs.html",
@@ -31,14 +31,14 @@ async def _jobs(call: Call) -> web.StreamResponse:
     )
 
 
-async def _add(call: Call) -> web.StreamResponse:
+async def add_job(call: Call) -> web.StreamResponse:
     given = {name: call.form.get(name, "").strip() for name in ("schedule", "message", "chat")}
     if done := await call.change("cron.add", task=call.form.get("kind") == "task", **given):
         call.tell(f"Scheduled: {done['words']}.")
     return call.back("/jobs")
 
 
-async def _change(call: Call) -> web.StreamResponse:
+async def change_job(call: Call) -> web.StreamResponse:
     operation = _CHANGES.get(call.form.get("do", ""))
     if operation is None:
         raise PageError(400, "A job is paused, resumed, run or removed.")
@@ -48,7 +48,7 @@ async def _change(call: Call) -> web.StreamResponse:
 
 
 ROUTES = {
-    ("GET", "/jobs"): Route(_jobs),
-    ("POST", "/jobs/add"): Route(_add),
-    ("POST", "/jobs/change"): Route(_change),
+    ("GET", "/jobs"): Route(show_jobs),
+    ("POST", "/jobs/add"): Route(add_job),
+    ("POST", "/jobs/change"): Route(change_job),
 }

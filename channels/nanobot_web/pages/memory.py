@@ -38,10 +38,10 @@ _AUTHORS = {
 }
 
 
-async def _facts(call: Call) -> web.StreamResponse:
-    scope, offset = _scope(call), call.number("offset")
+async def show_facts(call: Call) -> web.StreamResponse:
+    scope, offset = _scope_of(call), call.number("offset")
     found = await call.ask("memory.facts", scope=scope, offset=offset, limit=_FACTS)
-    return await _page(
+    return await _render_page(
         call,
         "memory_facts.html",
         "Memory",
@@ -60,16 +60,16 @@ async def _facts(call: Call) -> web.StreamResponse:
     )
 
 
-async def _fact(call: Call) -> web.StreamResponse:
+async def show_fact(call: Call) -> web.StreamResponse:
     """Show one fact, its sources, and its actions."""
-    scope = _scope(call)
+    scope = _scope_of(call)
     fact = await _find_fact(call, scope, call.query("id"))
     why = await call.ask(
         "memory.why", scope=scope, text=fact["text"], asker="" if call.scope else None
     )
     lines = [one for one in why["found"] if one["path"] == fact["path"]]
     same = [one for one in lines if one["line"].strip() == fact["line"].strip()]
-    return await _page(
+    return await _render_page(
         call,
         "memory_fact.html",
         "A fact",
@@ -82,8 +82,8 @@ async def _fact(call: Call) -> web.StreamResponse:
     )
 
 
-async def _edit(call: Call) -> web.StreamResponse:
-    scope, id = _scope(call), call.form.get("id", "")
+async def edit_fact(call: Call) -> web.StreamResponse:
+    scope, id = _scope_of(call), call.form.get("id", "")
     if id:
         fact = await _find_fact(call, scope, id)
         given = {"path": fact["path"], "text": fact["line"]}
@@ -97,8 +97,8 @@ async def _edit(call: Call) -> web.StreamResponse:
     return call.back("/memory", scope=scope)
 
 
-async def _importance(call: Call) -> web.StreamResponse:
-    scope, id, level = _scope(call), call.form.get("id", ""), call.form.get("level", "")
+async def set_importance(call: Call) -> web.StreamResponse:
+    scope, id, level = _scope_of(call), call.form.get("id", ""), call.form.get("level", "")
     fact = await _find_fact(call, scope, id)
     given = int(level) if level in {"1", "2", "3", "4", "5"} else 0
     if done := await call.change("memory.importance", scope=scope, text=fact["line"], level=given):
@@ -107,22 +107,22 @@ async def _importance(call: Call) -> web.StreamResponse:
     return call.back("/memory/fact", scope=scope, id=id)
 
 
-async def _forget_plan(call: Call) -> web.StreamResponse:
+async def show_forget_plan(call: Call) -> web.StreamResponse:
     """Show the data that forgetting would remove, without a change."""
-    scope, erase = _scope(call), bool(call.query("erase"))
+    scope, erase = _scope_of(call), bool(call.query("erase"))
     fact = await _find_fact(call, scope, call.query("id"))
-    _may_erase(call, scope, erase=erase)
+    _expect_may_erase(call, scope, erase=erase)
     plan = await call.ask("memory.forget_plan", scope=scope, text=fact["text"], erase=erase)
-    return await _page(
+    return await _render_page(
         call, "memory_forget.html", "Forget", scope, fact=fact, plan=plan, erase=erase
     )
 
 
-async def _forget(call: Call) -> web.StreamResponse:
-    scope, id = _scope(call), call.form.get("id", "")
+async def forget_fact(call: Call) -> web.StreamResponse:
+    scope, id = _scope_of(call), call.form.get("id", "")
     erase = bool(call.form.get("erase"))
     fact = await _find_fact(call, scope, id)
-    _may_erase(call, scope, erase=erase)
+    _expect_may_erase(call, scope, erase=erase)
     done = await call.change("memory.forget", scope=scope, text=fact["text"], erase=erase)
     if not done:
         return call.back("/memory/fact", scope=scope, id=id)
@@ -141,16 +141,16 @@ async def _forget(call: Call) -> web.StreamResponse:
     return call.back("/memory", scope=scope)
 
 
-async def _pending(call: Call) -> web.StreamResponse:
-    scope = _scope(call)
+async def show_pending(call: Call) -> web.StreamResponse:
+    scope = _scope_of(call)
     found = await call.ask("memory.pending", scope=scope)
-    return await _page(
+    return await _render_page(
         call, "memory_pending.html", "What waits", scope, facts=found["pending"], names=_NAMES
     )
 
 
-async def _decide(call: Call) -> web.StreamResponse:
-    scope, code = _scope(call), call.form.get("code", "")
+async def decide_pending(call: Call) -> web.StreamResponse:
+    scope, code = _scope_of(call), call.form.get("code", "")
     decision = "accept" if call.form.get("decision") == "accept" else "drop"
     if done := await call.change(f"memory.{decision}", scope=scope, codes=[code]):
         said = "It is remembered now." if decision == "accept" else "It is dropped."
@@ -158,10 +158,10 @@ async def _decide(call: Call) -> web.StreamResponse:
     return call.back("/memory/pending", scope=scope)
 
 
-async def _versions(call: Call) -> web.StreamResponse:
-    scope, offset = _scope(call), call.number("offset")
+async def show_versions(call: Call) -> web.StreamResponse:
+    scope, offset = _scope_of(call), call.number("offset")
     found = await call.ask("memory.versions", scope=scope, skip=offset, limit=_VERSIONS)
-    return await _page(
+    return await _render_page(
         call,
         "memory_versions.html",
         "Versions",
@@ -173,24 +173,24 @@ async def _versions(call: Call) -> web.StreamResponse:
     )
 
 
-async def _version(call: Call) -> web.StreamResponse:
+async def show_version(call: Call) -> web.StreamResponse:
     """Show a version and its diff. A script gets only the diff."""
-    scope, number = _scope(call), call.number("n")
+    scope, number = _scope_of(call), call.number("n")
     found = await call.ask("memory.log", scope=scope, version=number or None)
     if "version" not in found:
         raise PageError(404, "There is no version yet.")
-    diff = list(_diff(str(found.get("diff", ""))))
+    diff = list(_diff_lines(str(found.get("diff", ""))))
     if call.query("part"):
         return call.part("_memory_diff.html", diff=diff)
     title = f"Version {found.get('version', number)}"
-    return await _page(
+    return await _render_page(
         call, "memory_version.html", title, scope, version=found, diff=diff, authors=_AUTHORS
     )
 
 
-async def _restore(call: Call) -> web.StreamResponse:
+async def restore_version(call: Call) -> web.StreamResponse:
     """Undo a version, or go back to one."""
-    scope, text = _scope(call), call.form.get("version", "")
+    scope, text = _scope_of(call), call.form.get("version", "")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not number:
         raise PageError(400, "A version is a number.")
@@ -205,11 +205,11 @@ async def _restore(call: Call) -> web.StreamResponse:
     return call.back("/memory/versions", scope=scope)
 
 
-async def _notes(call: Call) -> web.StreamResponse:
-    scope, offset = _scope(call), call.number("offset")
+async def show_notes(call: Call) -> web.StreamResponse:
+    scope, offset = _scope_of(call), call.number("offset")
     found = await call.ask("memory.notes", scope=scope, day=call.query("day"))
     days = found["days"]
-    return await _page(
+    return await _render_page(
         call,
         "memory_notes.html",
         "Daily notes",
@@ -222,10 +222,10 @@ async def _notes(call: Call) -> web.StreamResponse:
     )
 
 
-async def _history(call: Call) -> web.StreamResponse:
-    scope, offset = _scope(call), call.number("offset")
+async def show_history(call: Call) -> web.StreamResponse:
+    scope, offset = _scope_of(call), call.number("offset")
     found = await call.ask("memory.history", scope=scope, offset=offset, limit=_ENTRIES)
-    return await _page(
+    return await _render_page(
         call,
         "memory_history.html",
         "History",
@@ -235,8 +235,8 @@ async def _history(call: Call) -> web.StreamResponse:
     )
 
 
-async def _search(call: Call) -> web.StreamResponse:
-    scope, skip = _scope(call), call.number("offset")
+async def search_memory(call: Call) -> web.StreamResponse:
+    scope, skip = _scope_of(call), call.number("offset")
     wanted = {name: call.query(name).strip() for name in ("q", "since", "until", "chat")}
     wanted["role"] = _one_of(call.query("role"), _ROLES)
     wanted["source"] = _one_of(call.query("source"), _SOURCES)
@@ -259,7 +259,7 @@ async def _search(call: Call) -> web.StreamResponse:
             )
         except NanobotError as error:
             problem = str(error)
-    return await _page(
+    return await _render_page(
         call,
         "memory_search.html",
         "Search",
@@ -274,7 +274,9 @@ async def _search(call: Call) -> web.StreamResponse:
     )
 
 
-async def _page(call: Call, template: str, title: str, scope: str, **values: Any) -> web.Response:
+async def _render_page(
+    call: Call, template: str, title: str, scope: str, **values: Any
+) -> web.Response:
     """Return a page with the choice of the scope, and its pending facts."""
     if call.scope:
         scopes = [{"scope": scope, "facts": 0}]
@@ -285,7 +287,7 @@ async def _page(call: Call, template: str, title: str, scope: str, **values: Any
     return call.page(template, title, scope=scope, scopes=scopes, waiting=waiting, **values)
 
 
-def _scope(call: Call) -> str:
+def _scope_of(call: Call) -> str:
     """Return the requested scope. Only the owner may request one that is not theirs. Raises
     `PageError`."""
     asked = call.form.get("scope") or call.query("scope")
@@ -302,7 +304,7 @@ async def _find_fact(call: Call, scope: str, id: str) -> dict[str, Any]:
         raise PageError(404, str(error), hint=error.hint) from None
 
 
-def _may_erase(call: Call, scope: str, *, erase: bool) -> None:
+def _expect_may_erase(call: Call, scope: str, *, erase: bool) -> None:
     if erase and (call.scope or scope != _OWNER):
         raise PageError(403, "Erasing reaches every scope: the owner does it, in their own memory.")
 
@@ -315,7 +317,7 @@ def _one_of(text: str, known: Sequence[str]) -> str:
     return text if text in known else ""
 
 
-def _diff(text: str) -> Iterator[tuple[str, str]]:
+def _diff_lines(text: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of a unified diff, each with its HTML element."""
     lines = text.splitlines()
     for line in lines[:_MOST_LINES]:
@@ -336,18 +338,18 @@ def _diff(text: str) -> Iterator[tuple[str, str]]:
 
 
 ROUTES = {
-    ("GET", "/memory"): Route(_facts, everyone=True),
-    ("GET", "/memory/fact"): Route(_fact, everyone=True),
-    ("POST", "/memory/edit"): Route(_edit, everyone=True),
-    ("POST", "/memory/importance"): Route(_importance, everyone=True),
-    ("GET", "/memory/forget"): Route(_forget_plan, everyone=True),
-    ("POST", "/memory/forget"): Route(_forget, everyone=True),
-    ("GET", "/memory/pending"): Route(_pending, everyone=True),
-    ("POST", "/memory/decide"): Route(_decide, everyone=True),
-    ("GET", "/memory/versions"): Route(_versions, everyone=True),
-    ("GET", "/memory/version"): Route(_version, everyone=True),
-    ("POST", "/memory/restore"): Route(_restore, everyone=True),
-    ("GET", "/memory/notes"): Route(_notes, everyone=True),
-    ("GET", "/memory/history"): Route(_history, everyone=True),
-    ("GET", "/memory/search"): Route(_search, everyone=True),
+    ("GET", "/memory"): Route(show_facts, everyone=True),
+    ("GET", "/memory/fact"): Route(show_fact, everyone=True),
+    ("POST", "/memory/edit"): Route(edit_fact, everyone=True),
+    ("POST", "/memory/importance"): Route(set_importance, everyone=True),
+    ("GET", "/memory/forget"): Route(show_forget_plan, everyone=True),
+    ("POST", "/memory/forget"): Route(forget_fact, everyone=True),
+    ("GET", "/memory/pending"): Route(show_pending, everyone=True),
+    ("POST", "/memory/decide"): Route(decide_pending, everyone=True),
+    ("GET", "/memory/versions"): Route(show_versions, everyone=True),
+    ("GET", "/memory/version"): Route(show_version, everyone=True),
+    ("POST", "/memory/restore"): Route(restore_version, everyone=True),
+    ("GET", "/memory/notes"): Route(show_notes, everyone=True),
+    ("GET", "/memory/history"): Route(show_history, everyone=True),
+    ("GET", "/memory/search"): Route(search_memory, everyone=True),
 }

@@ -17,10 +17,10 @@ _TERMINAL = "cli"
 _PAGE = 100  # memories in a piece of their list
 
 
-async def _people(call: Call) -> web.StreamResponse:
+async def show_people(call: Call) -> web.StreamResponse:
     pairing = await call.ask("pair.list")
     offset = call.number("offset")
-    scopes, total = await _scopes(call, offset)
+    scopes, total = await _load_scopes(call, offset)
     return call.page(
         "people.html",
         "People",
@@ -36,7 +36,7 @@ async def _people(call: Call) -> web.StreamResponse:
     )
 
 
-async def _scopes(call: Call, offset: int) -> tuple[list[dict[str, Any]], int]:
+async def _load_scopes(call: Call, offset: int) -> tuple[list[dict[str, Any]], int]:
     """Return a piece of the memories, each with its accounts and conversations, and the number of
     all."""
     memories = {one["scope"]: one for one in (await call.ask("memory.scopes"))["scopes"]}
@@ -47,13 +47,13 @@ async def _scopes(call: Call, offset: int) -> tuple[list[dict[str, Any]], int]:
     ]
 
 
-async def _approve(call: Call) -> web.StreamResponse:
+async def approve_person(call: Call) -> web.StreamResponse:
     if done := await call.change("pair.approve", code=call.form.get("code", "").strip()):
         call.tell(f"{done['name'] or done['address']} has access now.")
     return call.back("/people")
 
 
-async def _revoke(call: Call) -> web.StreamResponse:
+async def revoke_access(call: Call) -> web.StreamResponse:
     """Revoke a person's access, and sign their browsers out."""
     address = call.form.get("address", "")
     if done := await call.change("pair.revoke", id=address, owners_too=False):
@@ -64,14 +64,14 @@ async def _revoke(call: Call) -> web.StreamResponse:
     return call.back("/people")
 
 
-async def _sign_out(call: Call) -> web.StreamResponse:
+async def sign_out(call: Call) -> web.StreamResponse:
     """Sign out a browser, perhaps this one."""
     if done := await call.change("web.revoke", id=call.form.get("id", "")):
         call.tell(str(done["text"]))
     return call.back("/people")
 
 
-async def _sign_in(call: Call) -> web.StreamResponse:
+async def sign_in(call: Call) -> web.StreamResponse:
     """Sign in to a channel that needs a code to be scanned."""
     name = call.form.get("channel", "")
     if await call.change("channels.sign_in", name=name):
@@ -79,19 +79,19 @@ async def _sign_in(call: Call) -> web.StreamResponse:
     return call.back("/people")
 
 
-async def _show_sign_in(call: Call) -> web.StreamResponse:
+async def show_sign_in(call: Call) -> web.StreamResponse:
     """Show the state of a sign-in, with the code to scan. The script gets only this part."""
     channels = (await call.ask("channels.signing_in"))["channels"]
     name = call.query("channel")
     if not (now := channels.get(name)):
         raise PageError(404, "No one is signing in there.")
-    values = {"now": now, "code": _picture(now["code"]) if now["code"] else ""}
+    values = {"now": now, "code": _draw_code(now["code"]) if now["code"] else ""}
     if call.query("piece"):
         return call.part("_sign_in.html", **values)
     return call.page("sign_in.html", f"Sign in to {name}", channel=name, **values)
 
 
-def _picture(code: str) -> Markup:
+def _draw_code(code: str) -> Markup:
     """Draw a code to scan, dark on white in any colour scheme."""
     import segno
 
@@ -100,10 +100,10 @@ def _picture(code: str) -> Markup:
 
 
 ROUTES = {
-    ("GET", "/people"): Route(_people),
-    ("GET", "/people/sign-in"): Route(_show_sign_in),
-    ("POST", "/people/sign-in"): Route(_sign_in),
-    ("POST", "/people/approve"): Route(_approve),
-    ("POST", "/people/revoke"): Route(_revoke),
-    ("POST", "/people/sign-out"): Route(_sign_out),
+    ("GET", "/people"): Route(show_people),
+    ("GET", "/people/sign-in"): Route(show_sign_in),
+    ("POST", "/people/sign-in"): Route(sign_in),
+    ("POST", "/people/approve"): Route(approve_person),
+    ("POST", "/people/revoke"): Route(revoke_access),
+    ("POST", "/people/sign-out"): Route(sign_out),
 }

@@ -20,14 +20,14 @@ from nanobot_web.site import Call, PageError, Plan, Route
 _EDITABLE = ("boolean", "choice", "integer", "number", "text")  # the types with a field on the page
 
 
-async def _settings(call: Call) -> web.StreamResponse:
+async def show_settings(call: Call) -> web.StreamResponse:
     shown = await call.ask("config.show")
     query = call.query("q").strip()
-    found = [_key(one) for one in shown["keys"] if _matches(one, query)]
+    found = [_format_key(one) for one in shown["keys"] if _matches(one, query)]
     only_set = bool(call.query("set"))
     if only_set:
         found = [one for one in found if one["source"] != "default"]
-    sections, section = _sections(found, shown["sections"]), call.query("section")
+    sections, section = _group_keys(found, shown["sections"]), call.query("section")
     if section:
         sections = [one for one in sections if one["name"] == section]
     return call.page(
@@ -45,7 +45,7 @@ async def _settings(call: Call) -> web.StreamResponse:
     )
 
 
-async def _edit(
+async def edit_setting(
     call: Call, key: str = "", *, value: str | None = None, error: str = ""
 ) -> web.StreamResponse:
     """Show the form of one key, after a mistake with the typed text and the error."""
@@ -64,26 +64,26 @@ async def _edit(
     )
 
 
-async def _plan(call: Call) -> web.StreamResponse:
+async def plan_change(call: Call) -> web.StreamResponse:
     """Show the effect of a change before it is written."""
     key, typed = call.form.get("key", ""), call.form.get("value", "")
     one, is_reset = await _find_key(call, key), call.form.get("do") == "reset"
     if not one["editable"]:
         raise PageError(403, f"{key} is changed in the terminal.")
     try:
-        value = None if is_reset else _read(one, typed)
+        value = None if is_reset else _parse_value(one, typed)
         plan = await call.ask("config.plan", changes={key: value})
     except ValueError as error:
-        return await _edit(call, key, value=typed, error=str(error))
+        return await edit_setting(call, key, value=typed, error=str(error))
     except NanobotError as error:
-        return await _edit(call, key, value=typed, error=f"{error} {error.hint}".strip())
+        return await edit_setting(call, key, value=typed, error=f"{error} {error.hint}".strip())
     shown = Plan(secrets.token_hex(16), key, value, plan["hash"])
     call.site.plans[call.visitor.session] = shown
     given: dict[str, Any] = {"one": one, "typed": typed, "editable": True, "error": ""}
     return call.page("setting.html", key, plan=plan, number=shown.name, **given)
 
 
-async def _apply(call: Call) -> web.StreamResponse:
+async def apply_change(call: Call) -> web.StreamResponse:
     """Write the change that this browser was shown. The form only has its name."""
     shown = call.site.plans.get(call.visitor.session)
     if shown is None or shown.name != call.form.get("plan", ""):
@@ -94,17 +94,17 @@ async def _apply(call: Call) -> web.StreamResponse:
         by = f"web:{call.visitor.account}"
         await call.ask("config.apply", changes=changes, expected=shown.hash, by=by)
     except NanobotError as error:
-        return await _edit(call, key, error=f"{error} {error.hint}".strip())
+        return await edit_setting(call, key, error=f"{error} {error.hint}".strip())
     return call.back("/settings", changed=key)
 
 
-async def _ask_restart(call: Call) -> web.StreamResponse:
+async def ask_restart(call: Call) -> web.StreamResponse:
     """Show the work that a restart would interrupt."""
     found = await call.ask("status")
     return call.page("restart.html", "Restart", running=found["turns_running"], done=False)
 
 
-async def _restart(call: Call) -> web.StreamResponse:
+async def restart(call: Call) -> web.StreamResponse:
     found = await call.ask("restart", sure=True, by=f"web:{call.visitor.account}")
     return call.page("restart.html", "Restart", running=found["turns_running"], done=True)
 
@@ -114,7 +114,7 @@ async def _find_key(call: Call, key: str) -> dict[str, Any]:
     found = next((one for one in shown["keys"] if one["key"] == key), None)
     if found is None:
         raise PageError(404, f"There is no setting {key!r}.")
-    return _key(found)
+    return _format_key(found)
 
 
 def _matches(one: Mapping[str, Any], query: str) -> bool:
@@ -122,18 +122,18 @@ def _matches(one: Mapping[str, Any], query: str) -> bool:
     return all(word in text for word in query.casefold().split())
 
 
-def _key(one: Mapping[str, Any]) -> dict[str, Any]:
+def _format_key(one: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a key for the page."""
     return {
         **one,
-        "text": _text(one["value"]),
-        "default_text": _text(one["default"]),
+        "text": _format_value(one["value"]),
+        "default_text": _format_value(one["default"]),
         "section": one["key"].partition(".")[0],
         "editable": one["type"] in _EDITABLE and not one["terminal_only"],
     }
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a value in the form in which a person types it."""
     match value:
         case None:
@@ -147,7 +147,7 @@ def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _read(one: Mapping[str, Any], typed: str) -> object:
+def _parse_value(one: Mapping[str, Any], typed: str) -> object:
     """Parse a typed value for a key. Raises `ValueError` with a message for people."""
     text = typed.strip()
     match one["type"]:
@@ -168,7 +168,7 @@ def _read(one: Mapping[str, Any], typed: str) -> object:
     return typed if one["type"] == "text" else text
 
 
-def _sections(
+def _group_keys(
     found: Sequence[Mapping[str, Any]], about: Mapping[str, str]
 ) -> list[dict[str, object]]:
     """Group the keys by section, each with the first paragraph of its description."""
@@ -186,10 +186,10 @@ def _sections(
 
 
 ROUTES = {
-    ("GET", "/settings"): Route(_settings),
-    ("GET", "/settings/edit"): Route(_edit),
-    ("POST", "/settings/plan"): Route(_plan),
-    ("POST", "/settings/apply"): Route(_apply),
-    ("GET", "/settings/restart"): Route(_ask_restart),
-    ("POST", "/settings/restart"): Route(_restart),
+    ("GET", "/settings"): Route(show_settings),
+    ("GET", "/settings/edit"): Route(edit_setting),
+    ("POST", "/settings/plan"): Route(plan_change),
+    ("POST", "/settings/apply"): Route(apply_change),
+    ("GET", "/settings/restart"): Route(ask_restart),
+    ("POST", "/settings/restart"): Route(restart),
 }

@@ -25,7 +25,7 @@ _TEXTS = (
 
 
 def add_onboard(commands: Commands) -> None:
-    parser = commands.add("onboard", "set up nanobot or change its setup", _onboard)
+    parser = commands.add("onboard", "set up nanobot or change its setup", run_onboard)
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.flag("--non-interactive", "ask nothing and use only the options")
@@ -42,7 +42,7 @@ def add_onboard(commands: Commands) -> None:
     parser.json()
 
 
-def _onboard(options: argparse.Namespace) -> int:
+def run_onboard(options: argparse.Namespace) -> int:
     from nanobot.cli.onboard.wizard import onboard
 
     return onboard(options)

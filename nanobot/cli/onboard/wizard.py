@@ -23,7 +23,7 @@ from nanobot.cli.agent import replies
 from nanobot.cli.channels import borrow_channel, login
 from nanobot.cli.client import NoGateway
 from nanobot.cli.command import WrongUsage, log_errors_only, path_of, print_json, print_text, table
-from nanobot.cli.config import diff_text
+from nanobot.cli.config import format_diff
 from nanobot.cli.gateway import open_client
 from nanobot.cli.onboard.changes import ConfigPart, channel_changes, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
@@ -169,7 +169,7 @@ class Interview:
             return ConfigPart()
         while True:
             if self._attended:
-                _head(self._person, step.title[0].upper() + step.title[1:])
+                _print_heading(self._person, step.title[0].upper() + step.title[1:])
             try:
                 return await step.ask()
             except NanobotError as error:
@@ -234,9 +234,9 @@ class Interview:
             person.say(f"Note: {warning}")
         self._is_confirmed = not self._attended or part.is_empty
         if not self._is_confirmed:
-            _head(person, "Changes")
+            _print_heading(person, "Changes")
             person.say(table(part.summary, margin=2))
-            person.say(diff_text(home, planned).rstrip("\n"))
+            person.say(format_diff(home, planned).rstrip("\n"))
             self._is_confirmed = await person.confirm("Save these changes?")
             if not self._is_confirmed:
                 person.say("Nothing was changed.")
@@ -259,7 +259,7 @@ def _channel_options(options: argparse.Namespace, channel: str) -> dict[str, str
     return {key: value for key, value in given.items() if value}
 
 
-def _head(person: Person, text: str) -> None:
+def _print_heading(person: Person, text: str) -> None:
     person.say(f"\n{text}\n{'-' * len(text)}")
 
 
@@ -277,8 +277,8 @@ def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> in
         if options.non_interactive:
             replied = [("reply", one_line(reply, 200))] if reply else []
             print_text(table([*part.summary, *replied]))
-        _head(person, "Next")
-        rows = _next(command_for(options.home), part, later, runs=runs, is_stale=is_stale)
+        _print_heading(person, "Next")
+        rows = _next_commands(command_for(options.home), part, later, runs=runs, is_stale=is_stale)
         person.say(table(rows, margin=2).rstrip("\n"))
     return 1 if reply is None else 0
 
@@ -287,7 +287,7 @@ def _sign_in(person: Person, options: argparse.Namespace, name: str) -> bool:
     """Sign in to a channel. Return False if it is left for later."""
     if options.non_interactive:
         return False
-    _head(person, f"Signing in to {name}")
+    _print_heading(person, f"Signing in to {name}")
     try:
         login(options.home, name, "")
     except NanobotError as error:
@@ -317,7 +317,7 @@ def _first_reply(person: Person, options: argparse.Namespace, part: ConfigPart) 
     if not is_tried or part.is_empty or options.no_test:
         return ""
     if not options.non_interactive:
-        _head(person, "First message")
+        _print_heading(person, "First message")
         if not asyncio.run(person.confirm("Say hello to it?")):
             return ""
     person.say("It reads nanobot's whole prompt first. On a slow machine this can take minutes.")
@@ -346,7 +346,7 @@ def _say_to_it(
     return answers
 
 
-def _next(
+def _next_commands(
     nanobot: str, part: ConfigPart, later: Sequence[str], *, runs: bool, is_stale: bool
 ) -> list[tuple[str, str]]:
     """Return the suggested next commands, each with its purpose."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from nanobot.agent.media import MediaStore
 from nanobot.agent.runner import AgentRunner, TurnLog
 from nanobot.cli.client import Data
-from nanobot.cli.extensions import _servers_text
+from nanobot.cli.extensions import format_servers
 from nanobot.providers.port import Prompt, Toolset, system_message, user_message
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.tooling import ToolResult
@@ -139,7 +139,7 @@ async def test_a_tool_that_only_runs_as_a_task_is_not_offered_and_the_list_says_
         assert (await gate.call("little__either")).text == "the first"
         state = gate.servers.state("little").as_json()
         assert state["needs_tasks"] == ["slow"]
-        shown = _servers_text(Data(servers=[state]))
+        shown = format_servers(Data(servers=[state]))
     assert "little: not offered, because they only run as MCP tasks: slow" in shown
 
 
