@@ -30,21 +30,21 @@ LONGEST = 4096
 _PIECE = 256 * 1024
 _WHOLE_WORD = 6
 
+# A whole run of backslashes: a search that restarted within one would take quadratic time.
 _SLASHES = r"(?<!\\)\\+"
-"""A whole run of backslashes: a search that restarted within one would take quadratic time."""
 
 _CONTROL = r"\s\x00-\x1f\x7f-\x9f"
+# Blanks and control characters of any kind, and the marks in front of continued lines.
 _BLANKS = (
     rf"(?:[{_CONTROL}]|(?<=\n)[>+]|{_SLASHES}(?:[nrtbf]|x(?:[0189].|7f|a0)|"
     r"u(?:00[0189].|007f|00a0|1680|20(?:0[0-9a]|2[89f]|5f)|3000)))+"
 )
-"""Blanks and control characters of any kind, and the marks in front of continued lines."""
 
+# Other spellings of a letter or mark.
 _ALSO = {"'": "’‘ʼ", '"': "“”„", "ss": "ß", "i": "ıİ", "σ": "ς"}
-"""Other spellings of a letter or mark."""
 
+# Letters of alphabets. Punctuation ends a word, and so do scripts without blanks (from U+2000).
 _IN_WORD = r"[0-9a-z_\u00c0-\u1fff]"
-"""Letters of alphabets. Punctuation ends a word, and so do scripts without blanks (from U+2000)."""
 
 _WORD_BEGINS = (
     rf"(?:(?<!{_IN_WORD})|(?<=\\[bfnrt])|(?<=\\u(?:[2-9a-f][0-9a-f]{{3}}|00[01ab][0-9a-f])))"
@@ -146,9 +146,9 @@ class TextMatcher:
         return "".join([*pieces, text[end:]])
 
     def _find(self, text: str) -> Iterator[re.Match[str]]:
-        """Yield all occurrences, piece by piece: one search of a large file would block every other
-        thread for seconds."""
+        """Yield all occurrences, piece by piece."""
         end = 0
+        # One search of a large file would block every other thread for seconds.
         for start in pace(range(0, len(text), _PIECE)):
             following, most = start + _PIECE, start + _PIECE + 4 * LONGEST
             found = self._pattern.search(text, max(start, end), most)

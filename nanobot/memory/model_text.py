@@ -89,8 +89,7 @@ alteração mudanças nenhuma novo inalterado como nessuna modifica invariato co
 geen wijzigingen ongewijzigd niets nieuws bez zmian zmiany без изменений нет ничего нового так же
 как раньше остальное değişiklik yok aynı
 """
-_EMPTY_WORDS = frozenset(_EMPTY.split())
-"""A line with only these words is a placeholder."""
+_EMPTY_WORDS = frozenset(_EMPTY.split())  # a line with only these words is a placeholder
 _RUNS = "変更なし 変わらず 同上 以下同文 无变化 無變化 没有变化 不变 同前 변경없음 변화없음 동일"
 _EMPTY_RUNS = tuple(_RUNS.split())
 _MOST_EMPTY = 9

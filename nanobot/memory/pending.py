@@ -196,10 +196,8 @@ class Pending:
 
     async def accept(self, names: Iterable[str | int]) -> list[PendingFact]:
         """Make facts part of memory, as the person's own change, and return the ones found. A fact
-        that is replaced, not only reworded, is retired.
-
-        They leave the file last: a crash in between makes it possible to accept one twice, which
-        changes nothing. Raise `ToolError` if a document would become too large."""
+        that is replaced, not only reworded, is retired. Raise `ToolError` if a document would
+        become too large."""
         chosen = await self.find(names)
         for path, facts in groupby(sorted(chosen, key=lambda f: f.path), key=lambda f: f.path):
             text = self._store.read(path)
@@ -210,7 +208,7 @@ class Pending:
             # If the line to reword is gone, the accepted one is added.
             if added := [replace(operation, old="") for operation in done.left if operation.new]:
                 await self._store.apply(path, added, change)
-        await self._remove(chosen, CONFIRMED)
+        await self._remove(chosen, CONFIRMED)  # last: to accept again after a crash changes nothing
         return chosen
 
     async def drop(self, names: Iterable[str | int]) -> list[PendingFact]:

@@ -40,17 +40,13 @@ from nanobot.text import pluralize
 
 PERSON = PERSONAL[0]
 
-_HALF_LIFE = 90.0
-"""Days after which a write or look-up counts half."""
-_DAYS = 8
-"""Number of days with look-ups that count, besides today, which counts from tomorrow on."""
+_HALF_LIFE = 90.0  # days after which a write or look-up counts half
+_DAYS = 8  # maximum number of days with look-ups that count
 _NOTES_SHARE = 4
 MOST_SHOWN = 8_000
 """Maximum tokens of a file in the prompt of a model that learns."""
-_LINE_END = 1.5
-"""Tokens per line that the estimate of a line omits."""
-_RELATION = 20.0
-"""Weight of a line whose words are all in the texts: more than everything else."""
+_LINE_END = 1.5  # tokens per line that the estimate of a line omits
+_RELATION = 20.0  # weight of a line whose words are all in the texts: more than everything else
 _NOT_SHOWN = "({:,} more lines of the file are not shown; they are kept)"
 _CUT = (
     "[cut here to save room: read_file memory/MEMORY.md, and the notes of each day next to it, for"
@@ -92,7 +88,7 @@ def _decode_uses(content: bytes) -> dict[str, dict[str, FactUse]]:
 def weight_of(level: int, use: FactUse, today: date) -> float:
     """Return the weight of a fact with this importance. Pure."""
     age = (today - use.written).days if use.written and use.noted != today else 0
-    used = [day for day in use.used if day < today][-_DAYS:]
+    used = [day for day in use.used if day < today][-_DAYS:]  # today counts from tomorrow on
     looked_up = sum(_decay((today - day).days) for day in used)
     always = 10.0 if level == HIGHEST else 0.0
     return always + level + _decay(age) + 1 - exp2(-looked_up / 2)

@@ -94,17 +94,15 @@ def rewordings(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
 _SENTENCE_END = r"(?<=[.!?])\s+|(?<=[。！？])|\n+"
 _SPOKEN = r"[^\W_]+(?:[.:/'’-][^\W_]+)*"
 _FIGURES = r"(?<!\d)\d+(?:[-./:]\d+)+"
+# The parts that an apostrophe cuts off: `l'`, `O'`, `'s`, `'da`.
 _ELIDED = r"(?<=[^\W\d_])['’ʼ][^\W\d_]{1,2}(?![^\W_])|(?<![^\W_])[^\W\d_]{1,2}['’ʼ](?=[^\W\d_])"
-"""The parts that an apostrophe cuts off: `l'`, `O'`, `'s`, `'da`."""
+# A letter that is a name (vitamin D), though many languages have such a function word.
 _LETTER = r"(?<=[^\W_]\s)[A-HJ-Z](?![^\W_]|['’ʼ])"
-"""A letter that is a name (vitamin D), though many languages have such a function word."""
 
 _STAMP = r"\s*\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]\s*"
 _DATE = r"(19|20)\d\d([-./]\d{1,2}){0,2}|\d{1,2}|\d{1,2}[.:]\d{2}"
-_SHORT_TEXT, _SHORT = 40, 1_000
-"""Words and characters up to which a text is judged as a whole."""
-_MOST_OF_A_RUN = 2 / 3
-"""Share of a run's pairs in a text that has the run with another particle."""
+_SHORT_TEXT, _SHORT = 40, 1_000  # words and characters up to which a text is judged as a whole
+_MOST_OF_A_RUN = 2 / 3  # share of a run's pairs in a text that has the run with another particle
 
 
 def words(text: str, language: str | None = None) -> frozenset[str]:

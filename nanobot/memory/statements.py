@@ -33,10 +33,8 @@ _CLAUSE = re.compile(r"[,;:(){}\[\]«»“”\"、，：；]\s*|\s[-–—]\s|\s
 _NOT = re.compile(r"n[’']t\b", re.IGNORECASE)
 _MARK = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s+")
 _NAME = r"[^\W\d_]+(?:['’-][^\W\d_]+)*"
-_PART = 5
-"""Minimum letters for the beginning or the end of a longer word."""
-_SHORT = 3
-"""Maximum letters of a cue that must be a whole word."""
+_PART = 5  # minimum letters for the beginning or the end of a longer word
+_SHORT = 3  # maximum letters of a cue that must be a whole word
 _LABELS = frozenset({"user", "users", "since", "now", "currently", "anymore"})
 _THEY = (
     "he she his her er sein seine ihr ihre elle ils elles ella ele ela lui lei hij zij zijn haar"
@@ -48,8 +46,7 @@ _HEARSAY = (
     " pense dice dijo cree diz disse pensa zegt zei mowi говорит сказал diyor dedi"
 )
 _HEARSAY_WORDS = frozenset(_HEARSAY.split())
-_FREELY_CAPITAL = "german"
-"""All its nouns are capitalized like names."""
+_FREELY_CAPITAL = "german"  # all its nouns are capitalized like names
 
 
 class Clause(Struct, frozen=True):

@@ -59,8 +59,8 @@ BeforeChange = Callable[[str, bytes | None, bytes], None]
 Result = TypeVar("Result")
 
 
+# Control characters that no editor writes, but a power loss or a broken disk does.
 _NO_TEXT = re.compile("[\0-\x08\x0b\x0e-\x1f]")
-"""Control characters that no editor writes, but a power loss or a broken disk does."""
 
 
 class Outcome(Struct, frozen=True):
@@ -196,8 +196,8 @@ class MemoryStore:
             return []
 
     def read_unconfirmed_notes(self) -> str:
-        """Return the notes in a prompt that untrusted content may have caused. One more day is
-        included, because a turn may have begun yesterday."""
+        """Return the notes in a prompt that untrusted content may have caused."""
+        # One more day, because a turn may have begun yesterday.
         paths = (self.today_path(ago) for ago in range(self._recent_days + 1))
         texts = filter(None, map(self._text_or_error, paths))
         return "\n".join(filter(None, map(find_unconfirmed, texts)))

@@ -42,8 +42,7 @@ from nanobot.memory.statements import (
 from nanobot.messages import Message
 from nanobot.tasks import pace
 
-_MOST_CHARACTERS = 400_000
-"""Maximum characters of messages to compare, the latest first."""
+_MOST_CHARACTERS = 400_000  # maximum characters of messages to compare, the latest first
 _LEAST, _HALF, _MUCH, _NEARLY = 1 / 3, 0.5, 0.65, 0.75
 
 UNSAID = "the conversation does not support it"

@@ -273,13 +273,12 @@ def _merge_branch(
 
 
 def _choose_branch(store: GitStore, tips: Tips) -> str:
-    """Return the branch to push. If the one there belongs to a twin, made from a copy or a backup
-    of this home, the twin keeps it and this device gets a new name."""
+    """Return the branch to push, with a new name if a twin of this device uses it."""
     repository = store.repository
     if (branch := repository.branch) in tips:
         there = repository.commit(tips[branch])
         same = (CommitMessage.parse(there.message).number, there.when)
-        # After erasing, this device's own commit has another id.
+        # A copy or a backup of this home is a twin. After erasing, our own commit has another id.
         if all((one.number, one.when) != same for one in store.versions()):
             repository.rename_branch(new_branch())
     return repository.branch
@@ -316,12 +315,11 @@ def _find_newest_merge(
 
 
 def _read_texts(store: GitStore, commit: str) -> dict[str, str]:
-    """Return the scope's texts after a commit: only tracked files, since another device may change
-    no others."""
+    """Return the texts of the scope's tracked files after a commit."""
     files = store.repository.files(commit).items()
     contents = {
         path: store.repository.content(blob)
         for path, blob in files
-        if scope_of(path) == store.prefix
+        if scope_of(path) == store.prefix  # another device may change no other files
     }
     return {path: text_of(text) for path, text in contents.items() if len(text) <= LIMIT}

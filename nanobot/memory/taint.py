@@ -86,9 +86,7 @@ def _limit(marks: Iterable[str]) -> list[str]:
     return [*known[:_MOST], OTHERS] if more else known
 
 
-_LONGEST_QUOTE = 1_000
-"""Maximum characters of a line. A longer one is not a fact."""
-
+_LONGEST_QUOTE = 1_000  # characters: a longer line is not a fact
 _SHOWN = 80
 
 

@@ -50,13 +50,12 @@ BeforeChange = Callable[[str, str, bytes | None, bytes], None]
 
 _NEAR = 0.3
 _SHOWN, _LONGEST, _LINES = 300, 1_000, 40
-_QUOTED = 80
-"""Characters of a quoted text that identify its message."""
+_QUOTED = 80  # characters of a quoted text that identify its message
+# Limits on the comparison of new lines: characters of the latest messages, and lines of a file.
 _COMPARED, _MOST_COMPARED = 60_000, 200
-"""Limits on the comparison of new lines: characters of the latest messages, and lines of a file."""
 _PATHS = {"MEMORY.md": LONG_TERM}
+# Files of facts. The other files are rules that apply from then on, and one wish is not a rule.
 _QUOTABLE = frozenset({"MEMORY.md", "USER.md"})
-"""Files of facts. The other files are rules that apply from then on, and one wish is not a rule."""
 
 _KEPT_BY_NANOBOT = frozenset({PENDING, RETIRED, "memory/HISTORY.md"})
 _KEPT_PREFIXES = ("memory/history.jsonl", "memory/history/", "memory/forgotten.jsonl", "memory/.")
@@ -183,7 +182,7 @@ class Keeping:
 
 
 def _in_turn(messages: Sequence[Message], position: int) -> Message | None:
-    """Return the message at `position` of those that the turn received, or its answer if
+    """Return the message of a turn at this `position` among the received ones, or its answer if
     negative."""
     if position < 0:
         return _find_newest(one for one in messages if one.role == "assistant" and one.content)
@@ -391,8 +390,8 @@ def _summarize(file: str, steps: Sequence[Operation]) -> str:
 def _plan(
     wanted: UpdateMemoryArguments, text: str, quoted: Sequence[str], *, tainted: bool
 ) -> tuple[list[Operation], list[Operation]]:
-    """Return the immediate changes of a call to `text`, and those that need approval. `quoted` are
-    lines of the person's to add.
+    """Return the immediate changes of a call to `text`, and the changes that need approval.
+    `quoted` are lines of the person's to add.
 
     Raise `ToolError` for a line that is not in the text, and name the most similar one."""
     section = find_heading(wanted.section, text)
@@ -432,7 +431,7 @@ def _find_line(wanted: str, text: str, file: str) -> str:
 
 
 def _plan_additions(lines: Sequence[str], section: str, text: str) -> list[Operation]:
-    """Return the lines as new list items below a heading, without those that `text` has."""
+    """Return the lines as new list items below a heading, except for lines that `text` has."""
     pieces = (without_bullet(clean_line(piece)) for line in lines for piece in line.split("\n"))
     new = (one for one in pieces if one and not find_line(one, text, facts_only=False))
     return [Operation(new=f"- {one}", section=section) for one in dict.fromkeys(new)]

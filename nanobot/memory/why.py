@@ -225,8 +225,8 @@ class Explainer:
     def _lineage(
         self, memory: Memory, path: str, line: str, *, removed: bool = False
     ) -> Iterator[tuple[Version, str]]:
-        """Yield the versions that gave `line` this wording or one that it replaced. With `removed`,
-        begin at its latest removal."""
+        """Yield the versions that gave `line` this or a replaced wording. With `removed`, begin at
+        its latest removal."""
         wording = without_importance(line).strip()
         for snapshot in memory.versions.lineage(memory.prefix + path):
             if not removed and f"\n{wording}\n" in f"\n{snapshot.before}":
@@ -286,8 +286,8 @@ class Explainer:
     def _find_evidence(
         self, change: Change, entry: HistoryEntry | None, line: str, asker: str
     ) -> tuple[SourceMessage, ...]:
-        """Return the few messages most similar to a line, in order: those of its history entry,
-        else of the turn in which the agent wrote it."""
+        """Return the few messages most similar to a line, in order, from its history entry, or else
+        from the turn in which the agent wrote it."""
         wanted, session = words(line), entry.session if entry else change.session
         every, found = self._find_messages(change, entry, wanted)
         best = nlargest(_MOST_SAID, found, key=lambda one: share(wanted, one.content))

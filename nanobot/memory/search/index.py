@@ -41,14 +41,9 @@ from nanobot.memory.search.query import PreparedQuery, Search
 from nanobot.memory.search.vectors import VectorWorker
 
 _EMBEDDED_AT_ONCE = 64
-_EMBEDDED = 4_000
-"""Maximum characters of a passage that are embedded."""
-
-_NEAREST = 200
-"""Number of passages near a question. Fewer found less, more did not find more."""
-
-_STEPS = 10_000
-"""Number of SQLite steps between checks for a closing index."""
+_EMBEDDED = 4_000  # maximum characters of a passage that are embedded
+_NEAREST = 200  # passages near a question: fewer found less, more found no more
+_STEPS = 10_000  # number of SQLite steps between checks for a closing index
 
 T = TypeVar("T")
 
@@ -225,7 +220,7 @@ class MemoryIndex:
                 raise
         if len(texts) > 1:
             return [one for text in texts for one in await self._embed_each(embedder, [text])]
-        await embedder.embed(["hello"])
+        await embedder.embed(["hello"])  # raises if the server rejects everything
         logger.warning("the embedding model rejected a passage of {:,} characters", len(texts[0]))
         return [None]
 

@@ -55,11 +55,11 @@ SEGMENT_MOST = 60
 
 _BATCH = 4_096
 _SAME = "SELECT 1 FROM stream WHERE (source, scope, key, files) = (?, ?, ?, ?)"
+# Selects a stream, and creates a new one.
 _STREAM = (
     "INSERT INTO stream (source, scope, key) VALUES (?, ?, ?)"
     " ON CONFLICT DO UPDATE SET key = key RETURNING id, files, position"
 )
-"""Selects a stream, and creates a new one."""
 
 _PASSAGE = (
     "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
@@ -357,11 +357,10 @@ def _stamps(files: Files) -> str:
 
 
 def _is_pause(before: str, now: str) -> bool:
-    """Return True if a conversation paused between two moments. Their order is unreliable: a
-    platform has its own clock, and cuts times to seconds."""
+    """Return True if a conversation paused between two moments, in either order."""
     if not before or not now or (before[:13], before[19:]) == (now[:13], now[19:]):
         return False  # most messages are within the same hour
     one, other = datetime.fromisoformat(before), datetime.fromisoformat(now)
     if (one.tzinfo is None) != (other.tzinfo is None):
         return True
-    return abs(other - one) > PAUSE
+    return abs(other - one) > PAUSE  # a platform has its own clock, and cuts times to seconds

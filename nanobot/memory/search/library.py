@@ -129,8 +129,7 @@ def _text(content: bytes) -> str:
 LONGEST = 1_200
 """Maximum characters of a passage, without its heading."""
 
-_ENOUGH = 500
-"""A passage of this length is not merged with the text under a new heading."""
+_ENOUGH = 500  # a passage of this length is not merged with the text under a new heading
 
 _HEADING = r"^ {0,3}#{1,6}[ \t]+(\S.*)$"
 _PARAGRAPH = re.compile(r"()(?:^.*\S.*\n?)+", re.MULTILINE)
@@ -155,9 +154,8 @@ class Cut(NamedTuple):
 def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
     """Return the passages of `text`: runs of whole paragraphs below one heading, at most `LONGEST`
     characters. Small neighbours are merged, a longer paragraph is cut at the end of a sentence,
-    else of a word. A passage that does not begin with its heading carries it, because it often has
-    the words of a question. No text is lost or repeated, except for headings. With `headings`,
-    lines such as `## Plan` are headings."""
+    else of a word. A passage carries its heading if it does not begin with it. No text is lost or
+    repeated, except for headings. With `headings`, lines such as `## Plan` are headings."""
     cuts: list[Cut] = []
     heading, line, end = "", 1, 0
     for found in (_MARKDOWN_PARAGRAPH if headings else _PARAGRAPH).finditer(text):
@@ -165,6 +163,7 @@ def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
         title = (found[1] or "").rstrip("# \t")
         paragraph, size = found[0].rstrip(), len(cuts[-1].text) if cuts else LONGEST
         if size + 2 + len(paragraph) > LONGEST or (title and size >= _ENOUGH):
+            # The heading often has the words of a question.
             cuts += _pieces(line, paragraph, "" if title else heading)
         else:
             cuts[-1] = cuts[-1]._replace(text=f"{cuts[-1].text}\n\n{paragraph}")

@@ -60,8 +60,7 @@ _ENDS_ASKING = re.compile(r"[?？][^\w]*\Z")
 _MINUTE = re.compile(r"[-*] ((?:[01]\d|2[0-3]):[0-5]\d) ", re.ASCII)
 _NOTICES = {"", TURN_FAILED, TURN_STOPPED}
 _WAITS = ", waits for the person's word"
-_SEARCH = "search_memory"
-"""The tool whose output is never indexed: it repeats indexed text."""
+_SEARCH = "search_memory"  # the tool whose output is never indexed: it repeats indexed text
 
 
 class SourceFile(Struct, frozen=True):

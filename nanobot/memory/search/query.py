@@ -43,11 +43,8 @@ _MEANT = 60
 """Number of near passages that pass score to neighbours that no word found. The others are less
 similar to the question, and lift nothing among the best."""
 
-_RANKED = 1_000
-"""Maximum number of passages ranked by bm25. Each takes some microseconds."""
-
-_BESIDE = 4
-"""Maximum passages on either side of a hit, from the turns that score flows to."""
+_RANKED = 1_000  # maximum passages ranked by bm25, at some microseconds each
+_BESIDE = 4  # maximum passages on either side of a hit, from the turns that score flows to
 
 _PREFIX: dict[Source, str] = {
     "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
@@ -222,14 +219,14 @@ class Search:
         }
 
     def _list_streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
-        """Return the streams in `scopes`. USER.md and SOUL.md are included only for the first one,
-        which asks: it must not see the identity and manner of others."""
+        """Return the streams in `scopes`, with USER.md and SOUL.md only of the first one, which
+        asks."""
         found = {}
         rows = self.db.execute("SELECT id, source, key, scope, languages, metadata FROM stream")
         for id, source, key, scope, languages, metadata in rows:
             owner = self._scope_of(key, json.loads(metadata)) if source == "message" else scope
             if source == "memory" and key != LONG_TERM and owner not in scopes[:1]:
-                continue
+                continue  # the identity and manner of others
             if owner in scopes:
                 found[id] = Readable(id, source, key, owner, languages.split())
         return found
@@ -238,9 +235,8 @@ class Search:
         """Return for each word the passages with it and their bm25, positive, the rarest word
         first.
 
-        The most frequent words are left out if ranking all of them would take long: a word in every
-        tenth message of tens of thousands adds little to the others. If a word is in too many
-        passages, only the last ones count."""
+        If ranking all words would take long, the most frequent ones are left out. If a word is in
+        too many passages, only the last ones count."""
         streams, days = asked.streams, asked.days or ()
         if len(streams) == 1:
             first = next(iter(streams)) << STREAM_BITS
@@ -252,7 +248,7 @@ class Search:
             where += f" AND EXISTS ({dated})"
 
         def holding(word: str, score: str) -> dict[int, float]:
-            """The passages that hold a word, by the first of its expressions that matches."""
+            """Return the passages with a word, by the first of its expressions that matches."""
             found: dict[int, float] = {}
             for expression, is_last_resort in expressions(
                 word, asked.question.asked_in, asked.question.languages
@@ -270,7 +266,7 @@ class Search:
         kept: list[dict[int, float]] = []
         for word in sorted(counts, key=lambda word: (counts[word], word)):
             if kept and sum(map(len, kept)) + counts[word] > _RANKED:
-                break
+                break  # a word in every tenth message adds little to the others
             kept.append(holding(word, "-bm25(words)"))
         return kept
 

@@ -75,6 +75,7 @@ _BEGINNINGS = [month[:3] for month in _MONTHS.split("|")]
 _MONTH = rf"(?P<month>{_MONTHS}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
+# The ways to name days, longer ones first: each pattern removes its match before the next.
 _DATES = (
     rf"\b(?:on )?{_YEAR}-(?P<month>\d\d?)-(?P<day>\d\d?)\b",
     rf"{_YEAR}年(?P<month>\d\d?)月(?:(?P<day>\d\d?)[日号號])?",
@@ -84,15 +85,14 @@ _DATES = (
     rf"\b(?:(?P<last>last)|in|during|since|this past) {_MONTH}\b",
     rf"\b(?:in |during |of |since ){_YEAR}\b",
 )
-"""The ways to name days, longer ones first: each pattern removes its match before the next."""
 
 
+# A question about the agent's words: "what did you recommend", "your advice".
 _OF_AGENT = (
     r"\b(?:you|assistant|agent|bot)\b(?: \w+)?? (?:advi[sc]e|answer|explain|mention|promis"
     r"|propos|recommend|repl[iy]|sa(?:id|y)|suggest|t(?:ell|old)|think|thought|warn|wr[io]te)"
     r"|\byour (?:\w+ )?(?:advice|answer|explanation|idea|opinion|proposal|recommend|reply|suggest)"
 )
-"""A question about the agent's words: "what did you recommend", "your advice"."""
 
 
 class Span(Struct, frozen=True):
@@ -137,8 +137,8 @@ def _span(named: dict[str, str | None], today: date) -> Span:
 
 
 class ParsedQuestion(Struct, frozen=True):
-    """`words` are the search terms. `languages` are those of the passages, `asked_in` is that of
-    the question, or any of them. `speakers` are names of one person, whose messages are boosted.
+    """`words` are the search terms. `languages` are the languages of the passages, `asked_in` is
+    the question's, or any of them. `speakers` are names of one person, whose messages are boosted.
     `is_about_agent` if it asks for the agent's words. `plain` is the original question without the
     names of speakers."""
 

@@ -41,17 +41,15 @@ _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
 Shown = tuple[str, Sequence[Passage]]
 """A text, and the passages that are in it, if only in part."""
 
-_FRAME = 300
-"""Characters reserved for the first line and the last."""
+_FRAME = 300  # characters reserved for the first line and the last
 
+# Characters of a hit, of a neighbour, and of a neighbouring reply that answers no question.
 _PASSAGE, _NEIGHBOUR, _REPLY = 700, 250, 100
-"""Characters of a hit, of a neighbour, and of a neighbouring reply that answers no question."""
 
-_FARTHEST = 4
-"""Maximum distance of a neighbour in passages: as many as a `Hit` has."""
+_FARTHEST = 4  # maximum distance of a neighbour in passages: as many as a `Hit` has
 
+# Share of a reply's words that are also in its message, at which it counts as a repetition.
 _REPEATED = 0.7
-"""Share of a reply's words that are also in its message, at which it counts as a repetition."""
 
 _KINDS = {"history": "summary", "note": "note", "memory": "fact", "library": "document"}
 _LINE_END = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -83,10 +81,12 @@ _DESCRIPTION = (
 
 
 class SearchMemory(Tool, Struct, frozen=True):
-    """Tool that searches the readable scopes. `readable` returns those that a scope may read,
-    itself first. `note_use` gets, in a thread, the facts of a scope that were looked up, unless the
-    caller read untrusted content, which may have asked for it. A call without a limit shows
-    `results` hits, or half as many again if there is room, in at most so many `characters`."""
+    """Tool that searches the readable scopes.
+
+    `readable` returns the scopes that a scope may read, itself first. `note_use` gets, in a thread,
+    the facts of a scope that were looked up, unless the caller read untrusted content, which may
+    have asked for it. A call without a limit shows `results` hits, or half as many again if there
+    is room, in at most so many `characters`."""
 
     index: MemoryIndex
     readable: Callable[[str], tuple[str, ...]]
@@ -252,7 +252,7 @@ def _group(passage: Passage) -> str:
 
 
 def _id(passage: Passage) -> str:
-    """Return the id on one line, whatever a file's or conversation's name is."""
+    """Return the id on one line: names of files and conversations may contain line breaks."""
     return _LINE_END.sub(" ", passage.id)
 
 

@@ -32,15 +32,12 @@ import msgspec
 import numpy as np
 
 _IDLE_SECONDS = 600.0
-_BLOCK = 256
-"""Rows that are computed at once, so that they stay in the processor's cache."""
+_BLOCK = 256  # rows that are computed at once, so that they stay in the processor's cache
 
+# Threads that compare vectors. More of them would only wait for the memory.
 _THREADS = min(os.cpu_count() or 1, 2)
-"""Threads that compare vectors. More of them would only wait for the memory."""
 
-_ELSEWHERE = -2.0
-"""A value below every cosine."""
-
+_ELSEWHERE = -2.0  # a value below every cosine
 _ROWS_AT_ONCE = 4_096
 _READING_SECONDS = 3.0
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -96,7 +93,7 @@ class Matrix:
 
 @lru_cache(1)
 def _matrix(path: str, origin: str, dimension: int) -> Matrix:
-    """Return the vectors in memory: those of one database, while it is the same."""
+    """Return the vectors in memory, until another database is read."""
     return Matrix(dimension)
 
 
@@ -140,9 +137,9 @@ def nearest(
 
 
 def _multiply(matrix: Array, question: Array) -> Array:
-    """Multiply the numbers of each row by those of the question. Whole rows are converted, which is
-    faster than only their numbers. The other bytes get the weight 0."""
+    """Multiply the numbers of each row by those of the question."""
     data = matrix.view(np.int8).reshape(len(matrix), -1)
+    # Converting whole rows is faster than only their numbers. Other bytes get the weight 0.
     weights = np.zeros(data.shape[1], np.float32)
     weights[-len(question) :] = question
     found = np.empty(len(data), np.float32)
@@ -213,7 +210,7 @@ class Worker:
                 return
 
     def _embed_passages(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # only on an idle processor
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         while True:
             self._send(_answer(self._passages.get()))

@@ -31,8 +31,7 @@ _SCRIPT = Path(__file__).with_name("vector_worker.py")
 _EXTRA = "embeddings"
 _LONGEST_PAUSE = 600.0
 _QUESTION_SECONDS, _PASSAGES_SECONDS = 5.0, 300.0
-_THREADS = 4
-"""Maximum threads that embed one question."""
+_THREADS = 4  # maximum threads that embed one question
 
 
 class WorkerError(NanobotError):

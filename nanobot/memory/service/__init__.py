@@ -48,10 +48,10 @@ Count = Annotated[int, Meta(ge=1)]
 Words = Annotated[str, Meta(pattern=r"\S")]
 
 
+# Operations that change the files of their scope, if only by recording a person's edits.
 _CHANGES = frozenset(
     ("accept", "drop", "dream", "forget", "importance", "log", "propose", "restore", "versions")
 )
-"""Operations that change the files of their scope, if only by recording a person's edits."""
 
 
 MOST_OF_FACT = 4_000

@@ -112,7 +112,7 @@ class ForgetQuestions:
         question = self._question_to(message)
         if question is None or question.code != code.strip().lower():
             return None
-        if question.text:
+        if question.text:  # removed now: if a crash repeats this, it must not reach the model
             until = self._clock.now() + QUESTION_LIFETIME
             self._put(message, replace(question, text="", until=until, is_begun=True))
         return question
@@ -195,8 +195,8 @@ def _asker(message: InboundMessage) -> str:
 _MEMORY = "[search TEXT | why TEXT | importance 1-5 TEXT | pending | accept N | drop N]"
 _NOTE = "[TEXT | --undo]"
 _RESTORE = "--list | --version N | --to N"
+# Pending facts, by number or by code (see `PendingFact`).
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
-"""Pending facts, by number or by code (see `PendingFact`)."""
 _FEW = 5
 _NOT_FOUND = (
     "There is no message to mark. Reply to a message with /note, or write a note: /note the "

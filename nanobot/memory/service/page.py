@@ -43,8 +43,7 @@ from nanobot.validation import keyword_arguments
 
 _ID = 16
 _MOST = 200
-_LONGEST = 2_000
-"""Maximum characters of a fact."""
+_LONGEST = 2_000  # maximum characters of a fact
 _USUAL = Importance()
 
 _Whole = Annotated[int, Meta(ge=0)]

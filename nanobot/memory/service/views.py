@@ -304,10 +304,10 @@ def select_for_notice(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
 
 
 def pending_notice(facts: Sequence[PendingFact]) -> str:
-    """Render new pending facts for their person, in a fence, so that no text by others can pass for
-    a part of this text, or for a link."""
+    """Render new pending facts for their person, in a fence."""
     shown = select_for_notice(facts)
     text = "\n".join(f"{fact.number}: {escape_invisible(fact.description)}" for fact in shown)
+    # Longer than any fence in the text, so that no text by others passes for a part of ours.
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     more = len(facts) - len(shown)
     asked = "Remember this" if all(fact.line for fact in facts) else "Change memory like this"
