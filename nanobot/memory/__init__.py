@@ -1,1 +1,1 @@
-"""What the agent remembers: plain text files that a person can open, prune and keep in git."""
+"""Memory of the agent: plain text files that a person can open, prune and keep in git."""

@@ -84,7 +84,8 @@ def prepare_text(text: str, language: str = "") -> str:
     words = [*re.findall(_piece(text), _unify(text)), *whole]
     return " ".join([
         encode_word(word, language) if word < _FIRST_RUN and len(word) <= _LONGEST
-        else _spell_out(word, language)
+        else " ".join(_singles_and_pairs(word)) if re.match(_RUN, word)
+        else stem_word(word, language)  # too long to be worth caching
         for word in words
     ])  # fmt: skip
 
@@ -109,7 +110,13 @@ def join_hyphens(word: str) -> str:
 def word_groups(text: str, language: str = "") -> Iterator[list[str]]:
     """Yield the words of `text` like `words_of`, with the keys of each run together."""
     for piece in re.findall(_piece(text), _lower(_unify(text), language)):
-        yield _keys(piece) if re.match(_RUN, piece) else [piece]
+        if not re.match(_RUN, piece):
+            yield [piece]
+            continue
+        units = split_run(piece)
+        pairs = [one + other for one, other in pairwise(units)] or units
+        # Pairs of grammar (hiragana) only count without others.
+        yield [pair for pair in pairs if not re.match(_KANA, pair)] or pairs
 
 
 def content_words(words: list[str], language: str = "") -> list[str]:
@@ -359,13 +366,6 @@ def strip_affixes(word: str, known: Language) -> str:
     return word
 
 
-def _spell_out(piece: str, language: str) -> str:
-    """Return a run in its stored form, or the stem of a word that is not worth caching."""
-    if re.match(_RUN, piece):
-        return " ".join(_singles_and_pairs(piece))
-    return stem_word(piece, language)
-
-
 @lru_cache(maxsize=1 << 14)
 def encode_word(word: str, language: str) -> str:
     if language in ("", ENGLISH):
@@ -405,14 +405,6 @@ def _singles_and_pairs(run: str) -> Iterator[str]:
         yield unit
         if following:
             yield unit + following
-
-
-def _keys(run: str) -> list[str]:
-    """Return a single character, or pairs. Pairs of grammar (hiragana) only count without
-    others."""
-    units = split_run(run)
-    pairs = [one + other for one, other in pairwise(units)] or units
-    return [pair for pair in pairs if not re.match(_KANA, pair)] or pairs
 
 
 def _unify(text: str) -> str:

@@ -58,8 +58,8 @@ Day = tuple[int, int, int]
 
 
 class Figures(Struct, frozen=True):
-    """The counts and dates of a text. `units` are the words after each number, `said` all numbers
-    in words and dates, `years` the years near `said_on`."""
+    """The counts and dates of a text. `units` are the words after each number, `said` are all
+    numbers in words and dates, `years` are the years near `said_on`."""
 
     numbers: frozenset[str] = frozenset()
     days: frozenset[Day] = frozenset()

@@ -310,7 +310,7 @@ class GitStore:
         return "".join(f"{line}\n" for line in lines)
 
     def lineage(self, path: str) -> Iterator[VersionSnapshot]:
-        """Yield the versions that changed `path`, newest first, read one by one. Hold `locked`
+        """Yield the versions that changed `path`, newest first, read one by one. Hold `acquire`
         while reading many."""
         text = lru_cache(2)(self._blob_text)  # the text before a version is the next one to read
         for version, old, new in reversed([*self._steps(path)]):

@@ -104,8 +104,8 @@ def find_lost_facts(before: str, after: str, template: str = "") -> list[str]:
     return [line for line in old if line not in kept and not is_reworded(line)]
 
 
-def may_lose(facts: int) -> int:
-    """Return how many of these facts may go without approval."""
+def loss_limit(facts: int) -> int:
+    """Return how many of so many facts may go without approval."""
     return max(3, facts // 5)
 
 
@@ -120,7 +120,7 @@ def refusal(before: str, after: str, template: str = "") -> str:
 
 def excess(lost: Collection[str], facts: int, when: str) -> str:
     """Return why so many facts may not go, or ""."""
-    allowed = may_lose(facts)
+    allowed = loss_limit(facts)
     if len(lost) <= allowed:
         return ""
     examples = "; ".join(line[:80] for line in islice(lost, 3))

@@ -211,7 +211,9 @@ def paragraph_of(entry: HistoryEntry) -> str:
     return "".join([with_stamp(text, entry.timestamp), *aside])
 
 
-def paragraphs_beside(text: str, entries: Iterable[HistoryEntry]) -> Iterator[tuple[int, str, str]]:
+def find_unlisted_paragraphs(
+    text: str, entries: Iterable[HistoryEntry]
+) -> Iterator[tuple[int, str, str]]:
     """Yield the paragraphs of a HISTORY.md without one of the `entries`: the number of the first
     line, the text, and the time `YYYY-MM-DD HH:MM` at its beginning or above. Pure."""
     known = set[tuple[str, str]]()
@@ -335,9 +337,9 @@ class HistoryLog:
             return dict(self._load_summary().newest)
 
     def paragraphs(self) -> list[tuple[int, str, str]]:
-        """Return the paragraphs of HISTORY.md without an entry (`paragraphs_beside`)."""
+        """Return the paragraphs of HISTORY.md without an entry (`find_unlisted_paragraphs`)."""
         text = text_of(self._content(READABLE))
-        return list(paragraphs_beside(text, self.entries())) if text else []
+        return list(find_unlisted_paragraphs(text, self.entries())) if text else []
 
     def recover(self) -> None:
         """Finish the work of a crashed process and convert lines of HKUDS/nanobot to entries.

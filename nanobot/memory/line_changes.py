@@ -5,10 +5,10 @@ A change is a tuple of operations, one per line, so that it can be stored and ex
 - `apply_operations(base, operations_between(base, new))` has the lines of `new`, each as often as
   there, if not always in the same order or section;
 - operations that were applied already change nothing;
-- a merge never loses a line that one side added, and holds the same lines whichever side is ours;
+- a merge never loses a line that one side added, and its lines do not depend on the side;
 - unchanged text stays byte for byte: line endings, blank lines, placeholders in parentheses;
-- an operation does not change the importance of a line (`importance`), which it names with its mark
-  or without. One that adds or rewords a line without a mark may bring one."""
+- an operation does not change the importance of a line (`importance`), but adding or rewording a
+  line may bring one. It names lines with or without their marks."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def kind_of(line: str) -> str:
     return next((kind for kind, pattern in _KINDS.items() if pattern.match(line)), "text")
 
 
-def _apart(upper: str, lower: str) -> bool:
+def _need_gap(upper: str, lower: str) -> bool:
     return kind_of(upper) != kind_of(lower) or is_heading(upper)
 
 
@@ -312,15 +312,15 @@ class _Document:
         end = len(self._keys) if heading else 0
         if is_heading(line):
             at = self._keys.index(heading) if self._counts[heading] else end
-            self._insert(self._close(self._section(at)), line)
+            self._insert(self._find_end(self._section_at(at)), line)
             return
         if heading and not self._counts[heading]:
-            self._insert(self._close(self._section(end)), heading)
-        self._insert(self._place(kind_of(line), self._find(heading)), line)
+            self._insert(self._find_end(self._section_at(end)), heading)
+        self._insert(self._find_place(kind_of(line), self._find_section(heading)), line)
 
-    def _place(self, kind: str, section: range) -> int:
+    def _find_place(self, kind: str, section: range) -> int:
         """Return the place for a line of this kind in a section."""
-        end = self._close(section)
+        end = self._find_end(section)
         visible = [at for at in range(section.start, end) if self._keys[at]]
         same = [at for at in visible if kind_of(self._lines[at]) == kind]
         return (same or visible or [section.start - 1])[-1] + 1
@@ -328,9 +328,9 @@ class _Document:
     def _insert(self, at: int, line: str) -> None:
         """Insert a line, with blank lines between it and lines of another kind."""
         lines = [line]
-        if at and self._keys[at - 1] and _apart(self._lines[at - 1], line):
+        if at and self._keys[at - 1] and _need_gap(self._lines[at - 1], line):
             lines.insert(0, "")
-        if at < len(self._keys) and self._keys[at] and _apart(line, self._lines[at]):
+        if at < len(self._keys) and self._keys[at] and _need_gap(line, self._lines[at]):
             lines.append("")
         self._replace(slice(at, at), [each + self._end for each in lines])
 
@@ -340,16 +340,16 @@ class _Document:
         self._counts.update(filter(None, keys))
         self._lines[place], self._keys[place], self.is_changed = lines, keys, True
 
-    def _find(self, heading: str) -> range:
+    def _find_section(self, heading: str) -> range:
         if heading:
-            return self._section(self._keys.index(heading))
+            return self._section_at(self._keys.index(heading))
         # Above the first heading only a title belongs, so facts go to the last section.
         above = range(self._next_heading(0))
         if len(above) == len(self._keys) or any(self._keys[at] for at in above):
             return above
-        return self._section(len(self._keys))
+        return self._section_at(len(self._keys))
 
-    def _section(self, at: int) -> range:
+    def _section_at(self, at: int) -> range:
         before = range(min(at, len(self._keys) - 1), 0, -1)
         start = next((n for n in before if is_heading(self._keys[n])), 0)
         return range(start, self._next_heading(start + 1))
@@ -358,7 +358,7 @@ class _Document:
         later = range(start, len(self._keys))
         return next((at for at in later if is_heading(self._keys[at])), len(self._keys))
 
-    def _close(self, section: range) -> int:
+    def _find_end(self, section: range) -> int:
         """Return the end of a section, before a rule with no list item after it."""
         for at in reversed(section):
             kind = kind_of(self._lines[at]) if self._keys[at] else ""

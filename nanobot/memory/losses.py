@@ -54,7 +54,7 @@ class FactLosses:
         known: tuple[set[str], dict[str, str]] | None = None
         while lost := guard.find_lost_facts(text, apply_operations(text, steps).text, template):
             gone, first = known = known or self._find_gone_since(path, text, _WEEK)
-            room = guard.may_lose(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
+            room = guard.loss_limit(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
             # The replacement of a counted fact does not count again.
             lines = {guard.without_list_mark(one) for one in lost if first.get(one, "") not in gone}
             going = [one for one in steps if guard.without_list_mark(one.old) in lines]

@@ -1,8 +1,8 @@
 """Phase 2 of Dream: the request for edits of one file, and the changes that these may make. Pure.
 
-The updates, not the model, decide what an edit may do: a line goes only if an update says so or a
-new fact replaces it, and then to the retired ones. A line is added or reworded only in the words of
-an update. Small changes of form are free, but not of a number, a link, or the name of a file or an
+The updates, not the model, decide about an edit: a line goes only if an update ends it or a new
+fact replaces it, and then to the retired ones. A line is added or reworded only in the words of an
+update. Small changes of form are free, but not of a number, a link, or the name of a file or an
 address. So a model that obeys an attacker can lose nothing and add nothing.
 
 An update is an `Operation` whose `new` is the fact without a list mark, and whose `old` is the

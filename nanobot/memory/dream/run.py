@@ -141,7 +141,7 @@ class DreamRun:
 
         An entry that the model refuses (a content filter, a small window) delays no others. A
         refused batch is halved down to the entry at fault, which is given up, but only if the model
-        answered anything: one that refuses everything is misconfigured, and the run fails."""
+        answered anything: a model that refuses everything is misconfigured, and the run fails."""
         refused, most = set[str](), self._limits.batch
         refusal: ProviderRejected | None = None
         while True:

@@ -31,7 +31,7 @@ from nanobot.memory.history import (
     HistoryEntry,
     decode_foreign,
     entry_lines,
-    paragraphs_beside,
+    find_unlisted_paragraphs,
 )
 from nanobot.memory.history import decode as decode_entry
 from nanobot.memory.importance import without_importance
@@ -314,7 +314,7 @@ def _read_paragraphs(
     readable: SourceFile, files: Files, zone: tzinfo | None
 ) -> Iterator[IndexEntry]:
     """Yield the paragraphs of HISTORY.md without an entry. Their author is unknown."""
-    found = paragraphs_beside(readable.text(), _read_entries(files, zone))
+    found = find_unlisted_paragraphs(readable.text(), _read_entries(files, zone))
     for number, (line, paragraph, stamp) in enumerate(found, 1):
         moment = ""
         with suppress(ValueError):  # no such day
