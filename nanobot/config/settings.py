@@ -45,7 +45,7 @@ from nanobot.validation import (
 )
 
 Port = Annotated[int, Meta(ge=1, le=65_535)]
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # need no token
 _ELSEWHERE = "Choose another folder, preferably on another disk."
 _SHOWN = "would give the agent access to all secrets"
 _NAME_IT = "Add it under `models`, with a name."

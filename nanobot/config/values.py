@@ -182,7 +182,7 @@ _PLAIN = re.compile(
     """,
     re.VERBOSE,
 )
-_RESERVED = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
+_RESERVED = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})  # affect every program
 
 
 def plain_values(values: Mapping[str, SecretStr]) -> dict[str, str]:

@@ -17,13 +17,13 @@ from nanobot.config.document import ConfigDocument, ConfigPlace, Value, label
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.validation import KeyPath
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C if installed
 _NULL = "tag:yaml.org,2002:null"
 _PLAIN = {
     f"tag:yaml.org,2002:{kind}"
     for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value", "map", "seq")
 }
-_DEEPEST = 20
+_DEEPEST = 20  # levels of nesting
 _MOST_VALUES = 20_000
 """References (`*name`) can expand a few lines into more values than memory holds."""
 _BROKEN = (
@@ -145,7 +145,7 @@ Setting = str | bool | int | float | tuple["Setting", ...] | Mapping[str, "Setti
 """A value to write. A tuple is a list. None removes the key."""
 
 _UNQUOTED = re.compile(r"[A-Za-z/$][A-Za-z0-9_./${}-]*(?::[A-Za-z0-9_./-]+)*", re.ASCII)
-_MEANS_ELSE = frozenset({"true", "false", "yes", "no", "on", "null"})
+_MEANS_ELSE = frozenset({"true", "false", "yes", "no", "on", "null"})  # YAML readers convert them
 
 
 class ConfigChange(Struct, frozen=True):

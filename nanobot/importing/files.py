@@ -116,13 +116,12 @@ ASIDE = ".before-import"
 _LARGEST_SETTINGS = 4 << 20
 """Bytes. No person or agent writes a larger configuration or list of jobs."""
 
-_OURS = ("config.yaml", "state/journal.db")
-"""Files that only our homes have."""
+_OURS = ("config.yaml", "state/journal.db")  # files that only our homes have
 
-_THEIRS = ("workspace", "sessions", "cron", "memory")
+_THEIRS = ("workspace", "sessions", "cron", "memory")  # folders of the other program's homes
 _PROGRAMS = ("bridge", "bin", "run")
 """Folders that the other program installed for itself, which are ignored."""
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # bytes read at once
 _LONGEST, _DEEPEST = 3_000, 100
 """Bytes and folders of a path, with a margin for the longer path of the new home."""
 

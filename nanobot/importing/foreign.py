@@ -139,8 +139,7 @@ class Secrets:
 OURS = ("telegram", "whatsapp")
 """Channels of both programs, besides the terminal."""
 
-_UNIFIED = "unified"
-"""Replaces a channel, if the other program used one conversation for all."""
+_UNIFIED = "unified"  # replaces a channel, if the other program used one conversation for all
 _LOOPBACK = ("", "127.0.0.1", "localhost", "::1")
 _JID = re.compile(r"\+?([0-9]{5,20})(?::[0-9]+)?(?:@(?:s\.whatsapp\.net|c\.us))?", re.ASCII)
 _TOPIC = re.compile(r":topic:([0-9]+)\Z")

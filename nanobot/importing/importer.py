@@ -57,7 +57,7 @@ from nanobot.memory.scopes import Scopes
 from nanobot.session.records import is_internal
 from nanobot.upkeep.restore import STAGING, staging_in
 
-_SYSTEM = ("dream", "heartbeat")
+_SYSTEM = ("dream", "heartbeat")  # jobs that nanobot does by itself
 
 
 def convert_job(id: str, given: Fields, people: People, now: datetime) -> Job:
@@ -118,9 +118,8 @@ def parse_time(milliseconds: int | None) -> datetime | None:
         return None
 
 
-_LARGEST_MEDIA = 20 << 20
-_LARGEST_HISTORY = 64 << 20
-"""Bytes of a file that is held in memory."""
+_LARGEST_MEDIA = 20 << 20  # bytes
+_LARGEST_HISTORY = 64 << 20  # bytes of a file that is held in memory
 
 _HISTORY = ("history.jsonl", "HISTORY.md", ".dream_cursor")
 _NEW_HISTORY = "workspace/memory/history.jsonl"

@@ -49,7 +49,7 @@ _HIDDEN = "_hidden_history"
 _CONTINUE = "Continue the active task from the working-memory checkpoint above."
 _FILE = re.compile(r"\[(?P<kind>[a-z]{2,12}): (?P<path>[^\]\n]{1,1000})\]")
 _ODD = re.compile(r"[^\w.:-]+")
-_MOST_ORIGINS = 20
+_MOST_ORIGINS = 20  # in one mark
 _SENT_BY_PROGRAMS = (PROGRAMS, "sdk")
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _SUMMARY = "[What was said before this, as it was summed up then:]\n\n"
@@ -205,7 +205,7 @@ def add_files(message: Message, paths: Iterable[str], media: Mapping[str, str]) 
 
 _CODED = re.compile(r"home/sessions/[0-9a-f]{32}/[^/]+")
 _PLAIN = re.compile(r"(home|workspace)/sessions/[^/]+")
-_NEVER = datetime.min.replace(tzinfo=UTC)
+_NEVER = datetime.min.replace(tzinfo=UTC)  # sorts last
 
 
 def import_conversations(

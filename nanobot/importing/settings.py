@@ -55,7 +55,7 @@ _WORDS: Mapping[str, str] = {
     "glm": "zhipu", "qwen": "dashscope", "kimi": "moonshot",
 }  # fmt: skip
 """Words in the name of a model, and its maker."""
-_OTHER_API = ("azure_openai", "bedrock", "minimax_anthropic")
+_OTHER_API = ("azure_openai", "bedrock", "minimax_anthropic")  # no Chat Completions
 
 
 class NoServer(Exception):
@@ -96,8 +96,7 @@ def to_snake_case(name: str) -> str:
 
 Tree = dict[str, object]
 
-_PAGE = "websocket"
-"""The other program's page for its own machine, which is always on."""
+_PAGE = "websocket"  # the other program's page for its own machine, which is always on
 _LISTENERS: Mapping[str, str] = {"groq": "whisper-large-v3", "openai": "whisper-1"}
 """Servers for speech to text, with their models."""
 _ODD = re.compile(r"_*[^A-Za-z0-9-]+")
@@ -334,8 +333,7 @@ _HEAD = """\
 #
 # ${NAME} takes a value from the environment or from secrets.env in this folder.
 """
-_ANYTHING = "0:unknown"
-"""Placeholder for an unknown variable's value. It passes most checks."""
+_ANYTHING = "0:unknown"  # placeholder for an unknown variable's value; passes most checks
 
 
 def render_config(tree: Tree, secrets: Secrets, report: ImportReport) -> str:

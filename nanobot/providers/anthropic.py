@@ -41,8 +41,7 @@ from nanobot.providers.response_body import IncomingAnswer, Waits, receive
 from nanobot.text import valid_unicode
 
 API_VERSION = "2026-10-21"
-_SAMPLING_VERSION = "2023-06-01"
-"""The last version that accepts a temperature, on models that do."""
+_SAMPLING_VERSION = "2023-06-01"  # the last version that accepts a temperature, on models that do
 
 _DEFAULT_LIMIT = 16_384
 """Tokens of an answer, including thinking, if the owner set no limit. The API requires one."""
@@ -241,7 +240,7 @@ _FINISH = {
     "refusal": "content_filter",
     "model_context_window_exceeded": "length",
 }
-_TAIL_SECONDS = 2.0
+_TAIL_SECONDS = 2.0  # for the rest of an answer that seems complete
 _WINDOW_EXCEEDED = "model_context_window_exceeded"
 
 

@@ -41,9 +41,9 @@ CONTINUE = "(go on)"
 WORDLESS = "(no text)"
 """Short texts where the API requires a user message and the conversation has none."""
 
-_MARK = b',"cache_control":{"type":"ephemeral"}}'
-_IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_COMBINED = ("oneOf", "allOf", "anyOf")
+_MARK = b',"cache_control":{"type":"ephemeral"}}'  # replaces the end of a block
+_IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")  # accepted by the API
+_COMBINED = ("oneOf", "allOf", "anyOf")  # refused at the top level
 _ANY_OBJECT: Mapping[str, object] = {"type": "object"}
 
 THINKING_TYPES = ("thinking", "redacted_thinking")

@@ -17,9 +17,8 @@ import msgspec
 from nanobot.text import valid_unicode
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME = 64
-_ENCODED = 3
-"""Levels of an object encoded as a string that are decoded."""
+_LONGEST_NAME = 64  # OpenAI's limit
+_ENCODED = 3  # levels of an object encoded as a string that are decoded
 _MOST_REPAIRED = 2_000_000
 """Characters. No tool takes more. Repairing this many takes a second at worst."""
 _DEEPEST = 200
@@ -34,7 +33,7 @@ _PIECE = r"""(?xs)
     """
 _BEFORE = r"\s*+(?:`++[\w-]*+\s*+)?(?:\{\s*+\}\s*+)*+(?=[{\[])"
 """A code fence and empty objects before the intended object."""
-_LEFT_OVER = r"(?s)(?:[\s\"`}\],;]++|//[^\n]*+|\#[^\n]*+|/\*.*?\*/)*+"
+_LEFT_OVER = r"(?s)(?:[\s\"`}\],;]++|//[^\n]*+|\#[^\n]*+|/\*.*?\*/)*+"  # allowed after the object
 _WORDS = {
     **dict.fromkeys(("true", "True"), "true"),
     **dict.fromkeys(("false", "False"), "false"),
@@ -42,7 +41,7 @@ _WORDS = {
 }
 _IN_STRING = r"""(?s)\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\.|"|[\x00-\x1f]"""
 _CONTROLS = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_SPACED = {",": ", ", ":": ": ", **{mark: mark for mark in "{}[]"}}
+_SPACED = {",": ", ", ":": ": ", **{mark: mark for mark in "{}[]"}}  # as Python writes JSON
 _HALVES = (
     r"(?s)(?P<other>\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|\\u[dD](?P<byte>[cC][89a-fA-F][0-9a-fA-F])?(?:(?(byte)|[89a-fA-F][0-9a-fA-F]{2}))"

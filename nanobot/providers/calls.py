@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 _AROUND_NAME = re.compile(
     r"\s*(?:(?:functions|default_api)[.:])?([\w-]+)(?:\(\)|:[0-9]+|<\|.*)?\s*", re.ASCII | re.DOTALL
 )
-_ID_LENGTH = 9
-"""Every server accepts ids of nine letters and digits. Some accept nothing else."""
-_MALFORMED = 1_000
+_ID_LENGTH = 9  # every server accepts nine letters and digits, some nothing else
+_MALFORMED = 1_000  # characters of malformed arguments that the model gets back
 _CUT = " [cut off at the token limit for one answer: write less at once]"
 _CALL_FIELDS = ("extra_content", "provider_specific_fields", "thought_signature")
 """Fields that servers need back with a call: Gemini's signatures, also through LiteLLM."""

@@ -45,18 +45,14 @@ ExactCount = Callable[[str], Awaitable[int | None]]
 """Counts the tokens of a text. None if that is not possible."""
 
 LEAST_RATIO, MOST_RATIO = 0.5, 3.0
-_WEIGHT = 0.2
-"""Weight of the newest report in the running ratio."""
-_LEAST_ESTIMATE = 500
-"""Smaller prompts are ignored, because providers add fixed parts."""
-_LEAST_WINDOW = 512
-"""A smaller number cannot be a window."""
-_SHARE_OF_WINDOW = 0.75
-"""The rest of a learned window is for the answer."""
-_NEAR = 0.1
-_MARGIN = 1.05
-_CHANGED = 0.02
-_KINDS = 256
+_WEIGHT = 0.2  # weight of the newest report in the running ratio
+_LEAST_ESTIMATE = 500  # smaller prompts are ignored, because providers add fixed parts
+_LEAST_WINDOW = 512  # a smaller number cannot be a window
+_SHARE_OF_WINDOW = 0.75  # the rest of a learned window is for the answer
+_NEAR = 0.1  # share of a threshold within which an exact count is made
+_MARGIN = 1.05  # for an estimate near a threshold
+_CHANGED = 0.02  # share by which prompts of a kind may differ
+_KINDS = 256  # with a cached count
 _WORKER_SECONDS = 10.0
 
 

@@ -206,7 +206,7 @@ class LearnedDialect(Struct, frozen=True):
     dialect: Dialect
 
 
-_LEARNED_FOR = timedelta(days=7)
+_LEARNED_FOR = timedelta(days=7)  # servers are updated
 
 
 class Dialects:

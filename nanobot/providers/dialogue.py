@@ -47,10 +47,9 @@ or shown. Small models imitate it, so it promises nothing."""
 _ENDS = {TURN_STOPPED: "(stopped)", TURN_FAILED: "(no answer)"}
 """Notes after a turn without an answer, as the answer in strict form. Joined to the next question,
 they would make small models answer the note."""
-_MOST_RECENT = 32
-_MOST_FORMS = 4
-_NO_THINKING = " "
-"""Kimi treats an empty text as a missing one."""
+_MOST_RECENT = 32  # conversations
+_MOST_FORMS = 4  # of one message
+_NO_THINKING = " "  # Kimi treats an empty text as a missing one
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """Gemini's documented placeholder for calls that it did not make."""
 
@@ -290,7 +289,7 @@ _FORMS: Mapping[CallIds, re.Pattern[str]] = {
     "nine": re.compile(r"[A-Za-z0-9]{9}"),
     "kimi": re.compile(r"functions\..+:\d+"),
 }
-_CALLS_ONLY = b'{"role":"assistant","content":null,'
+_CALLS_ONLY = b'{"role":"assistant","content":null,'  # how `assistant_message` begins without text
 _NO_TEXT = b'{"role":"assistant","content":"",'
 
 
@@ -345,8 +344,7 @@ def replace_id(message: PromptMessage, wire_id: str) -> bytes:
     return head + json.dumps(wire_id).encode() + message.wire[len(head) + old :]
 
 
-_BREAKPOINTS = 3
-"""In the messages. Anthropic accepts four in all."""
+_BREAKPOINTS = 3  # in the messages; Anthropic accepts four in all
 
 
 def anthropic_cache_breakpoints(messages: Sequence[PromptMessage]) -> tuple[int, ...]:

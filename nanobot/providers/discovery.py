@@ -22,7 +22,7 @@ from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, string
 from nanobot.providers.http import HttpConnection
 
-_NO_LIST = frozenset({404, 405})
+_NO_LIST = frozenset({404, 405})  # statuses of servers without a list
 
 
 class ListedModel(Struct, frozen=True):
@@ -94,7 +94,7 @@ def supports_conversation(entry: Mapping[str, object]) -> bool:
     )
 
 
-_SECONDS = 1.0
+_SECONDS = 1.0  # for a server on this machine
 
 
 class LocalServer(Struct, frozen=True):

@@ -18,8 +18,7 @@ from nanobot.providers.http import HttpConnection
 from nanobot.providers.retry import RetryPolicy, retry
 
 _STALL_SECONDS = 60.0
-_SHORTEST = 100
-"""Characters. A model that refuses even these is refusing something else."""
+_SHORTEST = 100  # characters; a model that refuses even these is refusing something else
 
 
 class OpenAIEmbedder:

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 _NOT_ABOUT_LENGTH = frozenset({401, 402, 403, 404, 405, 407, 408, 409})
 
 
-_DETAIL_CHARACTERS = 300
-_LONGEST_WAIT = 86_400.0
-_EXCERPT = 4_096
+_DETAIL_CHARACTERS = 300  # of a server's text in an error
+_LONGEST_WAIT = 86_400.0  # a day
+_EXCERPT = 4_096  # bytes of an unexpected answer
 
 _HINTS = {
     401: "Check {0}.api_key: the server does not accept it.",
@@ -50,7 +50,7 @@ _SHORTER_ANSWER = "Lower {0}.max_completion_tokens. The model can't give such a 
 _REDIRECT_HINT = "Set {0}.base_url to the target of the server's redirect."
 
 
-_LEAST_KEY = 8
+_LEAST_KEY = 8  # characters of a real key
 
 
 def is_secret_key(key: str, base_url: str, model: str) -> bool:
@@ -64,8 +64,7 @@ def is_secret_key(key: str, base_url: str, model: str) -> bool:
 
 T = TypeVar("T")
 
-_MOST_MARKS = 1_000_000
-"""Of JSON in a whole answer: 64 vectors of 8,192 numbers have half of that."""
+_MOST_MARKS = 1_000_000  # of JSON in a whole answer: 64 vectors of 8,192 numbers have half of that
 
 
 class Endpoint(Struct, frozen=True):

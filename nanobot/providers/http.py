@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 CONNECT_SECONDS = 15.0
-_ERROR_BYTES = 64 * 1024
+_ERROR_BYTES = 64 * 1024  # read of an unsuccessful answer
 _ANSWER_BYTES = 64 * 1024 * 1024
-_PIECE_BYTES = 256 * 1024
-_LONGEST_HEADER = 64 * 1024
+_PIECE_BYTES = 256 * 1024  # sent at once
+_LONGEST_HEADER = 64 * 1024  # gateways send large ones
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _SOCKS, _SOCKS_PORT = ("socks5", "socks5h"), 1080
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -454,7 +454,7 @@ def load_certificates(file: str, folder: str) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=file or None, capath=folder or None)
 
 
-_OWN_NUMBERS = (ssl.SSLError, socket.gaierror)
+_OWN_NUMBERS = (ssl.SSLError, socket.gaierror)  # their errno is not the system's
 
 
 def root_cause(error: BaseException) -> str:

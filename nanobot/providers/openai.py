@@ -54,8 +54,7 @@ from nanobot.providers.port import (
 )
 from nanobot.providers.response_body import Waits, receive
 
-_MOST_CHANGES = 8
-"""Changes of one request before it is given up."""
+_MOST_CHANGES = 8  # changes of one request before it is given up
 
 
 class _Question(Struct, frozen=True):
@@ -331,7 +330,7 @@ def list_rungs(dialect: Dialect) -> list[Rung]:
     return [*RUNGS[RUNGS.index(start) :]]
 
 
-_FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)
+_FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)  # may be about the form of a request
 
 
 def may_refuse_form(refusal: ProviderRejected | RequestBlamed) -> bool:

@@ -35,7 +35,7 @@ IMAGE_TOKENS = 1_105
 """Tokens of an image of ordinary size: 85 + 170 per 512-pixel tile at 1024 x 1536 pixels."""
 
 
-_LETTERS = (string.ascii_letters + " ").encode()
+_LETTERS = (string.ascii_letters + " ").encode()  # spaces belong to words
 _DIGITS = string.digits.encode()
 _CJK = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+"
 

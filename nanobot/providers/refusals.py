@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from nanobot.providers.overflow import Overflow
 
 _DEEPEST = 12  # levels of JSON in JSON
-_LONGEST = 2_000
-"""Characters of a reason. The rest is an echo of the request."""
-_LONGEST_PAGE = 100_000
+_LONGEST = 2_000  # characters of a reason; the rest is an echo of the request
+_LONGEST_PAGE = 100_000  # characters
 _GENERIC = re.compile(r"^(upstream|provider) returned (an )?error\.?$", re.I)
 _NO_REASON = "the model's provider returned an error without a reason"
 _MINIMAX = {

@@ -42,8 +42,7 @@ _FINISH = {
     **dict.fromkeys(("stop_sequence", "stop_str", "finish_reason_stop"), "stop"),
 }
 """Other words for finish reasons: of vLLM's forks, Gemini, Mistral, Anthropic, Cohere, TGI."""
-_BROKEN_OFF = ("error", "insufficient_system_resource")
-"""Finish reasons of servers that gave up."""
+_BROKEN_OFF = ("error", "insufficient_system_resource")  # finish reasons of servers that gave up
 
 
 class IncomingReply(IncomingAnswer):

@@ -23,7 +23,7 @@ LONGEST_SECONDS = 7_200.0
 _LEAST_RATE = 5.0
 """Fewer bytes a second are no progress. A token takes a hundred bytes in transit, so this is far
 below the slowest model."""
-_EXCERPT = 4_096
+_EXCERPT = 4_096  # bytes kept for an error
 _STREAM_OVERHEAD = 64
 """An event takes a few hundred bytes for a few characters, so a stream may be this much larger than
 the characters that are kept."""

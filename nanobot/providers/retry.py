@@ -83,9 +83,8 @@ def wait_before_retry(
     return share * bound
 
 
-_ABOUT_THE_MODEL = (401, 402, 403, 404)
-"""Refusals that later requests will get too."""
-_MOST_FAILURES = 3
+_ABOUT_THE_MODEL = (401, 402, 403, 404)  # refusals that later requests will get too
+_MOST_FAILURES = 3  # in a row, before a model is skipped
 _SKIP_SECONDS = 60.0
 
 

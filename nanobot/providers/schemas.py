@@ -14,8 +14,7 @@ from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import Toolset, ToolSpec
 
 _KEPT = ("type", "description", "enum", "properties", "required", "items", "minimum", "maximum")
-_DEEPEST = 12
-"""Limit for a schema that refers to itself."""
+_DEEPEST = 12  # limit for a schema that refers to itself
 
 
 def plain_tools(tools: Toolset) -> Toolset:
@@ -96,9 +95,8 @@ def type_of(schema: Mapping[str, Any]) -> str:
     return next((one for one in map(string, kinds) if one not in ("", "null")), known)
 
 
-_MOST_CHECKS = 20_000
-"""Nested alternatives multiply."""
-_DEEPEST_VALUE = 100
+_MOST_CHECKS = 20_000  # nested alternatives multiply
+_DEEPEST_VALUE = 100  # levels of nesting
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),

@@ -34,8 +34,7 @@ _SUFFIXES = {
     "video/webm": "webm",
 }
 _KNOWN = frozenset((*_SUFFIXES.values(), "oga", "mpeg", "mpga"))
-_VOICE = "ogg"
-"""The format in which chats record, for a sound of unknown format."""
+_VOICE = "ogg"  # the format in which chats record, for a sound of unknown format
 T = TypeVar("T")
 
 

@@ -43,8 +43,7 @@ _WRAPPER = "<tool_response>"
 """Qwen's template wraps tool results in these tags, and its small models imitate that."""
 _MOST_BLANK = 500
 """Characters of white space that are held back, because some models write it forever."""
-_INDENTED = 4
-"""Spaces before a line that make it code."""
+_INDENTED = 4  # spaces before a line that make it code
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _BARE = re.compile(
     r"""(?:```[\w-]{0,20}[ \t]{0,9}\n\s{0,50}+)?(?=\[?\s{0,50}+\{\s{0,50}+"""
@@ -56,7 +55,7 @@ _CLOSED = re.compile(
     r"</(?:tool_call|tools|function|invoke|minimax:tool_call|function_calls)>|<\|call\|>"
     r"|<｜tool▁calls?▁end｜>|<\|tool_call(?:s_section)?_end\|>"
 )
-_BEGUN = re.compile(r"\{|<parameter|<arg_key>|<\|message\|>")
+_BEGUN = re.compile(r"\{|<parameter|<arg_key>|<\|message\|>")  # the beginning of arguments
 # Rarely needed, so compiled at the first use and cached by `re`.
 _EXPLAINS = (
     r"(?im)^[^\S\n]*(?:usage|sample|the (?:structure|pattern|notation|tag)|muster|vorlage)\b"

@@ -62,7 +62,7 @@ OPENERS = (
 MENTIONS = (*OPENERS, "<think>", "<thinking>", "<|channel|>", "</tool_call>", "<arg_key>")
 """Markup that makes a later call a quotation."""
 MENTION = re.compile("|".join(map(re.escape, sorted(MENTIONS, key=len, reverse=True))))
-_D = "(?:｜DSML｜)?"
+_D = "(?:｜DSML｜)?"  # DeepSeek V3.2
 _AROUND = re.compile(
     r"(?:[\s,\]]++|\[(?=\s*+\{)|```"
     r"|</?(?:tool_calls?|tools|TOOLCALL|longcat_tool_call|seed:tool_call|minimax:tool_call)>"

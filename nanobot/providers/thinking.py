@@ -74,13 +74,13 @@ _LONGEST_TAG = max(map(len, (*_TAGS, *_ANSWERS, *_ANSWERS.values())))
 
 _HEADS = ("<|channel|>", "<|start|>")
 _MESSAGE = "<|message|>"
-_LONGEST_HEAD = 200
+_LONGEST_HEAD = 200  # characters before `<|message|>`
 _END_OF_ANALYSIS = re.compile(r"<\|end\|>|<\|return\|>|(?=<\|start\|>|<\|channel\|>)")
 _END_OF_ANSWER = re.compile(r"<\|end\|>|<\|return\|>|(?=<\|start\|>)")
 _END_TOKENS = ("<|end|>", "<|return|>", "<|start|>", "<|channel|>")
-_FIRST_OF_TAGS = "<[\n"
+_FIRST_OF_TAGS = "<[\n"  # characters that may begin a tag
 _WHITESPACE = " \t\r\n"
-_FENCE = 3
+_FENCE = 3  # characters that begin a code fence
 _MOST_HELD = 500
 """Characters of white space or of a fence that are held back, because some models repeat one
 forever."""

@@ -50,8 +50,7 @@ from nanobot.providers.port import (
 
 NAME = "offline"
 
-_READ_AT_MOST = 16_000
-"""Characters of a message that are read."""
+_READ_AT_MOST = 16_000  # characters of a message that are read
 
 _MARK = re.compile(r"\[[^\n]*\](?:\n|$)")
 _BACKGROUND = re.compile(
