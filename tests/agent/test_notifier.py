@@ -25,7 +25,7 @@ from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import TurnContext
 from tests.doubles.fence import closed_fence
-from tests.session.support import NOON, talked
+from tests.session.support import NOON, talk
 
 CLOCK = FakeClock()
 Sent = Callable[[], list[OutboxPart]]
@@ -38,7 +38,7 @@ async def notifier(folder: Path, *keys: str) -> AsyncIterator[tuple[Notifier, Se
     await journal.open()
     bus, sessions = MessageBus(journal), SessionManager(folder / "sessions", CLOCK)
     for number, key in enumerate(reversed(keys)):
-        await talked(sessions, key, at=NOON + timedelta(minutes=number))
+        await talk(sessions, key, at=NOON + timedelta(minutes=number))
     known = KnownChats(
         sessions,
         Scopes(lambda _, __: True),

@@ -12,7 +12,7 @@ from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from tests.security.homes import ANNA, GROUP, MENTION, House, answer_to, code_in
-from tests.session.support import talked
+from tests.session.support import talk
 
 CHATS: Mapping[str, Mapping[str, JsonValue]] = {
     "telegram:7": {"name": "Ann"},
@@ -33,7 +33,7 @@ async def build_known_chats(house: House, tmp_path: Path) -> tuple[KnownChats, A
 
     sessions = SessionManager(tmp_path / "sessions", house.clock)
     for key, metadata in CHATS.items():
-        await talked(sessions, key, metadata)
+        await talk(sessions, key, metadata)
     await sessions.close()
     return KnownChats(sessions, Scopes(access.is_owner_id), access, ("telegram",)), access
 

@@ -119,7 +119,7 @@ def put(folder: Path, data: bytes, name: str = "cli_direct.jsonl") -> Path:
     return path
 
 
-async def talked(
+async def talk(
     sessions: SessionManager,
     key: str,
     metadata: Mapping[str, JsonValue] | None = None,

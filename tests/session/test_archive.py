@@ -14,7 +14,7 @@ from tests.session.support import FailingDisk, Open, files_in, put, say, texts, 
 KEY = "cli:direct"
 
 
-async def consolidated(manager: SessionManager, count: int, up_to: int) -> Session:
+async def fill_consolidated(manager: SessionManager, count: int, up_to: int) -> Session:
     session = await manager.get_or_create(KEY)
     for number in range(count):
         session.add_message(user(f"m{session.next_seq}", str(number)))
@@ -44,7 +44,7 @@ async def test_consolidated_messages_move_and_everything_is_still_there(
     managed: Open, folder: Path
 ) -> None:
     manager = managed(live_limit=5)
-    session = await consolidated(manager, 10, 7)
+    session = await fill_consolidated(manager, 10, 7)
     await manager.archive(session)
     assert segments(folder) == ["0001.jsonl"]
     live = (folder / "cli_direct.jsonl").read_text().splitlines()
@@ -57,7 +57,7 @@ async def test_consolidated_messages_move_and_everything_is_still_there(
 
 async def test_a_short_file_is_left_alone(managed: Open, folder: Path) -> None:
     manager = managed(live_limit=7)
-    session = await consolidated(manager, 10, 7)
+    session = await fill_consolidated(manager, 10, 7)
     await manager.archive(session)
     assert segments(folder) == []
 
@@ -65,7 +65,7 @@ async def test_a_short_file_is_left_alone(managed: Open, folder: Path) -> None:
 async def test_segments_follow_each_other_and_saving_goes_on(managed: Open, folder: Path) -> None:
     manager = managed(live_limit=3)
     for end in (10, 20, 30):
-        session = await consolidated(manager, 10, end)
+        session = await fill_consolidated(manager, 10, end)
         await manager.archive(session)
         await manager.archive(session)
     assert segments(folder) == ["0001.jsonl", "0002.jsonl", "0003.jsonl"]
@@ -80,7 +80,7 @@ async def test_segments_follow_each_other_and_saving_goes_on(managed: Open, fold
 
 async def test_epochs_retractions_and_metadata_of_what_stays_are_kept(managed: Open) -> None:
     manager = managed(live_limit=3)
-    session = await consolidated(manager, 6, 5)
+    session = await fill_consolidated(manager, 6, 5)
     session.set_metadata(model="m")
     session.clear("new")
     await manager.save(session)
@@ -109,7 +109,7 @@ async def test_a_file_of_another_program_keeps_its_numbers(managed: Open, folder
 
 async def test_broken_lines_move_too(managed: Open, folder: Path) -> None:
     manager = managed(live_limit=3)
-    await consolidated(manager, 8, 6)
+    await fill_consolidated(manager, 8, 6)
     path = folder / "cli_direct.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:4], b"%broken%\n", *lines[4:]]))
@@ -126,9 +126,9 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
     disk = FailingDisk()
     manager = SessionManager(folder, clock, live_limit=3, files=disk)
     for end in range(earlier):
-        await manager.archive(await consolidated(manager, 8, 8 * (end + 1)))
+        await manager.archive(await fill_consolidated(manager, 8, 8 * (end + 1)))
     count = 8 * (earlier + 1)
-    session = await consolidated(manager, 8, count - 2)
+    session = await fill_consolidated(manager, 8, count - 2)
     disk.fail_at, disk.error = len(disk.steps) + step, 5
     failed = False
     try:
@@ -167,7 +167,7 @@ async def test_a_turn_that_was_archived_meanwhile_is_not_restored_again(managed:
 
 async def test_archiving_waits_for_what_is_queued(managed: Open) -> None:
     manager = managed(live_limit=3)
-    session = await consolidated(manager, 8, 6)
+    session = await fill_consolidated(manager, 8, 6)
     session.add_message(user("m9"))
     saved = manager.save(session)
     await manager.archive(session)

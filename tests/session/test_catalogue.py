@@ -40,7 +40,7 @@ def previews(catalogue: SessionCatalogue) -> dict[str, str]:
     return {info.key: info.preview for info in catalogue.sessions()}
 
 
-def changed(changes: Changes) -> dict[str, list[str]]:
+def names_by_key(changes: Changes) -> dict[str, list[str]]:
     return {key: [name for name, _ in files] for key, files in changes.sessions}
 
 
@@ -85,7 +85,7 @@ async def test_it_tells_what_changed_since_it_was_asked_last(
     session = await say(manager, "cli:direct", *"abc")
     await say(manager, "cli:other", "hello")
     first = catalogue.changes("")
-    assert changed(first) == {
+    assert names_by_key(first) == {
         "cli:direct": ["cli_direct.jsonl"],
         "cli:other": ["cli_other.jsonl"],
     }
@@ -96,11 +96,11 @@ async def test_it_tells_what_changed_since_it_was_asked_last(
     await manager.archive(session)
     second = SessionCatalogue(folder, clock, database).changes(first.mark)
     files = ["archive/cli_direct/0001.jsonl", "cli_direct.jsonl"]
-    assert (changed(second), second.is_whole) == ({"cli:direct": files}, False)
+    assert (names_by_key(second), second.is_whole) == ({"cli:direct": files}, False)
     live(folder).unlink()
     third = catalogue.changes(second.mark)
     assert third.is_whole
-    assert changed(third) == {"cli:direct": files[:1], "cli:other": ["cli_other.jsonl"]}
+    assert names_by_key(third) == {"cli:direct": files[:1], "cli:other": ["cli_other.jsonl"]}
 
 
 async def test_what_a_power_cut_took_is_told_again(
@@ -196,7 +196,7 @@ async def test_a_copy_goes_by_its_own_name(
     mark = catalogue.changes("").mark
     live(folder).rename(folder / "later.jsonl")
     assert previews(catalogue) == {"later": "hello", "copy": "hello"}
-    assert set(changed(catalogue.changes(mark))) == {"copy", "later"}
+    assert set(names_by_key(catalogue.changes(mark))) == {"copy", "later"}
 
 
 async def test_what_cannot_be_read_is_said_once_and_hides_no_other(

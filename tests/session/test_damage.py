@@ -30,7 +30,7 @@ from tests.session.support import (
 KEY = "cli:direct"
 
 
-def numbered(*messages: Message) -> list[bytes]:
+def number_lines(*messages: Message) -> list[bytes]:
     metadata = Metadata(KEY, NOON, NOON, first_seq=1)
     stored = [
         Message(m.role, m.content, NOON, at, m.tool_calls, m.tool_call_id, m.name)
@@ -42,7 +42,7 @@ def numbered(*messages: Message) -> list[bytes]:
 async def test_a_tail_cut_at_any_byte_costs_nothing_before_it_and_the_next_append_is_fine(
     folder: Path, clock: FakeClock
 ) -> None:
-    lines = numbered(user("one"), user("two"), asks("c"), result("c", "ä"))
+    lines = number_lines(user("one"), user("two"), asks("c"), result("c", "ä"))
     whole = b"".join(lines)
     kept_for_sure = b"".join(lines[:-2])
     for cut in range(len(kept_for_sure), len(whole) + 1):
@@ -65,7 +65,7 @@ async def test_a_tail_cut_at_any_byte_costs_nothing_before_it_and_the_next_appen
 async def test_a_new_file_cut_at_any_byte_becomes_a_new_session(
     folder: Path, clock: FakeClock
 ) -> None:
-    whole = numbered()[0]
+    whole = number_lines()[0]
     for cut in range(len(whole)):
         put(folder, whole[:cut])
         manager = SessionManager(folder, clock, files=MemoryDisk())
@@ -79,7 +79,7 @@ async def test_a_new_file_cut_at_any_byte_becomes_a_new_session(
 async def test_a_torn_line_is_set_aside_by_the_next_append_with_one_warning(
     managed: Open, folder: Path, warnings: list[str]
 ) -> None:
-    torn = b"".join(numbered(user("one"))) + b'{"role":"user","content":"ha'
+    torn = b"".join(number_lines(user("one"))) + b'{"role":"user","content":"ha'
     path = put(folder, torn)
     assert texts((await managed().get_or_create(KEY)).messages) == ["one"]
     assert path.read_bytes() == torn
@@ -117,7 +117,7 @@ async def test_flipped_bytes_cost_the_lines_they_are_in_and_no_other(
     folder: Path, clock: FakeClock, data: st.DataObject
 ) -> None:
     said = ("one", "two", "three", "four", "five", "six", "seven")  # no flip makes one of another
-    lines = numbered(*map(user, said))
+    lines = number_lines(*map(user, said))
     at = data.draw(st.integers(2, 6))
     where = data.draw(st.integers(0, len(lines[at]) - 2))
     flipped = bytearray(lines[at])
@@ -138,7 +138,7 @@ async def test_flipped_bytes_cost_the_lines_they_are_in_and_no_other(
 async def test_broken_lines_are_skipped_with_one_warning_and_stay_in_the_file(
     managed: Open, folder: Path, warnings: list[str]
 ) -> None:
-    lines = numbered(user("one"), user("two"), user("three"))
+    lines = number_lines(user("one"), user("two"), user("three"))
     lines[2] = b"%%%\n\n"
     lines.insert(2, b"\xff\xfe\x00\n")
     path = put(folder, b"".join(lines))
@@ -149,7 +149,7 @@ async def test_broken_lines_are_skipped_with_one_warning_and_stay_in_the_file(
 
 
 async def test_a_line_that_was_pasted_twice_counts_once(managed: Open, folder: Path) -> None:
-    lines = numbered(user("one"), reply("two"), user("three"))
+    lines = number_lines(user("one"), reply("two"), user("three"))
     put(folder, b"".join([*lines, lines[2], lines[3]]))
     session = await managed().get_or_create(KEY)
     assert texts(session.messages) == ["one", "two", "three"]
@@ -159,7 +159,7 @@ async def test_a_line_that_was_pasted_twice_counts_once(managed: Open, folder: P
 async def test_line_ends_of_other_systems_are_understood(
     managed: Open, folder: Path, ending: bytes
 ) -> None:
-    lines = numbered(user("one"), user("two"))
+    lines = number_lines(user("one"), user("two"))
     put(folder, b"".join(line.rstrip(b"\n") + ending for line in lines))
     session = await managed().get_or_create(KEY)
     assert texts(session.messages) == ["one", "two"]

@@ -178,12 +178,12 @@ async def test_what_is_retracted_while_the_window_is_read_is_not_in_it(
 
     def slow(*where: Any) -> list[Record]:
         found = list(read(*where))
-        asyncio.run_coroutine_threadsafe(_awaited(retracting), loop).result(10)
+        asyncio.run_coroutine_threadsafe(wait_for(retracting), loop).result(10)
         return found
 
     monkeypatch.setattr("nanobot.session.jsonl_store.records_of", slow)
     assert texts(await asyncio.to_thread(manager.read_window, "cli:direct")) == ["two"]
 
 
-async def _awaited(task: asyncio.Future[None]) -> None:
+async def wait_for(task: asyncio.Future[None]) -> None:
     await task

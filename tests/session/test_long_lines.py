@@ -11,7 +11,7 @@ from nanobot.io import MOST_LINE
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from tests.session.support import Open, files_in, put, say, texts, user
-from tests.session.test_damage import KEY, numbered
+from tests.session.test_damage import KEY, number_lines
 
 pytestmark = pytest.mark.process
 
@@ -19,7 +19,7 @@ TOO_LONG = MOST_LINE + 4_000_000
 
 
 def with_a_long_line(*, ended: bool = True) -> bytes:
-    lines = numbered(user("one"), user("two"))
+    lines = number_lines(user("one"), user("two"))
     return b"".join(lines) + b'{"role":"user","content":"' + b"x" * TOO_LONG + b"\n" * ended
 
 
@@ -56,7 +56,9 @@ async def test_archiving_moves_a_line_that_is_too_long_as_it_is(
 async def test_a_conversation_with_a_line_of_400_mb_opens_in_bounded_memory(
     managed: Open, folder: Path
 ) -> None:
-    path = put(folder, b"".join(numbered(user("one"), user("two"))) + b'{"role":"user","content":"')
+    path = put(
+        folder, b"".join(number_lines(user("one"), user("two"))) + b'{"role":"user","content":"'
+    )
     with path.open("ab") as file:  # what is not written of it takes no room on the disk
         file.truncate(path.stat().st_size + 400_000_000)
     tracemalloc.start()

@@ -16,7 +16,7 @@ def session(clock: FakeClock) -> Session:
     return Session("cli:direct", clock)
 
 
-def grown(session: Session, *turns: str) -> Session:
+def add_turns(session: Session, *turns: str) -> Session:
     for turn in turns:
         session.add_message(user(f"ask {turn}", turn))
         session.add_message(reply(f"answer {turn}", turn))
@@ -47,7 +47,7 @@ def test_staged_lines_are_the_lines_of_the_file(session: Session) -> None:
 
 
 def test_rollback_leaves_no_trace(session: Session) -> None:
-    grown(session, "1")
+    add_turns(session, "1")
     session.add_message(user("x"))
     session.set_metadata(model="m")
     session.clear("7")
@@ -70,7 +70,7 @@ def test_a_turn_begins_without_what_a_broken_one_staged(
 
 
 def test_a_new_epoch_empties_the_window_and_is_asked_for_once(session: Session) -> None:
-    grown(session, "1")
+    add_turns(session, "1")
     epoch, revision = session.epoch, session.revision
     session.clear(12)
     assert texts(session.messages) == ["ask 1", "answer 1"]
@@ -90,7 +90,7 @@ def test_an_id_that_a_lost_journal_gave_before_asks_for_an_epoch_of_its_own(
     session: Session,
 ) -> None:
     for name in ("1", "2"):
-        grown(session, name)
+        add_turns(session, name)
         session.clear(12)
         session.apply_staged()
         assert texts(session.messages) == []
@@ -98,7 +98,7 @@ def test_an_id_that_a_lost_journal_gave_before_asks_for_an_epoch_of_its_own(
 
 
 def test_a_retracted_turn_leaves_the_window_alone(session: Session) -> None:
-    grown(session, "1", "2", "3")
+    add_turns(session, "1", "2", "3")
     revision = session.revision
     gone = session.retract("2")
     assert texts(gone) == ["ask 2", "answer 2"]
@@ -111,7 +111,7 @@ def test_a_retracted_turn_leaves_the_window_alone(session: Session) -> None:
 
 
 def test_consolidated_messages_leave_the_window_and_it_never_goes_back(session: Session) -> None:
-    grown(session, "1", "2")
+    add_turns(session, "1", "2")
     assert session.mark_consolidated(2)
     assert texts(session.messages) == ["ask 2", "answer 2"]
     assert session.last_consolidated == 2
@@ -122,7 +122,7 @@ def test_consolidated_messages_leave_the_window_and_it_never_goes_back(session: 
 
 
 def test_consolidation_goes_on_beside_a_turn_that_is_staged(session: Session) -> None:
-    grown(session, "1", "2")
+    add_turns(session, "1", "2")
     session.add_message(user("ask 3", "3"))
     session.set_metadata(model="m")
     session.mark_consolidated(2)
@@ -154,25 +154,25 @@ def test_history_holds_the_newest_messages_from_a_question_on(session: Session) 
 
 
 def test_history_is_short_unless_more_is_wanted(session: Session) -> None:
-    grown(session, *map(str, range(60)))
+    add_turns(session, *map(str, range(60)))
     assert len(session.get_history()) == 50
     assert len(session.get_history(0)) == 120
 
 
 def test_what_is_discarded_leaves_the_window_for_good(session: Session) -> None:
-    grown(session, "1", "2")
+    add_turns(session, "1", "2")
     assert session.discard(7) == 4
     session.apply_staged()
     assert session.messages == ()
     assert session.epoch_seq == 4
-    grown(session, "3")
+    add_turns(session, "3")
     assert texts(session.messages) == ["ask 3", "answer 3"]
 
 
 def test_appending_changes_no_revision(session: Session) -> None:
-    grown(session, "1")
+    add_turns(session, "1")
     revision = session.revision
-    grown(session, "2")
+    add_turns(session, "2")
     session.set_metadata(model="m")
     session.apply_staged()
     assert session.revision == revision
@@ -186,7 +186,7 @@ def test_metadata_is_merged_and_none_removes(session: Session) -> None:
 
 
 def test_several_staged_changes_are_applied_in_order(session: Session) -> None:
-    grown(session, "1")
+    add_turns(session, "1")
     session.add_message(user("late"))
     session.clear("9")
     session.set_metadata(model="m")
@@ -197,7 +197,7 @@ def test_several_staged_changes_are_applied_in_order(session: Session) -> None:
 
 
 def test_what_a_person_edited_is_taken_over(clock: FakeClock) -> None:
-    session = grown(Session("k", clock), "1")
+    session = add_turns(Session("k", clock), "1")
     same = Contents(NOON, NOON, session.messages, next_seq=3)
     session.load_edited(same)
     assert session.revision == 0
@@ -215,7 +215,7 @@ STEPS = ["turn", "tools", "undo", "new", "consolidate", "discard", "drop"]
 def take(session: Session, step: str, number: int) -> None:
     match step:
         case "turn":
-            grown(session, str(number))
+            add_turns(session, str(number))
         case "tools":
             for message in (user("q"), asks("a"), result("a"), reply("x")):
                 session.add_message(message)

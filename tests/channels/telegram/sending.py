@@ -75,15 +75,15 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def rigged(folder: Path, *, previews: bool = True) -> AsyncIterator[Rig]:
+async def set_up_rig(folder: Path, *, previews: bool = True) -> AsyncIterator[Rig]:
     """Everything up; a second one in the same folder is the adapter after a restart."""
-    async with FakeTelegram() as telegram, restarted(folder, telegram, previews=previews) as rig:
+    async with FakeTelegram() as telegram, start_rig(folder, telegram, previews=previews) as rig:
         yield rig
         assert not telegram.violations
 
 
 @asynccontextmanager
-async def restarted(
+async def start_rig(
     folder: Path,
     telegram: FakeTelegram,
     *,

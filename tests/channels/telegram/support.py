@@ -109,7 +109,7 @@ class RecordingHost:
         return self.buttons.get(button_id)
 
     def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
-        return _served(path, handler, self.port)
+        return serve_handler(path, handler, self.port)
 
     def serve_http(self, path: str, handler: HttpHandler) -> AbstractAsyncContextManager[str]:
         raise AssertionError("Telegram needs webhooks only")
@@ -193,7 +193,7 @@ async def running(
                 await life
 
 
-async def turned_off(telegram: FakeTelegram, host: RecordingHost, **more: object) -> ChannelOff:
+async def run_until_off(telegram: FakeTelegram, host: RecordingHost, **more: object) -> ChannelOff:
     """Run the channel until it gives up; why it did."""
     channel = TelegramChannel(options_for(telegram, **more))
     async with asyncio.timeout(PATIENCE):
@@ -212,7 +212,7 @@ async def end_poll(telegram: FakeTelegram, clock: WatchedClock) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _served(path: str, handler: WebhookHandler, port: int) -> AsyncIterator[str]:
+async def serve_handler(path: str, handler: WebhookHandler, port: int) -> AsyncIterator[str]:
     async def answer(http: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in http.headers.items()}
         request = WebhookRequest(http.method, "", headers, dict(http.query), await http.read())

@@ -90,7 +90,7 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
             yield from places(inner, (*path, key))
 
 
-def nested(depth: int) -> object:
+def nest(depth: int) -> object:
     value: object = "x"
     for _ in range(depth):
         value = [value]
@@ -99,11 +99,11 @@ def nested(depth: int) -> object:
 
 ODD: tuple[object, ...] = (
     None, True, 0, -1, 5, 2**63, 10**400, 1.5, float("nan"), "", "x", "\ud800", "\x00", "5" * 5000,
-    [], [[]], {}, {"id": {}}, ["x"], {"x": 5}, nested(600),
+    [], [[]], {}, {"id": {}}, ["x"], {"x": 5}, nest(600),
 )  # fmt: skip
 
 
-def mutated(document: Raw, rnd: Random) -> Raw:
+def mutate(document: Raw, rnd: Random) -> Raw:
     """The document with something else in up to three places."""
     copy: Raw = json.loads(json.dumps(document))
     chosen = rnd.sample(list(places(copy)), rnd.randint(1, 3))
@@ -115,7 +115,7 @@ def mutated(document: Raw, rnd: Random) -> Raw:
     return copy
 
 
-async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | None]:
+async def ingest_all(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | None]:
     """What the journal holds of them, and its cursor."""
     with scratch() as home:
         clock = FakeClock()
@@ -143,9 +143,9 @@ async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | Non
 @given(st.integers(0, 2**32))
 def test_no_update_stops_the_others_or_the_cursor(seed: int) -> None:
     rnd = Random(seed)
-    odd = [{"update_id": n, **mutated(rnd.choice(samples()), rnd)} for n in range(1, 6)]
+    odd = [{"update_id": n, **mutate(rnd.choice(samples()), rnd)} for n in range(1, 6)]
     good: Raw = {"update_id": 7, "message": message(PRIVATE, text="hello", message_id=4711)}
-    stored, cursor = asyncio.run(taken([*odd, good]))
+    stored, cursor = asyncio.run(ingest_all([*odd, good]))
     assert ("4711", str(PRIVATE["id"])) in stored
     assert cursor == "9:9:now"
 

@@ -12,7 +12,7 @@ from nanobot_telegram.setup import check
 from tests.doubles.telegram import FakeTelegram
 
 
-async def _found(server: FakeTelegram, folder: Path, **options: str) -> list[CheckFinding]:
+async def run_check(server: FakeTelegram, folder: Path, **options: str) -> list[CheckFinding]:
     given = {"token": server.token, "base_url": server.base_url} | options
     settings = build(TelegramSettings, given)
     return list(await check(CheckRequest(settings, folder, SystemClock(), 10.0)))
@@ -22,7 +22,7 @@ async def test_the_bot_is_named_and_no_update_confirmed(
     tmp_path: Path,
 ) -> None:
     async with FakeTelegram() as server:
-        (known,) = await _found(server, tmp_path)
+        (known,) = await run_check(server, tmp_path)
         assert {call.method for call in server.calls} == {"getMe"}
     assert (known.state, known.text) == ("ok", f"Telegram knows the bot @{server.username}")
 
@@ -30,5 +30,5 @@ async def test_the_bot_is_named_and_no_update_confirmed(
 async def test_a_webhook_that_telegram_was_not_told_of_is_a_warning(tmp_path: Path) -> None:
     url = "https://example.org/telegram"
     async with FakeTelegram() as server:
-        _, webhook = await _found(server, tmp_path, webhook_url=url)
+        _, webhook = await run_check(server, tmp_path, webhook_url=url)
     assert (webhook.state, url in webhook.text) == ("warn", True)

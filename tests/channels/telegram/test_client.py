@@ -25,7 +25,7 @@ async def client(telegram: FakeTelegram, clock: WatchedClock) -> AsyncIterator[T
     await opened.aclose()
 
 
-async def refused(client: TelegramClient) -> Exception:
+async def catch_send_error(client: TelegramClient) -> Exception:
     """What sending a message raises."""
     try:
         await client.bot.send_message(PERSON, "hello")
@@ -61,7 +61,7 @@ async def test_what_a_failure_means_for_a_part(
 ) -> None:
     telegram.say("hello")
     fault(telegram)
-    error = as_send_error(await refused(client))
+    error = as_send_error(await catch_send_error(client))
     assert type(error) is kind
     if isinstance(error, SendLater):
         assert error.retry_after == 4.0
@@ -88,7 +88,7 @@ async def test_what_never_left_may_be_sent_again(
     telegram: FakeTelegram, client: TelegramClient
 ) -> None:
     await telegram.stop()
-    assert type(as_send_error(await refused(client))) is SendLater
+    assert type(as_send_error(await catch_send_error(client))) is SendLater
 
 
 async def test_a_wedged_poll_does_not_keep_messages_from_being_sent(
@@ -116,13 +116,13 @@ async def test_the_token_is_in_no_log_line_and_no_error(
     secret = telegram.token.partition(":")[2]
     for fault, _ in FAULTS.values():
         fault(telegram)
-        assert secret not in everything_in(await refused(client))
+        assert secret not in everything_in(await catch_send_error(client))
     telegram.fail("sendMessage", 400, f"no such bot: {telegram.token}")
-    assert secret not in everything_in(await refused(client))
+    assert secret not in everything_in(await catch_send_error(client))
     await telegram.stop()
-    assert secret not in everything_in(await refused(client))
+    assert secret not in everything_in(await catch_send_error(client))
     await client.aclose()
-    assert secret not in everything_in(await refused(client))
+    assert secret not in everything_in(await catch_send_error(client))
     assert secret not in repr(client.bot)
     assert secret not in "".join(log) + caplog.text
 
@@ -162,12 +162,12 @@ async def test_the_environment_names_no_proxy(
 async def test_a_proxy_that_is_set_is_used(telegram: FakeTelegram, clock: WatchedClock) -> None:
     telegram.say("hello")
     client = TelegramClient(options_for(telegram, proxy="http://127.0.0.1:1"), clock)
-    assert type(as_send_error(await refused(client))) is SendLater
+    assert type(as_send_error(await catch_send_error(client))) is SendLater
     await client.aclose()
     assert telegram.calls == []
 
 
-async def sent_file(telegram: FakeTelegram, client: TelegramClient, content: bytes) -> str:
+async def receive_file(telegram: FakeTelegram, client: TelegramClient, content: bytes) -> str:
     """The id of a file that a person sends."""
     telegram.document(content)
     (update,) = await client.get_updates(None, 0)
@@ -176,14 +176,14 @@ async def sent_file(telegram: FakeTelegram, client: TelegramClient, content: byt
 
 
 async def test_a_file_comes_whole(telegram: FakeTelegram, client: TelegramClient) -> None:
-    file_id = await sent_file(telegram, client, b"x" * 1000)
+    file_id = await receive_file(telegram, client, b"x" * 1000)
     assert await client.download(file_id, 1000) == b"x" * 1000
 
 
 async def test_a_file_that_is_too_large_is_not_asked_for(
     telegram: FakeTelegram, client: TelegramClient
 ) -> None:
-    file_id = await sent_file(telegram, client, b"x" * 1001)
+    file_id = await receive_file(telegram, client, b"x" * 1001)
     with pytest.raises(SendRefused, match="1,001 bytes, more than 1,000"):
         await client.download(file_id, 1000)
     assert telegram.called("file") == []
@@ -192,7 +192,7 @@ async def test_a_file_that_is_too_large_is_not_asked_for(
 async def test_a_file_that_grows_while_it_comes_is_given_up(
     telegram: FakeTelegram, client: TelegramClient, clock: WatchedClock
 ) -> None:
-    file_id = await sent_file(telegram, client, b"x" * 1000)
+    file_id = await receive_file(telegram, client, b"x" * 1000)
     telegram.huge("file", 1_000_000)
     with pytest.raises(SendRefused, match="more than 1,000"):
         await client.download(file_id, 1000)
@@ -201,7 +201,7 @@ async def test_a_file_that_grows_while_it_comes_is_given_up(
 async def test_a_file_that_is_gone_is_refused(
     telegram: FakeTelegram, client: TelegramClient
 ) -> None:
-    file_id = await sent_file(telegram, client, b"x")
+    file_id = await receive_file(telegram, client, b"x")
     telegram.fail("file", 404)
     with pytest.raises(SendRefused):
         await client.download(file_id, 1000)
@@ -219,7 +219,7 @@ async def test_a_file_in_a_place_that_is_none_is_refused(
 async def test_a_download_that_trickles_ends_in_time(
     telegram: FakeTelegram, client: TelegramClient
 ) -> None:
-    file_id = await sent_file(telegram, client, b"x" * 1000)
+    file_id = await receive_file(telegram, client, b"x" * 1000)
     telegram.slow("file", times=3)
     with pytest.raises(SendError, match="did not come within"):
         await client.download(file_id, 1000, seconds=0.05)
@@ -228,7 +228,7 @@ async def test_a_download_that_trickles_ends_in_time(
 async def test_a_download_that_breaks_off_is_tried_again(
     telegram: FakeTelegram, client: TelegramClient, clock: WatchedClock
 ) -> None:
-    file_id = await sent_file(telegram, client, b"x" * 1000)
+    file_id = await receive_file(telegram, client, b"x" * 1000)
     telegram.cut("file")
     async with asyncio.TaskGroup() as group:
         download = group.create_task(client.download(file_id, 1000))

@@ -27,9 +27,9 @@ from tests.channels.telegram.update_samples import (
     PRIVATE,
     SENT,
     Raw,
-    heard,
     message,
     read,
+    read_message,
 )
 
 SCHEMA = Path("../shared/data/telegram-bot-api-10.2.json")
@@ -51,21 +51,21 @@ def test_no_kind_of_the_schema_is_forgotten() -> None:
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_is_understood_with_its_caption(kind: str) -> None:
     raw, media = FILES[kind]
-    said = heard(message(**{kind: raw}, caption="look"))
+    said = read_message(message(**{kind: raw}, caption="look"))
     assert (said.content, said.media) == ("look", (media,))
 
 
 @pytest.mark.parametrize("kind", WORDS)
 def test_words_are_the_content(kind: str) -> None:
     raw, content = WORDS[kind]
-    said = heard(message(**{kind: raw}))
+    said = read_message(message(**{kind: raw}))
     assert (said.content, said.notes) == (content, ())
 
 
 @pytest.mark.parametrize("kind", NOTES)
 def test_what_is_neither_words_nor_a_file_is_told_beside_them(kind: str) -> None:
     raw, note = NOTES[kind]
-    said = heard(message(**{kind: raw}))
+    said = read_message(message(**{kind: raw}))
     assert (said.content, said.notes) == ("", (note,))
 
 
@@ -77,11 +77,11 @@ def test_a_service_message_is_ignored(kind: str) -> None:
 
 def test_a_kind_of_the_future_is_noted_and_not_lost() -> None:
     smell = {"scent": "tea"}
-    said = heard(message(smell_o_gram=smell))
+    said = read_message(message(smell_o_gram=smell))
     assert (said.content, said.notes) == ("", ("unsupported message: smell o gram",))
-    beside = heard(message(text="hi", smell_o_gram=smell))
+    beside = read_message(message(text="hi", smell_o_gram=smell))
     assert (beside.content, beside.notes) == ("hi", ())
-    empty = heard(message(rich_message={"blocks": []}))
+    empty = read_message(message(rich_message={"blocks": []}))
     assert empty.notes == ("unsupported message: rich message",)
 
 
@@ -97,23 +97,25 @@ def test_a_kind_of_the_future_is_noted_and_not_lost() -> None:
     ],
 )
 def test_a_file_has_one_kind_even_where_telegram_names_two(fields: Raw, kind: str) -> None:
-    assert [item.kind for item in heard(message(**fields)).media] == [kind]
+    assert [item.kind for item in read_message(message(**fields)).media] == [kind]
 
 
 def test_a_place_with_a_name_is_told_once() -> None:
     venue = {"location": BERLIN, "title": "Café", "address": ""}
-    assert heard(message(venue=venue, location=BERLIN)).notes == ("venue: Café, 52.52, 13.4",)
+    assert read_message(message(venue=venue, location=BERLIN)).notes == (
+        "venue: Café, 52.52, 13.4",
+    )
 
 
 @pytest.mark.parametrize("moving", [{"is_animated": True}, {"is_video": True}])
 def test_a_moving_sticker_is_only_named(moving: Raw) -> None:
-    said = heard(message(sticker=STICKER | moving | {"emoji": None}))
+    said = read_message(message(sticker=STICKER | moving | {"emoji": None}))
     assert (said.notes, said.media) == (("sticker",), ())
 
 
 def test_a_live_location_is_told_once_and_its_moves_are_ignored() -> None:
     moving = BERLIN | {"live_period": 900}
-    assert heard(message(location=moving)).notes == ("live location: 52.52, 13.4",)
+    assert read_message(message(location=moving)).notes == ("live location: 52.52, 13.4",)
     for location in (moving, BERLIN):
         raw = message(location=location, edit_date=SENT + 9)
         assert read(raw, "edited_message") is None
@@ -135,7 +137,7 @@ def test_a_live_location_is_told_once_and_its_moves_are_ignored() -> None:
     ],
 )
 def test_what_people_name_things_never_looks_like_a_mark(fields: Raw, note: str) -> None:
-    assert heard(message(**fields)).notes == (note,)
+    assert read_message(message(**fields)).notes == (note,)
 
 
 def test_the_words_of_a_rich_message_are_all_there() -> None:
@@ -161,7 +163,7 @@ def test_the_words_of_a_rich_message_are_all_there() -> None:
         {"type": "divider"},
         "not a block",
     ]
-    said = heard(message(rich_message={"blocks": blocks}))
+    said = read_message(message(rich_message={"blocks": blocks}))
     assert said.notes == ("link: here, https://a.example/",)
     assert said.content.split("\n") == [
         "Plan", "here🙂x^2", "1. one", "a | b | ", "more", "code",
@@ -173,12 +175,12 @@ def test_a_rich_message_nested_without_end_is_read_as_far_as_a_person_would() ->
     block: Raw = {"type": "paragraph", "text": "deep"}
     for _ in range(100):
         block = {"type": "details", "summary": "in", "blocks": [block]}
-    content = heard(message(rich_message={"blocks": [block]})).content
+    content = read_message(message(rich_message={"blocks": [block]})).content
     assert set(content.split("\n")) == {"in"}
 
 
 def test_an_album_is_its_items_with_one_id() -> None:
-    album = [heard(message(message_id=n, photo=[SIZED], media_group_id="g")) for n in (1, 2)]
+    album = [read_message(message(message_id=n, photo=[SIZED], media_group_id="g")) for n in (1, 2)]
     assert [item.group_id for item in album] == ["g", "g"]
     assert [item.event_id for item in album] == ["1", "2"]
     assert read(message(PRIVATE, photo=[])) is None

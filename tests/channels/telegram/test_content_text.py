@@ -14,9 +14,9 @@ from tests.channels.telegram.update_samples import (
     SENT,
     Raw,
     entity,
-    heard,
     message,
     read,
+    read_message,
 )
 
 NAME = "@nano_test_bot"
@@ -28,7 +28,7 @@ def mention(offset: int = 0, length: int = len(NAME)) -> Raw:
     return entity("mention", offset, length)
 
 
-def addressed(**fields: object) -> bool:
+def is_addressed(**fields: object) -> bool:
     understood = read(message(**{"chat": GROUP} | fields))
     assert understood is not None
     return understood.addressed
@@ -54,14 +54,14 @@ def test_a_mention_addresses_us_and_is_taken_off_the_front(
     text: str, entities: list[Raw], content: str
 ) -> None:
     raw = message(GROUP, text=text, entities=entities)
-    assert heard(raw).content == content
-    assert addressed(text=text, entities=entities)
+    assert read_message(raw).content == content
+    assert is_addressed(text=text, entities=entities)
 
 
 def test_a_mention_in_a_caption_counts() -> None:
-    assert addressed(photo=PHOTO, caption=NAME, caption_entities=[mention()])
+    assert is_addressed(photo=PHOTO, caption=NAME, caption_entities=[mention()])
     caption = f"{NAME} what is it?"
-    said = heard(message(GROUP, photo=PHOTO, caption=caption, caption_entities=[mention()]))
+    said = read_message(message(GROUP, photo=PHOTO, caption=caption, caption_entities=[mention()]))
     assert said.content == "what is it?"
 
 
@@ -81,8 +81,8 @@ def test_a_mention_in_a_caption_counts() -> None:
     ],
 )
 def test_what_only_looks_like_a_mention_addresses_nobody(text: str, entities: list[Raw]) -> None:
-    assert not addressed(text=text, entities=entities)
-    assert heard(message(GROUP, text=text, entities=entities)).content == text
+    assert not is_addressed(text=text, entities=entities)
+    assert read_message(message(GROUP, text=text, entities=entities)).content == text
 
 
 def test_everything_in_private_is_for_us() -> None:
@@ -110,8 +110,8 @@ def test_everything_in_private_is_for_us() -> None:
 def test_a_command_in_a_group_is_ours_by_name_or_address(
     text: str, content: str, *, for_us: bool
 ) -> None:
-    assert heard(message(GROUP, text=text)).content == content
-    assert addressed(text=text) is for_us
+    assert read_message(message(GROUP, text=text)).content == content
+    assert is_addressed(text=text) is for_us
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_command_for_another_bot_is_not_for_us(text: str) -> None:
 
 
 def test_a_command_in_a_caption_is_one() -> None:
-    assert heard(message(photo=PHOTO, caption="/start")).content == "/help"
+    assert read_message(message(photo=PHOTO, caption="/start")).content == "/help"
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_a_command_in_a_caption_is_one() -> None:
 )
 def test_forwarded_words_call_nobody_and_stay_as_they_are(text: str, entities: list[Raw]) -> None:
     fields: Raw = {"text": text, "entities": entities, "forward_origin": BY_BOB}
-    assert heard(message(**fields)).content == text
-    assert not addressed(**fields)
+    assert read_message(message(**fields)).content == text
+    assert not is_addressed(**fields)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_an_address_behind_words_is_noted_and_is_not_the_persons_words(
     text: str, link: tuple[int, int], notes: tuple[str, ...]
 ) -> None:
     entities = [entity("text_link", *link, url="https://a.example/x"), entity("bold", 0, 1)]
-    said = heard(message(text=text, entities=entities))
+    said = read_message(message(text=text, entities=entities))
     assert (said.content, said.notes) == (text, notes)
 
 
@@ -168,13 +168,13 @@ def test_links_behind_a_mention_are_noted() -> None:
         mention(),
         entity("text_link", 15, 1, url="https://a.example"),
     ]
-    said = heard(message(GROUP, text=text, entities=entities))
+    said = read_message(message(GROUP, text=text, entities=entities))
     assert said.content == "a b"
     assert said.notes == ("link: a, https://a.example", "link: b, https://b.example")
 
 
 def test_a_character_that_no_file_can_hold_is_replaced() -> None:
-    assert heard(message(text="x\ud83d y")).content == "x\ufffd y"
+    assert read_message(message(text="x\ud83d y")).content == "x\ufffd y"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_character_that_no_file_can_hold_is_replaced() -> None:
     ],
 )
 def test_a_reply_to_us_addresses_us(fields: Raw, *, for_us: bool) -> None:
-    assert addressed(text="and?", **fields) is for_us
+    assert is_addressed(text="and?", **fields) is for_us
 
 
 def test_the_root_of_a_topic_is_nothing_that_one_replies_to() -> None:
@@ -200,7 +200,7 @@ def test_the_root_of_a_topic_is_nothing_that_one_replies_to() -> None:
         understood = read(raw)
         assert understood is not None
         assert not understood.addressed
-        assert heard(raw).reply_to is None
+        assert read_message(raw).reply_to is None
 
 
 def test_a_button_says_its_value_as_if_typed() -> None:
@@ -218,7 +218,7 @@ def test_a_button_says_its_value_as_if_typed() -> None:
     assert understood.press is not None
     assert understood.addressed
     assert understood.press.button_id == "b1"
-    plain = heard(message(FORUM, text="yes", message_thread_id=3, is_topic_message=True))
+    plain = read_message(message(FORUM, text="yes", message_thread_id=3, is_topic_message=True))
     said = from_press(understood, understood.press, "yes", plain.timestamp)
     assert said.event_id == "callback:77"
     assert (said.content, said.sender_id, said.session_key, said.is_group, said.sender_name) == (

@@ -13,7 +13,7 @@ from nanobot.bus.split import split_message
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot_telegram import TelegramChannel
 from nanobot_telegram.markdown import CAPTION_LIMIT, render
-from tests.channels.telegram.sending import GROUP, PERSON, Rig, restarted, rigged
+from tests.channels.telegram.sending import GROUP, PERSON, Rig, set_up_rig, start_rig
 from tests.channels.telegram.support import options_for
 from tests.doubles.telegram.media import OGG, PNG
 
@@ -35,7 +35,7 @@ TABLE = "a longer cell|b\n-|-\n" + "a|b\n" * 60
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         rig.telegram.group(GROUP)
         yield rig
 
@@ -325,7 +325,7 @@ async def test_a_group_that_became_a_supergroup_is_followed_and_remembered(
     rig.telegram.migrate(GROUP, new)
     await rig.send("one", chat=GROUP, reply_to=3)
     assert rig.telegram.texts(new) == ["one"]
-    async with restarted(tmp_path, rig.telegram) as later:
+    async with start_rig(tmp_path, rig.telegram) as later:
         await later.send("two", chat=GROUP)
     assert rig.telegram.texts(new) == ["one", "two"]
     assert [call.chat_id for call in rig.telegram.called("sendMessage")] == [GROUP, new, new]

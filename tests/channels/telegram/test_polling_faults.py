@@ -14,8 +14,8 @@ from tests.channels.telegram.support import (
     WatchedClock,
     end_poll,
     options_for,
+    run_until_off,
     running,
-    turned_off,
 )
 from tests.doubles.telegram import FakeTelegram
 
@@ -24,7 +24,7 @@ async def test_a_token_that_is_refused_turns_the_channel_off_with_one_clear_mess
     telegram: FakeTelegram, host: RecordingHost
 ) -> None:
     telegram.fail("getMe", 401)
-    off = await turned_off(telegram, host)
+    off = await run_until_off(telegram, host)
     assert str(off) == "Telegram does not accept the bot token"
     assert "@BotFather" in off.hint
 
@@ -33,7 +33,7 @@ async def test_a_token_that_is_revoked_while_it_runs_turns_the_channel_off(
     telegram: FakeTelegram, host: RecordingHost, clock: WatchedClock
 ) -> None:
     async with asyncio.TaskGroup() as group:
-        life = group.create_task(turned_off(telegram, host))
+        life = group.create_task(run_until_off(telegram, host))
         await telegram.wait_for(lambda: telegram.polls)
         telegram.revoke_token()
         await end_poll(telegram, clock)

@@ -21,13 +21,13 @@ from nanobot.bus.events import (
 from nanobot.bus.split import utf16_length
 from nanobot.errors import SendLater
 from nanobot.testing import FakeClock
-from tests.channels.telegram.sending import GROUP, PERSON, Rig, restarted, rigged, until
+from tests.channels.telegram.sending import GROUP, PERSON, Rig, set_up_rig, start_rig, until
 from tests.doubles.telegram import FakeTelegram
 
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         rig.telegram.group(GROUP)
         yield rig
 
@@ -70,26 +70,26 @@ def drafts(rig: Rig, chat: int = PERSON) -> list[str]:
     return [draft.text for draft in rig.telegram.drafts(chat)]
 
 
-async def drafted(rig: Rig, words: str, chat: int = PERSON) -> None:
+async def wait_for_draft(rig: Rig, words: str, chat: int = PERSON) -> None:
     await rig.telegram.wait_for(lambda: drafts(rig, chat)[-1:] == [words])
 
 
-async def typed(rig: Rig, count: int) -> None:
+async def wait_for_typing(rig: Rig, count: int) -> None:
     await rig.telegram.wait_for(lambda: len(rig.telegram.actions()) == count)
 
 
 async def test_the_bot_types_every_four_seconds_until_text_flows(rig: Rig) -> None:
     await show(rig, start())
     for count in (1, 2, 3):
-        await typed(rig, count)
+        await wait_for_typing(rig, count)
         await at_rest(rig)
         await rig.clock.advance(3.9)
         await at_rest(rig)
         assert rig.telegram.actions() == ["typing"] * count
         await rig.clock.advance(0.1)
-    await typed(rig, 4)
+    await wait_for_typing(rig, 4)
     await show(rig, text("Hello"))
-    await drafted(rig, "Hello")
+    await wait_for_draft(rig, "Hello")
     await at_rest(rig)
     await rig.clock.advance(15)
     await at_rest(rig)
@@ -107,14 +107,14 @@ async def test_the_bot_stops_typing_when_the_turn_ends(rig: Rig) -> None:
 
 async def test_drafts_are_rendered_and_half_a_second_apart(rig: Rig) -> None:
     await show(rig, start(), text("**Hel"))
-    await drafted(rig, "**Hel")
+    await wait_for_draft(rig, "**Hel")
     await at_rest(rig)
     await show(rig, text("lo** you"))
     await rig.clock.advance(0.49)
     await at_rest(rig)
     assert drafts(rig) == ["**Hel"]
     await rig.clock.advance(0.01)
-    await drafted(rig, "Hello you")
+    await wait_for_draft(rig, "Hello you")
     first, second = rig.telegram.drafts()
     assert first.draft_id == second.draft_id
     assert [entity["type"] for entity in second.entities] == ["bold"]
@@ -123,7 +123,7 @@ async def test_drafts_are_rendered_and_half_a_second_apart(rig: Rig) -> None:
 async def test_what_a_tool_prints_stands_below_its_name_as_it_is(rig: Rig) -> None:
     printed = ToolOutput("telegram", str(PERSON), "t1", "**1** of 2\n")
     await show(rig, start(), text("I **build** it."), tool("exec make"), printed)
-    await drafted(rig, "I build it.\n\nexec make\n**1** of 2")
+    await wait_for_draft(rig, "I build it.\n\nexec make\n**1** of 2")
     draft = rig.telegram.drafts()[-1]
     assert [entity["type"] for entity in draft.entities] == ["bold", "italic", "pre"]
 
@@ -133,11 +133,11 @@ async def test_the_end_of_a_tools_output_is_shown_until_the_turn_goes_on(rig: Ri
     outputs = [ToolOutput("telegram", str(PERSON), "t1", more) for more in (lines, "x" * 500)]
     await show(rig, start(), tool("exec make"), *outputs)
     last = "\n".join(f"line {number}" for number in range(495, 500))
-    await drafted(rig, f"exec make\n{last}\n{'x' * 99}…")
+    await wait_for_draft(rig, f"exec make\n{last}\n{'x' * 99}…")
     await at_rest(rig)
     await show(rig, text("It is built."))
     await rig.clock.advance(0.5)
-    await drafted(rig, "It is built.")
+    await wait_for_draft(rig, "It is built.")
 
 
 async def test_a_turn_of_which_nothing_is_heard_is_given_up_after_an_hour(rig: Rig) -> None:
@@ -171,13 +171,13 @@ async def test_of_a_long_reply_the_last_part_is_shown(rig: Rig) -> None:
 
 async def test_a_tool_is_an_italic_line_under_the_text_until_the_reply_goes_on(rig: Rig) -> None:
     await show(rig, start(), text("I look *it* up."), tool("read_file a_b_c.txt"))
-    await drafted(rig, "I look it up.\n\nread_file a_b_c.txt")
+    await wait_for_draft(rig, "I look it up.\n\nread_file a_b_c.txt")
     entities = rig.telegram.drafts()[-1].entities
     assert entities[-1] == {"type": "italic", "offset": 15, "length": 19}
     await show(rig, text("It says"))
     await at_rest(rig)
     await rig.clock.advance(0.5)
-    await drafted(rig, "It says")
+    await wait_for_draft(rig, "It says")
 
 
 async def test_how_far_a_long_prompt_is_read_is_shown_until_the_reply_begins(rig: Rig) -> None:
@@ -185,40 +185,40 @@ async def test_how_far_a_long_prompt_is_read_is_shown_until_the_reply_begins(rig
     await at_rest(rig)
     assert drafts(rig) == []  # a short one is read by now
     await rig.clock.advance(1)
-    await drafted(rig, "reading 0 of 2,750 tokens")
+    await wait_for_draft(rig, "reading 0 of 2,750 tokens")
     await at_rest(rig)
     await show(rig, reading(1_900))
     await rig.clock.advance(1)
-    await drafted(rig, "reading 1,900 of 2,750 tokens")
+    await wait_for_draft(rig, "reading 1,900 of 2,750 tokens")
     await at_rest(rig)
     await show(rig, text("Hello"))
     await rig.clock.advance(1)
-    await drafted(rig, "Hello")
+    await wait_for_draft(rig, "Hello")
 
 
 async def test_when_the_prompt_is_read_the_bot_types_again(rig: Rig) -> None:
     await show(rig, start(), reading(1_900))
-    await typed(rig, 1)
+    await wait_for_typing(rig, 1)
     await at_rest(rig)
     await rig.clock.advance(1)
-    await drafted(rig, "reading 1,900 of 2,750 tokens")
+    await wait_for_draft(rig, "reading 1,900 of 2,750 tokens")
     await at_rest(rig)
     await rig.clock.advance(10)
     await at_rest(rig)
     assert rig.telegram.actions() == ["typing"]
     await show(rig, reading(2_750))
-    await typed(rig, 2)
+    await wait_for_typing(rig, 2)
     assert drafts(rig) == ["reading 1,900 of 2,750 tokens"]
 
 
 async def test_a_restart_voids_what_came_before(rig: Rig) -> None:
     await show(rig, start(), text("wrong"), text("right", restart=True))
-    await drafted(rig, "right")
+    await wait_for_draft(rig, "right")
 
 
 async def test_a_draft_is_sent_again_before_telegram_lets_it_vanish(rig: Rig) -> None:
     await show(rig, start(), tool("a long one"))
-    await drafted(rig, "a long one")
+    await wait_for_draft(rig, "a long one")
     await at_rest(rig)
     await rig.clock.advance(20)
     await rig.telegram.wait_for(lambda: drafts(rig) == ["a long one"] * 2)
@@ -238,7 +238,7 @@ async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: 
     await rig.clock.advance(29)
     assert (len(rig.telegram.called("sendMessageDraft")), rig.telegram.texts()) == (1, [])
     await rig.clock.advance(1)
-    await drafted(rig, "three")
+    await wait_for_draft(rig, "three")
     assert await rig.telegram.receive(1) == ["waits as well"]
 
 
@@ -258,21 +258,21 @@ async def test_drafts_that_fail_leave_typing(rig: Rig) -> None:
     rig.telegram.fail("sendMessageDraft", 500)
     await show(rig, start(), text("one"))
     await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
-    await typed(rig, 2)
+    await wait_for_typing(rig, 2)
     await show(rig, text("two"))
     await at_rest(rig)
     await rig.clock.advance(4)
-    await typed(rig, 3)
+    await wait_for_typing(rig, 3)
     assert drafts(rig) == []
 
 
 async def test_without_previews_there_is_typing_only(tmp_path: Path) -> None:
-    async with rigged(tmp_path, previews=False) as rig:
+    async with set_up_rig(tmp_path, previews=False) as rig:
         await show(rig, start(), text("one"))
         await rig.telegram.wait_for(rig.telegram.actions)
         await at_rest(rig)
         await rig.clock.advance(4)
-        await typed(rig, 2)
+        await wait_for_typing(rig, 2)
         assert drafts(rig) == []
 
 
@@ -286,7 +286,7 @@ async def test_in_a_group_there_is_typing_only(rig: Rig) -> None:
 
 async def test_nothing_is_shown_of_a_turn_that_is_over(rig: Rig) -> None:
     await show(rig, start(), text("one"))
-    await drafted(rig, "one")
+    await wait_for_draft(rig, "one")
     await at_rest(rig)
     await show(rig, text(" two"), end(), text(" three"), tool("late"))
     await rig.send("one two three")
@@ -306,7 +306,7 @@ async def test_a_draft_under_way_is_there_before_the_reply_and_not_after_it(rig:
         await at_rest(rig)  # the send gives the draft a moment
         assert rig.telegram.texts() == []
         gate.set()
-        await drafted(rig, "one")
+        await wait_for_draft(rig, "one")
         assert rig.telegram.texts() == []
     assert rig.telegram.texts() == ["one"]
     assert rig.clock.monotonic() == 0
@@ -319,7 +319,7 @@ async def test_a_draft_that_hangs_holds_the_reply_up_for_a_second_and_no_other_c
     rig.telegram.hang("sendMessageDraft", chat=PERSON)
     await show(rig, start(), text("one"), start("t2", 8), text("two", "t2", 8))
     await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
-    await drafted(rig, "two", 8)
+    await wait_for_draft(rig, "two", 8)
     await show(rig, end(), end("t2", 8))
     await rig.send("two", chat=8)
     assert rig.telegram.texts(8) == ["two"]
@@ -333,7 +333,7 @@ async def test_a_draft_that_hangs_holds_the_reply_up_for_a_second_and_no_other_c
 async def test_turns_one_after_the_other_have_drafts_of_their_own(rig: Rig) -> None:
     for turn in ("t1", "t2"):
         await show(rig, start(turn), text(turn, turn))
-        await drafted(rig, turn)
+        await wait_for_draft(rig, turn)
         await show(rig, end(turn))
         await rig.send(turn)
         await rig.clock.advance(5)
@@ -367,7 +367,7 @@ async def test_the_more_chats_show_text_the_slower_each_does(rig: Rig) -> None:
         rig.telegram.person(chat)
         await show(rig, start(f"t{chat}", chat), text("one", f"t{chat}", chat))
     for chat in chats:
-        await drafted(rig, "one", chat)
+        await wait_for_draft(rig, "one", chat)
     await at_rest(rig, len(chats))
     for chat in chats:
         await show(rig, text(" two", f"t{chat}", chat))
@@ -376,7 +376,7 @@ async def test_the_more_chats_show_text_the_slower_each_does(rig: Rig) -> None:
     assert len(rig.telegram.called("sendMessageDraft")) == len(chats)
     await rig.clock.advance(0.1)
     for chat in chats:
-        await drafted(rig, "one two", chat)
+        await wait_for_draft(rig, "one two", chat)
 
 
 class Lingering(FakeClock):
@@ -398,10 +398,10 @@ class Lingering(FakeClock):
 
 async def test_a_reply_is_delivered_while_the_previews_close(tmp_path: Path) -> None:
     clock = Lingering()
-    async with FakeTelegram() as telegram, restarted(tmp_path, telegram, clock=clock) as rig:
+    async with FakeTelegram() as telegram, start_rig(tmp_path, telegram, clock=clock) as rig:
         telegram.person(8)
         await show(rig, start())
-        await typed(rig, 1)
+        await wait_for_typing(rig, 1)
         await at_rest(rig)
         telegram.hang("sendChatAction", chat=8)
         await show(rig, start("t2", 8))

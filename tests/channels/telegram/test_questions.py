@@ -12,7 +12,7 @@ from nanobot.bus.events import Button, OutboundPart
 from nanobot.cli.gateway import operate
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot_telegram.markdown import TEXT_LIMIT
-from tests.channels.telegram.sending import PERSON, Rig, rigged
+from tests.channels.telegram.sending import PERSON, Rig, set_up_rig
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import OWNER
 from tests.doubles.telegram import FakeTelegram
@@ -25,7 +25,7 @@ OUTCOME = "Approved, by the owner's page."
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         yield rig
 
 

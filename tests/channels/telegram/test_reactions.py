@@ -18,12 +18,12 @@ PERSON, GROUP = 7, -42
 PACE = 0.25
 
 
-async def started(channel: TelegramChannel, *events: int | str, chat: int = PERSON) -> None:
+async def start_turn(channel: TelegramChannel, *events: int | str, chat: int = PERSON) -> None:
     ids = tuple(map(str, events))
     await channel.show_progress(TurnStarted("telegram", str(chat), "t1", ids))
 
 
-async def ended(
+async def end_turn(
     channel: TelegramChannel, *events: int | str, outcome: str = "done", chat: int = PERSON
 ) -> None:
     ids = tuple(map(str, events))
@@ -37,7 +37,7 @@ def marks(telegram: FakeTelegram) -> list[str]:
     return [str(one[0]["emoji"]) if one else "" for one in reactions]
 
 
-async def marked(telegram: FakeTelegram, clock: WatchedClock, *wanted: str) -> None:
+async def wait_for_marks(telegram: FakeTelegram, clock: WatchedClock, *wanted: str) -> None:
     """Wait until these and no other marks were set, and the pause after the last is over."""
     await telegram.wait_for(lambda: marks(telegram) == list(wanted))
     await clock.until_asked(PACE, len(wanted))
@@ -49,11 +49,11 @@ async def test_a_message_is_seen_worked_on_and_done(
 ) -> None:
     async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
         question = telegram.say("hello")
-        await marked(telegram, clock, SEEN)
-        await started(channel, question)
-        await marked(telegram, clock, SEEN, WORKING)
-        await ended(channel, question)
-        await marked(telegram, clock, SEEN, WORKING, DONE)
+        await wait_for_marks(telegram, clock, SEEN)
+        await start_turn(channel, question)
+        await wait_for_marks(telegram, clock, SEEN, WORKING)
+        await end_turn(channel, question)
+        await wait_for_marks(telegram, clock, SEEN, WORKING, DONE)
         assert telegram.reactions() == {question: DONE}
     assert not telegram.violations
 
@@ -72,7 +72,7 @@ async def test_nothing_is_seen_before_it_is_durable(
         await host.until(lambda: host.published)
         assert marks(telegram) == []
         host.gate.set()
-        await marked(telegram, clock, SEEN)
+        await wait_for_marks(telegram, clock, SEEN)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ async def test_only_what_was_done_is_marked_as_done(
 ) -> None:
     async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
         question = telegram.say("hello")
-        await marked(telegram, clock, SEEN)
-        await started(channel, question)
-        await marked(telegram, clock, SEEN, WORKING)
-        await ended(channel, question, outcome=outcome)
-        await marked(telegram, clock, SEEN, WORKING, last)
+        await wait_for_marks(telegram, clock, SEEN)
+        await start_turn(channel, question)
+        await wait_for_marks(telegram, clock, SEEN, WORKING)
+        await end_turn(channel, question, outcome=outcome)
+        await wait_for_marks(telegram, clock, SEEN, WORKING, last)
 
 
 async def test_what_changes_while_a_call_is_under_way_is_not_caught_up_with(
@@ -97,11 +97,11 @@ async def test_what_changes_while_a_call_is_under_way_is_not_caught_up_with(
         gate = telegram.hang("setMessageReaction")
         question = telegram.say("hello")
         await telegram.wait_for(lambda: telegram.called("setMessageReaction"))
-        await started(channel, question)
-        await ended(channel, question)
+        await start_turn(channel, question)
+        await end_turn(channel, question)
         gate.set()
-        await marked(telegram, clock, SEEN)
-        await marked(telegram, clock, SEEN, DONE)
+        await wait_for_marks(telegram, clock, SEEN)
+        await wait_for_marks(telegram, clock, SEEN, DONE)
 
 
 async def test_a_mark_that_hangs_holds_up_neither_a_reply_nor_the_next_message(
@@ -127,12 +127,12 @@ async def test_a_chat_that_takes_no_reactions_is_asked_once(
     host = RecordingHost(tmp_path, clock)
     async with running(telegram, host) as channel:
         first = telegram.say("one", chat=chat)
-        await marked(telegram, clock, SEEN)
-        await started(channel, first, chat=chat)
+        await wait_for_marks(telegram, clock, SEEN)
+        await start_turn(channel, first, chat=chat)
         telegram.say("two", chat=chat)
         await host.texts(2)
         telegram.say("elsewhere", user=8)
-        await marked(telegram, clock, SEEN, SEEN)
+        await wait_for_marks(telegram, clock, SEEN, SEEN)
         assert telegram.reactions(chat) == {}
         assert len(telegram.reactions(8)) == 1
 
@@ -142,9 +142,9 @@ async def test_a_message_that_is_gone_keeps_no_other_from_its_mark(
 ) -> None:
     telegram.delete(telegram.say("taken back"))
     async with running(telegram, RecordingHost(tmp_path, clock)):
-        await marked(telegram, clock, SEEN)
+        await wait_for_marks(telegram, clock, SEEN)
         other = telegram.say("stays")
-        await marked(telegram, clock, SEEN, SEEN)
+        await wait_for_marks(telegram, clock, SEEN, SEEN)
         assert telegram.reactions() == {other: SEEN}
 
 
@@ -155,7 +155,7 @@ async def test_where_telegram_asks_to_wait_nothing_is_marked_meanwhile(
     async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
         question = telegram.say("hello")
         await clock.until_asked(20.0)
-        await ended(channel, question)
+        await end_turn(channel, question)
         await clock.advance(19.0)
         assert marks(telegram) == [SEEN]
         await clock.advance(1.0)
@@ -169,10 +169,10 @@ async def test_commands_notes_and_pressed_buttons_are_not_marked(
     async with running(telegram, host) as channel:
         command = telegram.say("/help")
         await host.texts(1)
-        await started(channel, "callback:9", "cron:job:1")
-        await ended(channel, command, "callback:9")
+        await start_turn(channel, "callback:9", "cron:job:1")
+        await end_turn(channel, command, "callback:9")
         question = telegram.say("hello")
-        await marked(telegram, clock, SEEN)
+        await wait_for_marks(telegram, clock, SEEN)
         assert list(telegram.reactions()) == [question]
 
 
@@ -185,7 +185,7 @@ async def test_after_a_restart_a_turn_that_goes_on_still_marks_its_message(
         await telegram.wait_for(lambda: telegram.reactions() == {question: SEEN})
     async with running(telegram, host) as channel:
         await telegram.wait_for(lambda: telegram.polls)
-        await started(channel, question)
+        await start_turn(channel, question)
         await telegram.wait_for(lambda: telegram.reactions() == {question: WORKING})
 
 
@@ -196,7 +196,7 @@ async def test_switched_off_nothing_is_marked(
     async with running(telegram, host, reactions=False) as channel:
         question = telegram.say("hello")
         await host.texts(1)
-        await started(channel, question)
-        await ended(channel, question)
+        await start_turn(channel, question)
+        await end_turn(channel, question)
         await asyncio.sleep(0)
         assert marks(telegram) == []

@@ -15,7 +15,7 @@ from nanobot.bus.events import Button
 from nanobot.errors import SendUnknown
 from nanobot_telegram.markdown import render
 from nanobot_telegram.rich import Block, rich_blocks
-from tests.channels.telegram.sending import GROUP, Rig, restarted, rigged
+from tests.channels.telegram.sending import GROUP, Rig, set_up_rig, start_rig
 from tests.channels.telegram.test_markdown import MARKDOWN
 from tests.doubles.telegram import FakeTelegram
 from tests.doubles.telegram.rich import rich_problem, shown_text
@@ -49,7 +49,7 @@ BOTH = ("sendMessage", "sendRichMessage")
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         rig.telegram.group(GROUP)
         yield rig
 
@@ -104,7 +104,7 @@ async def test_a_server_without_rich_messages_shows_todays_form_and_is_asked_onc
     tmp_path: Path,
 ) -> None:
     async with FakeTelegram(without={"sendRichMessage"}) as telegram:
-        async with restarted(tmp_path, telegram) as rig:
+        async with start_rig(tmp_path, telegram) as rig:
             for _ in range(3):
                 await rig.send(REPORT)
         assert telegram.texts() == [CLASSIC] * 3
@@ -114,7 +114,7 @@ async def test_a_server_without_rich_messages_shows_todays_form_and_is_asked_onc
 
 
 async def test_switched_off_no_rich_message_is_sent(tmp_path: Path) -> None:
-    async with FakeTelegram() as telegram, restarted(tmp_path, telegram, rich=False) as rig:
+    async with FakeTelegram() as telegram, start_rig(tmp_path, telegram, rich=False) as rig:
         await rig.send(REPORT)
         assert telegram.texts() == [CLASSIC]
         assert calls(telegram) == ["sendMessage"]
@@ -134,7 +134,7 @@ async def test_a_text_without_headings_and_tables_is_a_message_like_any_other(ri
 
 
 async def test_a_rich_message_keeps_its_reply_its_topic_and_its_buttons(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         telegram, forum = rig.telegram, rig.telegram.group(-1_000_000_000_777, forum=True)
         thread = telegram.topic(forum)
         question = telegram.say("?", chat=forum, thread=thread)

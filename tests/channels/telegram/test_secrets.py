@@ -73,13 +73,13 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 def leaks(home: Path, telegram: FakeTelegram, *texts: str) -> list[str]:
     """Where the token came out."""
-    found = written(home, SECRET)
+    found = find_secret(home, SECRET)
     said = [*texts, *telegram.texts(None)]
     said += [str(call.params) for call in telegram.calls if call.method != "setWebhook"]
     return found + [text for text in said if SECRET in text]
 
 
-def written(home: Path, secret: str) -> list[str]:
+def find_secret(home: Path, secret: str) -> list[str]:
     """The files that hold a secret, but for the configuration."""
     files = [path for path in home.rglob("*") if path.is_file() and path.name != "config.yaml"]
     return [str(path) for path in files if secret.encode() in path.read_bytes()]
@@ -191,4 +191,4 @@ async def test_a_webhook_is_set_up_without_a_word_about_token_or_secret(
                 assert answer.status == 200
     assert leaks(tmp_path, telegram, *lines) == []
     assert [line for line in lines if secret in line] == []
-    assert written(tmp_path, secret) == []
+    assert find_secret(tmp_path, secret) == []

@@ -17,7 +17,7 @@ from tests.doubles.telegram.server import FakeTelegram
 WRONG = f"123456789:{'W' * 35}"
 
 
-def asked(
+def request_setup(
     telegram: FakeTelegram, person: ScriptedPerson, clock: WatchedClock, **given: str
 ) -> SetupRequest:
     where = {"base_url": telegram.base_url}
@@ -32,7 +32,7 @@ async def test_the_owner_is_who_says_so_and_their_message_is_left_for_the_gatewa
     telegram.say("it is me", user=7)
     telegram.say("let me in", user=8)
     person = ScriptedPerson(telegram.token, "", "n", "y")
-    result = await setup(asked(telegram, person, clock))
+    result = await setup(request_setup(telegram, person, clock))
     assert result is not None
     assert result.owners == ["7"]
     assert result.secrets == {"token": telegram.token}
@@ -58,7 +58,7 @@ async def test_who_was_not_the_owner_is_asked_about_again_once_they_write_again(
 
     telegram.say("hello bot")
     person = Forgetful("", "", "", "y")
-    result = await setup(asked(telegram, person, clock, token=telegram.token))
+    result = await setup(request_setup(telegram, person, clock, token=telegram.token))
     assert result is not None
     assert result.owners == ["7"]
     assert sum("is that you?" in said for said in person.said) == 2
@@ -99,7 +99,7 @@ async def test_a_wrong_token_is_asked_for_again_and_nothing_leaves_it_out(
     telegram: FakeTelegram, clock: WatchedClock
 ) -> None:
     person = ScriptedPerson("my token", WRONG, "")
-    assert await setup(asked(telegram, person, clock)) is None
+    assert await setup(request_setup(telegram, person, clock)) is None
     said = "\n".join(person.said)
     assert "look like a BotFather token" in said
     assert "Telegram does not accept the bot token" in said
@@ -110,7 +110,7 @@ async def test_an_id_can_be_typed_and_a_name_cannot(
     telegram: FakeTelegram, clock: WatchedClock
 ) -> None:
     person = ScriptedPerson("@ada", "77")
-    result = await setup(asked(telegram, person, clock, token=telegram.token))
+    result = await setup(request_setup(telegram, person, clock, token=telegram.token))
     assert result is not None
     assert result.owners == ["77"]
     assert person.remaining == 0

@@ -102,7 +102,7 @@ async def test_strangers_cost_no_model_call_hold_up_nobody_and_leave_no_trace(
     assert len(set(again)) == len(again) == 2
     assert codes(telegram) == {**told, first: again}  # an hour later there is another code
     assert not telegram.violations
-    assert _written(tmp_path, SAID) == []
+    assert find_word(tmp_path, SAID) == []
     asked = (tmp_path / "state" / "documents.json").read_bytes()
     assert len(json.loads(asked)["documents"]["access"]["requests"]) == 1  # those of the last hour
     assert len(asked) < 20_000
@@ -138,7 +138,7 @@ async def test_the_memory_that_strangers_take_is_bounded(
     assert sizes[1] - sizes[0] < 50, sizes
 
 
-def _written(home: Path, word: str) -> list[Path]:
+def find_word(home: Path, word: str) -> list[Path]:
     """The files in which a word stands."""
     files = [path for path in home.rglob("*") if path.is_file()]
     return [path for path in files if word.encode() in path.read_bytes()]

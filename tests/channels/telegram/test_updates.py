@@ -18,9 +18,9 @@ from tests.channels.telegram.update_samples import (
     SENT,
     Raw,
     entity,
-    heard,
     message,
     read,
+    read_message,
 )
 
 SIZE = {"file_id": "f", "file_unique_id": "u", "width": 9, "height": 9, "duration": 1}
@@ -85,7 +85,7 @@ def test_the_chat_and_the_topic(fields: Raw, chat: Chat) -> None:
     understood = read(raw)
     assert understood is not None
     assert understood.chat == chat
-    said = heard(raw)
+    said = read_message(raw)
     assert (said.chat_id, said.thread_id, said.is_group) == (chat.id, chat.thread_id, chat.is_group)
 
 
@@ -121,17 +121,18 @@ def test_a_message_is_known_by_its_number_and_told_in_the_persons_time() -> None
 )
 def test_an_edit_names_what_it_replaces(fields: Raw) -> None:
     raw = message(**fields, edit_date=SENT + 60)
-    said = heard(raw, "edited_message")
+    said = read_message(raw, "edited_message")
     assert (said.edits, said.message_id) == ("5", "5")
     assert said.event_id.startswith(f"5:e{SENT + 60}-")
     assert said.timestamp == datetime.fromtimestamp(SENT + 60, said.timestamp.tzinfo)
-    assert said == heard(raw, "edited_message")
-    assert heard(raw).edits == ""
+    assert said == read_message(raw, "edited_message")
+    assert read_message(raw).edits == ""
 
 
 def test_two_edits_in_one_second_are_two() -> None:
     events = {
-        heard(message(text=text, edit_date=SENT), "edited_message").event_id for text in "abb"
+        read_message(message(text=text, edit_date=SENT), "edited_message").event_id
+        for text in "abb"
     }
     assert len(events) == 2
 

@@ -41,7 +41,7 @@ marks = st.builds(
 )
 
 
-def checked(understood: ParsedUpdate | None) -> None:
+def check_invariants(understood: ParsedUpdate | None) -> None:
     """What holds for everything that is understood."""
     if understood is None:
         return
@@ -86,10 +86,10 @@ def test_any_words_and_names_are_understood(
         "reply_to_message": earlier,
         "edit_date": SENT,
     }
-    checked(read(message(**fields), kind))
+    check_invariants(read(message(**fields), kind))
     origin = {"type": "hidden_user", "date": SENT, "sender_user_name": name}
     understood = read(message(**fields, forward_origin=origin), kind)
-    checked(understood)
+    check_invariants(understood)
     assert not (understood and understood.message) or understood.message.forwarded_from
 
 
@@ -109,7 +109,7 @@ def test_any_update_of_the_schema_is_understood_or_none() -> None:
         update = telegram.Update.de_json(json.loads(json.dumps({"update_id": 1, kind: raw})))
         understood = parse_update(update, ME)
         seen.add(understood is None)
-        checked(understood)
+        check_invariants(understood)
 
     holds()
     assert seen == {True, False}

@@ -12,8 +12,8 @@ from tests.channels.telegram.update_samples import (
     GROUP,
     SENT,
     Raw,
-    heard,
     message,
+    read_message,
 )
 
 SIZE = {"file_id": "f", "file_unique_id": "u", "width": 9, "height": 9, "duration": 1}
@@ -45,7 +45,7 @@ BY_CHANNEL = {"type": "channel", "date": SENT, "chat": CHANNEL, "message_id": 2}
     ],
 )
 def test_what_others_wrote_says_who(fields: Raw, name: str) -> None:
-    assert heard(message(**fields, text="x")).forwarded_from == name
+    assert read_message(message(**fields, text="x")).forwarded_from == name
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,14 @@ def test_what_others_wrote_says_who(fields: Raw, name: str) -> None:
 )
 def test_a_reply_brings_what_it_replies_to(reply: Raw, text: str) -> None:
     earlier = message(**reply, **{"message_id": 3, "from": BOB})
-    assert heard(message(text="?", reply_to_message=earlier)).reply_to == Quote("3", "Bob", text)
+    assert read_message(message(text="?", reply_to_message=earlier)).reply_to == Quote(
+        "3", "Bob", text
+    )
 
 
 def test_a_reply_to_a_chosen_part_quotes_that_part() -> None:
     earlier = message(GROUP, **{"text": "a long story", "message_id": 3, "from": BOT})
-    said = heard(
+    said = read_message(
         message(GROUP, text="?", reply_to_message=earlier, quote={"text": "long", "position": 2})
     )
     assert said.reply_to == Quote("3", "you", "long")
@@ -95,7 +97,7 @@ def test_a_reply_to_a_chosen_part_quotes_that_part() -> None:
     ],
 )
 def test_a_reply_to_something_elsewhere_is_quoted(fields: Raw, quote: Quote | None) -> None:
-    assert heard(message(text="?", **fields)).reply_to == quote
+    assert read_message(message(text="?", **fields)).reply_to == quote
 
 
 @pytest.mark.parametrize(
@@ -110,5 +112,5 @@ def test_a_reply_to_something_elsewhere_is_quoted(fields: Raw, quote: Quote | No
 )
 def test_a_picture_that_is_spoken_about_comes_along(reply: Raw, kinds: list[str]) -> None:
     earlier = message(**{"from": BOB} | reply)
-    said = heard(message(text="what is it?", reply_to_message=earlier))
+    said = read_message(message(text="what is it?", reply_to_message=earlier))
     assert [item.kind for item in said.media] == kinds

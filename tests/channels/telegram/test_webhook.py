@@ -15,8 +15,8 @@ from tests.channels.telegram.support import (
     RecordingHost,
     WatchedClock,
     options_for,
+    run_until_off,
     running,
-    turned_off,
 )
 from tests.doubles.telegram import FakeTelegram
 
@@ -139,7 +139,7 @@ async def test_an_address_that_telegram_refuses_turns_the_channel_off(
     telegram: FakeTelegram, host: RecordingHost
 ) -> None:
     telegram.fail("setWebhook", 400, "Bad Request: bad webhook: HTTPS url must be provided")
-    off = await turned_off(telegram, host, webhook_url=PUBLIC)
+    off = await run_until_off(telegram, host, webhook_url=PUBLIC)
     assert "https url must be provided" in str(off)
     assert "webhook_url" in off.hint
 

@@ -21,13 +21,13 @@ TINY = 1e-9
 """Others sleep for whole seconds."""
 
 
-async def retried(clock: WatchedClock) -> None:
+async def pass_retry(clock: WatchedClock) -> None:
     """Let the pause before a part's second attempt pass, which is drawn."""
     await clock.until_asked_between(1.0 + TINY, 2.0 - TINY)
     await clock.advance(2.0)
 
 
-async def repeated(clock: WatchedClock) -> None:
+async def pass_repetition(clock: WatchedClock) -> None:
     """Let the minute pass after which a part is repeated that may have arrived."""
     await clock.until_asked(60.0)
     await clock.advance(60.0)
@@ -70,9 +70,9 @@ async def test_a_chat_whose_sends_hang_delays_no_other(
 
 Pause = Callable[[WatchedClock], Awaitable[None]]
 PASSING: dict[str, tuple[Callable[[FakeTelegram], object], Pause]] = {
-    "500": (lambda telegram: telegram.fail("sendMessage", 500), repeated),
-    "502": (lambda telegram: telegram.fail("sendMessage", 502), repeated),
-    "a token refused once": (lambda telegram: telegram.fail("sendMessage", 401), retried),
+    "500": (lambda telegram: telegram.fail("sendMessage", 500), pass_repetition),
+    "502": (lambda telegram: telegram.fail("sendMessage", 502), pass_repetition),
+    "a token refused once": (lambda telegram: telegram.fail("sendMessage", 401), pass_retry),
 }
 
 
@@ -118,7 +118,7 @@ async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_pe
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
         telegram.cut("sendMessage", after="effect", times=2)
         telegram.say("one")
-        await repeated(clock)
+        await pass_repetition(clock)
         telegram.say("two")
         *answers, told = sorted(await telegram.receive(4))
         assert answers == ["re: one", "re: one", "re: two"]
@@ -175,9 +175,9 @@ async def test_the_button_sends_it_again_once_however_often_it_is_pressed(
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
         telegram.fail("sendMessage", 504, times=2, after="effect")
         telegram.say("one")
-        await repeated(clock)
+        await pass_repetition(clock)
         await telegram.receive(3)
-        pressed_again(telegram, times=2)
+        press_again(telegram, times=2)
         assert sorted((await telegram.receive(6))[3:]) == [
             "I'm sending it again.",
             "It was already sent again or dropped.",
@@ -199,7 +199,7 @@ async def test_the_button_is_good_after_a_restart_and_what_dies_again_is_told_ag
         async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
             while (await notices(tmp_path, telegram)) < times:
                 pass
-        pressed_again(telegram)
+        press_again(telegram)
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
         await telegram.wait_for(lambda: "re: one" in telegram.texts())
 
@@ -210,7 +210,7 @@ async def notices(home: Path, telegram: FakeTelegram) -> int:
     return 0 if pending else sum("⚠️" in text for text in telegram.texts())
 
 
-def pressed_again(telegram: FakeTelegram, times: int = 1) -> None:
+def press_again(telegram: FakeTelegram, times: int = 1) -> None:
     """Press the button under the newest notice."""
     notice = [sent for sent in telegram.messages() if sent.labels][-1]
     for _ in range(times):

@@ -12,7 +12,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.session.manager import SessionManager
 from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.telegram.support import WatchedClock
-from tests.channels.telegram.whole import OWNER, heard, repeat
+from tests.channels.telegram.whole import OWNER, newest_text, repeat
 from tests.doubles.openai.faults import refusal
 from tests.doubles.openai.rules import ApiError
 from tests.doubles.openai.server import FakeOpenAI
@@ -174,7 +174,7 @@ async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
         assert await telegram.receive(2) == ["Shall I?", "re: yes, do it"]
         await telegram.wait_for(lambda: telegram.toasts)
     assert "yes" not in asked.buttons[0][0].data
-    assert heard(model.prompts[-1]) == "yes, do it"
+    assert newest_text(model.prompts[-1]) == "yes, do it"
     assert telegram.violations == []
 
 

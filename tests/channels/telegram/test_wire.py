@@ -36,7 +36,7 @@ async def silent() -> AsyncIterator[SilentServer]:
     await server.wait_closed()
 
 
-async def given_up(wire: Wire, url: str) -> None:
+async def make_cut_request(wire: Wire, url: str) -> None:
     """Make a request that is cut."""
     with pytest.raises(MaybeSent):
         await wire.post(url, {})
@@ -48,7 +48,7 @@ async def test_cutting_ends_a_request_that_waits_for_its_answer(
 ) -> None:
     wire = Wire("1:secret", "", answer_bytes=100, seconds=30.0)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        group.create_task(given_up(wire, silent.address))
+        group.create_task(make_cut_request(wire, silent.address))
         await silent.came.wait()
         await (wire.renew() if is_new else wire.aclose())
         await silent.ended.wait()

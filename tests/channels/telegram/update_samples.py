@@ -47,7 +47,7 @@ def read(
     return parse_update(telegram.Update.de_json(update), ME, canonical, zone)
 
 
-def heard(raw: Mapping[str, object], kind: str = "message") -> InboundMessage:
+def read_message(raw: Mapping[str, object], kind: str = "message") -> InboundMessage:
     """The message in an update that must hold one."""
     understood = read(raw, kind)
     assert understood is not None

@@ -13,7 +13,7 @@ from nanobot_whatsapp.setup import check
 from tests.doubles.graph import FakeGraphAPI
 
 
-async def _found(folder: Path, **options: str) -> list[CheckFinding]:
+async def run_check(folder: Path, **options: str) -> list[CheckFinding]:
     settings = build(WhatsAppSettings, options)
     return list(await check(CheckRequest(settings, folder, FakeClock(), 10.0)))
 
@@ -27,7 +27,7 @@ async def test_a_linked_account_is_named_and_one_that_is_not_has_to_be_linked(
     me = {"id": "15550001111:7@s.whatsapp.net"}
     for known in ({"me": me}, {"me": me, "account": {"details": "x"}}):
         credentials.write_text(json.dumps(known))
-        *_, account = await _found(tmp_path, node="/no/such/node")
+        *_, account = await run_check(tmp_path, node="/no/such/node")
         said.append((account.state, account.text))
     assert said == [("fail", "no account is linked"), ("ok", "linked to +15550001111")]
 
@@ -37,10 +37,10 @@ async def test_meta_is_asked_which_number_it_is_and_whether_it_takes_the_token(
 ) -> None:
     async with FakeGraphAPI() as graph:
         options = graph.settings() | {"webhook_url": "https://example.org/whatsapp"}
-        (known,) = await _found(tmp_path, **options)
+        (known,) = await run_check(tmp_path, **options)
         graph.revoke_token()
-        (refused,) = await _found(tmp_path, **options)
+        (refused,) = await run_check(tmp_path, **options)
     assert (known.state, known.text[:23]) == ("ok", "Meta knows the number +")
     assert (refused.state, "access_token" in refused.hint) == ("fail", True)
-    (away,) = await _found(tmp_path, **options)
+    (away,) = await run_check(tmp_path, **options)
     assert away.text.startswith("Meta cannot be reached")

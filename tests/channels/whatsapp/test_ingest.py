@@ -70,12 +70,12 @@ def ingest(
     return Ingest(host, people, self_chat=self_chat, pairing=pairing, prefix=prefix)
 
 
-def heard(id: str = "3EB0A1", text: str = "hello", person: Person = ADA) -> Incoming:
+def make_incoming(id: str = "3EB0A1", text: str = "hello", person: Person = ADA) -> Incoming:
     return Incoming(id, person, AT, text=text)
 
 
 async def test_a_private_message_is_in_the_chat_of_its_sender(host: StrictHost) -> None:
-    assert await ingest(host).store([heard()]) == [heard()]
+    assert await ingest(host).store([make_incoming()]) == [make_incoming()]
     [message] = host.stored
     assert (message.channel, message.chat_id, message.sender_id) == ("whatsapp", NUMBER, NUMBER)
     assert (message.event_id, message.message_id) == ("3EB0A1", "3EB0A1")
@@ -86,17 +86,17 @@ async def test_a_private_message_is_in_the_chat_of_its_sender(host: StrictHost) 
 
 async def test_who_wrote_is_kept_beside_the_event_loop(host: StrictHost) -> None:
     with closed_fence() as fence:
-        storing = asyncio.create_task(ingest(host).store([heard()]))
+        storing = asyncio.create_task(ingest(host).store([make_incoming()]))
         await fence.until_waited()
         assert host.stored == []
         fence.opened.set()
-        assert await storing == [heard()]
+        assert await storing == [make_incoming()]
 
 
 async def test_what_comes_with_the_words_is_passed_on(host: StrictHost) -> None:
     file = Media("ref", "image", "image/jpeg", "a [b].jpg", 7)
     said = replace(
-        heard(),
+        make_incoming(),
         media=file,
         quote=Quote("3EB0", OURS, "before"),
         forwarded=True,
@@ -111,7 +111,7 @@ async def test_what_comes_with_the_words_is_passed_on(host: StrictHost) -> None:
 
 
 async def test_a_group_is_a_chat_of_its_own_with_people_in_it(host: StrictHost) -> None:
-    said = replace(heard(), group=GROUP, title="Our\nfriends", addressed=False)
+    said = replace(make_incoming(), group=GROUP, title="Our\nfriends", addressed=False)
     await ingest(host).store([said])
     [(sender, chat, addressed)] = host.asked
     assert chat == Chat(GROUP, is_group=True, title="Our friends")
@@ -127,7 +127,7 @@ async def test_a_group_is_a_chat_of_its_own_with_people_in_it(host: StrictHost) 
 async def test_a_command_in_a_group_is_for_the_agent(
     host: StrictHost, text: str, addressed: bool
 ) -> None:
-    said = replace(heard(text=text), group=GROUP, addressed=False)
+    said = replace(make_incoming(text=text), group=GROUP, addressed=False)
     forwarded = replace(said, id="3EB0A2", forwarded=True)
     await ingest(host).store([said, forwarded])
     assert [asked[2] for asked in host.asked] == [addressed, False]
@@ -138,7 +138,7 @@ async def test_a_stranger_is_only_told_how_to_be_let_in_where_that_is_wanted(
     host: StrictHost, pairing: bool
 ) -> None:
     host.strangers = {NUMBER}
-    assert await ingest(host, pairing=pairing).store([heard()]) == []
+    assert await ingest(host, pairing=pairing).store([make_incoming()]) == []
     assert [asked[2] for asked in host.asked] == [pairing]
     assert host.published == 0
     assert not (host.state_folder / "people.json").exists()
@@ -149,14 +149,14 @@ async def test_the_owner_is_known_by_whichever_id_makes_them_the_owner(
     host: StrictHost, listed: str
 ) -> None:
     host.owner_ids = ["15550009999", listed]
-    await ingest(host).store([heard()])
+    await ingest(host).store([make_incoming()])
     [message] = host.stored
     assert (message.chat_id, message.sender_id) == (NUMBER, listed)
     assert NUMBER in host.asked[0][0].also
 
 
 async def test_what_one_writes_to_oneself_is_heard_where_that_is_wanted(host: StrictHost) -> None:
-    said = replace(heard(), own=True)
+    said = replace(make_incoming(), own=True)
     assert await ingest(host).store([said]) == []
     assert host.asked == []
     assert await ingest(host, self_chat=True).store([said]) == [said]
@@ -164,8 +164,8 @@ async def test_what_one_writes_to_oneself_is_heard_where_that_is_wanted(host: St
 
 
 async def test_an_edit_is_an_event_of_its_own_that_names_the_first(host: StrictHost) -> None:
-    edit = replace(heard("3EB0A2", "hello!"), edits="3EB0A1")
-    await ingest(host).store([heard(), edit])
+    edit = replace(make_incoming("3EB0A2", "hello!"), edits="3EB0A1")
+    await ingest(host).store([make_incoming(), edit])
     first, second = host.stored
     assert (second.event_id, second.edits) == ("3EB0A1:edit:3EB0A2", first.event_id)
     assert second.message_id == first.message_id
@@ -174,21 +174,24 @@ async def test_an_edit_is_an_event_of_its_own_that_names_the_first(host: StrictH
 async def test_what_an_agent_wrote_to_its_owner_is_not_answered_by_another(
     host: StrictHost,
 ) -> None:
-    ours, note = replace(heard(text="🤖 hello"), own=True), replace(heard("3EB0A2"), own=True)
+    ours, note = (
+        replace(make_incoming(text="🤖 hello"), own=True),
+        replace(make_incoming("3EB0A2"), own=True),
+    )
     way_in = ingest(host, self_chat=True, prefix="🤖 ")
-    assert await way_in.store([ours, note, heard("3EB0A3", "🤖 hi")]) == [
+    assert await way_in.store([ours, note, make_incoming("3EB0A3", "🤖 hi")]) == [
         note,
-        heard("3EB0A3", "🤖 hi"),
+        make_incoming("3EB0A3", "🤖 hi"),
     ]
     assert await ingest(host, self_chat=True).store([ours]) == [ours]
 
 
 async def test_nobodys_message_in_a_group_is_taken_for_somebody_elses(host: StrictHost) -> None:
     bob = Person(("15557770001",), "Bob")
-    first = replace(heard(text="mine first", person=bob), group=GROUP)
-    said = replace(heard(), group=GROUP)
-    edit = replace(heard("3EB0A2", "hello!"), group=GROUP, edits="3EB0A1")
-    forged = replace(heard("3EB0A2", "no", bob), group=GROUP, edits="3EB0A1")
+    first = replace(make_incoming(text="mine first", person=bob), group=GROUP)
+    said = replace(make_incoming(), group=GROUP)
+    edit = replace(make_incoming("3EB0A2", "hello!"), group=GROUP, edits="3EB0A1")
+    forged = replace(make_incoming("3EB0A2", "no", bob), group=GROUP, edits="3EB0A1")
     for one in (first, said, edit, forged, first, said, edit, forged):
         await ingest(host).store([one])
     of_bob, of_ada, edited, not_edited = host.stored
@@ -201,7 +204,7 @@ async def test_nobodys_message_in_a_group_is_taken_for_somebody_elses(host: Stri
 async def test_in_a_group_the_owner_may_be_written_down_another_way_and_keeps_their_events(
     host: StrictHost,
 ) -> None:
-    said = replace(heard(), group=GROUP)
+    said = replace(make_incoming(), group=GROUP)
     await ingest(host).store([said])
     host.owner_ids = [LID]
     await ingest(host).store([said])
@@ -211,25 +214,25 @@ async def test_in_a_group_the_owner_may_be_written_down_another_way_and_keeps_th
 @pytest.mark.parametrize(
     "bad",
     [
-        replace(heard(), person=Person(())),
-        replace(heard(), id="two words"),
-        replace(heard(), id=""),
-        replace(heard(), group="status@broadcast"),
-        replace(heard(), text=" \n"),
+        replace(make_incoming(), person=Person(())),
+        replace(make_incoming(), id="two words"),
+        replace(make_incoming(), id=""),
+        replace(make_incoming(), group="status@broadcast"),
+        replace(make_incoming(), text=" \n"),
     ],
     ids=str,
 )
 async def test_what_says_nothing_or_cannot_be_placed_is_left_out_alone(
     host: StrictHost, bad: Incoming
 ) -> None:
-    good = heard("3EB0A9")
+    good = make_incoming("3EB0A9")
     assert await ingest(host).store([bad, good]) == [good]
     assert [message.event_id for message in host.stored] == ["3EB0A9"]
 
 
 async def test_half_characters_do_not_reach_the_disk(host: StrictHost) -> None:
     person = replace(ADA, name="A\udc00da")
-    said = replace(heard(text="\ud83d\ude00 \ud83d"), person=person, notes=("\udfff",))
+    said = replace(make_incoming(text="\ud83d\ude00 \ud83d"), person=person, notes=("\udfff",))
     await ingest(host).store([said])
     assert host.stored[0].content == "\U0001f600 \ufffd"
     repr(host.stored[0]).encode()
@@ -238,7 +241,9 @@ async def test_half_characters_do_not_reach_the_disk(host: StrictHost) -> None:
 async def test_a_fault_of_the_core_is_raised_and_nothing_is_stored(host: StrictHost) -> None:
     host.fault = "Bob"
     with pytest.raises(LookupError):
-        await ingest(host).store([heard(), heard("3EB0A2", person=Person(("15557770001",), "Bob"))])
+        await ingest(host).store(
+            [make_incoming(), make_incoming("3EB0A2", person=Person(("15557770001",), "Bob"))]
+        )
     assert host.published == 0
 
 
@@ -246,7 +251,7 @@ async def test_a_full_disk_stores_nothing_and_the_next_try_all_of_it(host: Stric
     host.disk_full = True
     way_in = ingest(host)
     with pytest.raises(StorageError):
-        await way_in.store([heard()])
+        await way_in.store([make_incoming()])
     host.disk_full = False
-    assert await way_in.store([heard()]) == [heard()]
+    assert await way_in.store([make_incoming()]) == [make_incoming()]
     assert len(host.stored) == 1

@@ -17,7 +17,7 @@ HAIR, JOINER = "\u200a", "\u2060"
 UNSEEN = str.maketrans("", "", HAIR + JOINER)
 
 
-def formatted(line: str) -> list[str]:
+def find_formatted(line: str) -> list[str]:
     """What a phone that sees marks wherever it can makes bold, italic, struck or code in a line."""
     edges = (
         rf"(?<![A-Za-z0-9]){re.escape(mark)}(?=\S)[^\n]*?(?<=\S){re.escape(mark)}(?![A-Za-z0-9])"
@@ -77,7 +77,7 @@ def test_it_looks_so(markdown: str, shown: str) -> None:
 def test_what_stands_for_itself_is_seen_and_makes_nothing(text: str) -> None:
     shown = render(re.sub(r"([*_~`])", r"\\\1", text))
     assert shown.translate(UNSEEN) == text
-    assert formatted(shown) == []
+    assert find_formatted(shown) == []
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_stands_for_itself_is_seen_and_makes_nothing(text: str) -> None:
     ],
 )
 def test_what_stands_for_itself_does_not_end_what_is_meant(markdown: str, meant: str) -> None:
-    assert formatted(render(markdown)) == [meant]
+    assert find_formatted(render(markdown)) == [meant]
 
 
 @given(st.text("ab *_~`\n", max_size=40))
@@ -100,7 +100,7 @@ def test_what_stands_for_itself_does_not_end_what_is_meant(markdown: str, meant:
 def test_no_text_that_is_escaped_makes_anything(text: str) -> None:
     words = re.sub(r"(?m)^ +", "", text)  # what is indented is code
     shown = render(re.sub(r"([*_~`])", r"\\\1", words))
-    assert [found for line in shown.split("\n") for found in formatted(line)] == []
+    assert [found for line in shown.split("\n") for found in find_formatted(line)] == []
 
 
 @given(st.lists(st.sampled_from([*"abc \n*_~>[]()|!<#", "`", "- ", "1. ", "\n\n", "|-", ": "])))
@@ -131,11 +131,11 @@ def test_no_word_vanishes(pieces: list[str]) -> None:
     ],
 )
 def test_hostile_text_costs_no_more_than_its_length(piece: str) -> None:
-    def shown(characters: int) -> str:
+    def render_long(characters: int) -> str:
         return render(piece * (characters // len(piece)))
 
-    assert_linear(shown, 500)  # up to the longest that is parsed at all
-    assert_linear(shown, 2_000)
+    assert_linear(render_long, 500)  # up to the longest that is parsed at all
+    assert_linear(render_long, 2_000)
 
 
 def test_what_fits_is_measured_as_it_is_shown() -> None:

@@ -24,7 +24,7 @@ def people(tmp_path: Path) -> People:
     return People(tmp_path)
 
 
-def known(people: People, *ids: str) -> str:
+def admit_person(people: People, *ids: str) -> str:
     """Somebody with these ids writes and is let in."""
     chat_id = people.chat_of(ids)
     people.mark_admitted(chat_id)
@@ -69,7 +69,7 @@ def test_a_chat_is_the_number_else_what_there_is(
 def test_a_chat_that_began_under_a_lid_stays_there_when_the_number_is_learned(
     people: People, tmp_path: Path
 ) -> None:
-    assert known(people, LID) == LID
+    assert admit_person(people, LID) == LID
     assert people.chat_of((NUMBER, LID)) == LID
     assert people.chat_of((NUMBER,)) == LID
     people.save()
@@ -85,8 +85,8 @@ def test_lists_of_people_match_any_id_in_any_form(people: People) -> None:
 
 
 def test_two_chats_that_turn_out_to_be_one_persons_become_one(people: People) -> None:
-    assert known(people, LID) == LID
-    assert known(people, NUMBER) == NUMBER
+    assert admit_person(people, LID) == LID
+    assert admit_person(people, NUMBER) == NUMBER
     assert people.chat_of((NUMBER, LID)) == NUMBER
     assert people.chat_of((LID,)) == NUMBER
     assert people.address(LID) == NUMBER
@@ -94,15 +94,15 @@ def test_two_chats_that_turn_out_to_be_one_persons_become_one(people: People) ->
 
 def test_a_conversation_is_not_lost_to_somebody_who_had_none(people: People) -> None:
     people.chat_of((NUMBER,))
-    assert known(people, LID) == LID
+    assert admit_person(people, LID) == LID
     assert people.chat_of((NUMBER, LID)) == LID
 
 
 def test_a_number_that_passed_to_somebody_else_does_not_pass_the_conversation_on(
     people: People, tmp_path: Path
 ) -> None:
-    assert known(people, NUMBER, LID) == NUMBER
-    stranger = known(people, NUMBER, "999@lid")
+    assert admit_person(people, NUMBER, LID) == NUMBER
+    stranger = admit_person(people, NUMBER, "999@lid")
     assert stranger == "999@lid"
     people.save()
     for each in (people, People(tmp_path)):
@@ -113,15 +113,15 @@ def test_a_number_that_passed_to_somebody_else_does_not_pass_the_conversation_on
 
 
 def test_what_was_allowed_to_a_number_does_not_pass_on_with_it(people: People) -> None:
-    known(people, NUMBER, LID)
+    admit_person(people, NUMBER, LID)
     heir = people.sender(Person((NUMBER, "999@lid")))
     assert (heir.id, heir.also) == ("999@lid", ())
     assert people.sender(Person((LID,))).id == NUMBER
 
 
 def test_a_number_that_somebody_gave_up_makes_nobody_of_its_next_owner(people: People) -> None:
-    assert known(people, NUMBER, USER) == NUMBER
-    assert known(people, OTHER, "US.2") == OTHER
+    assert admit_person(people, NUMBER, USER) == NUMBER
+    assert admit_person(people, OTHER, "US.2") == OTHER
     people.change_id(NUMBER, OTHER)
     assert people.chat_of(("US.2",)) == OTHER
     assert people.address(OTHER) == "US.2"
@@ -130,8 +130,8 @@ def test_a_number_that_somebody_gave_up_makes_nobody_of_its_next_owner(people: P
 
 
 def test_a_new_account_and_number_join_what_was_said_meanwhile(people: People) -> None:
-    known(people, NUMBER, USER)
-    assert known(people, OTHER, "US.2") == OTHER
+    admit_person(people, NUMBER, USER)
+    assert admit_person(people, OTHER, "US.2") == OTHER
     people.change_id(NUMBER, OTHER)
     people.change_id(USER, "US.2")
     assert people.chat_of((OTHER, "US.2")) == NUMBER
@@ -139,7 +139,7 @@ def test_a_new_account_and_number_join_what_was_said_meanwhile(people: People) -
 
 
 def test_somebody_who_changed_their_number_stays_who_they_are(people: People) -> None:
-    assert known(people, NUMBER) == NUMBER
+    assert admit_person(people, NUMBER) == NUMBER
     people.change_id(NUMBER, OTHER)
     people.change_id(NUMBER, OTHER)  # told twice
     assert people.chat_of((OTHER,)) == NUMBER
@@ -148,15 +148,15 @@ def test_somebody_who_changed_their_number_stays_who_they_are(people: People) ->
 
 
 def test_a_move_that_is_told_late_joins_what_was_said_meanwhile(people: People) -> None:
-    known(people, NUMBER)
-    assert known(people, OTHER) == OTHER
+    admit_person(people, NUMBER)
+    assert admit_person(people, OTHER) == OTHER
     people.change_id(NUMBER, OTHER)
     assert people.chat_of((OTHER,)) == NUMBER
     assert people.address(OTHER) == OTHER
 
 
 def test_a_new_number_of_the_same_account_is_where_they_are_reached(people: People) -> None:
-    known(people, NUMBER, LID)
+    admit_person(people, NUMBER, LID)
     assert people.chat_of((OTHER, LID)) == NUMBER
     assert people.address(NUMBER) == OTHER
     assert people.chat_of((NUMBER, LID)) == NUMBER
@@ -164,7 +164,7 @@ def test_a_new_number_of_the_same_account_is_where_they_are_reached(people: Peop
 
 
 def test_an_account_in_another_kind_of_api_is_no_other_person(people: People) -> None:
-    known(people, NUMBER, LID)
+    admit_person(people, NUMBER, LID)
     assert people.chat_of((NUMBER, USER)) == NUMBER
     assert people.chat_of((USER,)) == NUMBER
 
@@ -196,7 +196,7 @@ def test_only_who_was_let_in_is_on_disk_and_for_its_owner_alone(
     people.chat_of((OTHER, "999@lid"))
     people.save()
     assert not file.exists()
-    known(people, NUMBER, LID)
+    admit_person(people, NUMBER, LID)
     people.save()
     assert LID in file.read_text()
     assert OTHER not in file.read_text()
@@ -204,16 +204,16 @@ def test_only_who_was_let_in_is_on_disk_and_for_its_owner_alone(
 
 
 def test_nothing_new_is_not_written_again(people: People, tmp_path: Path) -> None:
-    known(people, NUMBER, LID)
+    admit_person(people, NUMBER, LID)
     people.save()
     (tmp_path / "people.json").unlink()
-    known(people, NUMBER, LID)
+    admit_person(people, NUMBER, LID)
     people.save()
     assert not (tmp_path / "people.json").exists()
 
 
 def test_a_disk_that_refuses_is_tried_again(people: People, tmp_path: Path) -> None:
-    known(people, LID)
+    admit_person(people, LID)
     (tmp_path / temporary_name("people.json")).mkdir()
     with pytest.raises(StorageError):
         people.save()
@@ -231,7 +231,7 @@ def test_a_damaged_file_is_put_aside_and_never_overwritten(tmp_path: Path, conte
 
 
 def test_however_many_strangers_write_those_let_in_stay_known(people: People) -> None:
-    known(people, LID)
+    admit_person(people, LID)
     people.chat_of((NUMBER, LID))
     for number in range(6_000):
         people.chat_of((f"49155500{number:05}",))

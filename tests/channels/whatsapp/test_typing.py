@@ -72,11 +72,11 @@ async def running(phones: Phones, clock: WatchedClock) -> AsyncIterator[TypingIn
             await life
 
 
-def started(chat_id: str = CHAT, turn: str = "t1") -> TurnStarted:
+def start_event(chat_id: str = CHAT, turn: str = "t1") -> TurnStarted:
     return TurnStarted("whatsapp", chat_id, turn)
 
 
-def ended(chat_id: str = CHAT, turn: str = "t1") -> TurnEnded:
+def end_event(chat_id: str = CHAT, turn: str = "t1") -> TurnEnded:
     return TurnEnded("whatsapp", chat_id, turn, (), "done")
 
 
@@ -84,12 +84,12 @@ async def test_typing_is_shown_again_until_the_turn_ends(
     phones: Phones, clock: WatchedClock
 ) -> None:
     async with running(phones, clock) as typing:
-        typing.show_progress(started())
+        typing.show_progress(start_event())
         assert await phones.until(1) == [(CHAT, True)]
         await clock.until_asked(8.0)
         await clock.advance(8.0)
         assert await phones.until(2) == [(CHAT, True)] * 2
-        typing.show_progress(ended())
+        typing.show_progress(end_event())
         assert (await phones.until(3))[-1] == (CHAT, False)
 
 
@@ -97,14 +97,14 @@ async def test_two_turns_in_a_chat_type_once_and_until_both_are_over(
     phones: Phones, clock: WatchedClock
 ) -> None:
     async with running(phones, clock) as typing:
-        typing.show_progress(started())
-        typing.show_progress(started(turn="t2"))
+        typing.show_progress(start_event())
+        typing.show_progress(start_event(turn="t2"))
         await phones.until(1)
-        typing.show_progress(ended())
+        typing.show_progress(end_event())
         await clock.until_asked(8.0)
         await clock.advance(8.0)
         assert await phones.until(2) == [(CHAT, True)] * 2
-        typing.show_progress(ended(turn="t2"))
+        typing.show_progress(end_event(turn="t2"))
         assert (await phones.until(3))[-1] == (CHAT, False)
 
 
@@ -112,7 +112,7 @@ async def test_a_turn_whose_end_is_never_told_types_for_an_hour(
     phones: Phones, clock: WatchedClock
 ) -> None:
     async with running(phones, clock) as typing:
-        typing.show_progress(started())
+        typing.show_progress(start_event())
         await clock.until_asked(8.0)
         await clock.advance(7200.0)
         assert await phones.until(451) == [(CHAT, True)] * 450 + [(CHAT, False)]
@@ -121,10 +121,10 @@ async def test_a_turn_whose_end_is_never_told_types_for_an_hour(
 async def test_a_call_that_fails_or_hangs_harms_nobody(phones: Phones, clock: WatchedClock) -> None:
     phones.refuses, phones.hangs = True, OTHER
     async with running(phones, clock) as typing:
-        typing.show_progress(started(OTHER))
-        typing.show_progress(started())
+        typing.show_progress(start_event(OTHER))
+        typing.show_progress(start_event())
         await phones.until(2)
-        typing.show_progress(ended())
+        typing.show_progress(end_event())
         assert (await phones.until(3))[-1] == (CHAT, False)
 
 
@@ -141,7 +141,7 @@ async def test_a_notice_is_said_once_in_a_minute(phones: Phones, clock: WatchedC
 
 async def test_nothing_is_shown_while_it_does_not_run(phones: Phones, clock: WatchedClock) -> None:
     typing = TypingIndicator(phones.type, clock, seconds=8.0)
-    typing.show_progress(started())
+    typing.show_progress(start_event())
     typing.show_progress(Notice("whatsapp", CHAT, "the disk is full"))
-    typing.show_progress(ended())
+    typing.show_progress(end_event())
     assert phones.seen == []

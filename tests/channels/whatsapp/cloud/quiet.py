@@ -9,10 +9,10 @@ from tests.channels.whatsapp.cloud.samples import (
     OUR_ID,
     OURS,
     Json,
-    changed,
+    make_call,
     message,
 )
-from tests.channels.whatsapp.cloud.shapes import error, text, unsupported
+from tests.channels.whatsapp.cloud.shapes import error, make_unsupported, text
 
 
 def _system(kind: str, **fields: object) -> Json:
@@ -23,8 +23,8 @@ QUIET_MESSAGES: dict[str, Json] = {
     "reaction in a group": message("reaction", {"message_id": "wamid.0"}, group_id=GROUP),
     "in a group": text(f"@{OURS} hi", group_id=GROUP),
     "chat opened": message("request_welcome"),
-    "vote": unsupported(unsupported={"type": "poll_update"}),
-    "pin": unsupported(unsupported={"type": "pin"}),
+    "vote": make_unsupported(unsupported={"type": "poll_update"}),
+    "pin": make_unsupported(unsupported={"type": "pin"}),
     "another phone": _system("customer_identity_changed", identity="x", wa_id=ANN, customer=ANN),
     "joined": {**_system("group_participants_add"), "group_id": GROUP},
     "our own": {**text(), "from": OURS},
@@ -89,9 +89,9 @@ def elsewhere() -> list[Json]:
     }
     other = {"display_phone_number": "16505551111", "phone_number_id": "123456123"}
     return [
-        *(changed({"field": field, "value": said}) for field in FIELDS),
-        changed({"field": "messages", "value": {"metadata": other, "messages": [text()]}}),
-        changed({"field": "messages", "value": {"metadata": own}}),
+        *(make_call({"field": field, "value": said}) for field in FIELDS),
+        make_call({"field": "messages", "value": {"metadata": other, "messages": [text()]}}),
+        make_call({"field": "messages", "value": {"metadata": own}}),
         {"object": "page", "entry": [{"id": "1", "messaging": [{"message": {"text": "hi"}}]}]},
         {"object": "instagram", "entry": [{"id": "1", "time": 1, "changes": []}]},
     ]

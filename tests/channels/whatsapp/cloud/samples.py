@@ -41,10 +41,10 @@ def call(*messages: object, **value: object) -> Json:
         **({"messages": list(messages)} if messages else {}),
         **value,
     }
-    return changed({"field": "messages", "value": inside})
+    return make_call({"field": "messages", "value": inside})
 
 
-def changed(*changes: object) -> Json:
+def make_call(*changes: object) -> Json:
     """A call with these changes."""
     entry = {"id": "200000000000002", "changes": list(changes)}
     return {"object": "whatsapp_business_account", "entry": [entry]}
@@ -55,12 +55,12 @@ def items(document: object) -> list[Item]:
     return read(document, OUR_ID, NOW)
 
 
-def said(document: object) -> list[Incoming]:
+def find_incoming(document: object) -> list[Incoming]:
     """What people said in a call."""
     return [item for item in items(document) if isinstance(item, Incoming)]
 
 
-def heard(kind: str, content: object = None, **fields: object) -> Incoming:
+def read_message(kind: str, content: object = None, **fields: object) -> Incoming:
     """The one thing that a message says."""
-    (one,) = said(call(message(kind, content, **fields)))
+    (one,) = find_incoming(call(message(kind, content, **fields)))
     return one

@@ -72,7 +72,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def rigged(folder: Path, **settings: str) -> AsyncIterator[Rig]:
+async def set_up_rig(folder: Path, **settings: str) -> AsyncIterator[Rig]:
     """Everything up, and Ann has written."""
     clock = FakeClock(auto=True)
     host = RecordingHost(folder, clock)

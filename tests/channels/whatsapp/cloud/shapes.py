@@ -51,15 +51,15 @@ def text(body: str = "hi", /, **fields: object) -> Json:
     return message("text", {"body": body}, **fields)
 
 
-def _chosen(kind: str, **reply: object) -> Json:
+def make_choice(kind: str, **reply: object) -> Json:
     return message("interactive", {"type": kind, kind: reply}, context=ASKED)
 
 
 def _form(answers: object, name: str = "flow") -> Json:
-    return _chosen("nfm_reply", name=name, body="Sent", response_json=answers)
+    return make_choice("nfm_reply", name=name, body="Sent", response_json=answers)
 
 
-def unsupported(**fields: object) -> Json:
+def make_unsupported(**fields: object) -> Json:
     """A message that the Cloud API has no words for."""
     reason = error(131051, "Message type unknown", "Not supported.")
     return message("unsupported", **{"errors": [reason], **fields})
@@ -211,10 +211,10 @@ THINGS: dict[str, Incoming] = {
 }
 
 PRESSED: dict[str, Incoming] = {
-    "button": (_chosen("button_reply", id="b-1", title="Yes"), "Yes", ()),
-    "row": (_chosen("list_reply", id="b-2", title="Two"), "Two", ()),
+    "button": (make_choice("button_reply", id="b-1", title="Yes"), "Yes", ()),
+    "row": (make_choice("list_reply", id="b-2", title="Two"), "Two", ()),
     "row with more": (
-        _chosen("list_reply", id="b-2", title="Two", description="the second"),
+        make_choice("list_reply", id="b-2", title="Two", description="the second"),
         "Two",
         ("it was described there as: the second",),
     ),
@@ -244,17 +244,17 @@ PRESSED: dict[str, Incoming] = {
         "",
         ('"city": "Town"',),
     ),
-    "something new": (_chosen("hologram_reply", id="1"), "", (f"{UNREADABLE}hologram reply",)),
+    "something new": (make_choice("hologram_reply", id="1"), "", (f"{UNREADABLE}hologram reply",)),
     "nothing": (message("interactive", None), "", (f"{UNREADABLE}interactive",)),
 }
 
 UNREAD: dict[str, Incoming] = {
-    "unsupported": (unsupported(), "", (f"{UNREADABLE}unsupported, Not supported.",)),
-    "poll": (unsupported(unsupported={"type": "poll_creation"}), "", ("poll creation, Not",)),
-    "event": (unsupported(unsupported={"type": "event_creation"}), "", ("event creation",)),
-    "edit of long ago": (unsupported(unsupported={"type": "edit"}), "", ("read: edit, Not",)),
+    "unsupported": (make_unsupported(), "", (f"{UNREADABLE}unsupported, Not supported.",)),
+    "poll": (make_unsupported(unsupported={"type": "poll_creation"}), "", ("poll creation, Not",)),
+    "event": (make_unsupported(unsupported={"type": "event_creation"}), "", ("event creation",)),
+    "edit of long ago": (make_unsupported(unsupported={"type": "edit"}), "", ("read: edit, Not",)),
     "unavailable": (
-        unsupported(errors=[error(131060, "This message is currently unavailable.")]),
+        make_unsupported(errors=[error(131060, "This message is currently unavailable.")]),
         "",
         ("This message is currently unavailable.",),
     ),

@@ -66,7 +66,7 @@ async def listening(home: Path) -> AsyncIterator[Post]:
         await journal.close()
 
 
-def stored(home: Path) -> list[tuple[str, str]]:
+def list_inbox(home: Path) -> list[tuple[str, str]]:
     """The events and chats of what is in the inbox."""
     found = rows(home / "journal.db", "SELECT event_id, chat_id FROM inbox")
     return [(str(event), str(chat)) for event, chat in found]
@@ -76,12 +76,12 @@ def good(id: str) -> Json:
     return message("text", {"body": "hello"}, id=id, **{"from": "15550009999"})
 
 
-async def posted(bodies: Sequence[bytes]) -> tuple[list[int], list[tuple[str, str]]]:
+async def post_all(bodies: Sequence[bytes]) -> tuple[list[int], list[tuple[str, str]]]:
     """How these were answered, and what is in the inbox then."""
     with scratch() as folder:
         async with listening(folder) as post:
             answers = [await post(body) for body in bodies]
-        return answers, stored(folder)
+        return answers, list_inbox(folder)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -93,7 +93,7 @@ def test_no_message_stops_those_beside_and_behind_it(seed: int) -> None:
     beside = call(*odd, good("wamid.beside"), statuses=[status])
     wild = mutated(call(*odd), rnd, but=frozenset())
     bodies = [as_body(each) for each in (beside, wild, call(good("wamid.behind")))]
-    answers, found = asyncio.run(posted(bodies))
+    answers, found = asyncio.run(post_all(bodies))
     assert answers == [200, 200, 200]
     assert {("wamid.beside", "15550009999"), ("wamid.behind", "15550009999")} <= set(found)
 
@@ -104,7 +104,7 @@ async def test_what_is_no_call_at_all_does_not_come_again_and_harms_nothing(tmp_
     async with listening(tmp_path) as post:
         assert {await post(body) for body in bodies} == {200}
         assert await post(as_body(call(good("wamid.behind")))) == 200
-    assert stored(tmp_path) == [("wamid.behind", "15550009999")]
+    assert list_inbox(tmp_path) == [("wamid.behind", "15550009999")]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -112,6 +112,6 @@ async def test_what_is_no_call_at_all_does_not_come_again_and_harms_nothing(tmp_
 def test_who_wrote_in_private_is_answered_whatever_it_held(seed: int) -> None:
     rnd = Random(seed)
     shape = {**rnd.choice(PRIVATE), "from": ANN}
-    answers, found = asyncio.run(posted([as_body(call(mutated(shape, rnd, but=WHO)))]))
+    answers, found = asyncio.run(post_all([as_body(call(mutated(shape, rnd, but=WHO)))]))
     assert answers == [200]
     assert [chat for _, chat in found] == [ANN]

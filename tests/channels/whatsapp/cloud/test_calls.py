@@ -7,7 +7,7 @@ import pytest
 
 from nanobot_whatsapp.cloud.payload import Broken, Remark
 from nanobot_whatsapp.ingest import Incoming
-from tests.channels.whatsapp.cloud.samples import ANN, OUR_ID, OURS, Json, changed, items
+from tests.channels.whatsapp.cloud.samples import ANN, OUR_ID, OURS, Json, items, make_call
 
 MISSED = ("a missed voice call: nanobot cannot answer calls",)
 
@@ -25,7 +25,7 @@ def rung(**fields: object) -> Json:
         **fields,
     }
     own = {"display_phone_number": OURS, "phone_number_id": OUR_ID}
-    return changed({"field": "calls", "value": {"metadata": own, "calls": [given]}})
+    return make_call({"field": "calls", "value": {"metadata": own, "calls": [given]}})
 
 
 @pytest.mark.parametrize(

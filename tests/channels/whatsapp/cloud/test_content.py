@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nanobot.bus.events import Media
-from tests.channels.whatsapp.cloud.samples import Json, call, heard, message, said
+from tests.channels.whatsapp.cloud.samples import Json, call, find_incoming, message, read_message
 
 CARDS = [
     {
@@ -46,7 +46,7 @@ CARDS = [
 def test_words_and_what_comes_beside_them(
     kind: str, content: object, text: str, notes: tuple[str, ...]
 ) -> None:
-    one = heard(kind, content)
+    one = read_message(kind, content)
     assert (one.text, one.notes, one.media) == (text, notes, None)
 
 
@@ -85,7 +85,7 @@ def test_words_and_what_comes_beside_them(
     ],
 )
 def test_files(kind: str, content: Json, media: Media, text: str) -> None:
-    one = heard(kind, {"id": "77", **content})
+    one = read_message(kind, {"id": "77", **content})
     assert (one.media, one.text) == (media, text)
 
 
@@ -97,7 +97,7 @@ def test_files(kind: str, content: Json, media: Media, text: str) -> None:
     ],
 )
 def test_a_button_says_what_stands_on_it(interactive: Json, text: str, button: str) -> None:
-    (one,) = said(call(message("interactive", interactive)))
+    (one,) = find_incoming(call(message("interactive", interactive)))
     assert (one.text, one.button) == (text, button)
 
 
@@ -123,6 +123,6 @@ def test_a_button_says_what_stands_on_it(interactive: Json, text: str, button: s
     ],
 )
 def test_what_cannot_be_read_is_said_to_have_come(kind: str, fields: Json, named: str) -> None:
-    one = heard(kind, **fields)
+    one = read_message(kind, **fields)
     assert one.notes == (f"a message of a kind that nanobot cannot read: {named}",)
     assert one.text == ""

@@ -10,24 +10,24 @@ import pytest
 from nanobot.channel.http import Unconfirmed, Unsent
 from nanobot.errors import SendError, SendRefused
 from nanobot_whatsapp.cloud.graph import Refused
-from tests.channels.whatsapp.cloud.sending import Rig, rigged
+from tests.channels.whatsapp.cloud.sending import Rig, set_up_rig
 
 
-async def stored(rig: Rig, content: bytes = b"a picture") -> str:
+async def upload_file(rig: Rig, content: bytes = b"a picture") -> str:
     """The id of a file that Meta has."""
     (rig.home.folder / "file").write_bytes(content)
     return await rig.graph.upload(rig.home.folder / "file", "file.txt", "text/plain")
 
 
 async def test_the_number_is_known(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         me = await rig.graph.whoami()
         assert (me.number, me.name) == ("15550001111", "Nanobot")
         assert rig.meta.violations == []
 
 
 async def test_read_and_typing_are_shown_with_one_call(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         question = rig.meta.say("hello")
         await rig.graph.mark_read(question, typing=False)
         await rig.graph.mark_read(question, typing=True)
@@ -36,8 +36,8 @@ async def test_read_and_typing_are_shown_with_one_call(tmp_path: Path) -> None:
 
 
 async def test_a_file_is_had_and_a_passing_fault_is_tried_again(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
-        id = await stored(rig)
+    async with set_up_rig(tmp_path) as rig:
+        id = await upload_file(rig)
         rig.meta.fail("media", 131000)
         rig.meta.cut("file")
         assert await rig.graph.download(id, 9) == b"a picture"
@@ -46,8 +46,8 @@ async def test_a_file_is_had_and_a_passing_fault_is_tried_again(tmp_path: Path) 
 
 
 async def test_a_file_is_never_larger_than_allowed(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
-        id = await stored(rig)
+    async with set_up_rig(tmp_path) as rig:
+        id = await upload_file(rig)
         with pytest.raises(SendRefused, match="more than 8 bytes"):
             await rig.graph.download(id, 8)
         assert rig.meta.called("file") == []
@@ -57,10 +57,10 @@ async def test_a_file_is_never_larger_than_allowed(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_had_is_said_to_be_so(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         with pytest.raises(SendRefused, match="does not give this file"):
             await rig.graph.download("12345", 10)
-        id = await stored(rig)
+        id = await upload_file(rig)
         rig.meta.garble("file", status=503, times=3)
         with pytest.raises(SendError, match="cannot be reached"):
             await rig.graph.download(id, 100)
@@ -93,14 +93,14 @@ async def test_a_file_that_cannot_be_had_is_said_to_be_so(tmp_path: Path) -> Non
     ],
 )
 async def test_the_token_goes_to_nobody_else(url: object, tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         rig.meta.garble("media", json.dumps({"url": url, "file_size": 1}).encode())
         with pytest.raises(SendRefused, match="not Meta's"):
             await rig.graph.download("1", 10)
 
 
 async def test_an_address_that_is_none_is_a_failure_like_others(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         none = json.dumps({"url": "https://xn--zzzzz99.whatsapp.net/x", "file_size": 1}).encode()
         rig.meta.garble("media", none, times=3)
         with pytest.raises(SendError, match="an invalid address"):
@@ -108,7 +108,7 @@ async def test_an_address_that_is_none_is_a_failure_like_others(tmp_path: Path) 
 
 
 async def test_what_goes_wrong_never_tells_the_token(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         token = rig.meta.token
         rig.meta.fail("number", 190, f"Malformed access token {token} and EAAsomebodyelses1")
         with pytest.raises(Refused) as caught:

@@ -22,7 +22,7 @@ from tests.channels.whatsapp.cloud.samples import (
     OUR_ID,
     SENT,
     call,
-    changed,
+    make_call,
     message,
 )
 
@@ -140,7 +140,7 @@ async def test_what_did_not_arrive_is_reported_and_what_meta_decides_is_in_the_l
     failed = {"id": "a", "status": "failed", "recipient_id": ANN, "errors": [{"code": 131047}]}
     await rig.inbox.ingest(call(statuses=[failed]))
     value = {"event": "ACCOUNT_RESTRICTION"}
-    await rig.inbox.ingest(changed({"field": "account_update", "value": value}))
+    await rig.inbox.ingest(make_call({"field": "account_update", "value": value}))
     logger.remove(sink)
     (decision,) = logged
     ((id, reason),) = rig.host.undelivered

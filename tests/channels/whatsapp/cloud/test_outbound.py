@@ -11,7 +11,7 @@ from nanobot.channel import WRITING
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot_whatsapp.ingest import OURS
 from tests.channels.whatsapp.cloud.samples import GROUP
-from tests.channels.whatsapp.cloud.sending import ANN, rigged
+from tests.channels.whatsapp.cloud.sending import ANN, set_up_rig
 from tests.doubles.graph.media import OGG, PNG
 
 YES = Button("Yes", "/approve 1", id="b-1")
@@ -19,7 +19,7 @@ NO = Button("No, and say why it cannot be done at all", "/deny 1", id="b-2")
 
 
 async def test_words_are_rendered_and_quote_what_they_answer(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         question = rig.meta.say("hello")
         receipt = await rig.send("**yes**", reply_to=question)
         (sent,) = rig.meta.messages()
@@ -38,7 +38,7 @@ async def test_words_are_rendered_and_quote_what_they_answer(tmp_path: Path) -> 
 async def test_numbers_and_hidden_people_are_written_to(
     chat: str, fields: dict[str, str], tmp_path: Path
 ) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         rig.meta.say("hello", person=chat)
         await rig.send("hi", chat=chat)
         (call,) = rig.meta.called("messages")
@@ -47,7 +47,7 @@ async def test_numbers_and_hidden_people_are_written_to(
 
 
 async def test_what_is_no_chat_is_refused(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         for chat in ("", "mail@example.org", "888@lid", "../1", GROUP):
             with pytest.raises(SendRefused, match="no chat"):
                 await rig.send("hi", chat=chat)
@@ -77,7 +77,7 @@ async def test_files_go_as_what_whatsapp_can_show(
     shown: tuple[str, str],
     tmp_path: Path,
 ) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         await rig.send("*look*", rig.home.file(name, kind, mime, content))
         (sent,) = rig.meta.messages()
         assert sent.file is not None
@@ -90,7 +90,7 @@ async def test_files_go_as_what_whatsapp_can_show(
 
 
 async def test_a_voice_note_is_one_and_its_words_come_before_it(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         voice = rig.home.file("a.ogg", "voice", "audio/ogg", OGG)
         rig.meta.fail("upload", 131000)
         with pytest.raises(SendUnknown):  # the words were sent
@@ -112,7 +112,7 @@ async def test_a_voice_note_is_one_and_its_words_come_before_it(tmp_path: Path) 
 
 
 async def test_an_upload_that_fails_has_reached_nobody(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         picture = rig.home.file("a.png", "image", "image/png", PNG)
         for status in (302, 502):
             rig.meta.garble("upload", status=status, after="effect")
@@ -123,7 +123,7 @@ async def test_an_upload_that_fails_has_reached_nobody(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_dies_during_an_upload_has_written_no_message(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         told = list[int]()
         before = WRITING.set(lambda: told.append(len(rig.meta.called("upload"))))
         await rig.send("look", rig.home.file("a.png", "image", "image/png", PNG))
@@ -132,7 +132,7 @@ async def test_a_process_that_dies_during_an_upload_has_written_no_message(tmp_p
 
 
 async def test_a_picture_that_is_none_goes_as_a_document(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         rig.meta.fail("messages", 131053)
         await rig.send("look", rig.home.file("a.png", "image", "image/png", b"no picture"))
         (sent,) = rig.meta.messages()
@@ -141,7 +141,7 @@ async def test_a_picture_that_is_none_goes_as_a_document(tmp_path: Path) -> None
 
 
 async def test_a_file_that_cannot_go_is_refused_in_words(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         for file, why in (
             (rig.home.file("a.zip", "document", "application/zip", b"PK"), "takes no such file"),
             (rig.home.file("a.txt", content=b""), "is empty"),
@@ -162,7 +162,7 @@ async def test_a_file_that_cannot_go_is_refused_in_words(tmp_path: Path) -> None
 async def test_up_to_three_choices_are_buttons(
     text: str, buttons: tuple[Button, ...], labels: tuple[str, ...], tmp_path: Path
 ) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         await rig.send(text, buttons=buttons)
         (sent,) = rig.meta.messages()
         assert (sent.labels, sent.listed) == (labels, False)
@@ -173,7 +173,7 @@ async def test_up_to_three_choices_are_buttons(
 
 async def test_choices_without_buttons_are_lines(tmp_path: Path) -> None:
     many = tuple(Button(f"Row {n}" + "!" * 20, f"row {n}", id=f"b-{n}") for n in range(4))
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         await rig.send("Which? row 2", buttons=many)
         (which,) = rig.meta.texts()
         assert which.count("row 2") == 1
@@ -185,7 +185,7 @@ async def test_choices_without_buttons_are_lines(tmp_path: Path) -> None:
 
 async def test_of_more_than_three_choices_the_others_are_lines(tmp_path: Path) -> None:
     many = tuple(Button(f"Row {n}", f"row {n}", id=f"b-{n}") for n in range(5))
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         await rig.send("Which? Or row 4", buttons=many)
         (sent,) = rig.meta.messages()
         assert sent.labels == ("Row 0", "Row 1", "Row 2")
@@ -194,7 +194,7 @@ async def test_of_more_than_three_choices_the_others_are_lines(tmp_path: Path) -
 
 
 async def test_choices_about_a_file_come_below_it(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         await rig.send("This?", rig.home.file("a.png", "image", "image/png", PNG), buttons=(YES,))
         picture, question = rig.meta.messages()
         assert (picture.kind, picture.text) == ("image", "")
@@ -202,7 +202,7 @@ async def test_choices_about_a_file_come_below_it(tmp_path: Path) -> None:
 
 
 async def test_what_is_quoted_and_unknown_is_left_out(tmp_path: Path) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         rig.meta.fail("messages", 131009)
         await rig.send("yes", reply_to="wamid.forgotten")
         (sent,) = rig.meta.messages()
@@ -236,7 +236,7 @@ async def test_what_is_quoted_and_unknown_is_left_out(tmp_path: Path) -> None:
 async def test_each_refusal_says_what_to_do(
     code: int, http: int, kind: type[SendError], wait: float, words: str, tmp_path: Path
 ) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         rig.meta.fail("messages", code, http=http)
         with pytest.raises(kind) as caught:
             await rig.send("yes")
@@ -251,7 +251,7 @@ async def test_each_refusal_says_what_to_do(
 async def test_a_send_that_may_have_arrived_is_unknown_and_one_that_cannot_is_not(
     tmp_path: Path,
 ) -> None:
-    async with rigged(tmp_path) as rig:
+    async with set_up_rig(tmp_path) as rig:
         rig.meta.cut("messages", after="effect")
         with pytest.raises(SendUnknown):
             await rig.send("one")

@@ -22,11 +22,11 @@ from tests.channels.whatsapp.cloud.samples import (
     OURS,
     Json,
     call,
-    changed,
-    heard,
+    find_incoming,
     items,
+    make_call,
     message,
-    said,
+    read_message,
 )
 
 SAMPLES = Path("../shared/data/whatsapp-cloud")
@@ -43,7 +43,7 @@ KEYS = [
 
 
 def test_a_message_has_its_sender_its_time_and_its_id() -> None:
-    one = heard("text", TEXT)
+    one = read_message("text", TEXT)
     assert (one.id, one.person.ids, one.person.name) == ("wamid.one", (ANN, ANN_ID), "Ann")
     assert (one.at, one.group, one.addressed) == (NOW, "", True)
 
@@ -74,7 +74,7 @@ def test_who_wrote_is_known_by_all_ids_that_are_theirs(
     sender: Json, contacts: object, ids: tuple[str, ...]
 ) -> None:
     beside = {} if contacts is None else {"contacts": contacts}
-    (one,) = said(call(message("text", TEXT, **sender), **beside))
+    (one,) = find_incoming(call(message("text", TEXT, **sender), **beside))
     assert one.person.ids == ids
 
 
@@ -93,7 +93,7 @@ def test_who_wrote_is_known_by_all_ids_that_are_theirs(
     ],
 )
 def test_a_time_that_cannot_be_is_now(stamp: object, late: float) -> None:
-    assert heard("text", TEXT, timestamp=stamp).at - NOW == timedelta(seconds=late)
+    assert read_message("text", TEXT, timestamp=stamp).at - NOW == timedelta(seconds=late)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_a_time_that_cannot_be_is_now(stamp: object, late: float) -> None:
     ],
 )
 def test_what_is_quoted_or_passed_on(context: object, quote: Quote | None, forwarded: bool) -> None:
-    one = heard("text", TEXT, context=context)
+    one = read_message("text", TEXT, context=context)
     assert (one.quote, one.forwarded) == (quote, forwarded)
 
 
 def test_an_edit_names_what_it_corrects() -> None:
     inner = {"context": {"id": "M0"}, "type": "image", "image": {"id": "7", "caption": "better"}}
     edit = {"original_message_id": "wamid.first", "message": inner}
-    one = heard("edit", edit)
+    one = read_message("edit", edit)
     assert (one.id, one.edits, one.text, one.quote) == ("wamid.one", "wamid.first", "better", None)
     assert one.media is not None
     assert one.at == NOW
@@ -125,19 +125,19 @@ def test_an_edit_names_what_it_corrects() -> None:
 
 @pytest.mark.parametrize(("emoji", "command"), [("⭐", "/note"), ("", "/note --undo")])
 def test_a_reaction_that_keeps_a_message_is_the_command_for_it(emoji: str, command: str) -> None:
-    one = heard("reaction", {"message_id": "wamid.q", "emoji": emoji})
+    one = read_message("reaction", {"message_id": "wamid.q", "emoji": emoji})
     assert (one.text, one.quote, one.unanswered) == (command, Quote("wamid.q"), True)
     assert one.notes == ()
 
 
 def test_a_reaction_is_a_note_that_asks_for_nothing() -> None:
-    one = heard("reaction", {"message_id": "wamid.q", "emoji": "👍"})
+    one = read_message("reaction", {"message_id": "wamid.q", "emoji": "👍"})
     assert (one.notes, one.unanswered) == (("reaction to an earlier message: 👍",), True)
     assert one.text == ""
 
 
 def test_a_deletion_names_what_was_taken_back() -> None:
-    one = heard("revoke", {"original_message_id": "wamid.first"})
+    one = read_message("revoke", {"original_message_id": "wamid.first"})
     assert (one.id, one.deletes, one.text, one.notes) == ("wamid.one", "wamid.first", "", ())
 
 
@@ -191,7 +191,7 @@ def test_errors_of_meta_are_grave_and_other_notifications_are_not() -> None:
     assert grave == Remark("Meta reports Something went wrong (131000)", level="WARNING")
     echo = {"field": "smb_message_echoes", "value": {"message_echoes": [message("text", TEXT)]}}
     other = {"display_phone_number": "15550008888", "phone_number_id": "100000000000009"}
-    for quiet in (changed(echo), call(message("text", TEXT), metadata=other)):
+    for quiet in (make_call(echo), call(message("text", TEXT), metadata=other)):
         (item,) = items(quiet)
         assert isinstance(item, Remark)
         assert item.level == "DEBUG"

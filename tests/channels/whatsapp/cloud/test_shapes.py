@@ -7,14 +7,14 @@ import pytest
 from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Undelivered
 from nanobot_whatsapp.ingest import Incoming
 from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES, elsewhere
-from tests.channels.whatsapp.cloud.samples import call, items, said
+from tests.channels.whatsapp.cloud.samples import call, find_incoming, items
 from tests.channels.whatsapp.cloud.shapes import HEARD
 
 
 @pytest.mark.parametrize("name", HEARD)
 def test_what_is_said_is_heard(name: str) -> None:
     raw, text, notes = HEARD[name]
-    (one,) = said(call(raw))
+    (one,) = find_incoming(call(raw))
     assert one.text == text
     assert bool(one.notes) >= bool(notes)
     for note in notes:

@@ -65,18 +65,20 @@ def receiver(inbox: Inbox, host: RecordingHost) -> Receiver:
     )
 
 
-def signed(body: bytes, secret: str = SECRET) -> WebhookRequest:
+def sign(body: bytes, secret: str = SECRET) -> WebhookRequest:
     """A call with this body."""
     return WebhookRequest("POST", "", {HEADER: signature_of(body, secret)}, {}, body)
 
 
-def asked(**query: str) -> WebhookRequest:
+def make_challenge(**query: str) -> WebhookRequest:
     """The question whether the webhook is wanted."""
     return WebhookRequest("GET", "", {}, {f"hub.{name}": text for name, text in query.items()}, b"")
 
 
 async def test_the_challenge_is_repeated_to_who_knows_the_word(receiver: Receiver) -> None:
-    reply = await receiver(asked(mode="subscribe", verify_token=WORD, challenge="1158201444"))
+    reply = await receiver(
+        make_challenge(mode="subscribe", verify_token=WORD, challenge="1158201444")
+    )
     assert (reply.status, reply.body) == (200, b"1158201444")
     assert reply.headers["Content-Type"].startswith("text/plain")
     for wrong in (
@@ -86,7 +88,7 @@ async def test_the_challenge_is_repeated_to_who_knows_the_word(receiver: Receive
         {"mode": "unsubscribe", "verify_token": WORD},
         {},
     ):
-        assert await receiver(asked(**wrong, challenge="1")) == WebhookReply(403)
+        assert await receiver(make_challenge(**wrong, challenge="1")) == WebhookReply(403)
 
 
 async def test_only_what_is_signed_is_read(receiver: Receiver, inbox: Inbox) -> None:
@@ -96,10 +98,10 @@ async def test_only_what_is_signed_is_read(receiver: Receiver, inbox: Inbox) -> 
         request = WebhookRequest("POST", "", {HEADER: wrong}, {}, body)
         assert await receiver(request) == WebhookReply(403)
     assert await receiver(WebhookRequest("POST", "", {}, {}, body)) == WebhookReply(403)
-    assert await receiver(signed(body, "another-secret")) == WebhookReply(403)
+    assert await receiver(sign(body, "another-secret")) == WebhookReply(403)
     assert (await receiver(WebhookRequest("PUT", "", {HEADER: good}, {}, body))).status == 405
     assert (inbox.begun, inbox.aside) == (0, [])
-    assert await receiver(signed(body)) == WebhookReply(200)
+    assert await receiver(sign(body)) == WebhookReply(200)
     assert inbox.taken == [{"entry": []}]
 
 
@@ -113,7 +115,7 @@ def test_the_signature_is_as_meta_makes_it() -> None:
 async def test_what_is_no_json_is_put_aside_and_not_asked_for_again(
     body: bytes, receiver: Receiver, inbox: Inbox
 ) -> None:
-    assert await receiver(signed(body)) == WebhookReply(200)
+    assert await receiver(sign(body)) == WebhookReply(200)
     assert inbox.begun == 0
     assert len(inbox.aside) == 1
 
@@ -132,7 +134,7 @@ async def test_a_value_that_no_parser_takes_costs_that_value(
 ) -> None:
     text = b'"]}\\"[{' + b"[" * 99 + b'"'
     body = b'{"a": [' + odd + b', {"b": 5}, ' + odd + b'], "c": ' + text + b"}"
-    assert await receiver(signed(body)) == WebhookReply(200)
+    assert await receiver(sign(body)) == WebhookReply(200)
     (taken,) = inbox.taken
     assert isinstance(taken, dict)
     assert taken["c"] == json.loads(text)
@@ -141,7 +143,7 @@ async def test_a_value_that_no_parser_takes_costs_that_value(
 
 
 async def test_halves_of_characters_do_not_pass(receiver: Receiver, inbox: Inbox) -> None:
-    await receiver(signed(b'{"a": "x\\ud83d", "b": "\\ud83d\\ude2e"}'))
+    await receiver(sign(b'{"a": "x\\ud83d", "b": "\\ud83d\\ude2e"}'))
     assert json.dumps(inbox.taken, ensure_ascii=False).encode() == (
         '[{"a": "x\ufffd", "b": "😮"}]'.encode()
     )
@@ -151,10 +153,10 @@ async def test_200_is_said_after_the_commit_and_500_without_one(
     receiver: Receiver, inbox: Inbox, host: RecordingHost
 ) -> None:
     inbox.full = True
-    assert await receiver(signed(b"{}")) == WebhookReply(500)
+    assert await receiver(sign(b"{}")) == WebhookReply(500)
     assert "messages wait at Meta" in host.reports[-1]
     inbox.full = False
-    assert await receiver(signed(b"{}")) == WebhookReply(200)
+    assert await receiver(sign(b"{}")) == WebhookReply(200)
     assert host.reports[-1] == ""
 
 
@@ -162,7 +164,7 @@ async def test_calls_are_taken_in_order(receiver: Receiver, inbox: Inbox) -> Non
     inbox.gate.clear()
     bodies = [json.dumps({"n": n}).encode() for n in range(200)]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(receiver(signed(body))) for body in bodies]
+        tasks = [group.create_task(receiver(sign(body))) for body in bodies]
         await inbox.entered.wait()
         inbox.gate.set()
     assert {task.result().status for task in tasks} == {200}
@@ -176,22 +178,22 @@ async def test_of_calls_that_wait_for_a_full_disk_none_is_confirmed(
     inbox.gate.clear()
     inbox.full = True
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(receiver(signed(b"{}"))) for _ in range(20)]
+        tasks = [group.create_task(receiver(sign(b"{}"))) for _ in range(20)]
         await inbox.entered.wait()
         inbox.gate.set()
     assert {task.result().status for task in tasks} == {500}
     inbox.full = False
-    assert await receiver(signed(b"{}")) == WebhookReply(200)
+    assert await receiver(sign(b"{}")) == WebhookReply(200)
 
 
 async def test_a_call_that_is_given_up_confirms_none_of_those_that_it_was_to_store(
     receiver: Receiver, inbox: Inbox
 ) -> None:
     inbox.gate.clear()
-    first = asyncio.create_task(receiver(signed(b"[1]")))
+    first = asyncio.create_task(receiver(sign(b"[1]")))
     await inbox.entered.wait()
     inbox.entered.clear()
-    rest = [asyncio.create_task(receiver(signed(b"[2]"))) for _ in range(3)]
+    rest = [asyncio.create_task(receiver(sign(b"[2]"))) for _ in range(3)]
     first.cancel()
     await inbox.entered.wait()  # the second stores for all of them
     rest[0].cancel()

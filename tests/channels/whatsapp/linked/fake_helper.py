@@ -11,7 +11,7 @@ import socket
 import sys
 
 
-def connected(name: str) -> socket.socket:
+def connect(name: str) -> socket.socket:
     """A connection to a socket in the folder that we are in."""
     link = socket.socket(socket.AF_UNIX)
     link.connect(name)
@@ -32,8 +32,8 @@ def obey(order: str, link: socket.socket) -> None:
 def main() -> None:
     """Pass on what is said until either side ends."""
     stays = False
-    control = connected("control.sock")
-    link = connected(sys.argv[sys.argv.index("--socket") + 1])
+    control = connect("control.sock")
+    link = connect(sys.argv[sys.argv.index("--socket") + 1])
     rest = b""
     sources = [control, link]
     while True:

@@ -87,16 +87,16 @@ class FakeHelper:
     async def request(self, method: str) -> Line:
         """The next request for this, after the last one asked for here."""
 
-        def found() -> int:
+        def find_request() -> int:
             for at, line in enumerate(self.heard[self._seen :], self._seen + 1):
                 if line["type"] == "request" and line["method"] == method:
                     return at
             return 0
 
-        self._seen = await self._changes.until(found)
+        self._seen = await self._changes.until(find_request)
         return self.heard[self._seen - 1]
 
-    async def acked(self, seq: int) -> None:
+    async def wait_for_ack(self, seq: int) -> None:
         """Wait until everything up to there is confirmed."""
         await self.until(lambda: any(line["seq"] >= seq for line in self.all("ack")))
 
@@ -135,7 +135,7 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(folder: Path) -> AsyncIterator[Stage]:
+async def play_helpers(folder: Path) -> AsyncIterator[Stage]:
     """Play the helpers of `PROGRAM` that run in `folder`."""
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         stage = Stage(group)
@@ -240,7 +240,7 @@ class Core:
         await self._changes.until(ready)
 
 
-def said(id: str, text: str = "hello", **more: object) -> Line:
+def make_event(id: str, text: str = "hello", **more: object) -> Line:
     """An event: something that Ann, 15557770000, wrote in private."""
     return {
         "kind": "message",

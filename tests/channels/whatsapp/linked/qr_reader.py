@@ -30,7 +30,7 @@ _MASKS: Sequence[Callable[[int, int], bool]] = (
 )
 
 
-def scanned(shown: str) -> str:
+def scan(shown: str) -> str:
     """What the code says whose lines these are, drawn in light on dark without colours."""
     dark = _modules(shown.splitlines())
     version = (len(dark[0]) - 17) // 4

@@ -17,9 +17,9 @@ from nanobot_whatsapp.linked.inbound import Inbox
 from nanobot_whatsapp.people import People
 from tests.bus.support import rows
 from tests.channels.odd import as_body, mutated
-from tests.channels.whatsapp.linked.helpers import Line, said
+from tests.channels.whatsapp.linked.helpers import Line, make_event
 from tests.channels.whatsapp.linked.scene import ANN
-from tests.channels.whatsapp.linked.test_link import linked
+from tests.channels.whatsapp.linked.test_link import open_link
 from tests.gateway.core import Core
 from tests.scratch import scratch
 
@@ -28,18 +28,18 @@ REF = {"directPath": "/v/t62", "mediaKey": "a2V5", "n": 5}
 PICTURE = {"kind": "image", "mime": "image/png", "name": "a.png", "size": 5, "ref": REF}
 QUOTE = {"id": "Q1", "sender": "888@lid", "text": "before", "ours": False}
 SHAPES: Sequence[Line] = [
-    said("A1", "hello"),
-    said("A1", "look", media=PICTURE, quote=QUOTE, notes=["album"], mentions=["888@lid"]),
-    said("A1", "better", edits="A0"),
-    said("A1", "", deletes="A0"),
-    said("A1", "", reaction="👍", quote={**QUOTE, "ours": True}),
-    said("A1", "", unknown="pollMessage"),
+    make_event("A1", "hello"),
+    make_event("A1", "look", media=PICTURE, quote=QUOTE, notes=["album"], mentions=["888@lid"]),
+    make_event("A1", "better", edits="A0"),
+    make_event("A1", "", deletes="A0"),
+    make_event("A1", "", reaction="👍", quote={**QUOTE, "ours": True}),
+    make_event("A1", "", unknown="pollMessage"),
 ]
 WHO = frozenset({"kind", "chat", "sender", "alt", "from_me"})
 OTHER = {"chat": "15550009999@s.whatsapp.net", "sender": "15550009999@s.whatsapp.net", "alt": ""}
 
 
-async def taken(lines: Sequence[bytes], last: int) -> list[tuple[str, str]]:
+async def ingest_all(lines: Sequence[bytes], last: int) -> list[tuple[str, str]]:
     """The events and chats in the inbox once all up to the event `last` is confirmed."""
     with scratch() as home:
         clock = FakeClock()
@@ -52,10 +52,10 @@ async def taken(lines: Sequence[bytes], last: int) -> list[tuple[str, str]]:
             inbox = Inbox(
                 host, ingest, HealthReporter("whatsapp", host), RecentMessages(), receipts=False
             )
-            async with linked(home, clock, inbox) as pair:
+            async with open_link(home, clock, inbox) as pair:
                 for line in lines:
                     pair.helper.write(line.decode())
-                await pair.helper.acked(last)
+                await pair.helper.wait_for_ack(last)
             await core.background.drain(5.0)
         finally:
             await journal.close()
@@ -74,9 +74,9 @@ def test_no_event_stops_those_beside_and_behind_it(seed: int) -> None:
     shapes = [*SHAPES, *({**shape, "chat": GROUP, "group": True} for shape in SHAPES)]
     odd = [mutated(rnd.choice(shapes), rnd, but=frozenset()) for _ in range(4)]
     wrong: object = rnd.choice([None, "x", [], {}, 7, {"kind": 5}, {"kind": "later"}])
-    good = said("B1", "hello", **OTHER)
+    good = make_event("B1", "hello", **OTHER)
     lines = [event(seq, body) for seq, body in enumerate([*odd, wrong, good], 1)]
-    assert ("B1", "15550009999") in asyncio.run(taken(lines, 6))
+    assert ("B1", "15550009999") in asyncio.run(ingest_all(lines, 6))
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -84,4 +84,4 @@ def test_no_event_stops_those_beside_and_behind_it(seed: int) -> None:
 def test_who_wrote_in_private_is_answered_whatever_it_held(seed: int) -> None:
     rnd = Random(seed)
     odd = mutated(rnd.choice(SHAPES), rnd, but=WHO)
-    assert [chat for _, chat in asyncio.run(taken([event(1, odd)], 1))] == [ANN]
+    assert [chat for _, chat in asyncio.run(ingest_all([event(1, odd)], 1))] == [ANN]

@@ -20,7 +20,7 @@ async def test_a_file_is_read_once_it_is_there_and_then_removed(
     downloads.mkdir()
     (downloads / "left").write_bytes(b"by a daemon that was killed")
     async with running(core) as scene:
-        helper = await scene.opened()
+        helper = await scene.open_next()
         assert list_of(downloads) == []
         fetching = scene.fetching()
         helper.fail(await helper.request("download"), "later", "no network", 3.0)
@@ -38,14 +38,14 @@ async def test_a_file_is_fetched_though_the_helper_dies_over_it(
     core: Core, clock: FakeClock, folder: Path
 ) -> None:
     async with running(core) as scene:
-        first = await scene.opened()
+        first = await scene.open_next()
         fetching = scene.fetching()
         await first.request("download")
         os.kill(int((folder / "helper.lock").read_text()), signal.SIGKILL)
         await core.until(lambda: "signal 9" in core.problem)
         await until_asked(clock, 5.0)
         await clock.advance(5.0)
-        second = await scene.opened()
+        second = await scene.open_next()
         request = await second.request("download")
         (folder / "downloads").mkdir()
         (folder / "downloads" / "f1").write_bytes(b"image")
@@ -58,7 +58,7 @@ async def test_what_nobody_fetched_in_time_is_removed_with_the_next_fetch(
 ) -> None:
     downloads = folder / "downloads"
     async with running(core) as scene:
-        helper = await scene.opened()
+        helper = await scene.open_next()
         downloads.mkdir()
         for name, age in (("late", 601.0), ("busy", 5.0)):
             (downloads / name).write_bytes(b"image")
@@ -75,7 +75,7 @@ async def test_a_file_that_is_too_large_or_lies_elsewhere_is_refused(
 ) -> None:
     downloads = folder / "downloads"
     async with running(core) as scene:
-        helper = await scene.opened()
+        helper = await scene.open_next()
         downloads.mkdir()
         (folder / "secret").write_bytes(b"x")
         (downloads / "link").symlink_to(folder / "secret")

@@ -18,7 +18,7 @@ from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink, HelperFailed, greet
 from nanobot_whatsapp.linked.process import SOCKET_NAME, accept, listen
 from nanobot_whatsapp.linked.protocol import MAX_LINE, Event, Me, Qr, State, Welcome
-from tests.channels.whatsapp.linked.helpers import US, FakeHelper, Line, Stage, staged
+from tests.channels.whatsapp.linked.helpers import US, FakeHelper, Line, Stage, play_helpers
 
 
 class Takes(Protocol):
@@ -55,11 +55,11 @@ class Pair:
 
 
 @contextlib.asynccontextmanager
-async def linked(
+async def open_link(
     folder: Path, clock: FakeClock, taker: Takes | None = None, welcome: Welcome | None = None
 ) -> AsyncIterator[Pair]:
     """A link to a helper that was welcomed."""
-    async with staged(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
         with listen(folder) as listener:
             coming = group.create_task(accept(listener))
             helper = stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
@@ -83,7 +83,7 @@ async def linked(
 
 
 async def test_the_socket_is_ours_alone_and_gone_afterwards(folder: Path) -> None:
-    async with staged(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
         with listen(folder) as listener:
             mode = (folder / SOCKET_NAME).stat().st_mode
             coming = group.create_task(accept(listener))
@@ -105,7 +105,7 @@ def test_a_folder_with_a_path_too_long_for_a_socket_will_do(folder: Path) -> Non
 
 async def test_the_helper_is_told_how_to_work(folder: Path, clock: FakeClock) -> None:
     welcome = Welcome("code", "15550001111", read_receipts=False, online=True)
-    async with linked(folder, clock, welcome=welcome) as pair:
+    async with open_link(folder, clock, welcome=welcome) as pair:
         await pair.helper.until(lambda: pair.helper.heard)
     assert pair.helper.heard[0] == {
         "type": "welcome",
@@ -118,7 +118,7 @@ async def test_the_helper_is_told_how_to_work(folder: Path, clock: FakeClock) ->
 
 
 async def test_a_helper_of_another_version_is_sent_away(folder: Path, clock: FakeClock) -> None:
-    async with staged(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
         with listen(folder) as listener:
             coming = group.create_task(accept(listener))
             helper = stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
@@ -132,7 +132,7 @@ async def test_a_helper_of_another_version_is_sent_away(folder: Path, clock: Fak
 
 
 async def test_what_becomes_known_comes_in_order(folder: Path, clock: FakeClock) -> None:
-    async with linked(folder, clock) as pair:
+    async with open_link(folder, clock) as pair:
         pair.helper.state("connecting")
         pair.helper.say("later than this version")
         pair.helper.say("qr", data="2@x")
@@ -147,7 +147,7 @@ async def test_events_are_confirmed_when_they_are_taken_and_not_before(
     folder: Path, clock: FakeClock
 ) -> None:
     taker = Taker()
-    async with linked(folder, clock, taker) as pair:
+    async with open_link(folder, clock, taker) as pair:
         pair.helper.state("open")
         pair.helper.say("event", seq=4, event={})
         await pair.helper.until(lambda: taker.batches)
@@ -157,7 +157,7 @@ async def test_events_are_confirmed_when_they_are_taken_and_not_before(
         await round_trip(pair)
         assert pair.helper.all("ack") == []
         taker.gate.set()
-        await pair.helper.acked(6)
+        await pair.helper.wait_for_ack(6)
     assert taker.batches == [[4], [5, 6]]
     assert [ack["seq"] for ack in pair.helper.all("ack")] == [4, 6]
     assert taker.mine[0] == Me(**US)
@@ -168,16 +168,16 @@ async def test_an_event_that_was_taken_is_confirmed_again_and_not_taken_again(
 ) -> None:
     taker = Taker()
     taker.gate.set()
-    async with linked(folder, clock, taker) as pair:
+    async with open_link(folder, clock, taker) as pair:
         pair.helper.say("event", seq=4, event={})
-        await pair.helper.acked(4)
+        await pair.helper.wait_for_ack(4)
         pair.helper.say("event", seq=4, event={})
         await pair.helper.until(lambda: len(pair.helper.all("ack")) == 2)
     assert taker.batches == [[4]]
 
 
 async def test_without_a_taker_events_stay_in_the_spool(folder: Path, clock: FakeClock) -> None:
-    async with linked(folder, clock) as pair:
+    async with open_link(folder, clock) as pair:
         for seq in range(200):
             pair.helper.say("event", seq=seq, event={})
         await round_trip(pair)
@@ -190,7 +190,7 @@ async def test_without_a_taker_events_stay_in_the_spool(folder: Path, clock: Fak
 async def test_a_request_that_fails_says_what_to_do_about_it(
     folder: Path, clock: FakeClock, code: str, kind: type[SendError]
 ) -> None:
-    async with linked(folder, clock) as pair, asyncio.TaskGroup() as group:
+    async with open_link(folder, clock) as pair, asyncio.TaskGroup() as group:
         asked = group.create_task(outcome(pair.link))
         pair.helper.fail(await pair.helper.request("send"), code, "no such group", 7.0)
         error = await asked
@@ -200,7 +200,7 @@ async def test_a_request_that_fails_says_what_to_do_about_it(
 
 
 async def test_answers_find_their_requests_in_any_order(folder: Path, clock: FakeClock) -> None:
-    async with linked(folder, clock) as pair, asyncio.TaskGroup() as group:
+    async with open_link(folder, clock) as pair, asyncio.TaskGroup() as group:
         asked = [group.create_task(pair.link.request("send", {"n": n})) for n in range(3)]
         requests = [await pair.helper.request("send") for _ in asked]
         for request in reversed(requests):
@@ -211,7 +211,7 @@ async def test_answers_find_their_requests_in_any_order(folder: Path, clock: Fak
 async def test_a_request_that_is_never_answered_ends_as_unknown(
     folder: Path, clock: FakeClock
 ) -> None:
-    async with linked(folder, clock) as pair, asyncio.TaskGroup() as group:
+    async with open_link(folder, clock) as pair, asyncio.TaskGroup() as group:
         asked = group.create_task(outcome(pair.link, patience=30.0))
         await pair.helper.request("send")
         for pings in range(2, 4):
@@ -225,7 +225,7 @@ async def test_a_request_that_is_never_answered_ends_as_unknown(
 async def test_when_the_helper_ends_what_was_asked_is_unknown_and_what_is_asked_comes_later(
     folder: Path, clock: FakeClock
 ) -> None:
-    async with linked(folder, clock) as pair, asyncio.TaskGroup() as group:
+    async with open_link(folder, clock) as pair, asyncio.TaskGroup() as group:
         asked = group.create_task(outcome(pair.link))
         await pair.helper.request("send")
         pair.stage.close()
@@ -239,7 +239,7 @@ async def test_when_the_helper_ends_what_was_asked_is_unknown_and_what_is_asked_
 async def test_a_helper_that_answers_no_pings_has_failed_after_a_minute(
     folder: Path, clock: FakeClock
 ) -> None:
-    async with linked(folder, clock) as pair:
+    async with open_link(folder, clock) as pair:
         pair.helper.deaf = True
         for _ in range(3):
             assert not pair.ended.done()
@@ -261,7 +261,7 @@ async def test_a_helper_that_answers_no_pings_has_failed_after_a_minute(
 async def test_a_helper_that_does_not_keep_to_the_protocol_has_failed(
     folder: Path, clock: FakeClock, line: str
 ) -> None:
-    async with linked(folder, clock) as pair:
+    async with open_link(folder, clock) as pair:
         pair.helper.write(line)
         assert "the WhatsApp helper" in await pair.failure()
 
@@ -269,7 +269,7 @@ async def test_a_helper_that_does_not_keep_to_the_protocol_has_failed(
 async def test_a_helper_that_does_not_wait_for_confirmation_has_failed(
     folder: Path, clock: FakeClock
 ) -> None:
-    async with linked(folder, clock, Taker()) as pair:
+    async with open_link(folder, clock, Taker()) as pair:
         for seq in range(200):
             pair.helper.say("event", seq=seq, event={})
         assert "too many unconfirmed" in await pair.failure()
@@ -282,7 +282,7 @@ async def test_a_fault_of_the_core_ends_the_link_and_confirms_nothing(
         async def ingest(self, events: Sequence[Event], me: Me | None) -> None:
             raise NanobotError("the core is broken")
 
-    async with linked(folder, clock, Broken()) as pair:
+    async with open_link(folder, clock, Broken()) as pair:
         pair.helper.say("event", seq=1, event={})
         assert await pair.failure() == "the core is broken"
         await pair.helper.until(lambda: pair.helper.ended)

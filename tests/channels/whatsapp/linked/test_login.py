@@ -48,7 +48,7 @@ class Terminal:
         self.said.append(text)
         self._news.set()
 
-    async def heard(self, words: str) -> None:
+    async def wait_for_words(self, words: str) -> None:
         """Wait for words; raises what ends the sign-in before it says them."""
         async with asyncio.timeout(PATIENCE):
             while words not in "\n".join(self.said):
@@ -86,9 +86,9 @@ class Terminal:
             task.cancel()
             await asyncio.wait([task])
 
-    async def linked(self, task: asyncio.Task[None]) -> None:
+    async def finish_link(self, task: asyncio.Task[None]) -> None:
         """Wait for the end of a sign-in that links an account."""
-        await self.heard("Linked. Waiting for the phone")
+        await self.wait_for_words("Linked. Waiting for the phone")
         await self.clock.advance(SETTLING_SECONDS)
         await task
 
@@ -112,7 +112,7 @@ async def terminal(tmp_path: Path) -> Terminal:
 async def test_the_code_is_shown_and_the_end_says_what_to_configure(terminal: Terminal) -> None:
     script = [state("connecting"), QR, {**QR, "data": "2@second"}, state("open", me=ME)]
     async with terminal.signing_in(script) as task:
-        await terminal.linked(task)
+        await terminal.finish_link(task)
     text = "\n".join(terminal.said)
     assert text.index("Linked devices > Link a device") < text.index("█")
     assert "Linked: +15550001111 (Sam)" in terminal.said[-1]
@@ -123,7 +123,7 @@ async def test_the_code_is_shown_and_the_end_says_what_to_configure(terminal: Te
 async def test_a_code_to_type_in_is_shown_for_a_number(terminal: Terminal) -> None:
     script: list[Line] = [{"type": "pair_code", "code": "ABCD-EFGH"}, state("open", me=ME)]
     async with terminal.signing_in(script, number="+1 (555) 000-1111") as task:
-        await terminal.linked(task)
+        await terminal.finish_link(task)
     assert "ABCD-EFGH" in "\n".join(terminal.said)
     assert terminal.welcome() | {"pair": "code", "number": "15550001111"} == terminal.welcome()
 
@@ -135,7 +135,7 @@ async def test_an_account_that_is_linked_already_is_said_at_once(terminal: Termi
 
 async def test_one_that_was_unlinked_on_the_phone_is_linked_anew(terminal: Terminal) -> None:
     async with terminal.signing_in([state("logged_out")], [QR, state("open", me=ME)]) as task:
-        await terminal.linked(task)
+        await terminal.finish_link(task)
     assert "no longer linked" in "\n".join(terminal.said)
 
 
@@ -163,7 +163,7 @@ async def test_a_network_that_is_down_is_said_once_and_waited_for(terminal: Term
 async def test_a_person_who_does_not_come_is_not_waited_for_for_ever(terminal: Terminal) -> None:
     async with terminal.signing_in([QR, state("backoff", detail="ping PING")]) as task:
         for ping in range(1, int(LOGIN_SECONDS / PING_SECONDS) + 1):
-            await terminal.heard(f"(ping {ping})")
+            await terminal.wait_for_words(f"(ping {ping})")
             await terminal.clock.advance(PING_SECONDS)
         with pytest.raises(NanobotError, match="within 10 minutes"):
             await task
@@ -171,7 +171,7 @@ async def test_a_person_who_does_not_come_is_not_waited_for_for_ever(terminal: T
 
 async def test_broken_off_it_leaves_no_helper(terminal: Terminal) -> None:
     async with terminal.signing_in([QR]):
-        await terminal.heard("█")
+        await terminal.wait_for_words("█")
     await terminal.sign_in([state("open", me=ME)])
     assert "Already linked" in terminal.said[-1]
 

@@ -16,7 +16,7 @@ from nanobot_whatsapp.linked.inbound import read
 from nanobot_whatsapp.linked.outbound import MAX_FILE_BYTES, Outbound, make_message_id
 from nanobot_whatsapp.linked.protocol import Me, Method
 from nanobot_whatsapp.people import People
-from tests.channels.whatsapp.linked.helpers import US, said
+from tests.channels.whatsapp.linked.helpers import US, make_event
 
 ANN = "15557770000"
 GROUP = "120363000000000001@g.us"
@@ -110,7 +110,7 @@ async def test_buttons_become_lines_unless_the_text_says_what_they_say(wire: Wir
 
 
 async def test_a_reply_in_a_group_quotes_what_it_answers(wire: Wire) -> None:
-    event = said("G1", "what is it?", chat=GROUP, sender="888@lid", group=True)
+    event = make_event("G1", "what is it?", chat=GROUP, sender="888@lid", group=True)
     spoken = read(event, None, datetime(2026, 3, 2, tzinfo=UTC))
     assert spoken is not None
     wire.recent.remember(spoken.message.id, spoken.sender, spoken.message.text, spoken.chat)
@@ -123,7 +123,7 @@ async def test_a_reply_in_a_group_quotes_what_it_answers(wire: Wire) -> None:
 
 
 async def test_a_private_answer_quotes_what_it_names(wire: Wire) -> None:
-    spoken = read(said("A1"), None, datetime(2026, 3, 2, tzinfo=UTC))
+    spoken = read(make_event("A1"), None, datetime(2026, 3, 2, tzinfo=UTC))
     assert spoken is not None
     wire.recent.remember(spoken.message.id, spoken.sender, spoken.message.text, spoken.chat)
     await wire.outbound.send(part("this", reply_to="A1"))

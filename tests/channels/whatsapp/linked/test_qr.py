@@ -19,7 +19,7 @@ def modules(lines: tuple[str, ...], *, ink_is_dark: bool) -> list[list[bool]]:
     return rows
 
 
-def expected(data: str, margin: int) -> list[list[bool]]:
+def expect_modules(data: str, margin: int) -> list[list[bool]]:
     code = segno.make_qr(data, error="l", boost_error=False)
     return [[bool(module) for module in row] for row in code.matrix_iter(border=margin)]
 
@@ -29,14 +29,14 @@ def test_every_module_is_drawn_in_its_colour_whatever_the_terminal_has() -> None
         line.removeprefix("\x1b[38;5;16;48;5;231m").removesuffix("\x1b[0m")
         for line in draw_qr(DATA, coloured=True).splitlines()
     )
-    wanted = expected(DATA, 2)
+    wanted = expect_modules(DATA, 2)
     assert modules(bare, ink_is_dark=True)[: len(wanted)] == wanted
 
 
 def test_without_colours_it_is_drawn_for_a_dark_background_and_has_no_litter() -> None:
     lines = tuple(draw_qr(DATA, coloured=False).splitlines())
     assert set("".join(lines)) <= set(" █▀▄")
-    wanted = expected(DATA, 2)
+    wanted = expect_modules(DATA, 2)
     assert modules(lines, ink_is_dark=False)[: len(wanted)] == wanted
 
 

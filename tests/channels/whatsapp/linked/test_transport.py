@@ -15,7 +15,7 @@ from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.outbound import make_message_id
 from nanobot_whatsapp.linked.transport import OPEN_SECONDS, find_installed_program
 from nanobot_whatsapp.settings import WhatsAppSettings
-from tests.channels.whatsapp.linked.helpers import US, Core, Line, said
+from tests.channels.whatsapp.linked.helpers import US, Core, Line, make_event
 from tests.channels.whatsapp.linked.scene import ANN, running
 
 ANN_JID = "15557770000@s.whatsapp.net"
@@ -25,9 +25,9 @@ HELLO = OutboundPart("k1", "whatsapp", ANN, "hello")
 
 async def test_what_is_said_is_stored_then_confirmed_then_shown_as_read(core: Core) -> None:
     async with running(core) as scene:
-        helper = await scene.opened()
-        helper.say("event", seq=1, event=said("A1", "hello"))
-        await helper.acked(1)
+        helper = await scene.open_next()
+        helper.say("event", seq=1, event=make_event("A1", "hello"))
+        await helper.wait_for_ack(1)
         (message,) = core.stored
         read = await helper.request("read")
         helper.answer(read)
@@ -44,9 +44,9 @@ async def test_nothing_is_shown_as_read_of_strangers_or_where_nobody_wants_that(
     core.strangers = {ANN}
     for options in ({}, {"read_receipts": False}):
         async with running(core, **options) as scene:
-            helper = await scene.opened()
-            helper.say("event", seq=1, event=said("A1"))
-            await helper.acked(1)
+            helper = await scene.open_next()
+            helper.say("event", seq=1, event=make_event("A1"))
+            await helper.wait_for_ack(1)
             sending = scene.sending("hello")
             helper.answer(await helper.request("send"))
             await sending
@@ -58,7 +58,7 @@ async def test_nothing_is_shown_as_read_of_strangers_or_where_nobody_wants_that(
 async def test_a_part_that_is_sent_early_waits_for_the_connection(core: Core) -> None:
     async with running(core) as scene:
         sending = scene.sending("hello")
-        helper = await scene.opened()
+        helper = await scene.open_next()
         request = await helper.request("send")
         helper.answer(request)
         assert await sending == make_message_id(HELLO) == request["params"]["id"]
@@ -84,7 +84,7 @@ async def test_a_helper_that_dies_is_started_again_and_nothing_is_lost(
     core: Core, clock: FakeClock, folder: Path
 ) -> None:
     async with running(core) as scene:
-        first = await scene.opened()
+        first = await scene.open_next()
         sending = scene.sending("hello")
         await first.request("send")
         os.kill(int((folder / "helper.lock").read_text()), signal.SIGKILL)
@@ -95,12 +95,12 @@ async def test_a_helper_that_dies_is_started_again_and_nothing_is_lost(
         again = scene.sending("hello")
         await clock.until_sleeping()
         await clock.advance(1.0)
-        second = await scene.opened()
+        second = await scene.open_next()
         request = await second.request("send")
         second.answer(request)
         assert await again == make_message_id(HELLO)
-        second.say("event", seq=1, event=said("A1"))
-        await second.acked(1)
+        second.say("event", seq=1, event=make_event("A1"))
+        await second.wait_for_ack(1)
         await core.until(lambda: core.problem == "")
     assert len(core.stored) == 1
 
@@ -146,7 +146,7 @@ async def test_what_passes_by_itself_is_reported_until_it_is_over(
     core: Core, state: str, words: str
 ) -> None:
     async with running(core) as scene:
-        helper = await scene.opened()
+        helper = await scene.open_next()
         helper.state(state, "stream errored", retry_in=7200.0)
         await core.until(lambda: words in core.problem)
         helper.state("connecting")
@@ -156,15 +156,15 @@ async def test_what_passes_by_itself_is_reported_until_it_is_over(
 
 async def test_while_the_disk_refuses_nothing_is_confirmed(core: Core, clock: FakeClock) -> None:
     async with running(core) as scene:
-        helper = await scene.opened()
+        helper = await scene.open_next()
         core.disk_full = True
-        helper.say("event", seq=1, event=said("A1"))
+        helper.say("event", seq=1, event=make_event("A1"))
         await core.until(lambda: "no space left" in core.problem)
         core.disk_full = False
         assert helper.all("ack") == []
         await clock.until_sleeping(3)
         await clock.advance(1.0)
-        await helper.acked(1)
+        await helper.wait_for_ack(1)
         await core.until(lambda: core.problem == "")
     assert [message.content for message in core.stored] == ["hello"]
 
@@ -173,25 +173,25 @@ async def test_an_event_that_cannot_be_read_is_put_aside_and_the_others_are_take
     core: Core, folder: Path
 ) -> None:
     async with running(core) as scene:
-        helper = await scene.opened()
-        helper.say("event", seq=1, event=said("A1"))
+        helper = await scene.open_next()
+        helper.say("event", seq=1, event=make_event("A1"))
         helper.say("event", seq=2, event={"kind": "message", "id": ["no id"]})
-        helper.say("event", seq=3, event=said("A3"))
-        await helper.acked(3)
+        helper.say("event", seq=3, event=make_event("A3"))
+        await helper.wait_for_ack(3)
     assert [message.event_id for message in core.stored] == ["A1", "A3"]
     assert "no id" in (folder / "quarantine.jsonl").read_text()
 
 
 async def test_who_is_who_is_learned_between_messages(core: Core) -> None:
-    event = said("A1", chat="888@lid", sender="888@lid", alt="")
+    event = make_event("A1", chat="888@lid", sender="888@lid", alt="")
     async with running(core, read_receipts=False) as scene:
-        helper = await scene.opened()
+        helper = await scene.open_next()
         helper.say("event", seq=1, event=event)
-        await helper.acked(1)
+        await helper.wait_for_ack(1)
         helper.say("identity", lid="888@lid", number=ANN_JID)
         helper.say("identity", lid="", number="")
-        helper.say("event", seq=2, event=said("A2"))
-        await helper.acked(2)
+        helper.say("event", seq=2, event=make_event("A2"))
+        await helper.wait_for_ack(2)
         sending = scene.sending("hello", chat_id="888@lid")
         request = await helper.request("send")
         helper.answer(request)
@@ -202,13 +202,13 @@ async def test_who_is_who_is_learned_between_messages(core: Core) -> None:
 
 async def test_nobody_is_learned_to_be_the_account_that_is_linked(core: Core) -> None:
     async with running(core, self_chat=True, read_receipts=False) as scene:
-        helper = await scene.opened()
+        helper = await scene.open_next()
         helper.say("identity", lid="888@lid", number=US["number"])
         helper.say("identity", lid=US["lid"], number=ANN_JID)
-        helper.say("event", seq=1, event=said("A1", chat="888@lid", sender="888@lid", alt=""))
+        helper.say("event", seq=1, event=make_event("A1", chat="888@lid", sender="888@lid", alt=""))
         note: Line = {"chat": US["lid"], "sender": US["lid"], "alt": "", "from_me": True}
-        helper.say("event", seq=2, event=said("A2", **note))
-        await helper.acked(2)
+        helper.say("event", seq=2, event=make_event("A2", **note))
+        await helper.wait_for_ack(2)
     assert [message.chat_id for message in core.stored] == ["888@lid", "15550001111"]
 
 
@@ -217,12 +217,12 @@ async def test_in_a_group_an_answer_quotes_and_reads_by_the_ids_that_whatsapp_kn
 ) -> None:
     group = {"chat": GROUP, "group": True, "mentions_me": True}
     async with running(core) as scene:
-        helper = await scene.opened()
-        helper.say("event", seq=1, event=said("A1", "hello", **group))
+        helper = await scene.open_next()
+        helper.say("event", seq=1, event=make_event("A1", "hello", **group))
         read = await helper.request("read")
         helper.answer(read)
-        helper.say("event", seq=2, event=said("A1", "no", sender="77@lid", alt="", **group))
-        await helper.acked(2)
+        helper.say("event", seq=2, event=make_event("A1", "no", sender="77@lid", alt="", **group))
+        await helper.wait_for_ack(2)
         helper.answer(await helper.request("read"))
         asked = core.stored[0].message_id
         answering = scene.group.create_task(
@@ -242,7 +242,7 @@ async def test_in_a_group_an_answer_quotes_and_reads_by_the_ids_that_whatsapp_kn
 
 async def test_a_turn_shows_as_typing(core: Core) -> None:
     async with running(core) as scene:
-        helper = await scene.opened()
+        helper = await scene.open_next()
         await scene.transport.show_progress(TurnStarted("whatsapp", ANN, "t1"))
         on = await helper.request("typing")
         helper.answer(on)
@@ -257,7 +257,7 @@ async def test_a_turn_shows_as_typing(core: Core) -> None:
 
 async def test_what_is_being_sent_when_the_channel_stops_is_sent(core: Core) -> None:
     async with running(core) as scene:
-        helper = await scene.opened()
+        helper = await scene.open_next()
         sending = scene.sending("bye")
         request = await helper.request("send")
         scene.life.cancel()

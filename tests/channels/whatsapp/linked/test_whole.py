@@ -28,7 +28,7 @@ from tests.channels.whatsapp.linked.fake_whatsapp import (
     PATIENCE,
     FakeWhatsApp,
 )
-from tests.channels.whatsapp.linked.qr_reader import scanned
+from tests.channels.whatsapp.linked.qr_reader import scan
 from tests.channels.whatsapp.linked.whole import (
     ANN,
     LOU_LID,
@@ -96,7 +96,7 @@ class Terminal:
             while True:
                 for text in self.printed:
                     if set(text) <= set(" █▀▄\n"):
-                        return scanned(text)
+                        return scan(text)
                 self._changed.clear()
                 await self._changed.wait()
 
