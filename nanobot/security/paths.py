@@ -274,24 +274,22 @@ class Place(Struct, frozen=True):
         descriptor = os.open(self.root.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for name in names:
-                inner = self._open_inner(descriptor, name, create=create)
+                if create:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, 0o700, dir_fd=descriptor)
+                        os.fsync(descriptor)
+                try:
+                    inner = os.open(name, _FOLDER, dir_fd=descriptor)
+                except NotADirectoryError as error:
+                    raise PathRefused(
+                        f"{self.label}: {printable(name)} is not a folder, and links are not "
+                        "followed"
+                    ) from error
                 os.close(descriptor)
                 descriptor = inner
             yield descriptor
         finally:
             os.close(descriptor)
-
-    def _open_inner(self, folder: int, name: str, *, create: bool) -> int:
-        if create:
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o700, dir_fd=folder)
-                os.fsync(folder)
-        try:
-            return os.open(name, _FOLDER, dir_fd=folder)
-        except NotADirectoryError as error:
-            raise PathRefused(
-                f"{self.label}: {printable(name)} is not a folder, and links are not followed"
-            ) from error
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

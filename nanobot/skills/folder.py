@@ -231,14 +231,14 @@ def list_install_steps(places: Sequence[Mapping[str, object]]) -> tuple[str, ...
 
 
 def find_first_list(places: Sequence[Mapping[str, object]], key: str) -> tuple[str, ...]:
-    return next((found for place in places if (found := as_list(place.get(key)))), ())
-
-
-def as_list(value: object) -> tuple[str, ...]:
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list):
-        return ()
-    return tuple(dict.fromkeys(text for item in items[:_MOST_ITEMS] if (text := as_line(item))))
+    for place in places:
+        value = place.get(key)
+        items = value.split(",") if isinstance(value, str) else value
+        if isinstance(items, list):
+            texts = filter(None, map(as_line, items[:_MOST_ITEMS]))
+            if found := tuple(dict.fromkeys(texts)):
+                return found
+    return ()
 
 
 def as_line(value: object, most: int = _MOST_TEXT) -> str:

@@ -365,23 +365,17 @@ def shorten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def parse_arguments(model: type[A], text: str) -> A:
     """Parse the model's JSON. Raise `ToolError` with the fields to change."""
-    values = parse_object(text)
-    try:
-        return build(model, values)
-    except Invalid as error:
-        raise CallRefused(explain_faults(model, error.faults)) from error
-
-
-def parse_object(text: str) -> dict[str, Any]:
     value = load_json(text)
     if isinstance(value, str) and value.lstrip()[:1] in ("{", ""):
         value = load_json(value)  # encoded twice
-    if value is None:
-        return {}
+    value = {} if value is None else value
     if not isinstance(value, dict):
         kind = {str: "a string", list: "a list", bool: "true or false"}.get(type(value), "a number")
         raise CallRefused(f"the arguments must be a JSON object, not {kind}")
-    return value
+    try:
+        return build(model, value)
+    except Invalid as error:
+        raise CallRefused(explain_faults(model, error.faults)) from error
 
 
 def load_json(text: str) -> Any:

@@ -210,7 +210,10 @@ def compile_glob(pattern: str) -> Callable[[Sequence[str]], bool]:
         raise ToolError(
             "the pattern must be relative and without '..'. Use path to choose the folder"
         )
-    choices = [split_pattern(choice) for choice in expand_choices(pattern)]
+    choices = []
+    for choice in expand_choices(pattern):
+        names = [name for name in choice.split("/") if name not in ("", ".")]
+        choices.append(names if "/" in choice else ["**", *names])  # a name matches at any depth
     return lambda names: any(match_names(choice, names) for choice in choices)
 
 
@@ -226,11 +229,6 @@ def expand_choices(pattern: str) -> list[str]:
         if len(waiting) + len(done) > _MAX_CHOICES:
             raise ToolError("the pattern has too many {a,b} choices")
     return done
-
-
-def split_pattern(pattern: str) -> list[str]:
-    names = [name for name in pattern.split("/") if name not in ("", ".")]
-    return ["**", *names] if "/" not in pattern else names
 
 
 def match_names(pattern: Sequence[str], names: Sequence[str]) -> bool:

@@ -77,7 +77,12 @@ class Watcher:
         reason = self._wait_for_end()
         kill_session(self._process)
         if first >= 0:
-            kill_first_process(first)
+            # The other processes inside may outlive the command briefly and continue to work.
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(first, signal.SIGKILL)
+            gone = select.poll()
+            gone.register(first, select.POLLIN)
+            gone.poll()
         self._usage.end()
         if reason:
             write_report(f"stopped: {reason}")
@@ -179,16 +184,6 @@ def open_first_process(info_fd: int) -> int:
             return descriptor
         os.close(descriptor)  # not the first of its namespace: its number was reused
     return -1
-
-
-def kill_first_process(first: int) -> None:
-    """Kill the first process of a sandbox and wait for it, because the others may outlive the
-    command briefly and continue to work."""
-    with suppress(ProcessLookupError, PermissionError):
-        signal.pidfd_send_signal(first, signal.SIGKILL)
-    gone = select.poll()
-    gone.register(first, select.POLLIN)
-    gone.poll()
 
 
 def find_groups(session: int) -> set[int]:

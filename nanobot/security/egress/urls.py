@@ -178,7 +178,13 @@ def parse_host(text: str) -> str:
             if address.scope_id is not None:
                 raise _no_host(text)
             return str(address)
-        name = text.lower() if text.isascii() else encode_name(text)
+        name = text.lower()
+        if not text.isascii():
+            import idna
+
+            # IDNA 2008 folds nothing: `１２７.０.０.１` and `ⓔxample.com` are invalid, but older
+            # rules turn them into plain names.
+            name = idna.encode(text, strict=True, std3_rules=True).decode()
         labels = name.split(".")
         if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
             raise _no_host(text)
@@ -200,14 +206,6 @@ def as_address(host: str) -> IpAddress | None:
 def bracket(host: str) -> str:
     """Return a checked host as it is written before a port."""
     return f"[{host}]" if ":" in host else host
-
-
-def encode_name(text: str) -> str:
-    """Encode a non-ASCII name for DNS. IDNA 2008 folds nothing: `１２７.０.０.１` and
-    `ⓔxample.com` are invalid, but older rules turn them into plain names. Raise `ValueError`."""
-    import idna
-
-    return idna.encode(text, strict=True, std3_rules=True).decode()
 
 
 def _no_host(text: str) -> EgressRefused:

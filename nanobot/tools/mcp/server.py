@@ -123,7 +123,18 @@ class ServerRunner:
     async def _ensure_alive(self) -> tuple[_Run, McpSession]:
         while (life := self._life) is not None and life.over.is_set():
             await life.ended.wait()
-        life = life or self._begin()
+        if life is None:
+            if self._stopped:
+                raise McpError("nanobot is stopping")
+            left = self._not_before - self._clock.monotonic()
+            if left > 0:
+                raise McpError(
+                    f"{self._ours} has failed {self._failures} times in a row ({self.problem}). "
+                    f"The next attempt is in {left:.0f} seconds"
+                )
+            self._life = life = _Run()
+            name = f"mcp server {self._server.name}"
+            life.task = self._background.start(self._run(life), name=name)
         try:
             return life, await with_timeout(self._clock, START_SECONDS, asyncio.shield(life.ready))
         except TimeoutError:
@@ -131,20 +142,6 @@ class ServerRunner:
             life.task.cancel()
             await life.ended.wait()
             raise McpError(f"{self._ours}: {life.lost}") from None
-
-    def _begin(self) -> _Run:
-        if self._stopped:
-            raise McpError("nanobot is stopping")
-        left = self._not_before - self._clock.monotonic()
-        if left > 0:
-            raise McpError(
-                f"{self._ours} has failed {self._failures} times in a row ({self.problem}). "
-                f"The next attempt is in {left:.0f} seconds"
-            )
-        self._life = life = _Run()
-        name = f"mcp server {self._server.name}"
-        life.task = self._background.start(self._run(life), name=name)
-        return life
 
     async def _run(self, life: _Run) -> None:
         try:

@@ -88,10 +88,8 @@ class Output:
         tail = self._tail + text[room:]
         excess = max(0, len(tail) - self._kept)
         self._tail, self._gone = tail[excess:], self._gone + excess
-        if text and self._show:
-            self._show_some(self._show, text)
-
-    def _show_some(self, show: Callable[[str], None], text: str) -> None:
+        if not (text and self._show):
+            return
         now = self._clock.monotonic()
         if now - self._since >= 1.0:
             self._since, self._room = now, _SHOWN_PER_SECOND
@@ -101,7 +99,7 @@ class Output:
         if shown:
             note = f"[… {self._skipped:,} characters omitted …]\n" if self._skipped else ""
             self._skipped = 0
-            show(note + shown)
+            self._show(note + shown)
         self._skipped += len(text) - len(shown)
 
 
