@@ -96,7 +96,7 @@ class Heartbeat(Periodic):
         if beat > last and self._hours.cover(now):
             self._last = beat
             await self._beat(beat)
-        elif last - beat > SMALL_STEP:
+        elif last - beat > SMALL_STEP:  # the clock was set back far
             self._last = beat
 
     async def show(self, _: Mapping[str, object]) -> dict[str, object]:
@@ -125,7 +125,7 @@ class Heartbeat(Periodic):
         }
 
     async def _beat(self, beat: datetime) -> None:
-        if await self._busy(SESSION):
+        if await self._busy(SESSION):  # the last beat is still running
             return
         text = await asyncio.to_thread(self._read)
         chat = await asyncio.to_thread(self._chat)

@@ -264,7 +264,7 @@ def due_after(job: Job, moment: datetime, now: datetime) -> datetime | None:
     """Return the first time after `moment` that was not run for, in UTC."""
     zone = zone_of(job, now)
     due = job.schedule.next_after(moment, zone)
-    while due is not None and due.astimezone(UTC) in job.runs:
+    while due is not None and due.astimezone(UTC) in job.runs:  # after the clock was set back
         due = job.schedule.next_after(due, zone)
     return None if due is None else due.astimezone(UTC)
 
@@ -276,7 +276,7 @@ def due_run(job: Job, now: datetime) -> Run | None:
         return None
     if isinstance(job.schedule, Every):  # keeps its step
         interval = job.schedule.interval
-        return Run(due, due + (now - due) // interval * interval)
+        return Run(due, due + (now - due) // interval * interval)  # the last due time up to now
     return Run(due, now.astimezone(UTC))
 
 
@@ -288,7 +288,7 @@ def after_run(job: Job, run: Run) -> Job | None:
 
 
 def after_clock_change(job: Job, now: datetime) -> Job:
-    """Return the job with `after` moved back if the clock was set back; otherwise the same job."""
+    """Return the job with `after` moved back if the clock was set back, or else the same job."""
     step = _SMALL_STEP_OF_EVERY if isinstance(job.schedule, Every) else SMALL_STEP
     if job.after - now <= step or now < job.created_at:
         return job

@@ -88,6 +88,7 @@ class Cron(Schedule, Struct, frozen=True):
             found = next(CronSim(self.text, local), None)
             # Via UTC, so that a skipped midnight gets its real local time.
             return found.astimezone(UTC).astimezone(place) if found else None
+        # without zone, so no time is skipped
         for due in CronSim(self.text, local.replace(tzinfo=None, fold=0)):
             placed = place_in(due, place)
             if placed.astimezone(UTC) > moment.astimezone(UTC):
@@ -138,7 +139,7 @@ def place_in(wall: datetime, zone: tzinfo) -> datetime:
     """Return the first moment at which clocks in `zone` show `wall` (naive), or the first moment
     after the gap that skips it."""
     if not is_shown(wall, zone):
-        wall = wall.replace(second=0, microsecond=0)
+        wall = wall.replace(second=0, microsecond=0)  # gaps end at full minutes
     while not is_shown(wall, zone):
         wall += _MINUTE
     return wall.replace(tzinfo=zone, fold=0)

@@ -125,7 +125,7 @@ class CronService:
             nonlocal job
             if sum(one.scope == draft.scope for one in jobs.values()) >= most:
                 raise NanobotError(f"the limit of {most} jobs is reached", hint="Remove one first.")
-            ids = (secrets.token_hex(3) for _ in count())
+            ids = (secrets.token_hex(3) for _ in count())  # short, because people type them
             job = replace(draft, id=next(id for id in ids if id not in jobs))
             return {**jobs, job.id: job}
 
@@ -207,7 +207,7 @@ class CronService:
                 return None
             if after_clock_change(job, now) == job and due_run(job, now) is None:
                 return next_due(job, now)
-            if await self._busy(job.session_key):
+            if await self._busy(job.session_key):  # its last run has not ended
                 return None
 
             def begin(job: Job) -> Job:
@@ -228,6 +228,7 @@ class CronService:
             return await self._change(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
         following = due_after(job, run.due, now)
+        # this run replaces later ones too
         missed = following is not None and following <= run.through
         late = ""
         if missed or now - run.due > _LATE:
@@ -264,7 +265,7 @@ def refuse_too_often(schedule: Schedule) -> None:
 
 
 def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) -> InboundMessage:
-    """Return the message of a run, or of a reminder. `event` identifies the run within its job;
+    """Return the message of a run, or of a reminder. `event` identifies the run within its job.
     `late` is the reason for a delay."""
     zone = now.tzinfo
     was_due = f"{moment_text(due, zone)}{late}"

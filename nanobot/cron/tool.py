@@ -134,6 +134,7 @@ class CronTool(Tool, Struct, frozen=True):
 
     async def _draft(self, arguments: CronArguments, caller: TurnContext) -> Job:
         there = await self.place_of(caller)
+        # a program has no sender there
         by = caller.sender_id if there == caller.address else there.chat_id
         return draft_job(
             arguments.schedule,

@@ -144,7 +144,7 @@ def schedule_after(every: str, text: str, now: datetime) -> At:
     except ScheduleError:
         raise ScheduleError(text, "the time must be between a second and ten years") from None
     assert isinstance(span, Every)
-    due = now + timedelta(microseconds=999_999)
+    due = now + timedelta(microseconds=999_999)  # rounds up to a full second
     whole = (due + span.interval).replace(microsecond=0)
     return At(whole, f"at {whole.isoformat()}")
 

@@ -186,8 +186,8 @@ class Access:
         return True
 
     async def request_access(self, channel: str, sender: Sender, chat: Chat) -> str:
-        """Store a request durably and return the reply for its sender; empty for a repeated
-        request. Raise `StorageError` if nothing was stored."""
+        """Store a request durably and return the reply for its sender, or an empty text for a
+        repeated request. Raise `StorageError` if nothing was stored."""
         key, code = key_of_requester(channel, sender, chat), self._new_code()
         name = clean_name(chat.title if chat.is_group else sender.name)
         request = PairingRequest(*key, name, chat.id, code, self._clock.now(), chat.thread_id)
@@ -268,7 +268,7 @@ class Access:
         return self._document.known
 
     async def _change(self, change: Callable[[AccessState], AccessState]) -> None:
-        """Apply a change and store it durably. Raise `StorageError` or any error of `change`; then
+        """Apply a change and store it durably. Raise `StorageError` or any error of `change` if
         nothing has changed."""
         now = self._clock.now()
         async with self._changing:

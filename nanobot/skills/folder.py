@@ -6,7 +6,7 @@ or under `metadata.<agent>`, lists may be texts with commas, and values with a c
 Unknown fields are ignored. Nothing is executed, and every scalar is text.
 
 The owner enables every file in the folder, so all of it is read. Invariants: links are not followed
-and nothing beyond the limits is read; a folder with either is not a skill. The returned bytes are
+and nothing beyond the limits is read. A folder with either is not a skill. The returned bytes are
 the hashed bytes."""
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def parse_yaml(front: str) -> Mapping[str, object]:
     # `description: Use when: …` is common, so the second attempt quotes plain top-level values.
     quoted = _PLAIN.sub(lambda found: f"{found[1]}: {json.dumps(found[2])}", front)
     problem = "it has too many brackets"
-    if front.count("[") + front.count("{") <= _MOST_BRACKETS:
+    if front.count("[") + front.count("{") <= _MOST_BRACKETS:  # checked before the slow parser
         problem = "it has no fields"
         for text in (front, quoted):
             try:
@@ -314,7 +314,7 @@ def read(folder: Place) -> Contents:
                 content = place.read_bytes(room)
                 if content is None:
                     raise NotASkill(f"{path} was just removed")
-                room -= len(content)
+                room -= len(content)  # the limit is for all files together
                 contents[path] = content
     except NanobotError as error:  # a link, no permission, too much
         raise NotASkill(str(error)) from error
@@ -348,7 +348,7 @@ def describe_files(contents: Contents) -> tuple[SkillFile, ...]:
     for path, content in sorted(contents.items()):
         kind: Kind = "binary" if b"\0" in content else "text"
         if _SCRIPTS.fullmatch(path) or content.startswith(b"#!"):
-            kind = "script"
+            kind = "script"  # even without an executable bit
         digest = hashlib.sha256(content).hexdigest()
         files.append(SkillFile(path, len(content), digest, kind))
     return tuple(files)

@@ -179,7 +179,7 @@ class SkillsLoader:
     def change(self, change: Callable[[SkillRecord], SkillRecord]) -> None:
         """Store the owner's change. Raise `StorageError`."""
         self.state.change(change)
-        self.version += 1
+        self.version += 1  # prompts and triggers are rebuilt
 
     def read(self, skill: Skill, path: str = "") -> bytes:
         """Return a file of an enabled skill, or the Markdown of its SKILL.md, as it was enabled.
@@ -237,7 +237,7 @@ class SkillsLoader:
         known = self._scans.get(name)
         if known is None or known[0] != mark:
             known = mark, skill_of(name, "workspace", lambda: read(place), place.relative)
-            self._scans[name] = known
+            self._scans[name] = known  # parsed again only after a change
         skill, enabled = known[1], record.enabled.get(name)
         if enabled is None:
             return self._with_status(skill, "new", record)

@@ -157,8 +157,8 @@ def check_files(archive: Archive) -> Iterator[tuple[str, bytes]]:
     for name, read in read_zip(archive) if is_zip else read_tar(archive):
         path = check_name(archive, name)
         content = read(left + 1)
-        left -= len(content)
-        same = unicodedata.normalize("NFC", path).casefold()
+        left -= len(content)  # counts real bytes, not the archive's sizes
+        same = unicodedata.normalize("NFC", path).casefold()  # as some file systems compare names
         above = [str(folder) for folder in PurePosixPath(same).parents]
         if same in files:
             raise build_error(archive, f"contains {printable(path)} twice")
@@ -217,7 +217,7 @@ def read_tar(archive: Archive) -> Iterator[tuple[str, Read]]:
         for entry in opened:
             if entry.isdir():
                 continue
-            if not entry.isreg() or entry.issparse():
+            if not entry.isreg() or entry.issparse():  # a sparse file can claim any size
                 raise build_error(archive, f"contains a link or a device: {printable(entry.name)}")
             file = opened.extractfile(entry)
             assert file is not None  # it is a regular file

@@ -113,7 +113,7 @@ def summary_section(skills: Sequence[Skill]) -> str:
     rest = [skill for skill in skills if skill.name not in active]
     if not rest:
         return ""
-    for width in _WIDTHS:
+    for width in _WIDTHS:  # all descriptions get the same width
         lines = [render_line(skill, width) for skill in rest]
         section = "\n".join([_INTRODUCTION, "", *lines])
         if estimate_tokens(section) <= SUMMARY_TOKENS:
@@ -138,7 +138,7 @@ def choose_active(skills: Sequence[Skill]) -> list[Skill]:
             and skill.available
             and (size := estimate_tokens(skill.body)) <= room
         ):
-            room -= size
+            room -= size  # the first skills by name win
             chosen.append(skill)
     return chosen
 

@@ -140,11 +140,12 @@ def line_excerpt(text: str, name: str, start: int, end: int | None = None, *, ma
     if last < start:
         raise ToolError(f"end_line {end} comes before start_line {start}")
     within = lines[before : min(last, before + MAX_LINES)]
+    # + 1: the newline
     fits = bisect_right(list(accumulate(len(line) + 1 for line in within)), max_text)
     if fits == total:
         return text
     piece, shown = within[:fits], before + max(1, fits)
-    if not piece:
+    if not piece:  # even the first line is too long
         cut = f"[line {start} has {len(within[0]):,} characters and is truncated here]"
         piece = [within[0][:max_text], cut]
     lines_shown = f"lines {start}-{shown} of {total}"
@@ -261,7 +262,7 @@ class OwnersPolicy(Struct, frozen=True):
         setting = self.approval.get(risk.kind, "auto")
         if setting == "never":
             return Denied(f"the owner has turned this off (tools.approval.{risk.kind}: never)")
-        is_others = caller.scope != OWNER
+        is_others = caller.scope != OWNER  # a guest or a group
         if is_others and risk.kind in _OWNERS_ONLY:
             return Denied(f"only the owner may {risk.what}. Use another name or folder")
         if setting == "ask":
@@ -282,5 +283,5 @@ def may_repeat(caller: TurnContext, risk: Risk, what: Repeatable) -> bool:
     in the owner's own attended conversation, without untrusted content other than this tool's
     results."""
     owns = caller.scope == OWNER and caller.is_attended and not caller.job
-    foreign = set(caller.origins()) - {what.own_results}
+    foreign = set(caller.origins()) - {what.own_results}  # the tool's own results do not count
     return risk.kind == "mcp" and owns and not foreign

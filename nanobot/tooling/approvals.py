@@ -101,7 +101,7 @@ class StandingApprovals:
     ) -> Standing:
         """Store an approval for this conversation today, or for always. Raise `NanobotError` if
         nothing is allowed."""
-        if answer not in {"chat_today", "always"}:
+        if answer not in {"chat_today", "always"}:  # the others end with their call
             raise ValueError(f"{answer} allows nothing for longer")
         now, today = self._clock.now(), answer == "chat_today"
         given = Standing(
@@ -154,7 +154,7 @@ class StandingApprovals:
             stale[:] = (one for one in mine if one.fingerprint != what.fingerprint)
             return tuple(one for one in entries if one not in stale)
 
-        entries = self._document.change(without_stale)
+        entries = self._document.change(without_stale)  # also the read: one lock for both
         for one in stale:
             self._record("ended", one, "it has changed", caller)
         return [one for one in entries if one.key == what.key]
@@ -304,10 +304,11 @@ class Approvals:
         """Wait for the owner's answer, unless a standing approval applies. Cancelling withdraws the
         question. Raise `StorageError` if the question could not be stored."""
         if self._standing is None:
-            question = replace(question, repeatable=None)
+            question = replace(question, repeatable=None)  # no store for standing approvals
         elif given := await self._standing.allowing(question, caller):
             return Allowed(f"{given.given_by}, in advance ({given.id})")
         details = question.risk.details
+        # escapes make it longer
         if len(details) > MOST_SHOWN or len(escape_for_review(details)) > MOST_SHOWN:
             return deny_unasked(
                 f"the call is too long to be judged (at most {MOST_SHOWN:,} characters, with "
@@ -383,7 +384,7 @@ class Approvals:
         said = "Not approved" if answer == "unseen" else "Denied" if answer == "no" else "Approved"
         # Store a standing approval before reporting it.
         more = "" if answer in (*ONCE, *NEVER) else await self._allow_longer(waiting, answer, by)
-        if not waiting.answer.done():
+        if not waiting.answer.done():  # a stop may have cancelled it
             waiting.answer.set_result((answer, by))
         return f"{said}: {waiting.what}.{more}"
 
@@ -393,7 +394,7 @@ class Approvals:
         what = waiting.asked.repeatable
         if what is None or self._standing is None:
             return ""
-        waiting.settled = True
+        waiting.settled = True  # no second answer while this one is stored
         try:
             given = await asyncio.to_thread(self._standing.give, what, waiting.caller, answer, by)
         finally:
@@ -423,7 +424,7 @@ class Approvals:
         if scope == OWNER:
             return True
         now, asked = self._clock.monotonic(), self._asked_at.setdefault(scope, deque())
-        while asked and now - asked[0] >= _HOUR:
+        while asked and now - asked[0] >= _HOUR:  # a sliding window
             asked.popleft()
         if len(asked) >= MOST_AN_HOUR:
             return False
@@ -478,6 +479,7 @@ class Approvals:
 
 def render_question(code: str, question: Ask) -> str:
     details = escape_for_review(question.risk.details)
+    # longer than any fence in the details
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", details))])
     lines = [
         f"**{escape_invisible(capitalize(question.risk.what))}?**",

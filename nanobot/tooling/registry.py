@@ -99,6 +99,7 @@ class ToolRegistry:
         folders: Iterable[Path] = (),
     ) -> None:
         self._policy, self._ask, self._audit = policy, ask, audit
+        # the longest first, for replacing
         self._folders = sorted(map(str, folders), key=len, reverse=True)
         self._redactor = redactor or Redactor()
         self._overflow = overflow
@@ -127,7 +128,7 @@ class ToolRegistry:
 
     def only(self, names: Iterable[str]) -> ToolRegistry:
         """Return the same gate, limited to the current tools with these names."""
-        fewer = copy(self)
+        fewer = copy(self)  # shares everything but the tools
         fewer._tools = {name: self._tools[name] for name in names if name in self._tools}
         return fewer
 
@@ -156,7 +157,7 @@ class ToolRegistry:
             except Exception as error:  # noqa: BLE001 - the boundary between a model's call and the turn
                 return self._build_failure(call, error, caller)
             if starting:
-                await starting()
+                await starting()  # the last moment before an effect
             result = await self._run(tool, arguments, call, caller)
         if tool.effects:
             end: dict[str, Value] = {"outcome": "error" if result.is_error else "ok"}
@@ -218,7 +219,7 @@ class ToolRegistry:
         asked = {"risk": question.risk.kind, "asked": question.risk.what}
         self._record("answered", call, caller, **describe_outcome(answer), **asked)
         if isinstance(answer, Allowed) and pinned:
-            await held.enter_async_context(pinned())
+            await held.enter_async_context(pinned())  # from here the files stay unchanged
         return answer
 
     async def _ask_owner(
@@ -235,7 +236,7 @@ class ToolRegistry:
         try:
             return await self._ask(call, caller, question)
         except asyncio.CancelledError:
-            self._record("answered", call, caller, outcome="withdrawn")
+            self._record("answered", call, caller, outcome="withdrawn")  # the turn was stopped
             raise
         except StorageError as error:  # the owner has not answered, so the turn waits
             raise TurnStopped("the owner can't be asked now") from error
@@ -297,7 +298,7 @@ class ToolRegistry:
         # Lone surrogates (file names that are not UTF-8) make the whole next request invalid.
         text = self._redactor.redact(text.encode("utf-8", "backslashreplace").decode())
         for folder in self._folders if caller.scope != OWNER else ():
-            text = text.replace(folder, "…")
+            text = text.replace(folder, "…")  # guests must not learn nanobot's paths
         return text
 
     async def _preview(self, name: str, caller: TurnContext, text: str) -> str:
@@ -350,9 +351,9 @@ _UNSAID = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 
 def shorten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     brief = {key: value for key, value in schema.items() if key not in _UNSAID}
-    if brief.get("minimum", 2) <= 1:
+    if brief.get("minimum", 2) <= 1:  # a model needs no hint for 0 or 1
         del brief["minimum"]
-    if choices := list(filter(None, brief.pop("enum", ()))):
+    if choices := list(filter(None, brief.pop("enum", ()))):  # an empty choice means the default
         brief["enum"] = choices
     if not (choices and brief.get("default")):
         brief.pop("default", None)
@@ -395,7 +396,7 @@ def refuse_constant(name: str) -> Any:
 
 def explain_faults(model: type[Arguments], faults: Sequence[Fault]) -> str:
     lines = ["the arguments are invalid:"]
-    for fault in faults[:8]:
+    for fault in faults[:8]:  # enough to correct a call
         where = printable(format_key(fault.key)[:80]) or "the arguments"
         given = f" (given: {shorten(repr(fault.given), 60)})" if fault.given is not None else ""
         hint = f" {printable(fault.hint)}".rstrip()

@@ -46,7 +46,7 @@ _LEFT_ALONE: tuple[Outcome, ...] = ("changed since", "failed")
 
 
 class FileChange(Struct, frozen=True):
-    """One change of a file. `previous` is None if there was no file; `new_hash` is SHA-256."""
+    """One change of a file. `previous` is None if there was no file. `new_hash` is SHA-256."""
 
     path: str
     previous: bytes | None
@@ -80,6 +80,7 @@ class UndoLog:
 
     def before_change(self, turn_id: str, path: str, previous: bytes | None, new: bytes) -> None:
         """Store the old content of `path` before `new` is written. Raise `StorageError`."""
+        # written before the file changes
         change = FileChange(path, previous, hashlib.sha256(new).hexdigest())
         self._root.create()
         with self._numbering:
@@ -88,7 +89,7 @@ class UndoLog:
             self._place_of_turn(turn_id).child(f"{number:06d}").write_bytes(
                 change.encode(), expected=None
             )
-        if number == 1:
+        if number == 1:  # once per turn
             self.prune()
 
     def forget_change(self, turn_id: str, path: str, new: bytes) -> None:
@@ -156,7 +157,7 @@ class UndoLog:
         place = self._workspace.place(change.path)
         try:
             current = place.read_bytes(_LIMIT)
-            if current == change.previous:
+            if current == change.previous:  # announced, but never written
                 return "unchanged"
             if current is None or hashlib.sha256(current).hexdigest() != change.new_hash:
                 return "changed since"
@@ -251,6 +252,7 @@ def explain_not_found(text: str, old: str) -> str:
         reason = "Only upper and lower case differ. "
     lines = text.split("\n")
     wanted = old.strip("\n").split("\n")
+    # the longest line is the most specific
     anchor = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     compared = [line.strip()[:_MAX_COMPARED_LENGTH] for line in lines[:_MAX_COMPARED]]
     best = close_matches(wanted[anchor].strip()[:_MAX_COMPARED_LENGTH], compared, n=1)
@@ -345,7 +347,7 @@ class WorkspaceWriter(Struct, frozen=True):
         is_document = self.documents.is_document(place.relative, caller)
         # Files of an approved command must not change. A file that runs automatically would end
         # each command that sees it appear, and be renamed.
-        self.commands.refuse_if_held(caller)
+        self.commands.refuse_if_held(caller)  # also when the file is harmless
         if not is_document and await asyncio.to_thread(runs_by_itself, place):
             self.commands.refuse_if_running(caller)
         path = self.undo.path_of(place)

@@ -46,7 +46,7 @@ def find(request: MatchRequest, sources: Iterator[tuple[str, bytes]]) -> MatchAn
     for name, content in sources:
         lines = content.decode("utf-8", "replace").split("\n")
         if not lines[-1]:
-            lines.pop()
+            lines.pop()  # the empty text after the last newline
         hits = [index for index, line in enumerate(lines) if search(line.removesuffix("\r"))]
         files += bool(hits)
         matched += len(hits)

@@ -35,7 +35,7 @@ from nanobot.tools.grep_worker import MatchAnswer, MatchRequest
 
 
 def image_type(content: bytes) -> str:
-    """Return the MIME type of an image that models accept; empty for other content."""
+    """Return the MIME type of an image that models accept, or an empty text."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if content.startswith(b"\xff\xd8\xff"):
@@ -71,7 +71,7 @@ class ListDirArguments(Arguments, frozen=True):
 
 
 FindReceived = Callable[[str, TurnContext], Place | None]
-"""Finds a file that the caller received with a message, by its path; None for other paths."""
+"""Finds a file that the caller received with a message by its path, or returns None."""
 
 
 class ReadFile(Tool, Struct, frozen=True):
@@ -88,6 +88,7 @@ class ReadFile(Tool, Struct, frozen=True):
 
     async def __call__(self, arguments: ReadFileArguments, caller: TurnContext) -> ToolResult:
         received = self.received(arguments.path, caller)
+
         place = received or self.roots(caller).place(arguments.path)
         own = place.root.writable and place.relative in self.own
         if own and await asyncio.to_thread(place.stat) is None:
@@ -173,7 +174,7 @@ def fit_lines(lines: list[str], most: int) -> list[str]:
     """Return the first of `lines`, up to `most`, that fit a result."""
     shown = lines[:most]
     while sum(map(len, shown)) + len(shown) > MAX_TEXT:
-        del shown[-10:]
+        del shown[-10:]  # ten at a time, to stay fast
     return shown
 
 
@@ -332,7 +333,7 @@ class Grep(Tool, Struct, frozen=True):
                     continue
                 if not is_binary(content):
                     searched += 1
-                    room -= len(content)
+                    room -= len(content)  # the limit is for all files together
                     yield place.label, content
 
         request = MatchRequest(

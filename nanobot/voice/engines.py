@@ -1,9 +1,9 @@
 """Transcribers and speakers: programs with placeholders in their commands, and the conversions
 between the formats of chats and programs.
 
-Chats use OGG/Opus; most programs read and write WAV. So `{wav}` in a command is the recording as
-WAV (16 kHz, one channel), and spoken WAV becomes OGG/Opus. opus-tools or ffmpeg convert in the same
-sandbox."""
+Chats use OGG/Opus, but most programs read and write WAV. So `{wav}` in a command is the recording
+as WAV (16 kHz, one channel), and spoken WAV becomes OGG/Opus. opus-tools or ffmpeg convert in the
+same sandbox."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ProgramTranscriber:
         self._max_bytes = max_bytes
 
     async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
-        """Return the words in `audio`; empty for silence. The sender's `name` and `mime` only
+        """Return the words in `audio`, empty for silence. The sender's `name` and `mime` only
         select the suffix of a known format. Raise `VoiceFailed` and `StorageError`."""
         if len(audio) > self._max_bytes:
             raise VoiceFailed(
@@ -68,12 +68,12 @@ class ProgramTranscriber:
             )
             said = await desk.run(argv, most=_MOST_TEXT)
             if any("{output}" in argument for argument in command):
-                said = await desk.take("output.txt", _MOST_TEXT)
+                said = await desk.take("output.txt", _MOST_TEXT)  # stdout was only progress
         return clean_transcript(said, _HEARD_CHARACTERS)
 
     async def _convert_to_wav(self, desk: Desk, recorded: str, audio: bytes) -> None:
         source, result = desk.path(recorded), desk.path("input.wav")
-        if is_ogg_opus(audio) and (opusdec := self._find("opusdec")):
+        if is_ogg_opus(audio) and (opusdec := self._find("opusdec")):  # smaller than ffmpeg
             argv = [opusdec, "--quiet", "--rate", "16000", source, result]
         elif ffmpeg := self._find("ffmpeg"):
             argv = [ffmpeg, "-nostdin", "-v", "error", "-y", "-i", source]
@@ -83,6 +83,7 @@ class ProgramTranscriber:
             return
         else:
             what = "a voice message" if is_ogg_opus(audio) else "this recording"
+            # opusdec reads only Opus
             hint = _NO_CONVERTER if is_ogg_opus(audio) else "Install ffmpeg."
             raise VoiceFailed(f"no program is installed that converts {what} to WAV", hint=hint)
         await desk.run(argv, most=_MOST_TEXT)
@@ -107,7 +108,7 @@ class ProgramSpeaker:
 
 
 class SpeechLimits(Struct, frozen=True):
-    """The first `characters` of a reply are spoken; the sound has at most `seconds` and `bytes`."""
+    """The first `characters` of a reply are spoken. The sound has at most `seconds` and `bytes`."""
 
     characters: int = 1_500
     seconds: float = 300.0
@@ -115,7 +116,7 @@ class SpeechLimits(Struct, frozen=True):
 
 
 class Speech:
-    """Makes a voice message from a reply. `speak` returns the sound; `programs` convert WAV."""
+    """Makes a voice message from a reply. `speak` returns the sound, and `programs` convert WAV."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class Speech:
         self._limits = limits or SpeechLimits()
 
     def words(self, reply: str) -> str:
-        """Return the speakable words of a reply; empty if there are none."""
+        """Return the speakable words of a reply, or an empty text."""
         return speakable(reply, self._limits.characters)
 
     async def say(self, words: str) -> bytes:

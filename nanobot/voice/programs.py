@@ -102,7 +102,7 @@ def find_environment(program: Path) -> tuple[Path, ...]:
 
 
 class Programs:
-    """Runs up to `at_once` programs. `find` finds the sandbox; `folder` holds only their temporary
+    """Runs up to `at_once` programs. `find` finds the sandbox. `folder` holds only their temporary
     folders. A program may write `megabytes` in all, and half of that to one file: two hours of
     speech are 230 MB as WAV."""
 
@@ -157,7 +157,7 @@ class Programs:
         """Make a folder. The first call removes folders that a killed process left."""
         with storage_errors(self._folder):
             if not self._swept:
-                self._swept = True
+                self._swept = True  # once for each process
                 remove_folder(self._folder)
             make_folder(self._folder)
             return Path(tempfile.mkdtemp(dir=self._folder))
@@ -196,7 +196,7 @@ class Desk:
         name, program = printable(Path(command[0]).name), self._program
         confined = Confinement(
             self._folder,
-            hide_git=False,
+            hide_git=False,  # its folder holds no repository
             own_folder=True,
             extra_read_only=program.readable if program.sandboxed else (),
             environment={"TMPDIR": str(self._folder), "HOME": str(self._folder)},
@@ -233,7 +233,7 @@ class Desk:
             while not why and not exited.done():
                 await asyncio.wait({exited}, timeout=_LOOK_SECONDS)
                 why = await asyncio.to_thread(self._find_excess, printed, most)
-            signal_group(child, signal.SIGKILL)
+            signal_group(child, signal.SIGKILL)  # also children that it left behind
             code = await exited
             await asyncio.wait({reading}, timeout=_DRAIN_SECONDS)
             said = reading.result() if reading.done() else ""
@@ -258,14 +258,14 @@ def fill_placeholders(command: Sequence[str], places: dict[str, str]) -> list[st
 
 
 def find_installed(program: str) -> str:
-    """Return the path of a program in the sandbox; empty if it is not installed."""
+    """Return the path of a program in the sandbox, or an empty text if it is not installed."""
     return find(program, PATH)
 
 
 def fill_file(descriptor: int, content: bytes) -> None:
     with os.fdopen(os.dup(descriptor), "wb") as file:
         file.write(content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.lseek(descriptor, 0, os.SEEK_SET)  # the program reads from the beginning
 
 
 def remove_folder(folder: Path) -> None:
@@ -291,6 +291,7 @@ def measure_folder(folder: Path) -> int:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 with suppress(OSError):
+                    # 1,024 for the inode
                     total += entry.stat(follow_symlinks=False).st_blocks * 512 + 1_024
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
@@ -319,6 +320,6 @@ def build_failure(name: str, what: str, said: str) -> VoiceFailed:
     …`)."""
     lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("nanobot: ")]
-    last = (own or lines or [""])[-1]
+    last = (own or lines or [""])[-1]  # the last line usually names the cause
     said = printable(last.removeprefix("nanobot: ")[:_LINE_CHARACTERS])
     return VoiceFailed(f"{name} {what}" + (f": {said}" if said else ""))

@@ -57,7 +57,7 @@ def read_positions(sound: bytes) -> Iterator[int]:
         if sound[at : at + 4] != b"OggS" or len(table) < segments:
             raise VoiceFailed("the OGG/Opus file is damaged")
         yield int.from_bytes(sound[at + 6 : at + 14], "little")
-        at += _PAGE + segments + sum(table)
+        at += _PAGE + segments + sum(table)  # the table lists the segments' sizes
     if at != len(sound):
         raise VoiceFailed("the OGG/Opus file is cut off")
 
@@ -96,7 +96,7 @@ def clean_transcript(said: bytes, most: int) -> str:
         text = said.decode("utf-8")
     except UnicodeDecodeError as error:
         raise VoiceFailed("its output is not text") from error
-    if "\0" in text:
+    if "\0" in text:  # binary output can be valid UTF-8
         raise VoiceFailed("its output is not text")
     lines = (" ".join(_CONTROLS.sub(" ", line).split()) for line in text.split("\n"))
     return "\n".join(filter(None, lines))[:most].strip()

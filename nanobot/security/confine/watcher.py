@@ -101,8 +101,8 @@ class Watcher:
             shutil.rmtree(self._spec.temporary, ignore_errors=True)
 
     def _wait_for_end(self) -> str:
-        """Return why the command is ended; empty if it ended by itself. Counting takes long with
-        many processes, so another thread counts, and new triggers are noticed at once."""
+        """Return why the command is ended, or an empty text if it ended by itself. Counting takes
+        long with many processes, so another thread counts, and new triggers are noticed at once."""
         triggers = self._triggers
         counted, tells = os.pipe()
         ending, reasons = self._build_poll(counted), list[str]()

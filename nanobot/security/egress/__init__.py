@@ -89,7 +89,7 @@ _KEEPING_THE_BODY = frozenset({307, 308})
 
 
 class Egress:
-    """Network access of the process; `close` it at the end.
+    """Network access of the process. Call `close` at the end.
 
     `allow_hosts` are the owner's exceptions (`host`, `host:port`, an address, `[::1]:80`, a
     network). `domains`, if any, are the only other reachable names, including subdomains. `proxy`

@@ -120,7 +120,7 @@ class Sandbox(Struct, frozen=True):
 
     @property
     def notes(self) -> str:
-        """Limitations of this sandbox in a few sentences; mostly empty."""
+        """Limitations of this sandbox in a few sentences, mostly empty."""
         if self.kind != "landlock":
             return ""
         return (

@@ -40,7 +40,7 @@ def mend(result: dict[str, object]) -> None:
             result.pop("nextCursor", None)
     elif "content" in result or "structuredContent" in result:
         parts = {"content": result.get("content"), "structured": result.get("structuredContent")}
-        result.pop("structuredContent", None)
+        result.pop("structuredContent", None)  # travels in `_meta` instead
         result |= {
             "content": [],
             "isError": result.get("isError") is True,

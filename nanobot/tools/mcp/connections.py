@@ -134,7 +134,7 @@ class _Conversation:
             if self._messages > MOST_MESSAGES:
                 return f"it sent more than {MOST_MESSAGES:,} unrequested messages"
             try:
-                ValueCounter(MOST_VALUES).feed(line)
+                ValueCounter(MOST_VALUES).feed(line)  # counted before it is parsed
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 await incoming.send(SessionMessage(message))
             except TooManyValues as error:
@@ -229,7 +229,7 @@ class Connections:
     async def open(
         self, server: McpServer, lost: Callable[[str], None], changed: Callable[[], None]
     ) -> AsyncIterator[McpSession]:
-        """Open a connection for the context; the program ends with it. `lost` receives the reason
+        """Open a connection for the context. The program ends with it. `lost` receives the reason
         if the server is gone, `changed` is called if its tools may have changed. Entering and
         leaving may raise `NanobotError`."""
         await asyncio.to_thread(import_sdk)

@@ -110,7 +110,7 @@ class ServerRunner:
         life, session = await self._ensure_alive()
         if not life.stale:
             return life, session
-        life.stale = False
+        life.stale = False  # before listing, so that a new change counts
         try:
             seconds = min(START_SECONDS, self._server.timeout_seconds)
             self._listed(await with_timeout(self._clock, seconds, session.list_tools()))
@@ -170,7 +170,7 @@ class ServerRunner:
         if reason:
             self._failures += 1
             pause = pause_after(self._failures, 1.0, LONGEST_PAUSE) if self._failures > 1 else 0.0
-            self._not_before = self._clock.monotonic() + pause
+            self._not_before = self._clock.monotonic() + pause  # earlier calls fail at once
             self.problem = reason
             logger.warning("{}: {}", self._ours, reason)
         if not life.ready.done():

@@ -180,7 +180,7 @@ class McpServers:
             for name, listing in saved.items()
             if name in self._servers and listing.identity == self._servers[name].identity
         }
-        self._listings = known | self._listings
+        self._listings = known | self._listings  # newer listings win
         self._offer()
 
     def start(self) -> None:
@@ -228,7 +228,7 @@ class McpServers:
         }
 
     async def _show_waiting(self, given: Mapping[str, object]) -> object:
-        """Return the pending tools before and after their change. `digest` identifies them; it is
+        """Return the pending tools before and after their change. `digest` identifies them and is
         empty if there are none. A server without a listing is started."""
         name = text_argument(given, "server")
         await self._find(name)
@@ -284,7 +284,7 @@ class McpServers:
         try:
             await self._save()
         except StorageError:
-            self._listings[name] = before
+            self._listings[name] = before  # in memory as on disk
             raise
         self._offer()
         return self.state(name)

@@ -163,7 +163,7 @@ class Process:
                 how = "exited" if exited.done() else "killed"
             stopping.cancel()
             if how != "exited":
-                signal_group(child, signal.SIGTERM)
+                signal_group(child, signal.SIGTERM)  # lets it clean up
                 await self._wait_for_first(GRACE, exited)
             signal_group(child, signal.SIGKILL)
             code = await exited
@@ -183,5 +183,5 @@ class Process:
             self.output.feed(chunk)
             size += len(chunk)
             if size > _FREE:
-                await self._clock.sleep(len(chunk) / _PER_SECOND)
+                await self._clock.sleep(len(chunk) / _PER_SECOND)  # a full pipe blocks the program
         self.output.feed(b"", final=True)

@@ -147,7 +147,7 @@ class Processes:
         running = ShellCommand(id, command, caller, process, background, seconds, mounted)
         self._table[running.id] = running
         if hold := self._holds.get(caller.scope):
-            hold.command = running
+            hold.command = running  # the folder is reserved for it
         self._background.start(self._run(running, prepared), name=f"command {running.id}")
         return running
 
@@ -186,7 +186,7 @@ class Processes:
                 if one.launched and one.mounted and one.caller.scope == scope
             ]
             for running in ending:
-                running.notes.append(_RULES_CHANGED)
+                running.notes.append(_RULES_CHANGED)  # the model should know why
             await kill_all(ending)
             yield
         finally:

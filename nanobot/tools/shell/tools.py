@@ -94,7 +94,7 @@ class ExecLimits(Struct, frozen=True):
 
 class Exec(Tool, Struct, frozen=True):
     """Runs a command. `find` finds the sandbox. `confined_of` returns the permissions of a caller's
-    command; `egress` is its network access."""
+    command, and `egress` is its network access."""
 
     find: FindSandbox
     confined_of: Callable[[TurnContext], Confinement]

@@ -97,7 +97,7 @@ class Addresses(Struct):
         step: set[tuple[str, int]] = set()
         for message in messages:
             if message.tool_calls:
-                found.earlier |= step
+                found.earlier |= step  # the step before is complete
                 called = set(map(address_of_call, message.tool_calls)) & found.known
                 step = {(url, found.typed[url]) for url in called}
             named = {str(url) for text in find_addresses(message) for url in parse_variants(text)}
@@ -145,7 +145,7 @@ def parse_variants(text: str) -> Iterator[Url]:
     except EgressRefused:
         return
     yield url
-    if url.scheme == "http" and url.port == 80:
+    if url.scheme == "http" and url.port == 80:  # both schemes count as the same page
         yield Url("https", url.host, 443, url.target)
     elif url.scheme == "https" and url.port == 443:
         yield Url("http", url.host, 80, url.target)
@@ -182,7 +182,7 @@ class PageCache:
         `before` are those of earlier steps, possibly of an earlier process."""
         asked = self._asked[conversation] = self._asked.pop(conversation, set())
         while len(self._asked) > _CONVERSATIONS:
-            del self._asked[next(iter(self._asked))]
+            del self._asked[next(iter(self._asked))]  # the least recently used
         asked.update(before)
         if url not in asked and len(asked) >= most:
             return False

@@ -61,6 +61,7 @@ def read_page(tree: LexborHTMLParser, url: str, characters: int) -> dict[str, ob
         base = urljoin(url, attribute_of(tree.css_first("base[href]"), "href"))
         text = write_markdown(find_main_part(body), base, characters, whole=False)
         if not text:
+            # better too much than nothing
             text = write_markdown(body, base, characters, whole=True)
     return {"title": text_of(title, 300), "text": text[:characters]}
 
@@ -250,7 +251,7 @@ def fence_code(code: str) -> list[str]:
 
 
 def main() -> None:
-    sys.setrecursionlimit(10 * _MAX_DEPTH)
+    sys.setrecursionlimit(10 * _MAX_DEPTH)  # several frames for each element
     mode, url, characters = sys.argv[1], sys.argv[2], int(sys.argv[3])
     answer: dict[str, object]
     try:

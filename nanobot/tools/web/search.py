@@ -111,6 +111,7 @@ def build_request(settings: SearchSettings, query: str, count: int) -> EgressReq
     leading `!` would send the query to another site, so it is removed."""
     address, key = settings.address, settings.api_key
     if settings.provider == "duckduckgo":
+        # bangs lead to other sites
         words = " ".join(word for word in query.split() if word[:1] not in "!\\")
         return EgressRequest(f"{address}/html/?{urlencode({'q': words})}")
     if settings.provider == "brave":
