@@ -117,7 +117,7 @@ class Stage:
         text = said.make()
         async with served.visit() as visit:
             chat = await visit.new_chat()
-            async with visit.opened(f"/live?c={chat}&after=1000000") as live:
+            async with visit.open(f"/live?c={chat}&after=1000000") as live:
                 sent = {"c": chat, "event": secrets.token_hex(16), "text": text}
                 status, _ = await visit.post("/chat/send", sent)
                 held = b""

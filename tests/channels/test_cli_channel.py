@@ -158,7 +158,7 @@ def request(request_id: str, text: str = "hi", **fields: object) -> dict[str, ob
     return {"op": "chat", "id": request_id, "session": "cli:direct", "text": text, **fields}
 
 
-def ended(
+def end_turn(
     *event_ids: str, outcome: Literal["done", "failed", "stopped", "waiting"] = "done"
 ) -> TurnEnded:
     return TurnEnded("cli", "direct", "t1", event_ids, outcome, ("note",), 10, 20, 30)
@@ -170,7 +170,7 @@ def part(text: str, *event_ids: str, last: bool = True) -> OutboundPart:
 
 async def answer(channel: CliChannel, event_id: str, text: str) -> None:
     """What the core does when a turn is done."""
-    await channel.show_progress(ended(event_id))
+    await channel.show_progress(end_turn(event_id))
     assert await channel.send(part(text, event_id)) == Receipt()
 
 
@@ -357,7 +357,7 @@ async def test_messages_steered_into_one_turn_all_get_its_reply() -> None:
     async with running(core) as channel:
         await channel.chat(request("1"), one)
         await channel.chat(request("2"), two)
-        await channel.show_progress(ended("cli:1", "cli:2"))
+        await channel.show_progress(end_turn("cli:1", "cli:2"))
         await channel.send(part("both", "cli:1", "cli:2"))
     assert [one.events[-1]["text"], two.events[-1]["text"]] == ["both", "both"]
 
@@ -366,7 +366,7 @@ async def test_the_parts_of_a_long_message_arrive_as_one_reply() -> None:
     core, client = Core(), Client()
     async with running(core) as channel:
         await channel.chat(request("1"), client)
-        await channel.show_progress(ended("cli:1"))
+        await channel.show_progress(end_turn("cli:1"))
         await channel.send(part("one ", "cli:1", last=False))
         assert client.names == ["accepted"]
         await channel.send(part("two", "cli:1"))
@@ -377,7 +377,7 @@ async def test_a_stopped_turn_ends_with_an_empty_reply() -> None:
     core, client = Core(), Client()
     async with running(core) as channel:
         await channel.chat(request("1"), client)
-        await channel.show_progress(ended("cli:1", outcome="stopped"))
+        await channel.show_progress(end_turn("cli:1", outcome="stopped"))
     assert (client.events[-1]["text"], client.events[-1]["outcome"]) == ("", "stopped")
 
 
@@ -388,7 +388,7 @@ async def test_the_outcome_of_a_turn_stands_in_the_reply(
     core, client = Core(), Client()
     async with running(core) as channel:
         await channel.chat(request("1"), client)
-        await channel.show_progress(ended("cli:1", outcome=outcome))
+        await channel.show_progress(end_turn("cli:1", outcome=outcome))
         await channel.send(part("the model is out", "cli:1"))
     assert client.events[-1]["outcome"] == outcome
 

@@ -30,7 +30,7 @@ def texts(events: list[dict[str, object]]) -> list[object]:
     return [event["text"] for event in events]
 
 
-async def said(core: Core, *keys: str, chat: str = "direct") -> None:
+async def send_parts(core: Core, *keys: str, chat: str = "direct") -> None:
     async with running(core) as channel:
         for key in keys:
             assert await channel.send(replace(part(key), key=key, chat_id=chat)) == Receipt()
@@ -57,23 +57,23 @@ async def test_it_is_shown_once_with_its_time_its_files_and_its_choices(tmp_path
 
 async def test_each_chat_has_its_own_in_order(tmp_path: Path) -> None:
     core = Core(folder=tmp_path)
-    await said(core, "1", "2")
-    await said(core, "3", chat="work")
-    await said(core, "4")
+    await send_parts(core, "1", "2")
+    await send_parts(core, "3", chat="work")
+    await send_parts(core, "4")
     assert texts(await look(core)) == ["1", "2", "4"]
     assert texts(await look(core, "work")) == ["3"]
 
 
 async def test_a_delivery_that_is_tried_again_is_shown_once(tmp_path: Path) -> None:
     core = Core(folder=tmp_path)
-    await said(core, "1", "2")
-    await said(core, "2")
+    await send_parts(core, "1", "2")
+    await send_parts(core, "2")
     assert texts(await look(core)) == ["1", "2"]
 
 
 async def test_who_only_wants_an_answer_does_not_take_it(tmp_path: Path) -> None:
     core, script = Core(folder=tmp_path), Client()
-    await said(core, "1")
+    await send_parts(core, "1")
     async with running(core) as channel:
         await channel.chat(request("1"), script)
         await channel.send(part("the answer", "cli:1"))
@@ -96,7 +96,7 @@ async def test_what_comes_while_somebody_begins_to_watch_is_neither_lost_nor_out
     tmp_path: Path,
 ) -> None:
     core, watcher = Core(folder=tmp_path), Client()
-    await said(core, "0")
+    await send_parts(core, "0")
     async with running(core) as channel, asyncio.TaskGroup() as group:
         for number in range(1, 9):
             group.create_task(channel.send(replace(part(f"{number}"), key=f"{number}")))
@@ -122,15 +122,15 @@ async def test_what_is_no_utf_8_is_kept_as_far_as_it_can_be_written(tmp_path: Pa
 
 async def test_it_is_for_the_owners_eyes_and_has_an_end(tmp_path: Path) -> None:
     core = Core(folder=tmp_path)
-    await said(core, "0")
+    await send_parts(core, "0")
     assert (tmp_path / UNSEEN).stat().st_mode & 0o777 == 0o600
     stored = json.loads((tmp_path / UNSEEN).read_bytes())
     (one,) = stored["parts"]
     for number in range(1, MOST_PARTS):
         stored["parts"].append({**one, "key": f"{number}", "text": f"{number}"})
     (tmp_path / UNSEEN).write_text(json.dumps(stored))
-    await said(core, "new", "newer")
-    await said(core, "x" * (MOST_CHARACTERS + 1), chat="work")
+    await send_parts(core, "new", "newer")
+    await send_parts(core, "x" * (MOST_CHARACTERS + 1), chat="work")
     shown = texts(await look(core))
     assert (len(shown), shown[0]) == (MOST_PARTS - 1, "3")
     long = str(texts(await look(core, "work"))[0])
@@ -144,7 +144,7 @@ async def test_it_is_for_the_owners_eyes_and_has_an_end(tmp_path: Path) -> None:
 async def test_a_damaged_file_is_put_aside_and_stops_nobody(tmp_path: Path, content: bytes) -> None:
     core = Core(folder=tmp_path)
     (tmp_path / UNSEEN).write_bytes(content)
-    await said(core, "1")
+    await send_parts(core, "1")
     assert texts(await look(core)) == ["1"]
     assert (tmp_path / "unseen.damaged").read_bytes() == content
 
@@ -160,7 +160,7 @@ async def test_a_disk_that_refuses_is_tried_again_and_keeps_nobody_from_watching
     assert await look(core) == []
     folder.unlink()
     folder.mkdir()
-    await said(core, "1")
+    await send_parts(core, "1")
     assert texts(await look(core)) == ["1"]
 
 

@@ -20,17 +20,19 @@ def log(home: Path) -> AuditLog:
     return AuditLog(home / "logs" / "audit.jsonl", Redactor(), FakeClock())
 
 
-def decided(tool: str, session: str = "cli:direct", **more: str) -> dict[str, str]:
+def make_decision(tool: str, session: str = "cli:direct", **more: str) -> dict[str, str]:
     return {"event": "decided", "outcome": "allowed", "tool": tool, "session": session, **more}
 
 
 def test_each_entry_is_a_line_that_moves_no_terminal(log: AuditLog, here: Any) -> None:
-    log.write(decided("exec", arguments='{"command": "ls\x1b[2J"}'))
-    log.write({**decided("message"), "outcome": "asked", "because": "untrusted content"})
-    log.write({**decided("message"), "event": "answered", "outcome": "denied", "because": "no"})
-    log.write({**decided("message"), "event": "answered"})
-    log.write({**decided("message"), "event": "ended", "outcome": "ok"})
-    log.write({**decided("message"), "event": "ended", "outcome": "error", "error": "down"})
+    log.write(make_decision("exec", arguments='{"command": "ls\x1b[2J"}'))
+    log.write({**make_decision("message"), "outcome": "asked", "because": "untrusted content"})
+    log.write(
+        {**make_decision("message"), "event": "answered", "outcome": "denied", "because": "no"}
+    )
+    log.write({**make_decision("message"), "event": "answered"})
+    log.write({**make_decision("message"), "event": "ended", "outcome": "ok"})
+    log.write({**make_decision("message"), "event": "ended", "outcome": "error", "error": "down"})
     done = here("audit")
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
@@ -42,7 +44,7 @@ def test_each_entry_is_a_line_that_moves_no_terminal(log: AuditLog, here: Any) -
 
 
 def test_who_answered_and_what_is_allowed_for_longer_can_be_read(log: AuditLog, here: Any) -> None:
-    log.write({**decided("message"), "event": "answered", "by": "telegram:7"})
+    log.write({**make_decision("message"), "event": "answered", "by": "telegram:7"})
     given = {"event": "standing approval", "outcome": "given", "by": "telegram:7"}
     log.write({**given, "id": "9f3a01bc", "subject": "each call of light", "lasts": "always"})
     answered, allowed = here("audit").stdout.splitlines()
@@ -62,9 +64,9 @@ def test_who_changed_what_can_be_read(log: AuditLog, here: Any) -> None:
 
 def test_only_what_is_asked_for_is_shown_the_newest_of_it(log: AuditLog, here: Any) -> None:
     for number in range(5):
-        log.write(decided("exec", number=str(number)))
-        log.write(decided("message", number=str(number)))
-        log.write(decided("exec", "telegram:7", number=str(number)))
+        log.write(make_decision("exec", number=str(number)))
+        log.write(make_decision("message", number=str(number)))
+        log.write(make_decision("exec", "telegram:7", number=str(number)))
     done = here("audit", "--json", "-n", "2", "--tool", "exec", "--session", "cli:direct")
     assert [(r["tool"], r["session"], r["number"]) for r in json.loads(done.stdout)] == [
         ("exec", "cli:direct", "3"), ("exec", "cli:direct", "4"),
@@ -82,7 +84,7 @@ def test_a_home_without_a_log_has_nothing_to_show(here: Any) -> None:
 def test_times_are_the_persons_and_the_systems_where_the_configuration_is_broken(
     log: AuditLog, here: Any, home: Path, config: str, shown: str | None
 ) -> None:
-    log.write(decided("exec"))
+    log.write(make_decision("exec"))
     (home / "config.yaml").write_text(config)
     told = datetime.fromisoformat(json.loads(here("audit", "--json").stdout)[0]["time"])
     expected = shown or f"{told.astimezone():%H:%M:%S}"

@@ -11,12 +11,12 @@ from nanobot.bus.journal_file import SCHEMA
 from nanobot.cli.main import main
 from nanobot.gateway.lock import home_lock
 from nanobot.upkeep.backups import exclusive_backup
-from tests.upkeep.homes import archive, head, made_home, tree
+from tests.upkeep.homes import archive, build_home, head, tree
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    return made_home(tmp_path / "home")
+    return build_home(tmp_path / "home")
 
 
 def run(home: Path, *arguments: object) -> int:

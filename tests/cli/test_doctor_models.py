@@ -83,7 +83,7 @@ def config(server: DialectServer, **more: object) -> dict[str, object]:
     return {"model": model_at(server, **more), "tools": {"exec": {"enabled": False}}}
 
 
-def stored(home: Path, here: Nanobot) -> Mapping[str, object]:
+def load_stored(home: Path, here: Nanobot) -> Mapping[str, object]:
     """What is stored, by server and model."""
     done = here("state", "show", "dialects")
     return decode_dialects(done.stdout.encode()) if done.returncode == 0 else {}
@@ -151,7 +151,7 @@ async def test_what_is_learned_is_stored_shown_and_replaced(
     behaves: list[Callable[[ChatRequest], Says]] = [capable]
     async with DialectServer(KINDS["vllm"], lambda request: behaves[-1](request)) as server:  # noqa: PLW0108 - it changes
         await asyncio.to_thread(doctor, config(server), "--ask-model")
-        (source,) = stored(home, here)
+        (source,) = load_stored(home, here)
         assert source == f"{server.base_url} model"
         before = len(server.requests)
         _, found = await asyncio.to_thread(doctor, config(server))
@@ -166,7 +166,7 @@ async def test_what_is_learned_is_stored_shown_and_replaced(
         assert "by a JSON Schema" in found[-1]["text"]
         behaves.append(talker)
         await asyncio.to_thread(doctor, config(server), "--ask-model")
-        assert stored(home, here) == {}, "nothing special was found this time"
+        assert load_stored(home, here) == {}, "nothing special was found this time"
 
 
 async def test_a_running_gateway_is_given_what_is_learned_and_its_files_are_left_alone(

@@ -134,7 +134,7 @@ def test_damaged_stores_are_found_each_with_its_remedy(home: Path, doctor: Docto
     (blob,) = (
         path
         for path in (home / "state" / "memory.git" / "objects").rglob("*")
-        if path.is_file() and b"Likes tea" in _inflated(path)
+        if path.is_file() and b"Likes tea" in _inflate(path)
     )
     blob.unlink()
     code, found = doctor()
@@ -144,7 +144,7 @@ def test_damaged_stores_are_found_each_with_its_remedy(home: Path, doctor: Docto
     assert "is missing or broken" in found["versions"][0]["text"]
 
 
-def _inflated(path: Path) -> bytes:
+def _inflate(path: Path) -> bytes:
     return zlib.decompress(path.read_bytes())
 
 

@@ -82,7 +82,7 @@ class Refusing(FakeChannel):
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which every door has let hostile text in."""
     home = tmp_path_factory.mktemp("home")
-    asyncio.run(_filled(home))
+    asyncio.run(_fill_home(home))
     skill = home / "workspace" / "skills" / "fruit"
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text(f"---\nname: fruit\ndescription: {WORD}\n---\n{HOSTILE}\n")
@@ -93,7 +93,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-async def _filled(home: Path) -> None:
+async def _fill_home(home: Path) -> None:
     model = ScriptedModel(
         calls("cron", action="add", message=HOSTILE, schedule="every day at 8"),
         calls("read_file", path=HOSTILE),

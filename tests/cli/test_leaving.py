@@ -52,14 +52,14 @@ async def server(home: Path, model: SlowMemoryAgent) -> AsyncIterator[FakeOpenAI
         model.released.set()
 
 
-async def begun(environment: dict[str, str], *arguments: str) -> Process:
+async def start_process(environment: dict[str, str], *arguments: str) -> Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "nanobot", *arguments,
         stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment,
     )  # fmt: skip
 
 
-async def said(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> tuple[int, str]:
+async def say(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> tuple[int, str]:
     """The exit code and standard error of a one-shot, in this process."""
     code = await asyncio.to_thread(main, ["--home", str(home), "agent", "-m", text])
     return code, capsys.readouterr().err
@@ -84,10 +84,10 @@ async def test_new_is_put_away_before_a_one_shot_ends_and_who_comes_meanwhile_is
     model: SlowMemoryAgent,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert await said(home, capsys, "We painted the boat.") == (0, "")
-    process = await begun(environment, "agent", "-m", "/new")
+    assert await say(home, capsys, "We painted the boat.") == (0, "")
+    process = await start_process(environment, "agent", "-m", "/new")
     assert "Ctrl-C" in await first_error(process)
-    assert await said(home, capsys, "hello") == (0, "")
+    assert await say(home, capsys, "hello") == (0, "")
     model.released.set()
     assert (await process.communicate())[0] == b"New session started.\n"
     assert (process.returncode, model.asked) == (0, 1)
@@ -98,7 +98,7 @@ async def test_new_is_put_away_before_a_one_shot_ends_and_who_comes_meanwhile_is
 async def test_a_full_window_is_put_away_before_piped_messages_end(
     environment: dict[str, str], home: Path, model: SlowMemoryAgent
 ) -> None:
-    process = await begun(environment, "agent")
+    process = await start_process(environment, "agent")
     assert process.stdin is not None
     process.stdin.write(b"one\ntwo\nthree\n")
     process.stdin.close()
@@ -116,12 +116,12 @@ async def test_who_does_not_wait_leaves_it_to_the_next_command(
     model: SlowMemoryAgent,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    await said(home, capsys, "We painted the boat.")
-    process = await begun(environment, "agent", "-m", "/new")
+    await say(home, capsys, "We painted the boat.")
+    process = await start_process(environment, "agent", "-m", "/new")
     assert "Ctrl-C" in await first_error(process)
     process.send_signal(signal.SIGINT)
     await process.communicate()
     assert (process.returncode, summaries(home)) == (130, [])
     model.released.set()
-    assert (await said(home, capsys, "hello"))[0] == 0
+    assert (await say(home, capsys, "hello"))[0] == 0
     assert summaries(home) == [SUMMARY]

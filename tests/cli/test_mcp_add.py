@@ -39,21 +39,21 @@ def little(disk_path: Path) -> list[str]:
     return ["little", *shown, "--", PYTHON, "-S", "-I", str(MCP_PROGRAM), str(folder)]
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+def answer_with(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{line}\n" for line in lines)))
 
 
 def test_a_server_is_tried_and_says_what_it_offers_before_it_is_written(
     here: Nanobot, config: Path, little: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered(monkeypatch, "n")
+    answer_with(monkeypatch, "n")
     refused = here("mcp", "add", *little)
     assert (refused.returncode, config.read_text()) == (1, BEFORE)
     assert "Testing little …\n" in refused.stderr
     assert "It works, and offers" in refused.stderr
     assert "echo" in refused.stderr
     assert "Save these changes? [y/N]" in refused.stdout
-    answered(monkeypatch, "y", "y")
+    answer_with(monkeypatch, "y", "y")
     done = here("mcp", "add", *little)
     assert "Saved." in done.stdout
     assert "Accept these?" in done.stdout
@@ -84,12 +84,12 @@ def test_a_server_that_does_not_work_is_written_only_if_that_is_wanted(
     here: Nanobot, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how = ("--", "/bin/sh", "-c", "echo out of order >&2; exit 3")
-    answered(monkeypatch, "n")
+    answer_with(monkeypatch, "n")
     done = here("mcp", "add", "broken", *how)
     assert (done.returncode, config.read_text()) == (1, BEFORE)
     assert "The server does not work: " in done.stdout
     assert not (config.parent / "mcp" / "broken").exists()
-    answered(monkeypatch, "y", "y")
+    answer_with(monkeypatch, "y", "y")
     done = here("mcp", "add", "broken", *how)
     assert done.returncode == 0
     assert "broken:" in config.read_text()
@@ -131,7 +131,7 @@ def test_a_missing_extra_is_offered_before_anything_else(
     assert "MCP servers cannot be used without the extra mcp\n  Install" in script.stderr
     if not install_command("mcp"):
         pytest.skip("this nanobot was not installed by make")
-    answered(monkeypatch, "n")
+    answer_with(monkeypatch, "n")
     refused = here(*words)
     assert (refused.returncode, config.read_text()) == (1, BEFORE)
     assert "Install it now? [y/N]" in refused.stdout
@@ -142,7 +142,7 @@ def test_a_missing_extra_is_offered_before_anything_else(
     make.write_text(f'#!/bin/sh\necho "$@" > {noted}\n')
     make.chmod(0o700)
     monkeypatch.setenv("PATH", f"{make.parent}:{os.environ['PATH']}")
-    answered(monkeypatch, "y")
+    answer_with(monkeypatch, "y")
     assert here(*words).returncode == 1, "it is still missing"
     assert noted.read_text().split()[2:] == ["extra", "NAME=mcp"]
 

@@ -77,7 +77,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NANOBOT_HOME", raising=False)
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+def type_lines(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
 
 
@@ -107,7 +107,7 @@ def test_without_questions_everything_is_tried_written_and_answers(
 def test_what_does_not_work_is_said_and_nothing_is_written(
     home: Path, here: Nanobot, model: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    typed(monkeypatch, WRONG)
+    type_lines(monkeypatch, WRONG)
     asked = ("onboard", "--non-interactive", "--base-url", model.base_url, "--api-key-stdin")
     done = here(*asked)
     assert done.returncode == 1
@@ -163,10 +163,10 @@ def test_with_questions_the_owner_is_found_and_the_rest_of_the_file_stays(
         *("onboard", "--no-test", "--base-url", model.base_url, "--api-key-env", "MY_KEY"),
         *("--model-name", "other-model", "--telegram-base-url", telegram.base_url),
     )
-    typed(monkeypatch, telegram.token, "7", "n", "y", "Ada", "UTC", "n")
+    type_lines(monkeypatch, telegram.token, "7", "n", "y", "Ada", "UTC", "n")
     assert "Nothing was changed." in here(*asked).stdout
     assert (home / "config.yaml").read_text() == MINE
-    typed(monkeypatch, telegram.token, "7", "n", "y", "Ada", "UTC", "y")
+    type_lines(monkeypatch, telegram.token, "7", "n", "y", "Ada", "UTC", "y")
     done = here(*asked)
     assert done.returncode == 0, done.stderr
     new = (home / "config.yaml").read_text()
@@ -202,7 +202,7 @@ def test_answers_that_end_too_early_leave_everything_as_it_was(
 ) -> None:
     home.mkdir()
     (home / "config.yaml").write_text(MINE)
-    typed(monkeypatch, "n", "n", "n", "y", "Ada")
+    type_lines(monkeypatch, "n", "n", "n", "y", "Ada")
     done = here("onboard")
     assert done.returncode == 1
     assert "ended before the last question" in done.stderr

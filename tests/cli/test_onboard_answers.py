@@ -30,7 +30,7 @@ def test_words_narrow_a_list_whatever_their_order_and_case() -> None:
     assert matching(MODELS, "") == [*range(120)]
 
 
-def piped(monkeypatch: pytest.MonkeyPatch, *lines: str) -> Answers:
+def answer_by_pipe(monkeypatch: pytest.MonkeyPatch, *lines: str) -> Answers:
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
     return Answers(back=True)
 
@@ -52,13 +52,13 @@ def test_without_a_terminal_a_line_is_a_number_or_part_of_a_name(
     lines: Iterable[str],
     chosen: int,
 ) -> None:
-    person = piped(monkeypatch, *lines)
+    person = answer_by_pipe(monkeypatch, *lines)
     assert asyncio.run(person.choose("Which?", MODELS, 3)) == chosen
     assert "… and 100 more" in capsys.readouterr().out
 
 
 def test_back_is_an_answer_to_every_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    person = piped(monkeypatch, "<", "<", "<", "<")
+    person = answer_by_pipe(monkeypatch, "<", "<", "<", "<")
     for question in (
         person.ask("Name"),
         person.ask("Key", secret=True),

@@ -109,13 +109,13 @@ def test_secrets_stay_once_the_configuration_that_names_them_is_in_place(
         (tmp_path / "secrets.env").write_text(known)
     fsync = os.fsync
 
-    def interrupted(descriptor: int) -> None:
+    def interrupt(descriptor: int) -> None:
         if config.exists():
             monkeypatch.undo()
             raise error
         fsync(descriptor)
 
-    monkeypatch.setattr("os.fsync", interrupted)
+    monkeypatch.setattr("os.fsync", interrupt)
     part = ConfigPart((ConfigChange(("model", "api_key"), "${K}"),), {"K": "new"})
     with pytest.raises((KeyboardInterrupt, StorageError)):
         write(tmp_path, ExistingFiles.read(tmp_path, {}), part)
@@ -137,7 +137,7 @@ def test_a_key_and_headers_never_go_to_another_server() -> None:
     )
     before = ExistingFiles("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
     wanted = ModelSettings(name="b", base_url="https://b.example/v1", provider="openai")
-    assert written(model_changes(wanted, present, before)) == {
+    assert values_of(model_changes(wanted, present, before)) == {
         "name": "b",
         "base_url": "https://b.example/v1",
         "api_key": "",
@@ -196,7 +196,7 @@ def step(
     return ModelStep(person, options, settings, before, clock or SystemClock(), find, providers)
 
 
-def written(part: ConfigPart) -> dict[str, object]:
+def values_of(part: ConfigPart) -> dict[str, object]:
     """The keys that are to be written, each with its value."""
     return {change.path[-1]: change.value for change in part.changes}
 
@@ -211,7 +211,7 @@ async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first()
         assert person.remaining == 0
         assert "Ollama on this machine: tiny, large, huge and 1 more" in "\n".join(person.said)
         assert part.secrets == {"MODEL_API_KEY": "sk-right"}
-        assert written(part) == {
+        assert values_of(part) == {
             "name": "fake-model",
             "base_url": other.base_url,
             "context_window": 32_768,
@@ -252,7 +252,7 @@ async def test_a_key_that_was_typed_is_not_offered_to_another_server() -> None:
         assert not any("sk-first" in str(one.headers) for one in server.requests)
 
 
-async def interviewed(
+async def interview(
     home: Path, monkeypatch: pytest.MonkeyPatch, person: ScriptedPerson, *arguments: str
 ) -> ConfigPart | None:
     """What is to be written after all questions; None where the person declined it."""
@@ -275,7 +275,7 @@ async def test_a_step_that_fails_is_taken_again_from_what_was_answered_and_the_o
             *("y", "Ada", "Berlin", "Europe/Berlin"),
             "y",
         )
-        part = await interviewed(tmp_path, monkeypatch, person)
+        part = await interview(tmp_path, monkeypatch, person)
         assert person.remaining == 0
         assert part
         assert dict(part.summary) == {
@@ -329,7 +329,7 @@ async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fit
     async with FakeOpenAI() as server:
         wanted = model_at("fake-model", base_url or server.base_url)
         wanted = await step(ScriptedPerson("")).with_window(wanted)
-    changed = written(model_changes(wanted, ModelSettings(), ExistingFiles("", "", {})))
+    changed = values_of(model_changes(wanted, ModelSettings(), ExistingFiles("", "", {})))
     assert changed["context_window"] == 4_096
     assert build(ModelSettings, changed)
 

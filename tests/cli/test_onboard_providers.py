@@ -18,7 +18,7 @@ from nanobot.errors import NanobotError, ProviderError
 from nanobot.providers.catalogue import PROVIDERS, KnownProvider
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import ScriptedPerson
-from tests.cli.test_onboard_parts import interviewed, step, written
+from tests.cli.test_onboard_parts import interview, step, values_of
 from tests.doubles.server import Served
 
 KEY = "sk-right-0123456789"
@@ -35,7 +35,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(one.key_variable, raising=False)
 
 
-def moved(id: str, root: str) -> tuple[KnownProvider, ...]:
+def move_provider(id: str, root: str) -> tuple[KnownProvider, ...]:
     """The catalogue, with one of them at another place."""
     return tuple(
         replace(one, base_url=root + urlsplit(one.base_url).path) if one.id == id else one
@@ -59,7 +59,7 @@ async def listing(
     app.router.add_get("/{path:.*}", answer)
     served = await Served.start(app)
     try:
-        yield moved(id, f"http://127.0.0.1:{served.port}")
+        yield move_provider(id, f"http://127.0.0.1:{served.port}")
     finally:
         await served.stop()
 
@@ -80,7 +80,7 @@ async def test_a_provider_is_chosen_by_name_with_its_key_its_model_and_its_windo
         person = ScriptedPerson("Groq", KEY, "")
         part = await step(person, "--no-test", providers=providers).run()
         (groq,) = (one for one in providers if one.id == "groq")
-    assert written(part) == {
+    assert values_of(part) == {
         "name": "openai/gpt-oss-120b",  # its example, which is in its list
         "base_url": groq.base_url,
         "context_window": 131_072,
@@ -101,7 +101,7 @@ async def test_claude_is_asked_by_its_own_api_and_the_next_provider_by_the_usual
             part = await step(
                 ScriptedPerson(), *script, "--provider", provider, present=present
             ).run()
-        new = written(part)
+        new = values_of(part)
         changed.append(new.get("api"))
         url, api = new.get("base_url", present.base_url), new.get("api", present.api)
         present = convert({"base_url": url, "api": api}, ModelSettings)
@@ -112,16 +112,16 @@ async def test_one_of_120_models_is_found_and_one_that_is_not_listed_is_typed() 
     async with listing("groq", dict.fromkeys(MANY, 32_768)) as providers:
         person = ScriptedPerson("Groq", KEY, "model-117")
         part = await step(person, "--no-test", providers=providers).run()
-        assert written(part)["name"] == "vendor5/model-117"
+        assert values_of(part)["name"] == "vendor5/model-117"
         person = ScriptedPerson("Groq", KEY, "Another one", "not/listed")
         part = await step(person, "--no-test", providers=providers).run()
-    assert written(part)["name"] == "not/listed"
+    assert values_of(part)["name"] == "not/listed"
 
 
 async def test_a_small_window_of_a_provider_leaves_room_for_the_prompt() -> None:
     async with listing("groq", {"tiny": 8_192}) as providers:
         part = await step(ScriptedPerson("Groq", KEY), "--no-test", providers=providers).run()
-    assert (written(part)["context_window"], written(part)["max_completion_tokens"]) == (
+    assert (values_of(part)["context_window"], values_of(part)["max_completion_tokens"]) == (
         8_192,
         2_048,
     )
@@ -134,22 +134,22 @@ async def test_the_window_of_another_model_does_not_stay() -> None:
             ScriptedPerson("Groq", KEY), "--no-test", providers=providers, present=present
         )
         part = await asking.run()
-    assert written(part)["context_window"] == ModelSettings().context_window
+    assert values_of(part)["context_window"] == ModelSettings().context_window
 
 
 async def test_a_key_that_cannot_be_checked_now_is_kept() -> None:
     person = ScriptedPerson("Mistral", KEY, "y", "")
-    part = await step(person, providers=moved("mistral", NOWHERE)).run()
+    part = await step(person, providers=move_provider("mistral", NOWHERE)).run()
     assert part.unchecked
     assert part.secrets == {"MODEL_API_KEY": KEY}
-    assert written(part)["name"] == "mistral-medium-latest"
+    assert values_of(part)["name"] == "mistral-medium-latest"
     assert ("model", "mistral-medium-latest at http://127.0.0.1:9/v1, not checked") in part.summary
     assert any(said.startswith("WARNING: cannot reach") for said in person.said)
 
 
 async def test_who_does_not_want_that_is_asked_again_and_need_not_type_the_key_again() -> None:
     person = ScriptedPerson("Mistral", KEY, "n", "Mistral", "", "y", "")
-    asking = step(person, providers=moved("mistral", NOWHERE))
+    asking = step(person, providers=move_provider("mistral", NOWHERE))
     with pytest.raises(ProviderError, match="cannot reach"):
         await asking.run()
     assert (await asking.run()).secrets == {"MODEL_API_KEY": KEY}
@@ -198,7 +198,7 @@ async def test_a_script_names_a_provider_in_place_of_its_address(
         monkeypatch.setenv(name, value)
     asked = ["--non-interactive", "--no-test", "--model-name", "m", *arguments]
     part = await step(ScriptedPerson(), *asked).run()
-    assert written(part)["base_url"] == url
+    assert values_of(part)["base_url"] == url
     assert part.secrets == ({key: KEY} if key else {})
 
 
@@ -218,7 +218,7 @@ async def test_one_can_go_back_at_any_question_and_earlier_answers_are_the_defau
         *("n", "n", "Ada", "<", "Grace", "Europe/Berlin"),
         *("<", "Hedy", "", "y"),  # from the confirmation to the name
     )
-    part = await interviewed(tmp_path / "new", monkeypatch, person, "--no-test")
+    part = await interview(tmp_path / "new", monkeypatch, person, "--no-test")
     assert part
     assert person.remaining == 0
     assert dict(part.summary) == {
@@ -231,11 +231,11 @@ async def test_before_the_first_question_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     person = ScriptedPerson("<", "None yet", "n", "n", "Ada", "UTC", "y")
-    part = await interviewed(tmp_path / "new", monkeypatch, person, "--no-test")
+    part = await interview(tmp_path / "new", monkeypatch, person, "--no-test")
     assert part
     assert person.remaining == 0
     assert "This is the first question." in person.said
-    assert written(part)["provider"] == "offline"
+    assert values_of(part)["provider"] == "offline"
 
 
 async def test_an_answer_is_the_default_of_its_own_question_only() -> None:

@@ -13,7 +13,7 @@ from nanobot.clock import SystemClock
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.testing import ScriptedPerson
-from tests.cli.test_onboard_parts import model_at, step, written
+from tests.cli.test_onboard_parts import model_at, step, values_of
 from tests.doubles.dialects.server import KINDS, DialectServer
 from tests.doubles.openai.faults import Stall
 from tests.doubles.openai.server import FakeOpenAI
@@ -108,7 +108,7 @@ async def test_a_configured_window_that_is_too_large_by_now_is_lowered_and_that_
         person = ScriptedPerson()
         asked = ("--non-interactive", "--base-url", server.base_url)
         part = await step(person, *asked, present=present).run()
-    assert written(part)["context_window"] == 16_384
+    assert values_of(part)["context_window"] == 16_384
     assert "is set to 32,768 tokens, but llama.cpp accepts 16,384" in "\n".join(person.said)
 
 
@@ -124,7 +124,7 @@ async def test_an_address_without_its_v1_is_completed() -> None:
     async with serving(Ollama()) as wanted:
         person = ScriptedPerson("Another server", wanted.base_url.removesuffix("/v1"), "", "y")
         part = await step(person, "--no-test").run()
-    values = written(part)
+    values = values_of(part)
     assert values["base_url"] == wanted.base_url
     assert values["name"] == "qwen3-8b-16k"
     assert f"The server answers at {wanted.base_url}." in person.said
@@ -142,18 +142,18 @@ def llama(window: int, *, tools: bool = True) -> Mapping[str, object]:
     }
 
 
-async def scripted(server: FakeOpenAI, *arguments: str) -> tuple[dict[str, object], str]:
+async def run_script(server: FakeOpenAI, *arguments: str) -> tuple[dict[str, object], str]:
     """A script that names a server: the changes, and the words on standard error."""
     person = ScriptedPerson()
     asked = ("--non-interactive", "--base-url", server.base_url, "--model-name", "fake-model")
     part = await step(person, *asked, *arguments).run()
-    return written(part), "\n".join(person.said)
+    return values_of(part), "\n".join(person.said)
 
 
 async def test_a_window_that_is_too_small_is_said_once_with_what_raises_it() -> None:
     async with FakeOpenAI(pages=llama(2_048)) as server:
         with pytest.raises(NanobotError, match=r"window of 2,048 tokens is too small"):
-            await scripted(server)
+            await run_script(server)
         person = ScriptedPerson()
         asking = step(person, "--base-url", server.base_url, "--model-name", "fake-model")
         with pytest.raises(NanobotError, match=r"2,048") as caught:
@@ -165,12 +165,12 @@ async def test_a_window_that_is_too_small_is_said_once_with_what_raises_it() -> 
 
 async def test_a_larger_window_than_the_server_takes_is_warned_of_and_not_written() -> None:
     async with FakeOpenAI(pages=llama(16_384)) as server:
-        values, said = await scripted(server, "--context-window", "32768")
+        values, said = await run_script(server, "--context-window", "32768")
         assert values["context_window"] == 16_384
         assert "window is set to 32,768 tokens, but llama.cpp accepts 16,384" in said
-        smaller, said = await scripted(server, "--context-window", "8192")
+        smaller, said = await run_script(server, "--context-window", "8192")
         assert (smaller["context_window"], said.count("WARNING")) == (8_192, 0)
-        insisted, _ = await scripted(server, "--context-window", "32768", "--no-test")
+        insisted, _ = await run_script(server, "--context-window", "32768", "--no-test")
         assert insisted["context_window"] == 32_768
 
 
@@ -179,18 +179,18 @@ async def test_an_unknown_window_is_assumed_to_be_small_and_the_option_is_named(
     test: tuple[str, ...],
 ) -> None:
     async with FakeOpenAI() as server:
-        values, said = await scripted(server, *test)
+        values, said = await run_script(server, *test)
         assert values["context_window"] == 4_096
         assert "WARNING: the context window of the server is unknown" in said
         assert "--context-window 16384" in said
-        values, said = await scripted(server, *test, "--context-window", "16384")
+        values, said = await run_script(server, *test, "--context-window", "16384")
         assert (values["context_window"], said.count("WARNING")) == (16_384, 0)
 
 
 async def test_a_number_that_no_nanobot_can_work_with_is_refused() -> None:
     async with FakeOpenAI() as server:
         with pytest.raises(NanobotError, match=r"window of 2,048 tokens is too small"):
-            await scripted(server, "--context-window", "2048")
+            await run_script(server, "--context-window", "2048")
 
 
 async def test_a_window_from_a_list_that_is_too_small_is_not_replaced_by_the_default() -> None:
@@ -212,7 +212,7 @@ async def test_a_window_from_a_list_that_is_too_small_is_not_replaced_by_the_def
 
 async def test_a_chat_template_without_tools_is_warned_of_with_what_to_do() -> None:
     async with FakeOpenAI(pages=llama(16_384, tools=False)) as server:
-        values, said = await scripted(server)
+        values, said = await run_script(server)
     assert values["context_window"] == 16_384
     assert "WARNING: llama.cpp reports that this model can't call tools" in said
     assert "--jinja" in said
@@ -228,7 +228,7 @@ async def test_a_chat_template_without_tools_is_warned_of_with_what_to_do() -> N
 async def test_a_server_that_refuses_tools_comes_with_what_to_do(kind: str, hint: str) -> None:
     async with DialectServer(KINDS[kind]) as server:
         with pytest.raises(ProviderError) as caught:
-            await scripted(server)
+            await run_script(server)
     assert hint in caught.value.hint
 
 
@@ -265,7 +265,7 @@ async def test_a_server_nearby_may_read_longer_than_its_silence_may_last() -> No
             person, "--non-interactive", "--base-url", server.base_url, present=present
         ).run()
     assert any("answered in" in said for said in person.said)
-    assert written(part)["context_window"] == 16_384
+    assert values_of(part)["context_window"] == 16_384
 
 
 async def test_a_script_s_address_without_its_v1_is_completed() -> None:

@@ -71,7 +71,7 @@ def test_every_command_in_hints_parses(grammar: Grammar) -> None:
     said = {
         (command, path.relative_to(ROOT))
         for path in CODE
-        for command in _INLINE.findall(_joined(path.read_text("utf-8")))
+        for command in _INLINE.findall(_join_strings(path.read_text("utf-8")))
     }
     assert [one for one in said if not grammar.takes(one[0])] == []
 
@@ -136,7 +136,7 @@ def _variants(words: list[str]) -> list[list[str]]:
     return found
 
 
-def _joined(source: str) -> str:
+def _join_strings(source: str) -> str:
     """Source with the strings that go on in the next line put together. A value in a string stands
     for a word, or for options that are added to one."""
     joined = re.sub(r'"\n\s*f?"', "", source)

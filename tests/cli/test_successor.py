@@ -32,7 +32,7 @@ def offline(home: Path) -> None:
     (home / "config.yaml").chmod(0o600)
 
 
-def closed_unread(client: socket.socket) -> None:
+def close_unread(client: socket.socket) -> None:
     """The gateway takes the connection, and ends before it has read the request."""
     select.select([client], [], [])
     client.close()
@@ -52,7 +52,7 @@ def read_in_part(client: socket.socket) -> None:
     client.close()
 
 
-def told_before(client: socket.socket) -> None:
+def announce_end(client: socket.socket) -> None:
     """It says that it goes before it has read anything."""
     client.sendall(GOING)
     client.close()
@@ -66,7 +66,7 @@ def _request(client: socket.socket) -> dict[str, object]:
     return request
 
 
-MOMENTS = [closed_unread, read_and_refused, read_in_part, told_before]
+MOMENTS = [close_unread, read_and_refused, read_in_part, announce_end]
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def test_an_answer_that_is_lost_after_the_request_was_read_is_said_and_not_asked
 
 
 @contextmanager
-def begun(environment: dict[str, str], *command: str) -> Iterator[subprocess.Popen[str]]:
+def start_process(environment: dict[str, str], *command: str) -> Iterator[subprocess.Popen[str]]:
     """A process of nanobot's, killed at the end if it lives."""
     with subprocess.Popen(
         [sys.executable, "-m", "nanobot", *command],
@@ -164,7 +164,7 @@ def test_who_comes_waits_until_the_owner_is_gone_and_says_so(
 ) -> None:
     with ExitStack() as owner:
         owner.enter_context(home_lock(home / "state", "ending"))
-        with begun(environment, *command) as process:
+        with start_process(environment, *command) as process:
             assert process.stderr is not None
             waits = f"waiting for nanobot (pid {os.getpid()}) to end …\n"
             assert process.stderr.readline() == waits
@@ -178,7 +178,7 @@ def test_who_comes_waits_until_the_owner_is_gone_and_says_so(
 def test_a_home_whose_owner_restarts_is_left_to_it(
     environment: dict[str, str], home: Path, here: Nanobot
 ) -> None:
-    with begun(environment, "gateway") as process:
+    with start_process(environment, "gateway") as process:
         until_said(process, "ready")
         for _ in range(3):
             said = here("agent", "-m", "/restart")

@@ -51,7 +51,7 @@ async def server(home: Path, model: SlowModel) -> AsyncIterator[FakeOpenAI]:
 
 
 @asynccontextmanager
-async def begun(environment: dict[str, str], *arguments: str) -> AsyncIterator[Process]:
+async def start_process(environment: dict[str, str], *arguments: str) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "nanobot", *arguments,
         stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment,
@@ -78,8 +78,8 @@ async def test_a_message_in_a_gateway_that_ends_is_answered_by_the_command_that_
     environment: dict[str, str], home: Path, model: SlowModel, end: str
 ) -> None:
     async with (
-        begun(environment, "agent") as host,
-        begun(environment, "agent", "-s", "cli:other") as other,
+        start_process(environment, "agent") as host,
+        start_process(environment, "agent", "-s", "cli:other") as other,
     ):
         assert "hello" in await line_of(host, "hello")
         assert "again" in await line_of(other, "again")
@@ -105,7 +105,10 @@ async def test_a_message_in_a_gateway_that_ends_is_answered_by_the_command_that_
 async def test_an_idle_chat_goes_on_when_the_gateway_that_it_used_has_ended(
     environment: dict[str, str],
 ) -> None:
-    async with begun(environment, "agent") as host, begun(environment, "agent") as other:
+    async with (
+        start_process(environment, "agent") as host,
+        start_process(environment, "agent") as other,
+    ):
         assert "hello" in await line_of(host, "hello")
         assert "one" in await line_of(other, "one")
         await host.communicate(b"")
@@ -119,7 +122,7 @@ async def test_commands_behind_one_another_are_all_answered(
     commands = [["-m", f"message {number}"] for number in range(5)] + [["-m", "/new"]]
     async with AsyncExitStack() as stack:
         processes = [
-            await stack.enter_async_context(begun(environment, "agent", *command))
+            await stack.enter_async_context(start_process(environment, "agent", *command))
             for command in commands
         ]
         for process in processes:
@@ -139,7 +142,7 @@ async def test_commands_behind_a_message_that_waits_for_the_model_all_hear_that_
     commands = ["one", "two", "/new", "three", "/new"]
     async with AsyncExitStack() as stack:
         processes = [
-            await stack.enter_async_context(begun(environment, "agent", "-m", command))
+            await stack.enter_async_context(start_process(environment, "agent", "-m", command))
             for command in commands
         ]
         for process in processes:
@@ -157,16 +160,16 @@ async def test_messages_given_again_to_the_next_gateway_hear_that_they_wait(
     model = {"name": "fake-model", "base_url": away, "retry_seconds": 0.0}
     write_config(home, {"model": model})
     for _ in range(3):
-        async with begun(environment, "gateway") as gateway:
+        async with start_process(environment, "gateway") as gateway:
             assert gateway.stderr is not None
             while b"ready" not in await asyncio.wait_for(gateway.stderr.readline(), 60):
                 pass
             for message in ("the one that waits", "the one behind it"):
-                assert await said_again(home, message) == "waiting"
+                assert await repeat_message(home, message) == "waiting"
             gateway.kill()
 
 
-async def said_again(home: Path, message: str) -> str:
+async def repeat_message(home: Path, message: str) -> str:
     """How the turn of a message ends that is always sent with the same id."""
     request = {"op": "chat", "session": "cli:direct", "text": message, "id": str(len(message))}
     reader, writer = await asyncio.open_unix_connection(home / "state" / "gateway.sock")

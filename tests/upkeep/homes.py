@@ -31,7 +31,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def made_home(home: Path) -> Path:
+def build_home(home: Path) -> Path:
     """One with a little of everything."""
     write(home / "config.yaml", "# of Otter\nagent:\n  timezone: UTC\n")
     write(home / "secrets.env", "TOKEN=secret\n")

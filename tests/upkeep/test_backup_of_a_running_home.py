@@ -25,7 +25,7 @@ from nanobot.upkeep.restore import restore
 from nanobot.upkeep.snapshot import BackupOperations
 from tests.bus.support import rows
 from tests.support import Gate, Probe, read_stored, running, window
-from tests.upkeep.homes import made_home
+from tests.upkeep.homes import build_home
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ async def test_in_a_backup_made_at_any_moment_each_message_is_answered_once(
 
 async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_path: Path) -> None:
     """However quickly somebody writes memory: in a backup no change lacks its version."""
-    made_home(home)
+    build_home(home)
     memory = home / "workspace/memory/MEMORY.md"
     versions = GitStore(home / "state", Root(home / "workspace"), SystemClock())
     begun, ended = threading.Event(), threading.Event()

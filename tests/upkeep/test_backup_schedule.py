@@ -22,7 +22,7 @@ from nanobot.upkeep.backups import (
     list_backups,
 )
 from nanobot.upkeep.snapshot import BackupOperations, Snapshot
-from tests.upkeep.homes import made_home, write
+from tests.upkeep.homes import build_home, write
 
 
 @dataclass
@@ -72,7 +72,7 @@ async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Ho
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    return made_home(tmp_path / "home")
+    return build_home(tmp_path / "home")
 
 
 async def test_one_is_made_each_time_it_is_due_and_the_oldest_go(home: Path) -> None:

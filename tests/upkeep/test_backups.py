@@ -24,14 +24,14 @@ from nanobot.upkeep.backups import (
     prune_backups,
 )
 from nanobot.upkeep.restore import restore, verify
-from tests.upkeep.homes import LINE, MADE, back_up, freeze, journal, made_home, tree, write
+from tests.upkeep.homes import LINE, MADE, back_up, build_home, freeze, journal, tree, write
 
 CLOCK = SystemClock()
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    return made_home(tmp_path / "home")
+    return build_home(tmp_path / "home")
 
 
 @pytest.fixture

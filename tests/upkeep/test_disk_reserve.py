@@ -47,7 +47,7 @@ class Disk:
 
 
 @contextlib.asynccontextmanager
-async def watched(home: Path) -> AsyncIterator[Disk]:
+async def watch_disk(home: Path) -> AsyncIterator[Disk]:
     clock = FakeClock()
     async with opened(home / "journal.db", clock) as journal:
         bus = MessageBus(journal)
@@ -60,7 +60,7 @@ async def watched(home: Path) -> AsyncIterator[Disk]:
 
 
 async def test_below_the_reserve_messages_wait_until_there_is_room_again(tmp_path: Path) -> None:
-    async with watched(tmp_path) as disk:
+    async with watch_disk(tmp_path) as disk:
         assert await disk.bus.publish("fake", [said("m1")]) == ("m1",)
         await disk.changes_to(199)
         assert disk.room.text
@@ -76,7 +76,7 @@ async def test_below_the_reserve_messages_wait_until_there_is_room_again(tmp_pat
 
 
 async def test_the_owner_is_told_once_that_it_began_and_that_it_is_over(tmp_path: Path) -> None:
-    async with watched(tmp_path) as disk:
+    async with watch_disk(tmp_path) as disk:
         for megabytes in (100, 90, 80, 400, 500):
             await disk.changes_to(megabytes)
         assert [text.partition(" (")[0] for text in disk.told] == [
@@ -87,7 +87,7 @@ async def test_the_owner_is_told_once_that_it_began_and_that_it_is_over(tmp_path
 
 
 async def test_a_disk_that_does_not_tell_its_room_changes_nothing(tmp_path: Path) -> None:
-    async with watched(tmp_path) as disk:
+    async with watch_disk(tmp_path) as disk:
         await disk.changes_to(-1)
         assert not disk.room.text
         await disk.changes_to(100)

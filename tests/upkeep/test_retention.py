@@ -60,7 +60,7 @@ def test_what_is_spared_stays_and_what_is_used_less_goes_in_its_place() -> None:
     assert [f.name for f in surplus(kept, 0.0, days=0, megabytes=1, spare={"a"})] == ["b", "c"]
 
 
-def aged(path: Path, days: float) -> Path:
+def make_old_file(path: Path, days: float) -> Path:
     """A file that was used so many days ago."""
     path.parent.mkdir(exist_ok=True)
     if not path.exists():
@@ -74,11 +74,17 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
     tmp_path: Path,
 ) -> None:
     media, spill = tmp_path / "media", tmp_path / "spill"
-    old, to_send, to_run_again = (aged(media / f"{c * 32}.png", 31) for c in "abc")
-    young, mine = aged(media / f"{'d' * 32}.png", 29), aged(media / "mine.png", 900)
-    damaged = aged(media / f"{'e' * 32}.png.corrupt-1", 900)
-    long, notes = aged(spill / "exec-0123456789abcdef.txt", 31), aged(spill / "notes.txt", 900)
-    linked = aged(media / f"{'f' * 32}.png", 31)
+    old, to_send, to_run_again = (make_old_file(media / f"{c * 32}.png", 31) for c in "abc")
+    young, mine = (
+        make_old_file(media / f"{'d' * 32}.png", 29),
+        make_old_file(media / "mine.png", 900),
+    )
+    damaged = make_old_file(media / f"{'e' * 32}.png.corrupt-1", 900)
+    long, notes = (
+        make_old_file(spill / "exec-0123456789abcdef.txt", 31),
+        make_old_file(spill / "notes.txt", 900),
+    )
+    linked = make_old_file(media / f"{'f' * 32}.png", 31)
     linked.with_name("second-name").hardlink_to(linked)  # as while a backup is made
     async with opened(tmp_path / "journal.db", CLOCK) as journal:
         part = reply("see").parts[0]
@@ -116,7 +122,7 @@ async def test_it_runs_soon_after_the_start_and_then_each_day_whatever_goes_wron
 
 def test_a_file_that_comes_again_is_young_again(tmp_path: Path) -> None:
     store = MediaStore(tmp_path / "media")
-    path = aged(tmp_path / "media" / store.put(PNG, "image/png"), 0)
+    path = make_old_file(tmp_path / "media" / store.put(PNG, "image/png"), 0)
     for use in (lambda: store.put(PNG, "image/png"), lambda: store.image(path.name)):
         os.utime(path, (1, 1))
         use()

@@ -60,13 +60,13 @@ def test_each_file_has_its_place(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("x")
 
-    def found(*, together: bool, media: bool = True) -> list[str]:
+    def find(*, together: bool, media: bool = True) -> list[str]:
         items = backup_items(tmp_path, [], together=together, media=media)
         return [one.path for one in items if one.kind == "file"]
 
-    assert found(together=True) == TOGETHER
-    assert set(found(together=False)) == APART
-    assert set(found(together=False, media=False)) == APART - {"media/a.png"}
+    assert find(together=True) == TOGETHER
+    assert set(find(together=False)) == APART
+    assert set(find(together=False, media=False)) == APART - {"media/a.png"}
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import pytest
 
 from nanobot.clock import SystemClock
 from nanobot.upkeep.restore import restore, verify
-from tests.upkeep.homes import back_up, made_home, write
+from tests.upkeep.homes import back_up, build_home, write
 
 CLOCK = SystemClock()
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    return made_home(tmp_path / "home")
+    return build_home(tmp_path / "home")
 
 
 @pytest.fixture

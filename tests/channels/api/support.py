@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 PERSON = "telegram:5"
 
 
-def heard(prompt: Prompt) -> str:
+def newest_text(prompt: Prompt) -> str:
     """What the newest message says, without its header."""
     return without_header(prompt.messages[-1].text)
 
 
 def repeat(prompt: Prompt) -> Reply:
     """`re: ` and what was said."""
-    return says(f"re: {heard(prompt)}")
+    return says(f"re: {newest_text(prompt)}")
 
 
 def free_port() -> int:

@@ -49,7 +49,7 @@ async def test_the_owner_is_asked_in_their_chat_and_the_stream_says_that_it_wait
         says("It is scheduled."),
     )
     async with api.running(model):
-        asking, question = await asked_about(
+        asking, question = await ask_about(
             telegram,
             api.post(
                 "chat/completions", chat("Every day, please.", conversation="me", stream=True)
@@ -76,7 +76,7 @@ ASKED = {"chat": chat("Every day, please."), "responses": {"model": "nanobot", "
 PATHS = {"chat": "chat/completions", "responses": "responses"}
 
 
-async def moved_on(clock: FakeClock, asking: asyncio.Task[Answer], seconds: float) -> Answer:
+async def move_on(clock: FakeClock, asking: asyncio.Task[Answer], seconds: float) -> Answer:
     """What a request ends with within so many seconds after the question."""
     for _ in range(int(seconds)):
         if asking.done():
@@ -87,7 +87,7 @@ async def moved_on(clock: FakeClock, asking: asyncio.Task[Answer], seconds: floa
     return await asking
 
 
-async def asked_about(
+async def ask_about(
     telegram: FakeTelegram, request: Coroutine[Any, Any, T]
 ) -> tuple[asyncio.Task[T], str]:
     """Begin a request, whose call the owner is asked about; the question in their chat."""
@@ -113,9 +113,9 @@ async def test_the_response_ends_with_a_notice_and_the_turn_goes_on_after_the_ye
     model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
     async with api.running(model, clock=(clock := FakeClock())):
         body = {**ASKED[kind], **more, "stream": stream}
-        asking, question = await asked_about(telegram, api.post(PATHS[kind], body))
+        asking, question = await ask_about(telegram, api.post(PATHS[kind], body))
         assert "water the plants" in question
-        answer = await moved_on(clock, asking, 30)
+        answer = await move_on(clock, asking, 30)
         assert answer.status == 200
         text = answer.body.decode()
         assert "This needs your approval: " in text
@@ -135,7 +135,7 @@ async def test_a_yes_in_time_is_waited_for(api: Api, telegram: FakeTelegram) -> 
     with_telegram(api, telegram)
     model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
     async with api.running(model, clock=(clock := FakeClock())):
-        asking, question = await asked_about(telegram, api.chat("Every day, please."))
+        asking, question = await ask_about(telegram, api.chat("Every day, please."))
         await clock.advance(10)
         telegram.say(f"/approve {code_in(question)}")
         assert await asking == "It is scheduled."
@@ -147,14 +147,14 @@ async def test_requests_behind_one_that_waits_get_the_notice_too(
     with_telegram(api, telegram)
     model = ScriptedModel(repeat, DAILY, says("It is scheduled."), repeat)
     async with api.running(model, clock=(clock := FakeClock())):
-        first, question = await asked_about(
+        first, question = await ask_about(
             telegram, api.post("chat/completions", chat("Every day, please.", conversation="c"))
         )
-        await moved_on(clock, first, 30)
+        await move_on(clock, first, 30)
         second = asyncio.create_task(
             api.post("chat/completions", chat("Is it done?", conversation="c"))
         )
-        text = (await moved_on(clock, second, 30)).body.decode()
+        text = (await move_on(clock, second, 30)).body.decode()
         assert "This needs your approval" in text
         telegram.say(f"/approve {code_in(question)}")
         model.then(repeat)
@@ -177,7 +177,7 @@ async def test_a_repetition_gets_the_notice_and_later_the_answer(
 
         asking = asyncio.create_task(again())
         question = (await telegram.receive(2))[-1]
-        await moved_on(clock, asking, 30)
+        await move_on(clock, asking, 30)
         assert "This needs your approval" in (await again()).body.decode()
         telegram.say(f"/approve {code_in(question)}")
         await telegram.receive(4)
@@ -192,8 +192,8 @@ async def test_the_code_in_a_notice_approves_nothing_for_a_program(
     model = ScriptedModel(repeat, DAILY, repeat, says("Not done."))
     own = api.add_key("typed", own_words=True)
     async with api.running(model, clock=(clock := FakeClock())):
-        asking, question = await asked_about(telegram, api.post("chat/completions", ASKED["chat"]))
-        await moved_on(clock, asking, 30)
+        asking, question = await ask_about(telegram, api.post("chat/completions", ASKED["chat"]))
+        await move_on(clock, asking, 30)
         said = await api.post("chat/completions", chat(f"/approve {code_in(question)}"), key=own)
         assert said.data["choices"][0]["message"]["content"] == f"re: /approve {code_in(question)}"
         telegram.say("/deny")
@@ -213,7 +213,7 @@ async def test_the_notice_links_to_the_page_where_the_question_can_be_answered(
             pass  # signed in
         asking = asyncio.create_task(api.post("chat/completions", ASKED["chat"]))
         question = (await telegram.receive(2))[-1]
-        text = (await moved_on(clock, asking, 30)).body.decode()
+        text = (await move_on(clock, asking, 30)).body.decode()
         page = f"http://127.0.0.1:{api.port}/approvals"
         assert f"Answer the question at {page} within 10 minutes" in text
         assert code_in(question) not in text
@@ -231,10 +231,10 @@ async def test_a_guests_program_hears_only_that_the_owner_was_asked(
     write_config(api.home, api.config)
     model = ScriptedModel(repeat, calls("away", text="it"), says("It is away."))
     async with api.running(model, clock=(clock := FakeClock()), tools=(Away(),)):
-        asking, question = await asked_about(
+        asking, question = await ask_about(
             telegram, api.post("chat/completions", ASKED["chat"], key=guests)
         )
-        text = (await moved_on(clock, asking, 30)).body.decode()
+        text = (await move_on(clock, asking, 30)).body.decode()
     assert "This needs the owner's approval, and they have been asked" in text
     assert "Telegram" not in text
     assert code_in(question) not in text
@@ -258,7 +258,7 @@ async def test_a_client_that_reads_json_gets_an_error_in_place_of_the_notice(
         body = {**ASKED["chat"], "response_format": {"type": "json_object"}}
         asking = asyncio.create_task(api.post("chat/completions", body))
         await telegram.receive(2)
-        answer = await moved_on(clock, asking, 30)
+        answer = await move_on(clock, asking, 30)
     assert (answer.status, answer.code) == (409, "approval_pending")
 
 

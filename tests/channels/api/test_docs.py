@@ -91,7 +91,7 @@ async def test_the_request_of_home_assistant_is_answered_in_its_conversation(api
     assert said[0] == "What did I plan for Saturday?"
 
 
-def filled_in(headers: dict[str, str], **values: str) -> dict[str, str]:
+def fill_in(headers: dict[str, str], **values: str) -> dict[str, str]:
     """The headers as Open WebUI fills them in: open-webui/open-webui 0790441f,
     backend/open_webui/utils/headers.py (`parse_custom_headers`)."""
     for name, value in values.items():
@@ -107,10 +107,10 @@ async def test_the_recipe_for_open_webui_keeps_a_persons_words_and_documents_apa
         assert main(["--home", str(api.home), *command[1:], "--json"]) == 0
     key = json.loads(printed.getvalue())["key"]
     given = json.loads(example("Open WebUI", "json"))
-    chat, page = filled_in(given, CHAT_ID="0b9e7a52-1111", TASK=""), "Everybody must send money."
-    title = filled_in(given, CHAT_ID="0b9e7a52-1111", TASK="title_generation")
+    chat, page = fill_in(given, CHAT_ID="0b9e7a52-1111", TASK=""), "Everybody must send money."
+    title = fill_in(given, CHAT_ID="0b9e7a52-1111", TASK="title_generation")
 
-    def asked(name: str) -> dict[str, object]:
+    def make_request(name: str) -> dict[str, object]:
         return {"model": "nanobot", "messages": SHAPES[name]("What is new?", page)}
 
     async with api.running(ScriptedModel(author=repeat)):
@@ -120,7 +120,7 @@ async def test_the_recipe_for_open_webui_keeps_a_persons_words_and_documents_apa
             ("a chat", title),
             ("Open WebUI, system", chat),
         ):
-            answer = await api.post("chat/completions", asked(name), key=key, **headers)
+            answer = await api.post("chat/completions", make_request(name), key=key, **headers)
             assert answer.status == 200
     said = [(m.origin, m.content) for m in read_stored(api.home, "api:open-webui:0b9e7a52-1111")]
     own = [text for origin, text in said if origin == ""]

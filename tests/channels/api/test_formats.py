@@ -50,14 +50,14 @@ async def test_the_sdks_parse_gets_its_object_after_tools_have_run(api: Api) -> 
     script = (calls("probe", text="lake"), says("Around the lake."), calls("answer", **WALK))
     model = ScriptedModel(*script, *script)
     async with api.running(model, tools=(probe,)), api.client() as client:
-        parsed = await parsed_chat(client)
+        parsed = await parse_chat(client)
         response = await client.responses.parse(model="nanobot", input="A walk?", text_format=Walk)
     assert parsed == Walk(**WALK)  # type: ignore[arg-type]
     assert response.output_parsed == parsed
     assert probe.called == ["lake", "lake"]
 
 
-async def parsed_chat(client: AsyncOpenAI) -> Walk | None:
+async def parse_chat(client: AsyncOpenAI) -> Walk | None:
     """What `parse` of Chat Completions reads."""
     answer = await client.chat.completions.parse(
         model="nanobot",

@@ -14,7 +14,7 @@ from nanobot.agent.runner import TurnEvent
 from nanobot.bus.events import InboundMessage, TurnEnded
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.tooling import TurnContext
-from tests.channels.api.support import Api, chat, heard, repeat
+from tests.channels.api.support import Api, chat, newest_text, repeat
 from tests.doubles.slow import SlowServer
 from tests.support import Gate, Probe
 
@@ -50,7 +50,7 @@ def responses(text: str, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def connected(api: Api, path: str, body: object, **headers: str) -> AsyncIterator[None]:
+async def send_and_close(api: Api, path: str, body: object, **headers: str) -> AsyncIterator[None]:
     """A request is sent while inside, and then its connection is closed without a word."""
     sent = {
         "Host": f"127.0.0.1:{api.port}",
@@ -80,7 +80,7 @@ async def test_a_request_for_itself_ends_with_its_connection(
 ) -> None:
     server = SlowServer(begins=begins)
     async with server.serving() as model, api.running(model):
-        async with connected(api, path, {**body, "stream": stream}):
+        async with send_and_close(api, path, {**body, "stream": stream}):
             await server.asked()
         await server.abandoned()
         assert await api.chat("two") == "Done."
@@ -92,7 +92,7 @@ async def test_stop_in_a_chat_client_ends_the_turn_of_a_conversation(api: Api) -
     server = SlowServer(begins=True)
     async with server.serving() as model, api.running(model):
         body, headers = {**chat("one"), "stream": True}, {"X-OpenWebUI-Chat-Id": "c-1"}
-        async with connected(api, "chat/completions", body, **headers):
+        async with send_and_close(api, "chat/completions", body, **headers):
             await server.asked()
         await server.abandoned()
         answer = await api.post("chat/completions", chat("two"), X_OpenWebUI_Chat_Id="c-1")
@@ -104,7 +104,7 @@ async def test_a_whole_answer_for_a_conversation_is_made_without_its_client(api:
     gate, ended = Gate(), Ended()
     model = ScriptedModel(author=repeat, hold=gate)
     async with api.running(model, clock=(clock := FakeClock()), hooks=(ended,)):
-        async with connected(api, "chat/completions", chat("one", conversation="me")):
+        async with send_and_close(api, "chat/completions", chat("one", conversation="me")):
             await gate.reached.wait()
         await clock.advance(5)
         gate.opened.set()
@@ -128,7 +128,7 @@ async def test_one_that_can_be_come_back_to_goes_on(
     gate, ended = Gate(), Ended()
     model = ScriptedModel(author=repeat, hold=gate)
     async with api.running(model, clock=(clock := FakeClock()), hooks=(ended,)):
-        async with connected(api, path, {**body, "stream": stream}, **headers):
+        async with send_and_close(api, path, {**body, "stream": stream}, **headers):
             await gate.reached.wait()
         await clock.advance(5)
         gate.opened.set()
@@ -141,7 +141,7 @@ async def test_of_a_request_that_ended_with_its_connection_no_file_stays(api: Ap
     content = [{"type": "input_text", "text": "look"}, IMAGE]
     body = responses("", store=False) | {"input": [{"role": "user", "content": content}]}
     async with server.serving() as model, api.running(model):
-        async with connected(api, "responses", body):
+        async with send_and_close(api, "responses", body):
             await server.asked()
         await server.abandoned()
     assert list((api.home / "state" / "channels" / "api" / "files").iterdir()) == []
@@ -152,7 +152,7 @@ async def test_a_tool_of_such_a_request_ends_with_it(api: Api) -> None:
     tool = Probe(gate=gate, effects=True)
     model = ScriptedModel(calls("probe", text="slow"))
     async with api.running(model, tools=(tool,), hooks=(ended,)):
-        async with connected(api, "chat/completions", chat("one")):
+        async with send_and_close(api, "chat/completions", chat("one")):
             await gate.reached.wait()
         await ended.event.wait()
     assert ended.outcomes == ["stopped"]
@@ -164,15 +164,15 @@ async def test_one_that_waits_for_its_turn_never_begins(api: Api) -> None:
     model = ScriptedModel(author=repeat, hold=gate)
     async with (
         api.running(model, hooks=(ended,), NANOBOT_AGENT__MAX_CONCURRENT_TURNS="1"),
-        connected(api, "chat/completions", chat("one", conversation="me")),
+        send_and_close(api, "chat/completions", chat("one", conversation="me")),
     ):
         await gate.reached.wait()
-        async with connected(api, "chat/completions", chat("two")):
+        async with send_and_close(api, "chat/completions", chat("two")):
             await ended.stored(2)
         await ended.stored(3)  # what takes it back
         gate.opened.set()
         assert await api.chat("three") == "re: three"
-    assert [heard(prompt) for prompt in model.prompts] == ["one", "three"]
+    assert [newest_text(prompt) for prompt in model.prompts] == ["one", "three"]
 
 
 async def test_one_that_takes_too_long_is_stopped(api: Api) -> None:

@@ -67,7 +67,7 @@ async def names(session: ClientSession) -> set[str]:
     return {tool.name for tool in (await session.list_tools()).tools}
 
 
-async def called(session: ClientSession, tool: str, **arguments: object) -> tuple[str, bool]:
+async def call_tool(session: ClientSession, tool: str, **arguments: object) -> tuple[str, bool]:
     """What a tool says, and whether it failed."""
     from mcp.types import CallToolResult, TextContent
 
@@ -91,25 +91,25 @@ async def test_over_http_a_key_sees_its_persons_memory_and_no_other(api: Api) ->
     async with api.running(ScriptedModel(author=repeat)):
         async with over_http(api, api.key) as session:
             assert await names(session) == READING
-            found, failed = await called(session, "search_memory", text="cat")
+            found, failed = await call_tool(session, "search_memory", text="cat")
             assert not failed
             assert "Mimi" in found
             assert "Felix" not in found
-            why, failed = await called(session, "memory_why", text="Mimi")
+            why, failed = await call_tool(session, "memory_why", text="Mimi")
             assert not failed
             assert "Mimi" in why
         async with over_http(api, guests) as session:
-            found, _ = await called(session, "search_memory", text="cat")
+            found, _ = await call_tool(session, "search_memory", text="cat")
             assert "Felix" in found
             assert "Mimi" not in found
-            stolen, failed = await called(session, "search_memory", text="cat", scope="owner")
+            stolen, failed = await call_tool(session, "search_memory", text="cat", scope="owner")
             assert failed
             assert "Mimi" not in stolen
-            said, failed = await called(session, "search_memory", text="x" * 500_000)
+            said, failed = await call_tool(session, "search_memory", text="x" * 500_000)
             assert failed
             assert "at most 2,000 characters" in said
             await api.chat("My train leaves at noon.", conversation="me")
-            other, _ = await called(session, "search_memory", text="train")
+            other, _ = await call_tool(session, "search_memory", text="train")
             assert "noon" not in other
 
 
@@ -117,12 +117,12 @@ async def test_what_is_remembered_over_http_waits_where_the_key_allows_it(api: A
     writer = api.add_key("writer", writable=True)
     async with api.running(ScriptedModel(author=repeat)):
         async with over_http(api, api.key) as session:
-            said, failed = await called(session, "remember", text="Robin likes figs.")
+            said, failed = await call_tool(session, "remember", text="Robin likes figs.")
             assert failed
             assert "only be read" in said
         async with over_http(api, writer) as session:
             assert await names(session) == {*READING, "remember"}
-            said, failed = await called(session, "remember", text="Robin likes figs.")
+            said, failed = await call_tool(session, "remember", text="Robin likes figs.")
             assert not failed, said
     waiting = (api.home / "workspace" / "memory" / "pending.md").read_text()
     assert "Robin likes figs." in waiting
@@ -157,15 +157,15 @@ async def test_over_stdio_it_lists_searches_and_asks_why(api: Api, with_gateway:
             await stack.enter_async_context(api.running(ScriptedModel(author=repeat)))
         session = await stack.enter_async_context(over_stdio(api.home))
         assert await names(session) == READING
-        found, failed = await called(session, "search_memory", text="cat")
+        found, failed = await call_tool(session, "search_memory", text="cat")
         assert not failed, found
         assert "Mimi" in found
-        why, failed = await called(session, "memory_why", text="Mimi")
+        why, failed = await call_tool(session, "memory_why", text="Mimi")
         assert not failed, why
         assert "Mimi" in why
-        recent, failed = await called(session, "recent_history")
+        recent, failed = await call_tool(session, "recent_history")
         assert not failed, recent
-        _, failed = await called(session, "remember", text="Robin likes figs.")
+        _, failed = await call_tool(session, "remember", text="Robin likes figs.")
         assert failed
 
 
@@ -173,7 +173,7 @@ async def test_over_stdio_another_persons_memory_can_be_written_to_where_told(ap
     write_config(api.home, api.config)
     async with over_stdio(api.home, "--person", PERSON, "--writable") as session:
         assert "remember" in await names(session)
-        said, failed = await called(session, "remember", text="Robin likes figs.")
+        said, failed = await call_tool(session, "remember", text="Robin likes figs.")
         assert not failed, said
     waiting = api.home / "workspace" / "people" / "telegram_5" / "memory" / "pending.md"
     assert "Robin likes figs." in waiting.read_text()

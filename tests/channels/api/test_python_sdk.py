@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.providers.port import Prompt, Reply, Usage
 from nanobot.testing import ScriptedModel, calls, says
-from tests.channels.api.support import Api, heard, repeat
+from tests.channels.api.support import Api, newest_text, repeat
 from tests.doubles.telegram.media import PNG
 from tests.support import Probe, read_stored
 
@@ -96,7 +96,7 @@ async def test_responses_follow_each_other_and_conversations_go_on(api: Api) -> 
     import openai
 
     def lines(prompt: Prompt) -> Reply:
-        return says(f"{sum(m.role == 'user' for m in prompt.messages)}: {heard(prompt)}")
+        return says(f"{sum(m.role == 'user' for m in prompt.messages)}: {newest_text(prompt)}")
 
     async with api.running(ScriptedModel(author=lines)), api.client() as client:
         first = await client.responses.create(model="nanobot", input="one")

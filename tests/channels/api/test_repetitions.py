@@ -103,7 +103,7 @@ async def test_what_waits_on_one_machine_does_not_look_for_its_answer(api: Api) 
 
 
 @contextlib.asynccontextmanager
-async def killed_at_the_end(api: Api, model: FakeOpenAI) -> AsyncIterator[None]:
+async def kill_at_the_end(api: Api, model: FakeOpenAI) -> AsyncIterator[None]:
     """A gateway in a process of its own, which gets SIGKILL."""
     settings = {
         "model": {
@@ -132,7 +132,7 @@ async def test_killed_between_request_and_answer_the_repetition_gets_the_answer(
         ("responses", {"model": "nanobot", "input": "Do it too.", "conversation": "me2"}),
     ]
     async with FakeOpenAI(lambda _: Held(never, Answer("too late"))) as silent:
-        async with killed_at_the_end(api, silent):
+        async with kill_at_the_end(api, silent):
             asking = [asyncio.create_task(api.post(path, body, **AGAIN)) for path, body in requests]
             while len(silent.requests) < len(requests):
                 done, _ = await asyncio.wait(asking, timeout=0.05)
@@ -141,14 +141,14 @@ async def test_killed_between_request_and_answer_the_repetition_gets_the_answer(
             with contextlib.suppress(aiohttp.ClientError):
                 await task
         never.set()
-    async with FakeOpenAI() as model, killed_at_the_end(api, model):
+    async with FakeOpenAI() as model, kill_at_the_end(api, model):
         answers = [await api.post(path, body, **AGAIN) for path, body in requests]
         assert [answer.status for answer in answers] == [200, 200, 200]
         assert answers[0].data["choices"][0]["message"]["content"].endswith("Do it.")
         assert answers[1].data["choices"][0]["message"]["content"].endswith("Do it alone.")
         assert answers[2].data["output"][0]["content"][0]["text"].endswith("Do it too.")
         asked = len(model.requests)
-    async with FakeOpenAI() as model, killed_at_the_end(api, model):
+    async with FakeOpenAI() as model, kill_at_the_end(api, model):
         again = [await api.post(path, body, **AGAIN) for path, body in requests]
         assert [one.data for one in again] == [one.data for one in answers]
         assert model.requests == []

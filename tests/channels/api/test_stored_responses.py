@@ -108,7 +108,7 @@ async def test_a_deleted_response_is_in_no_conversation_and_not_found(api: Api, 
     more = {} if when == "followed" else {"conversation": "c"}
     secret = "The code is Birnbaum."
 
-    async def found() -> str:
+    async def search() -> str:
         data = await asyncio.to_thread(operate, api.home, "memory.search", text="Birnbaum")
         return str(data)
 
@@ -124,14 +124,14 @@ async def test_a_deleted_response_is_in_no_conversation_and_not_found(api: Api, 
         if when == "followed":
             follow = {"model": "nanobot", "input": "Go on", "previous_response_id": id}
             await api.post("responses", follow)
-        while hold is None and "Birnbaum" not in await found():
+        while hold is None and "Birnbaum" not in await search():
             pass  # its file is written after the answer
         assert (await api.ask("DELETE", f"responses/{id}")).status == 200
         gate.opened.set()
         await asking
         if when != "followed":
             assert await api.chat("Well?", conversation="c") == "re: Well?"
-        assert "Birnbaum" not in await found()
+        assert "Birnbaum" not in await search()
     key = f"api:laptop:resp-{id.removeprefix('resp_')}" if when == "followed" else "api:laptop:c"
     said = [text for _, text in await window(api.home, key)]
     assert said == (["Go on", "re: Go on"] if when == "followed" else ["Well?", "re: Well?"])

@@ -140,7 +140,7 @@ CONTEXT = [{"role": "user", "content": ADDED}, {"role": "user", "content": "Hi"}
 
 
 @asynccontextmanager
-async def continued(
+async def continue_conversation(
     api: Api, key: str, *script: Reply | Callable[[Prompt], Reply], tools: Sequence[Tool] = ()
 ) -> AsyncIterator[Away]:
     """A gateway; how often the tool was called is known at the end."""
@@ -152,7 +152,9 @@ async def continued(
 @pytest.mark.parametrize("own", [False, True], ids=["untrusted", "own words"])
 async def test_the_mark_survives_a_response_that_is_followed(api: Api, own: bool) -> None:
     key = api.add_key("client", own_words=own)
-    async with continued(api, key, says("Noted."), PROBE, says("no"), PROBE, says("no")) as away:
+    async with continue_conversation(
+        api, key, says("Noted."), PROBE, says("no"), PROBE, says("no")
+    ) as away:
         first = await api.post("responses", respond("", input=CONTEXT), key=key)
         second = respond("Go on", previous_response_id=first.data["id"])
         second = (await api.post("responses", second, key=key)).data
@@ -172,7 +174,7 @@ async def test_instructions_of_the_first_request_that_follows_are_read_as_untrus
     def is_shown(prompt: Prompt) -> Reply:
         return says(f"shown {sum(ADDED in message.text for message in prompt.messages)}")
 
-    async with continued(api, key, says("Hello."), is_shown, PROBE, says("no")) as away:
+    async with continue_conversation(api, key, says("Hello."), is_shown, PROBE, says("no")) as away:
         first = (await api.post("responses", respond("Hi"), key=key)).data
         second = respond("And?", previous_response_id=first["id"], instructions=ADDED)
         shown = await api.post("responses", second, key=key)
@@ -188,7 +190,7 @@ async def test_what_a_stateless_answer_had_read_marks_what_follows_it(api: Api) 
     page = calls("read_file", path="page.txt")
     (api.home / "workspace").mkdir(parents=True)
     (api.home / "workspace" / "page.txt").write_text(ADDED)
-    async with continued(api, key, page, says(ADDED), PROBE, says("no")) as away:
+    async with continue_conversation(api, key, page, says(ADDED), PROBE, says("no")) as away:
         first = await api.post("responses", respond("Read page.txt"), key=key)
         second = respond("Go on", previous_response_id=first.data["id"])
         await api.post("responses", second, key=key)
@@ -197,7 +199,7 @@ async def test_what_a_stateless_answer_had_read_marks_what_follows_it(api: Api) 
 
 async def test_own_words_that_are_followed_stay_own(api: Api) -> None:
     key = api.add_key("client", own_words=True)
-    async with continued(api, key, says("Hello."), PROBE, says("yes")) as away:
+    async with continue_conversation(api, key, says("Hello."), PROBE, says("yes")) as away:
         first = await api.post("responses", respond("Hi"), key=key)
         second = respond("Go on", previous_response_id=first.data["id"])
         await api.post("responses", second, key=key)
@@ -225,7 +227,7 @@ async def test_an_answer_of_an_earlier_process_is_trusted_with_nothing(api: Api)
 @pytest.mark.parametrize("way", ["the same conversation", "a key that is own now"])
 async def test_the_mark_survives_in_its_conversation(api: Api, way: str) -> None:
     key = api.add_key("client")
-    async with continued(api, key, says("Noted."), PROBE, says("no")) as away:
+    async with continue_conversation(api, key, says("Noted."), PROBE, says("no")) as away:
         await api.post("chat/completions", chat(ADDED, conversation="c"), key=key)
         if way == "a key that is own now":
             api.keys.revoke("client")
@@ -237,7 +239,7 @@ async def test_the_mark_survives_in_its_conversation(api: Api, way: str) -> None
 async def test_the_mark_survives_continue_in_another_chat(api: Api) -> None:
     async with FakeTelegram() as telegram:
         with_telegram(api, telegram)
-        async with continued(api, "", says("Noted."), PROBE, says("no")) as away:
+        async with continue_conversation(api, "", says("Noted."), PROBE, says("no")) as away:
             await api.chat(ADDED, conversation="c")
             telegram.say("/continue api:laptop:c")
             assert "2 messages" in (await telegram.receive(1))[-1]

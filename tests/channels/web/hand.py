@@ -114,10 +114,10 @@ def buttons_of_templates() -> Set[str]:
 
 def _buttons(html: str) -> Set[str]:
     """What the buttons in a piece of HTML, or in the template of one, do."""
-    return {_done_by(one) for one in LexborHTMLParser(html).css("button")}
+    return {_form_of(one) for one in LexborHTMLParser(html).css("button")}
 
 
-def _done_by(button: LexborNode) -> str:
+def _form_of(button: LexborNode) -> str:
     form: LexborNode | None = button
     while form is not None and form.tag != "form":
         form = form.parent

@@ -37,7 +37,7 @@ async def looking(
         page.set_default_timeout(15_000)
         await page.set_viewport_size(size)
         await page.emulate_media(color_scheme=scheme)
-        async with _watched(page, web):
+        async with _watch_page(page, web):
             await page.goto(await web.link(account))
             await page.wait_for_url("**/chat**")
             yield page
@@ -69,15 +69,15 @@ _FREE: WeakKeyDictionary[Browser, list[BrowserContext]] = WeakKeyDictionary()
 
 
 @contextlib.asynccontextmanager
-async def _watched(page: Page, web: Served) -> AsyncIterator[None]:
+async def _watch_page(page: Page, web: Served) -> AsyncIterator[None]:
     """At the end nothing that happened on the page was wrong."""
     wrong: list[str] = []
 
-    def asked(url: str) -> None:
+    def note_request(url: str) -> None:
         if urlsplit(url).netloc != urlsplit(web.base).netloc and not url.startswith("data:"):
             wrong.append(f"asked {url}")
 
-    page.on("request", lambda request: asked(request.url))
+    page.on("request", lambda request: note_request(request.url))
     page.on("pageerror", lambda error: wrong.append(f"script: {error}"))
     page.on("dialog", lambda dialog: dialog.accept())
     page.on(

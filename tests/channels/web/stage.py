@@ -145,16 +145,16 @@ def _furnish(home: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def staged(home: Path, browser: Browser) -> AsyncIterator[Stage]:
+async def build_stage(home: Path, browser: Browser) -> AsyncIterator[Stage]:
     _furnish(home)
     gates = {"think": Gate(), "look around": Gate()}
 
-    async def held() -> None:
+    async def hold_gates() -> None:
         for word, gate in gates.items():
             if word in model.prompts[-1].messages[-1].text:
                 await gate()
 
-    model, switch = ScriptedModel(author=_answer, hold=held), Switch(effects=True)
+    model, switch = ScriptedModel(author=_answer, hold=hold_gates), Switch(effects=True)
     async with FakeTelegram() as telegram:
         channel = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
         config = {

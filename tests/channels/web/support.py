@@ -66,7 +66,7 @@ class Visit:
     async def say(self, chat: str, text: str) -> list[dict[str, Any]]:
         """Say something in a chat of the page; what the page heard until it was answered."""
         event, heard = uuid4().hex, list[dict[str, Any]]()
-        async with self.opened(f"/live?c={chat}&after=1000000") as live:
+        async with self.open(f"/live?c={chat}&after=1000000") as live:
             await live.content.readline()  # how soon to come back: it listens now
             data = {"c": chat, "event": event, "text": text}
             status, error = await self.post("/chat/send", data)
@@ -79,7 +79,7 @@ class Visit:
         raise AssertionError("the page was hung up on")
 
     @contextlib.asynccontextmanager
-    async def opened(self, path: str, **headers: str) -> AsyncIterator[ClientResponse]:
+    async def open(self, path: str, **headers: str) -> AsyncIterator[ClientResponse]:
         """The answer itself, as it comes."""
         async with self.session.get(f"{self.base}{path}", headers=headers) as answer:
             yield answer
@@ -151,7 +151,7 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def killed_at_the_end(home: Path, port: int) -> AsyncIterator[Served]:
+async def kill_at_the_end(home: Path, port: int) -> AsyncIterator[Served]:
     """A gateway in a process of its own with its page, which gets SIGKILL at the end; the embedded
     model answers."""
     write_config(home, {"http": {"port": port}, "channels": {"web": {"enabled": True}}})

@@ -38,7 +38,7 @@ IIS, WebLogic, Cloudflare, Akamai, Fastly, Fly, AWS, Google, Azure, Tailscale.""
 _MISSING = "web:" + "b" * 32
 
 
-async def _asked(base: str, *lines: bytes) -> bytes:
+async def _ask(base: str, *lines: bytes) -> bytes:
     """The head of the answer to a request that no client would send."""
     host, _, port = base.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -69,7 +69,7 @@ async def test_headers_that_no_browser_here_sends_are_refused(tmp_path: Path) ->
         for header in REFUSED:
             sent = header.replace(b"PORT", place.partition(b":")[2])
             host = () if header.startswith(b"Host") else (b"Host: " + place,)
-            answer = await _asked(web.base, b"GET /chat HTTP/1.1", *host, sent)
+            answer = await _ask(web.base, b"GET /chat HTTP/1.1", *host, sent)
             found[header] = answer.split()[1]
     assert found == REFUSED
 
@@ -79,7 +79,7 @@ async def test_a_proxy_that_adds_nothing_is_known_by_its_old_protocol(tmp_path: 
     async with serving(tmp_path) as web:
         host = b"Host: " + web.base.removeprefix("http://").encode()
         for version, status in ((b"1.0", b"403"), (b"1.1", b"401")):
-            answer = await _asked(web.base, b"GET /chat HTTP/" + version, host)
+            answer = await _ask(web.base, b"GET /chat HTTP/" + version, host)
             assert answer.split()[1] == status
 
 
@@ -92,7 +92,7 @@ async def test_headers_that_browsers_send_are_no_proxys(tmp_path: Path) -> None:
     async with serving(tmp_path) as web:
         host = b"Host: " + web.base.removeprefix("http://").encode()
         for name in names:
-            answer = await _asked(web.base, b"GET /chat HTTP/1.1", host, name + b": x")
+            answer = await _ask(web.base, b"GET /chat HTTP/1.1", host, name + b": x")
             assert answer.split()[1] == b"401", name
 
 
@@ -143,17 +143,17 @@ async def test_one_browser_opens_so_many_pages_and_no_more(tmp_path: Path) -> No
     async with serving(tmp_path) as web, web.visit() as visit, AsyncExitStack() as stack:
         statuses = []
         for _ in range(25):
-            answer = await stack.enter_async_context(visit.opened("/live"))
+            answer = await stack.enter_async_context(visit.open("/live"))
             statuses.append(answer.status)
         assert statuses == [200] * 20 + [429] * 5
-        async with web.visit() as another, another.opened("/live") as answer:
+        async with web.visit() as another, another.open("/live") as answer:
             assert answer.status == 200
 
 
 async def test_pages_that_were_closed_do_not_count(tmp_path: Path) -> None:
     async with serving(tmp_path) as web, web.visit() as visit:
         for _ in range(50):
-            async with visit.opened("/live") as answer:
+            async with visit.open("/live") as answer:
                 assert answer.status == 200
 
 

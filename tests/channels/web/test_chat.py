@@ -15,7 +15,7 @@ from nanobot.testing.model import ScriptedModel, calls, says
 from nanobot.tooling import Arguments, Risk, TurnContext
 from tests.channels.telegram.whole import OWNER
 from tests.channels.web.looking import PHONE, begin_chat, looking, violations, write
-from tests.channels.web.support import free_port, killed_at_the_end, serving
+from tests.channels.web.support import free_port, kill_at_the_end, serving
 from tests.doubles.telegram import FakeTelegram
 from tests.support import PATIENCE, Gate, Probe, TextArguments
 from tests.voice.support import speaker
@@ -34,7 +34,7 @@ class Risky(Probe):
         return Risk("send", "do something risky", f"{text}, exactly")
 
 
-async def saved(download: Awaitable[Download]) -> str:
+async def read_download(download: Awaitable[Download]) -> str:
     """The text of a file that the browser saved."""
     path = await (await download).path()
     return await asyncio.to_thread(path.read_text, "utf-8")
@@ -71,7 +71,7 @@ async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser:
         await expect(page.locator("#found li")).to_have_count(1)
         async with page.expect_download() as download:
             await page.get_by_role("link", name="Export as Markdown").click()
-        exported = await saved(download.value)
+        exported = await read_download(download.value)
         assert "I am Ana." in exported
         assert "**Hello** Ana." in exported
         await page.reload()
@@ -174,7 +174,7 @@ async def test_after_the_gateway_was_killed_and_is_back_nothing_is_shown_twice(
 ) -> None:
     port = free_port()
     async with contextlib.AsyncExitStack() as kept:
-        async with killed_at_the_end(tmp_path, port) as web:
+        async with kill_at_the_end(tmp_path, port) as web:
             page = await kept.enter_async_context(looking(browser, web))
             await begin_chat(page)
             message = page.get_by_label("Message", exact=True)
@@ -187,7 +187,7 @@ async def test_after_the_gateway_was_killed_and_is_back_nothing_is_shown_twice(
         await page.keyboard.press("Enter")
         await expect(page.locator("#toast")).to_contain_text("does not answer")
         await expect(message).to_have_value("two")
-        async with killed_at_the_end(tmp_path, port):
+        async with kill_at_the_end(tmp_path, port):
             await expect(page.locator("#connection")).to_have_text("", timeout=BACK_WITHIN)
             await page.get_by_role("button", name="Send", exact=True).click()
             both = [re.compile("one"), re.compile("two")]

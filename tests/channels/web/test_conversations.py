@@ -35,7 +35,7 @@ async def statuses(visit: Visit, chat: str) -> set[int]:
     return {(await visit.get(f"{path}?c={chat}&q=vault&seq=1"))[0] for path in READERS}
 
 
-async def sent(visit: Visit, chat: str, text: str = "hello") -> int:
+async def try_to_send(visit: Visit, chat: str, text: str = "hello") -> int:
     """The status of an attempt to write in a conversation."""
     data = {"c": chat, "event": "a" * 32, "text": text}
     return (await visit.post("/chat/send", data))[0]
@@ -55,8 +55,8 @@ async def test_nobody_follows_or_begins_a_conversation_that_was_made_for_another
         for maker in makers:
             chat = await maker.new_chat()
             assert await statuses(visit, chat) == {404}
-            assert await sent(visit, chat) == 404
-            assert await sent(maker, chat) == 200
+            assert await try_to_send(visit, chat) == 404
+            assert await try_to_send(maker, chat) == 200
 
 
 @pytest.mark.parametrize("account", ["", GUEST])
@@ -65,17 +65,17 @@ async def test_a_conversation_that_does_not_exist_is_nobodys(tmp_path: Path, acc
     async with serving(tmp_path, config=CONFIG) as web, web.visit(account) as visit:
         for chat in chats:
             assert await statuses(visit, chat) == {404}, chat
-            assert await sent(visit, chat) == 404, chat
+            assert await try_to_send(visit, chat) == 404, chat
 
 
 @pytest.mark.parametrize("spelling", ["{} ", " {}", "{}\n", "\u00a0{}"])
 async def test_a_chat_has_one_name_only(tmp_path: Path, spelling: str) -> None:
     async with serving(tmp_path, config=CONFIG) as web, web.visit() as visit:
         chat = await visit.new_chat()
-        assert await sent(visit, chat) == 200
+        assert await try_to_send(visit, chat) == 200
         other = spelling.format(chat)
         assert await statuses(visit, quote(other)) == {404}
-        assert await sent(visit, other) == 404
+        assert await try_to_send(visit, other) == 404
 
 
 async def test_the_owner_reads_a_guests_conversation_by_name_and_does_not_write_in_it(
@@ -93,9 +93,9 @@ async def test_the_owner_reads_a_guests_conversation_by_name_and_does_not_write_
         assert "You can read this conversation of people/telegram_12" in page
         assert 'id="compose"' not in page
         asked = len(model.prompts)
-        assert await sent(owner, chat, SECRET) == 403
+        assert await try_to_send(owner, chat, SECRET) == 403
         assert (await owner.post("/chat/press", {"c": chat, "button": "x"}))[0] == 403
-        async with guest.opened(f"/live?c={chat}&after=0") as live:
+        async with guest.open(f"/live?c={chat}&after=0") as live:
             await guest.say(chat, "And now?")
             heard = await until(live, "messages")
         assert SECRET not in json.dumps(heard)
@@ -144,9 +144,9 @@ async def test_who_is_signed_out_hears_no_more(tmp_path: Path) -> None:
         web.visit(GUEST) as other,
     ):
         chat = await guest.new_chat()
-        assert await sent(guest, chat) == 200
+        assert await try_to_send(guest, chat) == 200
         await held.asked.wait()
-        async with other.opened(f"/live?c={chat}&after=0") as live:
+        async with other.open(f"/live?c={chat}&after=0") as live:
             await live.content.readline()
             await web.ask("web.revoke", id=GUEST)
             held.free.set()
@@ -159,12 +159,12 @@ async def test_each_event_of_a_stream_is_for_whom_the_conversation_is_by_then(
     held = Held()
     async with serving(tmp_path, held.model(), config=CONFIG) as web, web.visit(GUEST) as guest:
         chat = await guest.new_chat()
-        assert await sent(guest, chat) == 200
+        assert await try_to_send(guest, chat) == 200
         await held.asked.wait()
         path = tmp_path / "sessions" / f"{stem_of(chat)}.jsonl"
         while not (path.exists() and path.stat().st_size):  # noqa: ASYNC110 - no event tells of it
             await asyncio.sleep(0.01)
-        async with guest.opened(f"/live?c={chat}&after=0") as live:
+        async with guest.open(f"/live?c={chat}&after=0") as live:
             await live.content.readline()
             then, whose = datetime.now(UTC), {"scope": "people/telegram_13"}
             with path.open("a") as file:

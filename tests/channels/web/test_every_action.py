@@ -14,13 +14,13 @@ from playwright.async_api import Browser, expect
 
 from nanobot_web.channel import routes
 from tests.channels.web.hand import buttons_of_templates
-from tests.channels.web.stage import LONG, NOTIFYING, Stage, staged
+from tests.channels.web.stage import LONG, NOTIFYING, Stage, build_stage
 
 
 async def test_every_page_and_every_button(tmp_path: Path, browser: Browser) -> None:
     pressed, asked = set[str](), set[tuple[str, str]]()
     for number, walk in enumerate(_WALKS):
-        async with staged(tmp_path / str(number), browser) as stage:
+        async with build_stage(tmp_path / str(number), browser) as stage:
             for step in walk:
                 await step(stage)
             pressed |= stage.hand.pressed
@@ -142,7 +142,7 @@ async def _questions(stage: Stage) -> None:
     page, hand, called = stage.page, stage.hand, stage.switch.called
     card, said = page.locator(".approval"), page.locator(".item.assistant")
 
-    async def answered(answer: str, times: int) -> None:
+    async def answer_all(answer: str, times: int) -> None:
         before = await page.locator(".item.mine").count()
         await stage.say("the light")
         if answer:
@@ -155,13 +155,13 @@ async def _questions(stage: Stage) -> None:
 
     await stage.open("/chat/new")
     chat = page.url
-    await answered("Deny", 0)
-    await answered("Approve", 1)
+    await answer_all("Deny", 0)
+    await answer_all("Approve", 1)
     for number, (answer, lasts) in enumerate(
         [("For this chat today", "in web:"), ("Always", "always")]
     ):
-        await answered(answer, 2 + 2 * number)
-        await answered("", 3 + 2 * number)
+        await answer_all(answer, 2 + 2 * number)
+        await answer_all("", 3 + 2 * number)
         await stage.open("/activity")
         await hand.follow("Approvals")
         await stage.expect_text("each call of light")
@@ -267,7 +267,7 @@ async def _versions(stage: Stage) -> None:
     assert [one["by"] for one in stage.audited("memory.restore")] == ["web:owner"] * 4
 
 
-async def _searched(stage: Stage) -> None:
+async def _search(stage: Stage) -> None:
     page, hand = stage.page, stage.hand
     await hand.follow("Memory")
     await hand.follow("Notes")
@@ -453,7 +453,7 @@ async def _health(stage: Stage) -> None:
     await hand.look()
 
 
-async def _signed_out(stage: Stage) -> None:
+async def _sign_out(stage: Stage) -> None:
     page, web = stage.page, stage.web
     await web.ask("web.revoke", id="all")
     await expect(page.locator("#connection")).to_have_text("You are signed out.")
@@ -506,8 +506,8 @@ async def _settings(stage: Stage) -> None:
 
 _WALKS = (
     (_conversations, _questions, _facts, _versions),
-    (_a_chat, _searched),
+    (_a_chat, _search),
     (_jobs, _people, _activity),
-    (_figures, _health, _signed_out, _settings),
+    (_figures, _health, _sign_out, _settings),
 )
 """Each begins with a home of its own, so that none takes long on a slow machine."""

@@ -16,14 +16,14 @@ from tests.support import start_configured
 HOSTILE = '<script>alert(1)</script>"\u202e'
 
 
-def _broken(_: Prompt) -> Reply:
+def _raise_hostile(_: Prompt) -> Reply:
     raise RuntimeError(HOSTILE)
 
 
 async def test_a_failed_message_is_shown_as_text_and_who_dropped_it_is_recorded(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, ScriptedModel(_broken)) as web, web.visit() as visit:
+    async with serving(tmp_path, ScriptedModel(_raise_hostile)) as web, web.visit() as visit:
         await visit.say(await visit.new_chat(), HOSTILE)
         text = (await visit.get("/health"))[1]
         assert "Try in-1 again" in text

@@ -28,9 +28,7 @@ OPEN = {"type": "state", "state": "open", "me": {"number": "15550001111@s.whatsa
 
 
 @contextlib.asynccontextmanager
-async def _unlinked(
-    clock: FakeClock, *scripts: Sequence[Mapping[str, object]]
-) -> AsyncIterator[Web]:
+async def _unlink(clock: FakeClock, *scripts: Sequence[Mapping[str, object]]) -> AsyncIterator[Web]:
     """A nanobot whose WhatsApp has no account yet; its helpers say these things, one after the
     other."""
     with scratch() as home:
@@ -63,7 +61,7 @@ async def _show_code(page: Page) -> None:
 
 async def test_the_code_is_shown_to_the_owner_alone(browser: Browser) -> None:
     async with (
-        _unlinked(FakeClock(), [QR]) as web,
+        _unlink(FakeClock(), [QR]) as web,
         web.visit("telegram:7") as other,
         looking(browser, web) as page,
     ):
@@ -82,7 +80,7 @@ async def test_the_code_is_shown_to_the_owner_alone(browser: Browser) -> None:
 
 async def test_once_it_was_scanned_the_channel_runs(browser: Browser) -> None:
     clock = FakeClock()
-    async with _unlinked(clock, [QR, OPEN], [OPEN]) as web, looking(browser, web) as page:
+    async with _unlink(clock, [QR, OPEN], [OPEN]) as web, looking(browser, web) as page:
         await _show_code(page)
         await expect(page.get_by_text("Linked. Waiting for the phone")).to_be_visible()
         await clock.advance(SETTLING_SECONDS)
@@ -94,7 +92,7 @@ async def test_once_it_was_scanned_the_channel_runs(browser: Browser) -> None:
 
 async def test_what_goes_wrong_is_said(browser: Browser) -> None:
     banned = {"type": "state", "state": "banned"}
-    async with _unlinked(FakeClock(), [banned]) as web, looking(browser, web) as page:
+    async with _unlink(FakeClock(), [banned]) as web, looking(browser, web) as page:
         await _show_code(page)
         await expect(page.get_by_text("WhatsApp refuses this account")).to_be_visible()
         status, text = await page.evaluate(

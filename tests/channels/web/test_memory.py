@@ -30,7 +30,7 @@ def _remember(home: Path, scope: str = "", facts: str = FACTS, waiting: str = ""
     return folder / "MEMORY.md"
 
 
-def _audited(home: Path, operation: str) -> list[dict[str, Any]]:
+def _read_audit(home: Path, operation: str) -> list[dict[str, Any]]:
     lines = (home / "logs" / "audit.jsonl").read_text().splitlines()
     return [one for line in lines if (one := json.loads(line))["tool"] == operation]
 
@@ -65,7 +65,7 @@ async def test_a_person_sees_and_changes_their_own_memory_and_no_other(tmp_path:
         given = {"id": own["id"], "new": "Speaks Finnish and Sami"}
         assert (await visit.post("/memory/edit", given))[0] == 303
         assert theirs.read_text() == "- Speaks Finnish and Sami\n"
-        (done,) = _audited(tmp_path, "memory.edit")
+        (done,) = _read_audit(tmp_path, "memory.edit")
         assert (done["by"], done["scope"]) == ("web:telegram:7", "people/telegram_7")
 
 
@@ -126,7 +126,7 @@ async def test_what_cannot_be_done_is_said_and_changes_nothing(tmp_path: Path) -
             given = {"id": fact["id"], "new": "x", "level": "1"}
             assert (await visit.post(f"/memory/{action}", given))[0] == 404
         assert file.read_text() == FACTS.replace("3 May", "5 May")
-        assert _audited(tmp_path, "memory.edit")[0]["outcome"] == "failed"
+        assert _read_audit(tmp_path, "memory.edit")[0]["outcome"] == "failed"
 
 
 async def test_without_the_token_nothing_is_changed(tmp_path: Path) -> None:

@@ -51,14 +51,14 @@ def requests(share: int) -> Iterator[tuple[str, str, str]]:
             continue
         names = names_of(method, path)
         yield method, path, ""
-        for odd in map(_encoded, ODD[number % share :: share]):
+        for odd in map(_encode, ODD[number % share :: share]):
             yield method, path, "&".join(f"{name}={odd}" for name in names)
         for at, name in enumerate(names):
-            yield method, path, f"{name}={_encoded(ODD[(number + 7 * at) % len(ODD)])}"
+            yield method, path, f"{name}={_encode(ODD[(number + 7 * at) % len(ODD)])}"
             yield method, path, f"{name}=1&{name}=2&{name}[]=3&=&{name}"
 
 
-def _encoded(value: str) -> str:
+def _encode(value: str) -> str:
     return quote_plus(value.encode("utf-8", "surrogatepass"))
 
 
@@ -71,7 +71,7 @@ def _furnish(home: Path) -> None:
         (memory / "history.jsonl").write_text(json.dumps(ENTRY) + "\n")
 
 
-async def _asked(visit: Visit, method: str, path: str, given: str) -> tuple[int, str]:
+async def _ask(visit: Visit, method: str, path: str, given: str) -> tuple[int, str]:
     if method == "GET":
         return await visit.get(f"{path}?{given}")
     kinds = {"Content-Type": FORM, "Accept": "text/html"}
@@ -88,7 +88,7 @@ async def test_no_parameter_makes_a_page_fail(tmp_path: Path, account: str) -> N
             await visit.say(await visit.new_chat(), "hello")
         failures = logger.add(lambda line: wrong.append(str(line)), level="ERROR")
         for method, path, given in requests(6 if account else 1):
-            status, _ = await _asked(visit, method, path, given)
+            status, _ = await _ask(visit, method, path, given)
             if status >= 500:
                 wrong.append((status, method, path, given[:80]))
         logger.remove(failures)

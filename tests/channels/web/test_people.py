@@ -17,7 +17,7 @@ from tests.doubles.telegram import FakeTelegram
 HOSTILE = "<script>alert(1)</script> \"'><img src=x onerror=alert(2)>"
 
 
-def _audited(home: Path, operation: str) -> list[dict[str, Any]]:
+def _read_audit(home: Path, operation: str) -> list[dict[str, Any]]:
     lines = (home / "logs" / "audit.jsonl").read_text().splitlines()
     return [one for line in lines if (one := json.loads(line))["tool"] == operation]
 
@@ -73,7 +73,7 @@ async def test_only_the_terminal_makes_an_owner_or_takes_it_back(tmp_path: Path)
             await visit.post("/people/revoke", {"address": address})
             assert "is the owner" in (await visit.get("/people"))[1]
         assert len((await web.ask("pair.list"))["approved"]) == 1
-        assert _audited(tmp_path, "pair.approve")[0]["by"] == "terminal"
+        assert _read_audit(tmp_path, "pair.approve")[0]["by"] == "terminal"
 
 
 async def test_who_is_shut_out_is_signed_out_as_well(tmp_path: Path) -> None:

@@ -131,10 +131,10 @@ async def test_after_a_restart_who_was_signed_in_still_is(tmp_path: Path) -> Non
 
 async def test_settings_are_the_owners_alone(tmp_path: Path) -> None:
     async with serving(tmp_path) as web, web.visit("telegram:7") as visit:
-        await _refused(visit)
+        await _expect_refusal(visit)
 
 
-async def _refused(visit: Visit) -> None:
+async def _expect_refusal(visit: Visit) -> None:
     for path in ("/settings", "/settings/edit?key=log.level", "/settings/restart"):
         assert (await visit.get(path))[0] == 404
     for path in ("/settings/plan", "/settings/apply", "/settings/restart"):
