@@ -28,13 +28,13 @@ WORDS = "This is a sentence about the garden, the weather and the plans for next
 
 
 def tokens_of(message: Message) -> int:
-    """About how many tokens a message takes in a prompt, its calls included."""
+    """Estimate the tokens of a message in a prompt, including its calls."""
     texts = [message.content, *(call.name + call.arguments for call in message.tool_calls)]
     return sum(MESSAGE_OVERHEAD + estimate_tokens(text) for text in texts)
 
 
 class PlainPromptSize:
-    """The size of a prompt that is a system prompt of `FIXED` tokens and the session's history."""
+    """The size of a prompt with a system prompt of `FIXED` tokens and the session's history."""
 
     def tokens(self, session: Session, coming: Sequence[Message] = ()) -> int:
         history = [*session.get_history(0), *coming]
@@ -51,7 +51,7 @@ class PlainPromptSize:
 
 
 class OneMemory(Memories):
-    """There is but the one of a home."""
+    """Memories with only the memory of a home."""
 
     def __init__(self, home: Home, *rest: Any) -> None:
         super().__init__(*rest)
@@ -97,7 +97,7 @@ class Home:
         )
 
     def alter_memory(self, memory: Memory) -> Memory:
-        """For tests that put something in between."""
+        """Return the memory to use. Tests override this to wrap it."""
         return memory
 
     def session_manager(self) -> SessionManager:
@@ -117,7 +117,7 @@ class Home:
         return Home(self.folder, model, self.limits, self.clock)
 
     async def talk(self, *said: str, key: str = KEY, origin: str = "", words: int = 0) -> Session:
-        """Turns that are done: what the person said, and an answer to each."""
+        """Add finished turns: the person's texts, each with an answer."""
         session = await self.sessions.get_or_create(key)
         for text in said:
             turn = f"t{session.next_seq}"
@@ -148,7 +148,7 @@ class Home:
         (self.folder / "workspace" / LONG_TERM).write_text(text, encoding="utf-8")
 
     def nowhere(self, session: Session) -> list[int]:
-        """The messages that are neither in the prompt nor behind an entry, or behind two."""
+        """Return the messages that are neither in the prompt nor behind an entry, or behind two."""
         shown = {m.seq for m in session.get_history(0)}
         own = [entry for entry in self.entries if entry.session == session.key]
         everything = self.sessions.read_window(session.key)
@@ -172,7 +172,7 @@ def saves(
 
 
 def learns(*lines: str, quotes: Sequence[str] = ()) -> Author:
-    """Saves what it was shown of memory, with these lines after it."""
+    """Save the memory of the request, with these lines at the end."""
 
     def author(prompt: Prompt) -> Line:
         told = f"They spoke of {', '.join(lines)}."
@@ -182,7 +182,7 @@ def learns(*lines: str, quotes: Sequence[str] = ()) -> Author:
 
 
 def with_lines(prompt: Prompt, *lines: str) -> str:
-    """The memory in a request, with lines under its last heading."""
+    """Return the memory in a request, with lines under its last heading."""
     shown = memory_in(prompt)
     base = "# Memory\n\n## Facts" if shown == "(empty)" else shown
     return "\n".join([base, *(f"- {line}" for line in lines)])
@@ -199,7 +199,7 @@ def conversation_in(prompt: Prompt) -> str:
 
 
 def tool_turn(turn: str, results: int, size: int) -> list[Message]:
-    """A turn of many calls with large results."""
+    """Return a turn of many calls with large results."""
     messages = [Message("user", "look everywhere", turn_id=turn)]
     for number in range(results):
         call = ToolCall(f"{turn}-{number}", "read_file", "{}")

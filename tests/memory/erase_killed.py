@@ -1,7 +1,6 @@
-"""Erases in a process of its own that dies at a given rename; see `test_erase`.
+"""Erase in a separate process that dies at a given rename (see `test_erase`).
 
-python -m tests.memory.erase_killed HOME TEXT NUMBER
-"""
+python -m tests.memory.erase_killed HOME TEXT NUMBER"""
 
 from __future__ import annotations
 

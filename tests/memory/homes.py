@@ -1,4 +1,4 @@
-"""A home as a running nanobot has it, made with the real classes, for tests of evidence."""
+"""A home of real classes, as in a running nanobot, for tests of evidence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from nanobot.testing import FakeClock
 
 
 def match_owners(*owners: str) -> Callable[[str, str], bool]:
-    """Says whether a sender is one of `owners`: `channel:id`, or `channel:*` for all of it."""
+    """Return a check for `owners`: `channel:id`, or `channel:*` for everyone in it."""
     return lambda channel, sender: not {f"{channel}:{sender}", f"{channel}:*"}.isdisjoint(owners)
 
 
@@ -39,7 +39,7 @@ GUEST = "people/telegram_7"
 
 @dataclass
 class RealHome:
-    """The parts of a nanobot that keep something, wired as in the product."""
+    """The parts of a nanobot that store something, wired as in the product."""
 
     folder: Path
     clock: FakeClock
@@ -56,7 +56,7 @@ class RealHome:
         return self.memories.of(scope)
 
     async def say(self, key: str, *texts: str, turn: str = "") -> tuple[int, int]:
-        """Texts of the person, each answered with "ok"; the seqs of the first and last message."""
+        """Add texts of the person, each answered with "ok". Return the first and last seq."""
         session = await self.sessions.get_or_create(key)
         first = session.next_seq
         for text in texts:
@@ -66,7 +66,7 @@ class RealHome:
         return first, session.next_seq - 1
 
     async def call(self, key: str, arguments: str, turn: str) -> None:
-        """The agent calls a tool."""
+        """Add a tool call of the agent."""
         session = await self.sessions.get_or_create(key)
         call = ToolCall("c1", "edit_file", arguments)
         session.add_message(Message("assistant", "", tool_calls=(call,), turn_id=turn))
@@ -77,7 +77,7 @@ class RealHome:
     def tell(
         self, key: str, seqs: tuple[int, int], summary: str, *facts: str, scope: str = OWNER
     ) -> int:
-        """A history entry for a stretch of conversation; its cursor."""
+        """Add a history entry for a stretch of conversation. Return its cursor."""
         stamp = f"[{self.clock.now():%Y-%m-%d %H:%M}]"
         entry = HistoryEntry(
             0, self.clock.now(), "consolidation", key, *seqs, f"{stamp} {summary}", facts
@@ -93,7 +93,8 @@ class RealHome:
         scope: str = OWNER,
         change: Change | None = None,
     ) -> int:
-        """Facts reach a file; `old` is what the only one replaces. The version."""
+        """Write facts to a file, and return the version. `old` is the fact that a single line
+        replaces."""
         self.clock.jump(60)
         change = change or Change("dream", "learned", cursors=(cursor,) if cursor else ())
         operations = [Operation(old, line, cursor=cursor) for line in lines]
@@ -103,14 +104,14 @@ class RealHome:
         return number
 
     async def finds(self, text: str, scope: str = OWNER) -> list[str]:
-        """The texts that search finds."""
+        """Return the texts that search finds."""
         hits = (await self.index.search(Query(text, (scope,)))).hits
         return [hit.passage.text for hit in hits]
 
 
 @contextlib.asynccontextmanager
 async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
-    """A home from its start to its end: what one process sees of it."""
+    """Run a home from its start to its end, as in one process."""
     state, workspace = folder / "state", folder / "workspace"
     for path in (state, workspace, folder / "sessions", folder / "media", folder / "logs"):
         path.mkdir(parents=True, exist_ok=True)
@@ -151,7 +152,7 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
 
 
 async def retire(store: MemoryStore, path: str, lines: Sequence[str], change: Change) -> int:
-    """Move facts of a document to retired.md; the version."""
+    """Move facts of a document to retired.md. Return the version."""
     named = {guard.without_list_mark(line) for line in lines}
     standing = [
         line for line in store.read(path).splitlines() if guard.without_list_mark(line) in named

@@ -1,4 +1,4 @@
-"""Objects in what a model answers are found, and repaired as arguments of calls are."""
+"""JSON objects in a model's answer are found, and repaired like arguments of calls."""
 
 from __future__ import annotations
 

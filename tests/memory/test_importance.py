@@ -1,4 +1,4 @@
-"""A mark on a line says how important it is; what the line states does not change by it."""
+"""A mark on a line rates its importance and does not change its statement."""
 
 from __future__ import annotations
 

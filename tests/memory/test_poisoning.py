@@ -1,5 +1,5 @@
-"""What a page, a file, a quote or another person says never becomes a long-term memory, through the
-running gateway and with models that obey the attacker in every phase."""
+"""Content of a page, a file, a quote or another person never becomes a long-term memory, through
+the running gateway and with models that obey the attacker in every phase."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY = 86_400
 
 @dataclass
 class Stage:
-    """A running nanobot whose owner talks in chat 1, and what the model is to do."""
+    """A running nanobot whose owner talks in chat 1, with a scripted model."""
 
     home: Path
     channel: FakeChannel
@@ -47,11 +47,11 @@ class Stage:
         return await self.channel.answer_to(event, chat)
 
     async def obey(self, text: str = "thanks", chat: str = "1", **how: object) -> None:
-        """A turn in which the model does all that the attacker wants, and says it."""
+        """Play a turn in which the model does and repeats everything the attacker wants."""
         await self.say(text, obeying(), repeating(), chat=chat, **how)
 
     async def launder(self, chat: str = "1", **how: object) -> None:
-        """Everything by which a text comes back later without its source."""
+        """Play everything by which a text comes back later without its source."""
         await self.say("thanks", repeating(), chat=chat, **how)
         await self.say("/compact", chat=chat, **how)
         await self.obey("and what else?", chat=chat, **how)  # the source is no longer in the prompt
@@ -68,7 +68,7 @@ Scene = Callable[[Stage], Awaitable[object]]
 
 
 async def play(home: Path, *scenes: Scene) -> Stage:
-    """Scenes in one home; nanobot is started again for each."""
+    """Play scenes in one home. Each starts nanobot again."""
     clock = FakeClock()
     one = Stage(home, FakeChannel(clock=clock), ScriptedModel(), clock)
     fetch = Probe("probe_page", act=lambda _: ToolResult(TEXT))
@@ -203,7 +203,7 @@ async def test_an_unconfirmed_note_is_foreign_in_every_prompt_that_shows_it(tmp_
         await s.say("Hello", says("hi"), chat="2")
         await s.say("Read tea.example", calls("probe_page"), calls("note", text=TEXT), says("ok"))
         await s.say("What is new?", obeying(note=False), repeating(), chat="3")
-        await s.say("What is new?", says("a note"), chat="2")  # told as news
+        await s.say("What is new?", says("a note"), chat="2")  # from the notice
         assert ORDER in s.model.prompts[-1].messages[-1].text
         s.clock.jump(3 * DAY)
         await s.say("Do it", obeying(note=False), says("ok"), chat="2")

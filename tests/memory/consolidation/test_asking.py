@@ -1,4 +1,4 @@
-"""A known fact changes at once only if the person said so plainly; else they are asked."""
+"""A known fact changes at once only if the person stated it plainly. Otherwise they are asked."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def talk_of(said: str) -> Talk:
 
 
 def dreamt(said: str, old: str, new: str) -> list[Update]:
-    """What becomes of a replacement that Dream's model proposes."""
+    """Return the updates for a replacement that Dream's model proposes."""
     update = Update(LONG_TERM, Operation(f"- {old}", new))
     files = {LONG_TERM: f"- {old}\n"}
     return screen([update], talk_of(said), files, Echoes(()), lambda _path, _line: False)[0]

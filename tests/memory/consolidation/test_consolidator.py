@@ -1,4 +1,4 @@
-"""When a conversation is consolidated, how much of it, and what comes of it."""
+"""When a conversation is consolidated, how much of it, and with which result."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ async def test_a_long_range_becomes_several_entries_that_join(tmp_path: Path) ->
 async def test_each_conversation_that_new_ended_is_consolidated_by_itself(
     home: Home, model: ScriptedModel
 ) -> None:
-    """What was read in one does not taint another."""
+    """Content read in one does not taint another."""
     await home.talk("please read this", origin="forwarded")
     session = await home.talk("what it says")
     session.clear("1")

@@ -31,7 +31,7 @@ MEMORY = "# Memory\n\n## Facts\n- has a cat\n"
 
 
 class Moments:
-    """Copies of a home, each what a process that dies at that moment leaves behind."""
+    """Copies of a home, one for each moment at which the process dies."""
 
     def __init__(self, folder: Path, copies: Path) -> None:
         self._folder, self._copies = folder, copies
@@ -142,7 +142,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: P
 
 
 async def _make_killed_home(tmp_path: Path, moment: str) -> Home:
-    """A home whose process was killed at a moment of learning something."""
+    """Return a home whose process was killed at a moment of learning something."""
     model = ScriptedModel(learns("likes tea"))
     home = WatchedHome(tmp_path / "home", model, copies=tmp_path / "copies")
     await home.consolidator.compact(await home.talk("I like tea"))
@@ -154,7 +154,7 @@ async def _make_killed_home(tmp_path: Path, moment: str) -> Home:
 async def test_who_goes_on_with_a_conversation_knows_what_was_learned_from_it(
     tmp_path: Path,
 ) -> None:
-    """As another worker of a team, which had started long before."""
+    """Like another worker of a team, which had started long before."""
     after = await _make_killed_home(tmp_path, "before the changes")
     session = await after.sessions.get_or_create("telegram:1")
     await after.consolidator.maybe_consolidate_by_tokens(session, NEXT)
@@ -338,7 +338,7 @@ async def test_a_resting_session_that_memory_holds_is_not_opened(tmp_path: Path)
 
 
 class EditedStore(MemoryStore):
-    """An editor saves again and again."""
+    """A store whose file an editor saves again and again."""
 
     saving = True
 

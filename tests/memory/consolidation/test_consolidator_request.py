@@ -1,4 +1,4 @@
-"""What the consolidating model reads, and what its answer may change."""
+"""The request to the consolidating model, and the changes that its answer may make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a conversation may be parted, and how much of it goes."""
+"""The points at which a conversation may be parted, and how much of it goes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def result(of: str, turn: str = "") -> Message:
 
 
 def find_parted_calls(messages: Sequence[Message], cut: int) -> list[str]:
-    """The results after a cut whose call (the nearest with that id) is before it."""
+    """Return the results after a cut whose call (the nearest with that id) is before it."""
     called: dict[str, int] = {}
     parted = []
     for index, message in enumerate(messages):

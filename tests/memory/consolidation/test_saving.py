@@ -1,4 +1,4 @@
-"""What a model hands over by save_memory, in all the shapes that models give it."""
+"""Arguments of save_memory, in all the shapes that models give them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person takes back while it is being consolidated does not enter memory."""
+"""Messages that a person takes back during consolidation do not enter memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SlowStore(MemoryStore):
 
 @dataclass
 class SlowHome(Home):
-    """Its changes of memory are carried out once the gate is opened."""
+    """A home whose memory changes are applied once the gate is opened."""
 
     def alter_memory(self, memory: Memory) -> Memory:
         store = SlowStore(memory.versions)
@@ -71,7 +71,7 @@ async def test_a_conversation_that_is_discarded_while_its_entry_waits_its_turn(
     session = await home.talk("a secret")
     second = asyncio.ensure_future(home.consolidator.compact(session))
     await asked.wait()
-    for _ in range(50):  # it comes as far as it can
+    for _ in range(50):  # runs as far as possible
         await asyncio.sleep(0)
     session.discard("42")
     if saved:
@@ -117,7 +117,7 @@ async def test_who_discards_while_the_entry_is_written_finds_it_consolidated(
     await asyncio.gather(work, discarding)
     assert [(entry.first, entry.last) for entry in home.entries] == [(1, 2)]
     assert home.nowhere(session) == []
-    assert len(home.sessions.read_window(KEY)) == 2  # nothing of it was taken back
+    assert len(home.sessions.read_window(KEY)) == 2  # nothing was taken back
     await home.close()
 
 
@@ -161,7 +161,7 @@ async def test_a_conversation_that_began_anew_after_a_forgetting_is_put_away(
 ) -> None:
     home = Home(tmp_path, ScriptedModel(saves("They spoke of tea.")))
     ForgottenFacts(home.memory.root).add(home.clock.now(), b"salt", (), {KEY: [1]}, ())
-    home.clock.jump(60)  # meanwhile the session's file was deleted by hand
+    home.clock.jump(60)  # then a person deletes the session's file
     said = await home.consolidator.compact(await home.talk("I like tea"))
     assert "They spoke of tea." in said
     await home.close()

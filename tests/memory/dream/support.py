@@ -22,27 +22,27 @@ LONG_TERM = "memory/MEMORY.md"
 
 
 def finds(**lists: Any) -> Reply:
-    """What phase 1 answers."""
+    """Return an answer of phase 1."""
     return says(json.dumps({"memory_updates": [], **lists}))
 
 
 def edits(*wanted: dict[str, str]) -> Reply:
-    """What phase 2 answers."""
+    """Return an answer of phase 2."""
     return says(json.dumps({"edits": list(wanted)}))
 
 
 def is_phase(prompt: Prompt, number: int) -> bool:
-    """Whether `prompt` is that phase's."""
+    """Return True if `prompt` is for that phase."""
     return prompt.messages[0].text.startswith(f"# Dream, phase {number}: ")
 
 
 def page(text: str) -> Message:
-    """What a tool brought in from elsewhere."""
+    """Return untrusted content from a tool."""
     return Message("tool", text, origin="tool:web_fetch", tool_call_id="call_1", name="web_fetch")
 
 
 class World:
-    """One workspace. `talk` and `remembers` are how it comes to have something to dream about."""
+    """One workspace. `talk` and `remembers` give it something to dream about."""
 
     def __init__(self, folder: Path, clock: FakeClock) -> None:
         self.clock = clock
@@ -68,7 +68,7 @@ class World:
         return file.read_text() if file.exists() else ""
 
     def talk(self, *messages: Message | str, session: str = "telegram:1") -> tuple[int, int]:
-        """Put messages (a text is the person's own words) behind a session; return their range."""
+        """Add messages (a text is the person's own words) to a session and return their range."""
         conversation = self.conversations.setdefault(session, [])
         first = len(conversation) + 1
         for said in messages:
@@ -97,7 +97,7 @@ class World:
         session: str = "telegram:1",
         **fields: Any,
     ) -> HistoryEntry:
-        """A history entry, with the messages behind it (by default its summary, as said)."""
+        """Add a history entry with the messages behind it (by default its summary, as said)."""
         first, last = self.talk(*(messages or (summary,)), session=session)
         entry = HistoryEntry(
             0, self.clock.now(), "consolidation", session, first, last, summary, tuple(facts)
@@ -129,7 +129,7 @@ class World:
         return dream, model
 
     async def dreams(self, *script: Any, scope: str = OWNER, **how: Any) -> DreamReport:
-        """One run with this script, all of which must be played."""
+        """Run Dream once with this script, which must be used up."""
         dream, model = self.dream(*script, **how)
         self.state.is_far = True
         try:
@@ -140,7 +140,7 @@ class World:
         return report
 
     def restart(self) -> World:
-        """The same files, as another process finds them."""
+        """Return the same files for another process."""
         again = World(self.workspace.parent, self.clock)
         again.conversations, again.state = self.conversations, self.state
         return again

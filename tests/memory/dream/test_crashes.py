@@ -1,4 +1,4 @@
-"""A process that dies at any write, and others who write meanwhile: nothing is lost or repeated."""
+"""A process that dies at any write, and concurrent writers: nothing is lost or repeated."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LIVES, TEA = "Lives in Porto since May 2026", "Likes green tea"
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], int]:
-    """Die before the write of that `number`, which puts a file in its place or stores a document;
-    return how many there were."""
+    """Die before the write of that `number`, which replaces a file or stores a document. Return a
+    function that counts the writes."""
     count = 0
 
     def dying(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +48,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], int]:
 
 
 def stubborn(prompt: Prompt) -> Line:
-    """A model that finds the same things whatever it is shown."""
+    """Find the same facts in every request."""
     if is_phase(prompt, 1) and "They read a page" in prompt.messages[1].text:
         return finds(memory_updates=[{"text": ODD, "entry": 0}])
     if is_phase(prompt, 1):

@@ -1,4 +1,5 @@
-"""The digest of a month: when it is written, what it may hold, and what is learned from it."""
+"""The digest of a month: when it is written, its possible content, and the facts learned from
+it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ SOLD = {"text": "Sold the boat to Tom", "days": ["2026-09-20"]}
 
 
 def answer_digest(*lines: object) -> Reply:
-    """What the model answers about the notes of a month."""
+    """Return the model's answer about the notes of a month."""
     return says(json.dumps({"lines": list(lines)}))
 
 

@@ -1,4 +1,4 @@
-"""What a run learns, how far it reads, and what it leaves alone."""
+"""The facts that a run learns, how far it reads, and the things that it leaves unchanged."""
 
 from __future__ import annotations
 

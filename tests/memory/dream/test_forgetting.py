@@ -1,4 +1,4 @@
-"""What is forgotten while Dream thinks, or after it had to stop, is not written any more."""
+"""Facts that are forgotten while Dream thinks, or after it had to stop, are not written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def forget(world: World, *lines: str) -> None:
 
 
 def store_plan(world: World, *lines: str) -> None:
-    """A run was cut short before it wrote these."""
+    """Store the plan of a run that was cut short before it wrote these lines."""
     operations = tuple(Operation("", f"- {line}") for line in lines)
     plan = DreamPlan(
         (Write(LONG_TERM, operations),),
@@ -37,7 +37,7 @@ def store_plan(world: World, *lines: str) -> None:
 
 async def test_a_conversation_that_began_anew_after_a_forgetting_is_read(world: World) -> None:
     ForgottenFacts(world.memory().root).add(world.clock.now(), b"salt", [], {"telegram:1": [1]}, [])
-    world.clock.jump(60)  # meanwhile the session's file was deleted by hand
+    world.clock.jump(60)  # then a person deletes the session's file
     world.remembers(SAID)
     report = await world.dreams(
         finds(memory_updates=[{"text": TEA, "entry": 0}]), edits({"new": f"- {TEA}"})

@@ -1,4 +1,4 @@
-"""Dream says how important a fact is; nothing from elsewhere does, and the person's word stays."""
+"""Dream rates the importance of facts. Untrusted content does not, and the person's mark stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bounds a run, and what happens when the model fails."""
+"""The limits of a run, and failures of the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PORTO = {"text": LIVES, "entry": 0}
 
 
 def due(dream: Dream) -> datetime | None:
-    """When it is tried next, were it due at any time."""
+    """Return the next attempt, if it were due at any time."""
     return dream.next_run("owner", lambda since: since, 100)
 
 
@@ -138,7 +138,7 @@ async def test_answers_that_are_never_json_count_as_a_failure(world: World) -> N
 
 
 class Defect(Exception):
-    """Something that no code expects."""
+    """An unexpected error."""
 
 
 async def test_an_unexpected_error_is_a_failure_like_any_other(world: World) -> None:

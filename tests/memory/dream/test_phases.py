@@ -1,4 +1,4 @@
-"""Reading what models really answer, and deciding on single edits."""
+"""Reading real answers of models, and deciding on single edits."""
 
 from __future__ import annotations
 

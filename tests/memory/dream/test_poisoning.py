@@ -1,5 +1,5 @@
-"""Whatever a page, a file or another person says, and whatever the model makes of it: an
-instruction of theirs reaches no long-term file."""
+"""An instruction of a page, a file or another person reaches no long-term file, however the model
+behaves."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LISTS = ("user_updates", "memory_updates", "soul_updates")
 
 
 def obeys(evil: str, entry: int | None = 0) -> Line:
-    """Phase 1 of a model that puts the attacker's wish wherever it can."""
+    """Answer phase 1 with the attacker's wish in every list."""
     item = {"text": evil} if entry is None else {"text": evil, "entry": entry}
     return finds(**{name: [item] for name in LISTS})
 
 
 def answer_compromised(prompt: Prompt) -> Line:
-    """A model that obeys the page in both phases, whatever it is asked."""
+    """Obey the page in both phases, in every request."""
     if is_phase(prompt, 1):
         return obeys(EVIL)
     return edits(
@@ -75,7 +75,7 @@ async def test_blaming_an_innocent_entry_does_not_help(world: World) -> None:
     world.remembers("They read a page.", "Read it.", page(EVIL))
 
     def obeying(prompt: Prompt) -> Line:
-        """Only what it reads can talk it over, and then it blames the other entry."""
+        """Obey only after reading the page, and then blame the other entry."""
         if EVIL in prompt.messages[1].text and is_phase(prompt, 1):
             return obeys(EVIL, 0)
         return finds() if is_phase(prompt, 1) else edits({"new": f"- {EVIL}"})

@@ -1,4 +1,4 @@
-"""What people read about a Dream."""
+"""The report of a Dream for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a Dream runs by itself: at its times, sooner where much is unread, and never for nothing."""
+"""When a Dream runs by itself: at its times, sooner if much is unread, and never for nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def running(world: World, dream: Dream, max_unread: int = 20) -> AsyncIter
 
 
 class Watched:
-    """A dream whose questions to the model are counted as they are asked."""
+    """A Dream that counts its requests to the model."""
 
     def __init__(self, world: World, *script: Line, **limits: Any) -> None:
         self._world = world
@@ -47,7 +47,7 @@ class Watched:
         )
 
     async def passes(self, hours: float, *, asked: int) -> None:
-        """Let time go by; when all is quiet again, so many questions more were asked."""
+        """Advance the time. Check that so many more requests were made."""
         await self._world.clock.advance(hours * HOUR)
         for _ in range(asked):
             await self._questions.get()

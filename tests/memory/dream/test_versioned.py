@@ -1,4 +1,4 @@
-"""What a Dream changes can be seen, explained and undone."""
+"""Changes of a Dream can be seen, explained and undone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def versions_of(world: World) -> GitStore:
 
 
 async def replace_fact(world: World) -> int:
-    """A Dream in which one fact took the place of another; its version."""
+    """Run a Dream that replaces one fact with another. Return its version."""
     world.write(LONG_TERM, "- Lives in Lisbon\n- Has a cat\n")
     world.remembers("I left Lisbon, I live in Porto since May 2026.")
     replaced = {"text": LIVES, "replaces": "- Lives in Lisbon", "entry": 0}

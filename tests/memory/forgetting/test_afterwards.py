@@ -1,4 +1,4 @@
-"""A conversation that goes on after something was forgotten does not bring it back."""
+"""A conversation that continues after `/forget` does not restore the facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECRET = "Qopuvi Zarnetka"
 
 
 async def forget(channel: FakeChannel, text: str) -> str:
-    """Give the command and its code; the report."""
+    """Send the command and its code. Return the report."""
     planned = await channel.ask(text)
     code = re.search(r"--yes (\w+)", planned)
     assert code is not None, planned
@@ -24,7 +24,7 @@ async def forget(channel: FakeChannel, text: str) -> str:
 
 
 def find_holding(folder: Path) -> list[Path]:
-    """The files in which it stands."""
+    """Return the files that contain the secret."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return [path for path in files if SECRET.encode() in path.read_bytes()]
 

@@ -1,4 +1,4 @@
-"""Notes and waiting facts of several lines go as a whole, so that no line joins another entry."""
+"""Notes and pending facts of several lines go as a whole, so that no line joins another entry."""
 
 from __future__ import annotations
 

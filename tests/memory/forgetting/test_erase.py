@@ -1,4 +1,4 @@
-"""After an erasure no byte of the home holds the text; whatever it cannot reach it says."""
+"""After an erasure no byte of the home holds the text. The report lists all exceptions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def unpack(path: Path) -> list[bytes]:
 
 
 def places(folder: Path) -> list[str]:
-    """The files in which a form of the text stands; git's objects are unpacked."""
+    """Return the files that contain a form of the text. Git's objects are unpacked."""
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         data = path.read_bytes()
@@ -58,13 +58,13 @@ def places(folder: Path) -> list[str]:
 
 
 def start(folder: Path, last: int) -> subprocess.Popen[bytes]:
-    """An erasure in a process that dies at that rename."""
+    """Start an erasure in a process that dies at that rename."""
     command = [sys.executable, "-m", "tests.memory.erase_killed", str(folder), SECRET, str(last)]
     return subprocess.Popen(command)
 
 
 async def fill(home: RealHome) -> None:
-    """The text in every place where a home keeps anything."""
+    """Write the text to every place where a home stores anything."""
     text = f"I call it {SECRET}, remember"
     seqs = await home.say(KEY, text, "I like tea", turn="t0")
     session = await home.sessions.get_or_create(KEY)

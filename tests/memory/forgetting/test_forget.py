@@ -1,4 +1,4 @@
-"""What is forgotten leaves files, search and prompts, and is not learned again."""
+"""A forgotten fact leaves files, search and prompts, and is not learned again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANN = "- Their sister Ann lives in Oslo"
 
 
 async def learn(home: RealHome) -> int:
-    """A fact with all its evidence; the cursor of its entry."""
+    """Store a fact with all its evidence. Return the cursor of its entry."""
     seqs = await home.say(KEY, "my sister Ann lives in Oslo", "I like tea")
     cursor = home.tell(
         KEY, seqs, "They told that their sister Ann lives in Oslo. They like tea.",

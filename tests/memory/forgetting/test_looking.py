@@ -1,4 +1,4 @@
-"""An erasure looks at every file of the home, and says so where it cannot."""
+"""An erasure searches every file of the home and reports unreadable ones."""
 
 from __future__ import annotations
 

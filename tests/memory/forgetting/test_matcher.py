@@ -1,4 +1,4 @@
-"""In which forms a text is found, and what is left where it was."""
+"""The forms in which a text is found, and the text that stays in place."""
 
 from __future__ import annotations
 

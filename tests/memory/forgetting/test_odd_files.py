@@ -1,4 +1,4 @@
-"""One odd file keeps nothing else from being erased; it stands in the report where it holds it."""
+"""An odd file does not stop the erasure of others. The report shows it if it holds the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search, `/memory why` and `/forget` have one notion of what says a word."""
+"""Search, `/memory why` and `/forget` agree on whether a text has a word."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPOUNDING = {name for name, language in LANGUAGES.items() if language.compoun
 
 
 def _requests() -> dict[str, Requests]:
-    """By language: facts, each with the words by which people name it."""
+    """Return facts by language, each with the words by which people name it."""
     text = (Path(__file__).parent / "one_word.txt").read_text(encoding="utf-8")
     found = dict[str, Requests]()
     for block in text.split("# ")[1:]:
@@ -79,7 +79,7 @@ async def test_a_text_says_a_word_exactly_where_search_finds_it_by_that_word(
             hits = (await home.index.search(Query(word, ("owner",), role="user", limit=100))).hits
             request = Request.of(word, spoken)
             said = {text for text in texts if request.closeness(text)}
-            # Search goes on to the halves of a compound (Hüttenpasswort) where nothing says it.
+            # Without a match, search tries the halves of a compound (Hüttenpasswort).
             if request.groups and (said or name not in _COMPOUNDING):
                 assert {hit.passage.text for hit in hits} == said, word
 

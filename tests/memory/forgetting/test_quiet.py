@@ -1,4 +1,4 @@
-"""Whoever learns does not write back what is being forgotten."""
+"""Learning does not write facts back while they are being forgotten."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "memory/MEMORY.md"
 
 
 def make_dream(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
-    """A Dream that was cut short when it was about to write the secret in these scopes."""
+    """Return a Dream that stopped before it wrote the secret in these scopes."""
     state = DreamState(stored)
     for scope in scopes:
         plan = DreamPlan((Write(FILE, (Operation("", f"- {SECRET}"),)),))

@@ -1,4 +1,4 @@
-"""What counts as a fact, and which writes forget too much."""
+"""Lines that count as facts, and writes that forget too much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workspace that a new agent starts with."""
+"""The workspace of a new agent."""
 
 from __future__ import annotations
 

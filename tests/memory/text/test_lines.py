@@ -1,4 +1,4 @@
-"""Lines of facts: what changed, made again elsewhere, and merged."""
+"""Lines of facts: comparing, applying changes to a newer text, and merging."""
 
 from __future__ import annotations
 

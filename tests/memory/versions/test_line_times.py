@@ -1,4 +1,4 @@
-"""When each line of a file was written, by its versions."""
+"""When each line of a file was written, from its versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = ("tea", "rye", "jam", "oats", "mint", "plum")
 
 
 class Home:
-    """A workspace and its versions; `new` is the store that a new process would have."""
+    """A workspace and its versions. `new` returns the store of a new process."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()
@@ -46,7 +46,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def grow(home: Home, count: int, seed: int) -> None:
-    """Versions of two files whose lines come, go, come twice, and change in importance."""
+    """Add versions of two files whose lines come, go, come twice, and change in importance."""
     chance = random.Random(seed)
     lines = list[str]()
     for number in range(count):
@@ -65,7 +65,7 @@ def lines_in(text: str) -> set[str]:
 
 
 def read_expected_times(store: GitStore, path: str) -> dict[str, datetime]:
-    """By reading every version."""
+    """Return the times by reading every version."""
     left, found, is_first = set[str](), dict[str, datetime](), True
     for one in store.lineage(path):
         left, is_first = lines_in(one.after) if is_first else left, False

@@ -29,7 +29,7 @@ START = "# Memory\n\n- lives in Ulm\n- likes tea\n"
 
 
 class Device:
-    """A home with versions that syncs with the shared repository beside it."""
+    """A home with versions that syncs with the shared repository next to it."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.remote = str(folder / "shared.git")
@@ -41,7 +41,7 @@ class Device:
         self.store = self.store_of("")
 
     def store_of(self, prefix: str) -> GitStore:
-        """The versions of a scope."""
+        """Return the versions of a scope."""
         new = GitStore(self.state, self.root, self.clock, prefix)
         return self._stores.setdefault(prefix, new)
 
@@ -53,7 +53,7 @@ class Device:
         return sync(self.store_of, scopes, self.remote, write or self.merged, hides)
 
     def merged(self, path: str, expected: str | None, text: str, change: Change) -> int:
-        """Write what a sync merged."""
+        """Write the result of a sync."""
         place = self.root.place(path)
         before = None if expected is None else expected.encode()
         put = partial(place.write_bytes, text.encode(), expected=before)
@@ -335,7 +335,7 @@ def test_a_sync_that_fails_says_what_to_do_and_changes_nothing(
 
 
 class StalledPeer:
-    """A machine that answers ssh with silence; `release` lets it hang up."""
+    """A machine that never answers ssh. `release` lets it hang up."""
 
     def __init__(self, folder: Path) -> None:
         self._called, self._released = folder / "called", folder / "released"

@@ -1,4 +1,4 @@
-"""Versions of the long-term files, in a real repository beside a real workspace."""
+"""Versions of the long-term files, in a real repository next to a real workspace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THEIRS = "people/telegram_7/memory/MEMORY.md"
 
 
 class Home:
-    """A workspace and its versions; `new` is the store that a new process would have."""
+    """A workspace and its versions. `new` returns the store of a new process."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()
@@ -254,7 +254,7 @@ def test_erasing_leaves_numbers_dates_and_authors_and_none_of_the_words(home: Ho
     changed = home.store.rewrite(
         lambda text: text.replace("- pin is 1234\n", "").replace("1234", "…")
     )
-    assert changed == 2  # the second names it, and the third says that it went
+    assert changed == 2  # the second has the fact, and the third removes it
     for store in (home.store, home.new()):
         after = store.log()
         kept = [(version.number, version.when, version.author) for version in after]
