@@ -176,7 +176,10 @@ def people_of(config: Fields, pairing: Fields, chosen: Sequence[str]) -> People:
         ids = {entry: id_of(name, entry) for entry in entries}
         allowed[name] = tuple(dict.fromkeys(filter(None, ids.values())))
         unclear += [f"{name}: {entry}" for entry, id in ids.items() if not id]
-    owners = parse_owners(chosen) if chosen else find_only_people(allowed, unclear)
+    owners = {} if chosen else find_only_people(allowed, unclear)
+    for account in chosen:
+        where, _, id = account.partition(":")
+        owners[where] = (*owners.get(where, ()), id_of(where, id) or id)
     return People(allowed, owners, tuple(unclear), find_owner_channels(config, allowed, owners))
 
 
@@ -243,11 +246,3 @@ def is_group(key: str) -> bool:
 def strip_jid(jid: str) -> str:
     match = _JID.fullmatch(jid)
     return match[1] if match else jid
-
-
-def parse_owners(accounts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    owners: dict[str, tuple[str, ...]] = {}
-    for account in accounts:
-        channel, _, id = account.partition(":")
-        owners[channel] = (*owners.get(channel, ()), id_of(channel, id) or id)
-    return owners

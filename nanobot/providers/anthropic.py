@@ -266,11 +266,6 @@ class _Block(Struct):
         given = self.fields.get("input")
         return text.strip() or (json.dumps(given) if given else "{}")
 
-    def to_wire(self) -> dict[str, object]:
-        """Return the block as it must be sent back, unchanged."""
-        added = {name: self.join(name) for name in self.pieces}
-        return self.fields | added
-
 
 class IncomingMessage(IncomingAnswer):
     """Incoming answer to `prompt` from `source`."""
@@ -371,9 +366,9 @@ class IncomingMessage(IncomingAnswer):
         return make_calls(given, self._prompt, cut=self._stop == "max_tokens")
 
     def _make_provider_data(self, blocks: Sequence[_Block]) -> ProviderData:
-        """Return thinking and text in order, as the server needs them back."""
-        kinds = ("text", *THINKING_TYPES)
-        content = [block.to_wire() for block in blocks if block.kind in kinds]
+        """Return thinking and text in order and unchanged, as the server needs them back."""
+        kept = [block for block in blocks if block.kind in ("text", *THINKING_TYPES)]
+        content = [one.fields | {name: one.join(name) for name in one.pieces} for one in kept]
         return ProviderData(self._source, fields={"content": content})
 
     def _total_usage(self) -> Usage:

@@ -190,7 +190,11 @@ def build_answer(
 def build_user_blocks(message: PromptMessage, called: list[str]) -> list[bytes]:
     """Return a user message or a result as blocks. A result takes its id from `called`."""
     if message.role == "tool":
-        return [encode_result(called.pop(), message.text)]
+        fields: dict[str, object] = {"type": "tool_result", "tool_use_id": called.pop()}
+        fields["content"] = message.text
+        if message.text == NO_RESULT:
+            fields["is_error"] = True
+        return [encode_json(fields)]
     blocks = [encode_image(image.mime, image.data) for image in message.images]
     if message.text.strip() or not blocks:
         blocks.insert(0, encode_text(message.text if message.text.strip() else WORDLESS))
@@ -237,11 +241,6 @@ def encode_image(mime: str, data: str) -> bytes:
         return encode_text(f"[a picture in a format that cannot be shown: {mime}]")
     source = {"type": "base64", "media_type": mime, "data": data}
     return encode_json({"type": "image", "source": source})
-
-
-def encode_result(id: str, text: str) -> bytes:
-    fields: dict[str, object] = {"type": "tool_result", "tool_use_id": id, "content": text}
-    return encode_json(fields | {"is_error": True} if text == NO_RESULT else fields)
 
 
 def encode_call(call: ToolCall, id: str) -> bytes:

@@ -1,7 +1,7 @@
 """Token counts of prompts, the cost of tokens, and daily budgets.
 
 A prompt is counted only as exactly as a decision needs, in three steps. The estimate by class of
-character (`tokens`) is free and accurate to about a tenth. A running ratio of the provider's counts
+character (`port`) is free and accurate to about a tenth. A running ratio of the provider's counts
 to the estimates corrects it per model. If the result is within a tenth of a threshold, tiktoken
 counts exactly in a separate process, which then ends, because its tables take 79 MiB. If its
 encoding is not available (no network), the estimate decides with a margin.

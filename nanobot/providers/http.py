@@ -117,9 +117,11 @@ class HttpConnection:
     async def _send(
         self, session: aiohttp.ClientSession, method: str, path: str, body: bytes
     ) -> aiohttp.ClientResponse:
+        url = urlsplit(self.endpoint.base_url)
+        path, host = url.path.rstrip("/") + self._prefix + path, url.netloc.rpartition("@")[2]
         return await session.request(
             method,
-            self._build_url(self._prefix + path),
+            url._replace(netloc=host, path=path, fragment="").geturl(),
             data=split_body(body) if body else None,
             headers=self._build_headers(body),
             allow_redirects=False,  # the target would get the key
@@ -163,9 +165,32 @@ class HttpConnection:
 
     async def _open_session(self) -> aiohttp.ClientSession:
         async with self._opening:
-            if self._session is None:
-                trusted = await asyncio.to_thread(self._prepare)
-                self._session = self._new_session(trusted)
+            if self._session is not None:
+                return self._session
+            trusted = await asyncio.to_thread(self._prepare)
+            import aiohttp
+
+            url = urlsplit(self._proxy or "")
+            build: Callable[..., aiohttp.BaseConnector] = aiohttp.TCPConnector
+            if is_socks(self._proxy):
+                from aiohttp_socks import ProxyConnector  # already loaded by `_prepare`
+
+                build = partial(
+                    ProxyConnector,
+                    host=url.hostname or "",
+                    port=url.port or _SOCKS_PORT,
+                    username=unquote(url.username) if url.username else None,
+                    password=unquote(url.password) if url.password else None,
+                    rdns=True,  # the proxy looks up the server's name
+                )
+            limits = aiohttp.ClientTimeout(total=None, connect=self._connect, sock_read=self._stall)
+            self._session = aiohttp.ClientSession(
+                connector=build(ssl=trusted, limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=limits,
+                max_line_size=_LONGEST_HEADER,
+                max_field_size=_LONGEST_HEADER,
+            )
             return self._session
 
     def _prepare(self) -> ssl.SSLContext | bool:
@@ -215,35 +240,6 @@ class HttpConnection:
                 "Set HTTPS_PROXY to an http or socks5 proxy, or add the server to NO_PROXY.",
             )
         return proxy
-
-    def _new_session(self, trusted: ssl.SSLContext | bool) -> aiohttp.ClientSession:
-        import aiohttp
-
-        url = urlsplit(self._proxy or "")
-        build: Callable[..., aiohttp.BaseConnector] = aiohttp.TCPConnector
-        if is_socks(self._proxy):
-            from aiohttp_socks import ProxyConnector  # already loaded by `_prepare`
-
-            build = partial(
-                ProxyConnector,
-                host=url.hostname or "",
-                port=url.port or _SOCKS_PORT,
-                username=unquote(url.username) if url.username else None,
-                password=unquote(url.password) if url.password else None,
-                rdns=True,  # the proxy looks up the server's name
-            )
-        return aiohttp.ClientSession(
-            connector=build(ssl=trusted, limit=0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, connect=self._connect, sock_read=self._stall),
-            max_line_size=_LONGEST_HEADER,
-            max_field_size=_LONGEST_HEADER,
-        )
-
-    def _build_url(self, path: str) -> str:
-        url = urlsplit(self.endpoint.base_url)
-        host = url.netloc.rpartition("@")[2]
-        return url._replace(netloc=host, path=url.path.rstrip("/") + path, fragment="").geturl()
 
     def _build_headers(self, body: bytes) -> dict[str, str]:
         """Return the headers of a request. Session headers would go to proxies as well."""

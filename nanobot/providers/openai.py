@@ -248,7 +248,13 @@ class OpenAIProvider:
             for name, value in self._build_fields(question, dialect).items()
             if optional(name, value) not in dialect.dropped
         }
-        tools = self._choose_tools(prompt.tools, dialect)
+        tools = prompt.tools
+        if dialect.plain_schemas and tools.wire:
+            if self._plain is None or self._plain[0] is not tools:
+                from nanobot.providers.schemas import plain_tools
+
+                self._plain = tools, plain_tools(tools)
+            tools = self._plain[1]
         parts = [b'{"model":', encode_json(fields.pop("model", model))]
         if tools.wire:
             parts += [b',"tools":', tools.wire]
@@ -259,15 +265,6 @@ class OpenAIProvider:
         for name, value in fields.items():
             parts += [b",", encode_json(name), b":", encode_json(value)]
         return b"".join([*parts, b"}"])
-
-    def _choose_tools(self, tools: Toolset, dialect: Dialect) -> Toolset:
-        if not (dialect.plain_schemas and tools.wire):
-            return tools
-        if self._plain is None or self._plain[0] is not tools:
-            from nanobot.providers.schemas import plain_tools
-
-            self._plain = tools, plain_tools(tools)
-        return self._plain[1]
 
     def _build_fields(self, question: _Question, dialect: Dialect) -> dict[str, Any]:
         """Return the fields after the messages, the owner's and the form's last."""
