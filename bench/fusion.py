@@ -37,7 +37,7 @@ from bench.locomo import (
 )
 from bench.reporting import report
 from nanobot.memory.search import Query, query
-from nanobot.memory.search.ranking import Scored, fuse
+from nanobot.memory.search.ranking import Ranking, fuse
 
 SHIPPED = 1.0
 WEIGHTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, SHIPPED, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5)
@@ -48,8 +48,8 @@ class Rankings(NamedTuple):
     """Both rankings for a question, by the seqs of messages."""
 
     question: Question
-    by_words: Scored
-    by_meaning: Scored
+    by_words: Ranking
+    by_meaning: Ranking
 
     def recall(self, weight: float) -> float:
         """Recall@10 where the ranking by meaning has this weight."""
@@ -57,7 +57,7 @@ class Rankings(NamedTuple):
         return Answer(self.question, ranked).recall(DEPTH)
 
 
-def _joined(by_words: Scored, by_meaning: Scored, weight: float) -> list[int]:
+def _joined(by_words: Ranking, by_meaning: Ranking, weight: float) -> list[int]:
     """As `fuse` joins them, but with a weight."""
     total = defaultdict[int, float](float)
     for ranking, share in ((by_words, 1.0), (by_meaning, weight)):
@@ -69,9 +69,9 @@ def _joined(by_words: Scored, by_meaning: Scored, weight: float) -> list[int]:
 async def rankings(home: Path, conversation: Conversation) -> list[Rankings]:
     """Those of the real index for each question of categories 1 to 4."""
     found: list[Rankings] = []
-    seen: list[tuple[Scored, Scored]] = []
+    seen: list[tuple[Ranking, Ranking]] = []
 
-    def recording(by_words: Scored, by_meaning: Scored) -> Scored:
+    def recording(by_words: Ranking, by_meaning: Ranking) -> Ranking:
         seen.append((by_words, by_meaning))
         return fuse(by_words, by_meaning)
 

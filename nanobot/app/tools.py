@@ -36,7 +36,7 @@ from nanobot.memory.documents import LONG_TERM, RULES
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search.library import PdfLimits, read_pages
 from nanobot.memory.search.tool import MOST_CHARACTERS, SearchMemory
-from nanobot.memory.tools import Documents, Keeping, Note, UpdateMemory
+from nanobot.memory.tools import Documents, Marks, Note, UpdateMemory
 from nanobot.programs import find
 from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
@@ -253,7 +253,7 @@ class Toolbox:
                 lambda scope, facts: memories.of(scope).recall.note_use(facts),
                 characters=min(MOST_CHARACTERS, window // 3),
             ),
-            Note(memories, undo.before_change, Keeping(base.stores.sessions, base.stores.journal)),
+            Note(memories, undo.before_change, Marks(base.stores.sessions, base.stores.journal)),
             UpdateMemory(memories, undo.before_change),
         )
 

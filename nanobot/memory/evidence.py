@@ -14,7 +14,7 @@ from nanobot.memory.guard import without_bullet, without_list_mark
 from nanobot.memory.importance import without_importance
 from nanobot.memory.line_changes import Operation
 from nanobot.memory.model_text import Echoes, junk_reason
-from nanobot.memory.statements import Known, is_part_of
+from nanobot.memory.statements import KnownFacts, is_part_of
 from nanobot.memory.support import UNSAID, Talk
 from nanobot.memory.taint import quote_line
 
@@ -27,7 +27,7 @@ class Screen:
     rejected lines with the reasons. `facts` are known already, `echoes` are our own prompts."""
 
     def __init__(self, talk: Talk, facts: Iterable[str] = (), echoes: Echoes | None = None) -> None:
-        self.talk, self.known, self._echoes = talk, Known(facts, talk.languages), echoes
+        self.talk, self.known, self._echoes = talk, KnownFacts(facts, talk.languages), echoes
         self._quoted = 0
         self._used: set[str] = set()
         self.asked: list[Operation] = []

@@ -92,7 +92,7 @@ def clauses_of(sentence: str) -> Iterator[str]:
     return filter(str.strip, _CLAUSE.split(sentence))
 
 
-class Known:
+class KnownFacts:
     """The facts of a file, compared by their meaning."""
 
     def __init__(self, facts: Iterable[str], languages: tuple[str, ...]) -> None:

@@ -114,8 +114,8 @@ def refuse_off_record(caller: TurnContext) -> None:
         )
 
 
-class Keeping:
-    """Finds the message that a person calls important, and marks it to keep.
+class Marks:
+    """Marks on messages that a person calls important.
 
     The person uses `/note` (for the message that they reply to, or else their last one), a
     reaction, which a channel sends as that command, or words, for which the model calls the tool
@@ -141,7 +141,7 @@ class Keeping:
             return found
         return found if kept else None
 
-    async def mark_said(self, words: str, caller: TurnContext) -> Message:
+    async def mark_by_words(self, words: str, caller: TurnContext) -> Message:
         """Mark the newest message before this turn with these words. Its author must be the person,
         or the model if no untrusted content was read. In a group, the last speaker must be the
         owner. Raise `CallRefused`."""
@@ -211,7 +211,7 @@ class Note(Tool, Struct, frozen=True):
 
     memories: Memories
     before_change: BeforeChange
-    keeping: Keeping
+    marks: Marks
     name = "note"
     description = "Write into today's notes. What should last goes into update_memory instead."
     arguments = NoteArguments
@@ -220,7 +220,7 @@ class Note(Tool, Struct, frozen=True):
     async def __call__(self, arguments: NoteArguments, caller: TurnContext) -> ToolResult:
         refuse_off_record(caller)
         if arguments.keep:
-            found = await self.keeping.mark_said(arguments.keep, caller)
+            found = await self.marks.mark_by_words(arguments.keep, caller)
             return ToolResult(f"marked to keep: {shorten(found.content, 80)}", trusted=True)
         memory = self.memories.of(caller.scope)
         text, origins = arguments.text, caller.origins()

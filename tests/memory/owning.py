@@ -145,7 +145,7 @@ class Owned:
 
     def calls_a_command(self, text: str, *, sender: str = "1", **fields: Any) -> bool:
         """Whether what somebody says is a command."""
-        message = replace(self._said(text, sender, ""), **fields)
+        message = replace(self._write_message(text, sender, ""), **fields)
         return self.registry.find_call(message) is not None
 
     def says(self, text: str, *answered: str, chat: str = "1") -> None:
@@ -154,7 +154,7 @@ class Owned:
 
     async def type(self, text: str, *, sender: str = "1", group: str = "", **fields: Any) -> str:
         """What a command on telegram answers; what it staged is kept, as after a real one."""
-        message = replace(self._said(text, sender, group), **fields)
+        message = replace(self._write_message(text, sender, group), **fields)
         session = await self.sessions.get_or_create(message.session_key)
         found = self.registry.find_call(message)
         assert found is not None, f"{text!r} is no command"
@@ -166,7 +166,7 @@ class Owned:
         await self.sessions.save(session)
         return answer.text
 
-    def _said(self, text: str, sender: str, group: str) -> InboundMessage:
+    def _write_message(self, text: str, sender: str, group: str) -> InboundMessage:
         return replace(
             STRANGER,
             chat_id=group or sender,

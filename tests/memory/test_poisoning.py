@@ -110,18 +110,18 @@ async def library(s: Stage) -> None:
     await s.launder()
 
 
-async def forwarded_and_tried_again(s: Stage) -> None:
+async def forward_and_try_again(s: Stage) -> None:
     await s.say(TEXT, obeying(), says("ok"), forwarded_from="Eve")
     await s.say("/retry", obeying(), says("ok"))
     await s.launder()
 
 
-async def forwarded_command(s: Stage) -> None:
+async def forward_command(s: Stage) -> None:
     await s.say(f"/note {TEXT}", obeying(), says("ok"), forwarded_from="Eve")
     await s.launder()
 
 
-async def quoted_and_tried_again(s: Stage) -> None:
+async def quote_and_try_again(s: Stage) -> None:
     quote = Quote("9", "Eve]\n", f"{TEXT}]\n{TEXT}\u2028{TEXT}")
     await s.say("what do you make of this?", obeying(), says("ok"), reply_to=quote)
     await s.say("/retry", obeying(), says("ok"))
@@ -156,9 +156,9 @@ SCENES = (
     file,
     file_name,
     library,
-    forwarded_and_tried_again,
-    forwarded_command,
-    quoted_and_tried_again,
+    forward_and_try_again,
+    forward_command,
+    quote_and_try_again,
     image_name,
     name_of_a_file_that_is_not_there,
     another_person,

@@ -197,16 +197,16 @@ async def test_why_and_search_note_down_what_they_led_to_and_forgetting_takes_it
     explainer = Explainer(memories, home.sessions, SCOPES)
     forgetter = Forgetter(memories, explainer, home.sessions, SCOPES, home.clock)
 
-    def used() -> int:
+    def count_used() -> int:
         return sum(bool(one.used) for one in FactUses(large.state).load().get(OWNER, {}).values())
 
     (found,) = (await explainer.why("number 0042", OWNER)).found
     assert found.standing.startswith(
         "not in the prompt (no room), but found by search: importance 3"
     )
-    assert used() == 1
+    assert count_used() == 1
     await forgetter.apply(await forgetter.plan("number 0042", OWNER))
-    assert used() == 0
+    assert count_used() == 0
 
 
 async def test_what_does_not_stand_any_more_is_not_remembered_of(large: Large) -> None:

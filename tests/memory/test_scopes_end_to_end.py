@@ -117,7 +117,7 @@ class Town:
         self.home, self.clock = home, FakeClock()
         self.channel = FakeChannel(clock=self.clock)
         self.model = ScriptedModel(author=lambda _: says("fine"))
-        self.learner = ScriptedModel(author=_learned)
+        self.learner = ScriptedModel(author=_learn)
 
     async def settle(self) -> None:
         """The owner and Bob have said and stored something; versions and history exist."""
@@ -158,7 +158,7 @@ def told(prompt: Prompt) -> Iterator[str]:
     yield from (m.text for m in prompt.messages)
 
 
-def _learned(prompt: Prompt) -> Reply:
+def _learn(prompt: Prompt) -> Reply:
     asked = prompt.messages[1].text
     if "phase" in prompt.messages[0].text:
         return says('{"processed_entries": [0, 1, 2, 3], "edits": []}')

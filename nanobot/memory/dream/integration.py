@@ -23,7 +23,7 @@ from nanobot.memory.guard import fact_lines, find_line, find_lost_facts, with_wo
 from nanobot.memory.importance import importance_mark, without_importance
 from nanobot.memory.line_changes import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.similarity import share, similar, words
-from nanobot.memory.statements import Known, is_part_of, still_says
+from nanobot.memory.statements import KnownFacts, is_part_of, still_says
 from nanobot.providers.fields import items, mapping
 from nanobot.providers.port import ToolSpec
 
@@ -103,7 +103,7 @@ def integrate(
     """Convert updates and edits of the file `text` to a write. An update that no edit states (or
     all, without `edits`) is added unchanged. An outdated line goes."""
     sections = dict(lines_of(text))
-    known = Known(() if edits is None else fact_lines(text), languages_of([text]))
+    known = KnownFacts(() if edits is None else fact_lines(text), languages_of([text]))
     made, retired, changed = dict[Operation, None](), list[str](), set[str]()
     for update in updates:
         old, step = update.old, choose_step(update, edits or (), text, changed)

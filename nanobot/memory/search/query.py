@@ -24,7 +24,7 @@ from nanobot.memory.search.ranking import (
     MEANING_FLOWS,
     ParsedQuestion,
     RankCandidate,
-    Scored,
+    Ranking,
     Segments,
     fuse,
     matches,
@@ -57,7 +57,7 @@ _OF_TURNS = (
 )
 
 
-class Readable(NamedTuple):
+class ReadableStream(NamedTuple):
     """A stream that the query may read."""
 
     id: int
@@ -91,7 +91,7 @@ class Readable(NamedTuple):
         return f"{self.prefix}{crc32(text.encode()):08x}"
 
 
-Streams = Mapping[int, Readable]
+Streams = Mapping[int, ReadableStream]
 
 
 class PreparedQuery(NamedTuple):
@@ -108,12 +108,12 @@ class PreparedQuery(NamedTuple):
     version: tuple[int, int]
 
 
-class RankedByWords(NamedTuple):
+class WordRanking(NamedTuple):
     """The results for a query's words: the passages in `turns`, and their ranking."""
 
     turns: Set[int]
     found: dict[int, RankCandidate]
-    ranked: Scored
+    ranked: Ranking
 
 
 class Search:
@@ -142,7 +142,7 @@ class Search:
         has_vectors = self.vectors.are_there()
         return PreparedQuery(query, today, streams, question, days, has_vectors, version)
 
-    def by_words(self, asked: PreparedQuery) -> RankedByWords:
+    def by_words(self, asked: PreparedQuery) -> WordRanking:
         """Return the results for the words of a query, to show or to fuse with the near
         passages."""
         words = self._rank_words(asked)
@@ -152,12 +152,12 @@ class Search:
             own = known.most_promising(own, segments, _BEST)
         turns = reach(own)
         found = self._load_candidates(turns, asked.query)
-        return RankedByWords(turns, found, rank(asked.question, found, own, segments))
+        return WordRanking(turns, found, rank(asked.question, found, own, segments))
 
     def answer(
         self,
         asked: PreparedQuery,
-        words: RankedByWords | None = None,
+        words: WordRanking | None = None,
         near: Sequence[tuple[int, float]] = (),
     ) -> SearchResult:
         """Return the results. `near` are the passages nearest to the question, with their cosines,
@@ -218,7 +218,7 @@ class Search:
             and (not query.session or (stream.source, stream.key) == ("message", query.session))
         }
 
-    def _list_streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
+    def _list_streams(self, scopes: Sequence[str]) -> dict[int, ReadableStream]:
         """Return the streams in `scopes`, with USER.md and SOUL.md only of the first one, which
         asks."""
         found = {}
@@ -228,7 +228,7 @@ class Search:
             if source == "memory" and key != LONG_TERM and owner not in scopes[:1]:
                 continue  # the identity and manner of others
             if owner in scopes:
-                found[id] = Readable(id, source, key, owner, languages.split())
+                found[id] = ReadableStream(id, source, key, owner, languages.split())
         return found
 
     def _rank_words(self, asked: PreparedQuery) -> list[dict[int, float]]:
@@ -295,7 +295,7 @@ class Search:
         return self._known
 
     def _complete_hits(
-        self, streams: Streams, best: Scored, found: Mapping[int, RankCandidate]
+        self, streams: Streams, best: Ranking, found: Mapping[int, RankCandidate]
     ) -> Iterator[Hit]:
         """Yield passages for people, each with its neighbours in the talk. The neighbours of tool
         output are the talk in which the tool was called."""
@@ -319,7 +319,7 @@ class Search:
             yield Hit(passages[id], score, tuple(before), tuple(after))
 
     def _load_neighbours(
-        self, stream: Readable, seq: int, before: int, after: int, also: str = ""
+        self, stream: ReadableStream, seq: int, before: int, after: int, also: str = ""
     ) -> tuple[list[Passage], list[Passage]]:
         """Return so many passages before and after `seq` in its stream, in order."""
         earlier = self._load_passages(
@@ -328,7 +328,7 @@ class Search:
         later = self._load_passages(stream, f"seq > ? {also} ORDER BY seq LIMIT ?", seq, after)
         return earlier[::-1], later
 
-    def _load_passages(self, stream: Readable, where: str, *values: int) -> list[Passage]:
+    def _load_passages(self, stream: ReadableStream, where: str, *values: int) -> list[Passage]:
         rows = self.db.execute(
             f"{_COLUMNS} FROM passage_text WHERE stream = ? AND {where}", (stream.id, *values)
         )
@@ -346,7 +346,7 @@ def _scale_cosines(near: Sequence[tuple[int, float]], streams: Streams) -> dict[
     return {id: (cosine - last) / (top - last) for id, cosine in here}
 
 
-def _passage(stream: Readable, row: Sequence[Any]) -> Passage:
+def _passage(stream: ReadableStream, row: Sequence[Any]) -> Passage:
     seq, moment, role, speaker, origin, place, session, first, last, text, kept = row
     if stream.source == "message":
         session, place = stream.key, f"{stream.key} #{seq}"

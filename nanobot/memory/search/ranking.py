@@ -208,7 +208,7 @@ _SPEAKER, _SPAN, _ENDS_ASKING, _TOOL, _KEPT = 1.6, 2.5, 0.8, 0.6, 1.5
 _K1, _B = 1.2, 0.75
 MEANING_FLOWS = 0.5
 
-Scored = list[tuple[int, float]]
+Ranking = list[tuple[int, float]]
 """Ids of passages with their scores, best first, among equals the newer id first."""
 
 
@@ -263,7 +263,7 @@ def rank(
     own: Mapping[int, float],
     segments: Mapping[int, float],
     flows: float = 1.0,
-) -> Scored:
+) -> Ranking:
     """Rank the `candidates` with any score.
 
     `own` is the result of `matches`, `segments` has the bm25 of whole segments, and `flows` is the
@@ -281,7 +281,7 @@ def rank(
     return _best_first(scored)
 
 
-def fuse(by_words: Scored, by_meaning: Scored) -> Scored:
+def fuse(by_words: Ranking, by_meaning: Ranking) -> Ranking:
     """Merge two rankings by score. The best of each counts the same."""
     total = defaultdict[int, float](float)
     for ranking in (by_words, by_meaning):
@@ -290,7 +290,7 @@ def fuse(by_words: Scored, by_meaning: Scored) -> Scored:
     return _best_first(total.items())
 
 
-def _best_first(scored: Iterable[tuple[int, float]]) -> Scored:
+def _best_first(scored: Iterable[tuple[int, float]]) -> Ranking:
     return sorted(scored, key=itemgetter(1, 0), reverse=True)
 
 

@@ -38,7 +38,7 @@ MOST_CHARACTERS = 12_000
 _CONTEXT, _BEST = 4, 3
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
 
-Shown = tuple[str, Sequence[Passage]]
+RenderedPassages = tuple[str, Sequence[Passage]]
 """A text, and the passages that are in it, if only in part."""
 
 _FRAME = 300  # characters reserved for the first line and the last
@@ -116,7 +116,7 @@ class SearchMemory(Tool, Struct, frozen=True):
 
     async def _search(
         self, arguments: SearchArguments, scopes: tuple[str, ...], *, counts: bool
-    ) -> Shown:
+    ) -> RenderedPassages:
         since, until = _days("since", arguments.since), _days("until", arguments.until)
         query = Query(
             arguments.query.strip(),
@@ -164,7 +164,7 @@ def _days(name: str, text: str) -> Span | None:
         raise ToolError(f"{name} must be a date such as 2026-03-10, not {text[:40]!r}") from error
 
 
-def results_text(query: Query, result: SearchResult, most: int) -> Shown:
+def results_text(query: Query, result: SearchResult, most: int) -> RenderedPassages:
     """Render the hits in at most `most` characters."""
     if not result.hits:
         return _render_miss(query, result), ()
@@ -268,7 +268,7 @@ def _asks(passage: Passage) -> bool:
     return "?" in passage.text or "？" in passage.text
 
 
-def around_text(id: str, passages: Sequence[Passage], most: int) -> Shown:
+def around_text(id: str, passages: Sequence[Passage], most: int) -> RenderedPassages:
     """Render a stretch of a conversation or document, in order, with the requested passage
     marked."""
     each, texts = max(100, most // len(passages) - 200), list[str]()

@@ -33,7 +33,7 @@ from nanobot.memory.service.conversations import (
     continue_conversation,
     discard_conversation,
 )
-from nanobot.memory.tools import Keeping
+from nanobot.memory.tools import Marks
 from nanobot.security.paths import Place
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import stem_of
@@ -229,7 +229,7 @@ class MemoryCommands:
         self._sessions, self._scopes, self._journal = sessions, scopes, journal
         self._clock, self._questions = clock, questions
         self._changes, self._has_effects = changes, has_effects
-        self._keeping = Keeping(sessions, journal)
+        self._marks = Marks(sessions, journal)
 
     def register(self, registry: CommandRegistry) -> None:
         registry.interpret_reply = self._questions.interpret_reply
@@ -305,7 +305,7 @@ class MemoryCommands:
         if self._may_decide(call):
             if not kept and call.message.reply_to is None:
                 await call.begin_effect()  # afterwards another message is the last marked one
-            found = await self._keeping.mark(call, kept=kept)
+            found = await self._marks.mark(call, kept=kept)
             done = "Marked to keep" if kept else "No longer marked to keep"
             text = f"{done}: “{shorten(found.content, 80)}”" if found else _NOT_FOUND
         else:

@@ -21,7 +21,7 @@ def pdf(pages: Sequence[str], *, compress: bool = False) -> bytes:
         )
         lines = " T* ".join(f"({line}) Tj" for line in page.split("\n"))
         objects.append(stream(f"BT /F1 12 Tf 72 700 Td 14 TL {lines} ET".encode(), compress))
-    return assembled(objects)
+    return assemble(objects)
 
 
 def stream(content: bytes, compress: bool) -> bytes:
@@ -33,7 +33,7 @@ def stream(content: bytes, compress: bool) -> bytes:
     return b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content)
 
 
-def assembled(objects: Sequence[bytes]) -> bytes:
+def assemble(objects: Sequence[bytes]) -> bytes:
     """The whole file, with its table of places."""
     body, places = b"%PDF-1.4\n", []
     for number, content in enumerate(objects, 1):

@@ -346,12 +346,12 @@ async def test_a_message_that_is_added_is_all_that_is_read(
     await index.refresh()
     read = list[bytes]()
 
-    def counted(file: SourceFile, start: int = 0) -> Iterator[bytes]:
+    def count_lines(file: SourceFile, start: int = 0) -> Iterator[bytes]:
         for raw in lines_of(file, start):
             read.append(raw)
             yield raw
 
-    monkeypatch.setattr("nanobot.memory.search.ingest.lines_of", counted)
+    monkeypatch.setattr("nanobot.memory.search.ingest.lines_of", count_lines)
     home.say("cli:direct", said(60, "a zebra"))
     assert await find(index, "zebra") == ["m:cli:direct:60"]
     assert set(read) == {encode(said(60, "a zebra")).encode()}

@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.memory.search.library import PdfLimits, documents, passages
 from nanobot.security.paths import Root
-from tests.memory.search.pdfs import assembled, pdf, stream
+from tests.memory.search.pdfs import assemble, pdf, stream
 
 
 @pytest.fixture
@@ -149,6 +149,6 @@ def test_a_pdf_that_unpacks_to_far_more_than_its_size_does_no_harm(library: Path
         page,
         stream(bomb, compress=True),
     ]
-    path = put(library, "bomb.pdf", assembled(objects))
+    path = put(library, "bomb.pdf", assemble(objects))
     limits = PdfLimits(seconds=20, megabytes=512)
     assert all("boat" in text for _, text in read(library, path.name, limits))

@@ -121,18 +121,18 @@ async def test_filters_hold_for_neighbours_as_well(home: Home, index: MemoryInde
     home.say("cli:other", said(1, "an elephant elsewhere"))
     home.remember(1, "An elephant was seen.")
 
-    async def filtered(**fields: object) -> set[str]:
+    async def find_filtered(**fields: object) -> set[str]:
         return set(ids(await index.search(Query("elephant", OWNER, **fields))))  # type: ignore[arg-type]
 
-    assert await filtered(role="assistant") == {"m:cli:direct:2"}
-    assert await filtered(source="history") == {"h:owner:1"}
-    assert await filtered(session="cli:other") == {"m:cli:other:1"}
-    assert await filtered(since=date(2026, 3, 5)) == {"m:cli:direct:3"}
-    assert await filtered(until=date(2026, 3, 2), session="cli:direct") == {
+    assert await find_filtered(role="assistant") == {"m:cli:direct:2"}
+    assert await find_filtered(source="history") == {"h:owner:1"}
+    assert await find_filtered(session="cli:other") == {"m:cli:other:1"}
+    assert await find_filtered(since=date(2026, 3, 5)) == {"m:cli:direct:3"}
+    assert await find_filtered(until=date(2026, 3, 2), session="cli:direct") == {
         "m:cli:direct:1",
         "m:cli:direct:2",
     }
-    assert len(await filtered(limit=2)) == 2
+    assert len(await find_filtered(limit=2)) == 2
 
 
 async def test_the_output_of_a_tool_is_found_shortened_and_marked(

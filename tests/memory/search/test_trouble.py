@@ -28,7 +28,7 @@ def put_out_of_sight(folder: Path) -> None:
     folder.symlink_to(folder)
 
 
-async def built(home: Home) -> None:
+async def build(home: Home) -> None:
     index = home.index()
     await index.refresh()
     await index.close()
@@ -48,7 +48,7 @@ async def test_a_file_that_is_no_database_is_made_anew(home: Home, warnings: lis
 async def test_damaged_pages_are_noticed_or_do_no_harm(
     home: Home, warnings: list[str], at: float
 ) -> None:
-    await built(home)
+    await build(home)
     content = bytearray(home.database.read_bytes())
     start = int(len(content) * at)
     content[start : start + 8192] = os.urandom(8192)
@@ -62,7 +62,7 @@ async def test_damaged_pages_are_noticed_or_do_no_harm(
 
 
 async def test_a_text_that_is_no_utf8_hides_nothing(home: Home, warnings: list[str]) -> None:
-    await built(home)
+    await build(home)
     with closing(sqlite3.connect(home.database, isolation_level=None)) as db:
         db.execute("UPDATE stream SET files = CAST(x'ff41' AS TEXT)")
     index = home.index()
@@ -75,7 +75,7 @@ async def test_an_index_that_contradicts_itself_is_made_anew(
     home: Home, warnings: list[str]
 ) -> None:
     """Damage to a page can make new rows equal old ones."""
-    await built(home)
+    await build(home)
     with closing(sqlite3.connect(home.database, isolation_level=None)) as db:
         db.execute("CREATE UNIQUE INDEX wrong ON passage (seq)")
     home.say("telegram:7", said(1, "another elephant"))
@@ -87,7 +87,7 @@ async def test_an_index_that_contradicts_itself_is_made_anew(
 
 
 async def test_a_file_cut_in_half_is_made_anew(home: Home, warnings: list[str]) -> None:
-    await built(home)
+    await build(home)
     with home.database.open("r+b") as file:
         file.truncate(home.database.stat().st_size // 2)
     index = home.index()
@@ -96,7 +96,7 @@ async def test_a_file_cut_in_half_is_made_anew(home: Home, warnings: list[str]) 
 
 
 async def test_another_schema_version_is_made_anew(home: Home, warnings: list[str]) -> None:
-    await built(home)
+    await build(home)
     db = sqlite3.connect(home.database)
     db.execute("PRAGMA user_version = 999")
     db.close()
@@ -118,7 +118,7 @@ async def test_a_table_of_someone_else_is_made_anew(home: Home, warnings: list[s
 
 
 async def test_a_file_deleted_between_two_runs_is_made_anew(home: Home) -> None:
-    await built(home)
+    await build(home)
     home.database.unlink()
     index = home.index()
     assert len(await find(index, "elephant")) == 50
@@ -188,7 +188,7 @@ async def test_while_another_process_writes_a_search_answers_from_what_is_there(
 async def test_an_index_is_opened_while_another_process_writes(
     home: Home, warnings: list[str]
 ) -> None:
-    await built(home)
+    await build(home)
     db = sqlite3.connect(home.database, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
     index = home.index(patience=0.05)
@@ -216,7 +216,7 @@ async def test_a_session_that_cannot_be_read_hides_no_other(
 async def test_conversations_that_cannot_be_listed_hide_nothing_else(
     home: Home, warnings: list[str]
 ) -> None:
-    await built(home)
+    await build(home)
     home.remember(1, "a tiger")
     put_out_of_sight(home.sessions)
     index = home.index()
@@ -242,5 +242,5 @@ async def test_closing_does_not_wait_for_a_first_indexing(tmp_path: Path) -> Non
 
 
 async def test_the_index_is_readable_by_its_owner_only(home: Home) -> None:
-    await built(home)
+    await build(home)
     assert home.database.stat().st_mode & 0o077 == 0

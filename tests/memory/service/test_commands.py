@@ -490,12 +490,12 @@ async def test_continue_looks_at_all_conversations_aside_from_the_event_loop(
     await owned.said("cli:direct", "at the terminal", "yes")
     threads, listed = set[threading.Thread](), owned.sessions.list_sessions
 
-    def watched() -> Iterator[SessionInfo]:
+    def watch() -> Iterator[SessionInfo]:
         for info in listed():
             threads.add(threading.current_thread())
             yield info
 
-    with patch.object(owned.sessions, "list_sessions", watched):
+    with patch.object(owned.sessions, "list_sessions", watch):
         await owned.type("/continue")
     assert threading.main_thread() not in threads
     assert threads

@@ -16,7 +16,7 @@ from nanobot.memory.documents import load_template
 from nanobot.memory.pending import MOST_WAITING, PendingFact
 from nanobot.memory.scopes import Memories
 from nanobot.memory.taint import origins_of
-from nanobot.memory.tools import Documents, Keeping, Note, UpdateMemory
+from nanobot.memory.tools import Documents, Marks, Note, UpdateMemory
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.session.manager import SessionManager
@@ -77,7 +77,7 @@ class Desk:
                 Note(
                     self.memories,
                     self.undo.before_change,
-                    Keeping(
+                    Marks(
                         SessionManager(workspace.parent / "sessions", clock),
                         SqliteJournal(workspace.parent / "journal.db", clock),
                     ),

@@ -50,9 +50,9 @@ class Device:
             return forgotten in line
 
         scopes = repositories(self.state)
-        return sync(self.store_of, scopes, self.remote, write or self.merged, hides)
+        return sync(self.store_of, scopes, self.remote, write or self.write_merged, hides)
 
-    def merged(self, path: str, expected: str | None, text: str, change: Change) -> int:
+    def write_merged(self, path: str, expected: str | None, text: str, change: Change) -> int:
         """Write the result of a sync."""
         place = self.root.place(path)
         before = None if expected is None else expected.encode()
@@ -298,12 +298,12 @@ def test_a_file_that_changes_during_the_merge_is_not_overwritten(
     one.add("- has a dog")
     one.sync()
 
-    def edited_meanwhile(path: str, expected: str | None, text: str, change: Change) -> int:
+    def edit_first(path: str, expected: str | None, text: str, change: Change) -> int:
         two.edit(f"{START}- by hand\n")
         raise WriteConflict(path)
 
     with pytest.raises(WriteConflict):
-        two.sync(write=edited_meanwhile)
+        two.sync(write=edit_first)
     two.sync()
     assert two.facts == {"- lives in Ulm", "- likes tea", "- has a dog", "- by hand"}
 

@@ -31,7 +31,7 @@ def learner(reword: Callable[[str], str] = lambda _: "") -> Callable[[Prompt], L
     def author(prompt: Prompt) -> Line:
         first, last = prompt.messages[0].text, prompt.messages[-1].text
         if first.startswith("# Dream, phase 1: "):
-            return _found(last)
+            return _answer_dream(last)
         if first.startswith("# Dream, phase 2: "):
             return _edits(last, reword)
         said = conversation_in(prompt)
@@ -43,7 +43,7 @@ def learner(reword: Callable[[str], str] = lambda _: "") -> Callable[[Prompt], L
     return author
 
 
-def _found(question: str) -> Reply:
+def _answer_dream(question: str) -> Reply:
     entries = [int(number) for number in _ENTRY.findall(question)] or [0]
     lines = dict.fromkeys(line.strip() for line in re.findall(r"dream: ([^;\n\"]+)", question))
     updates = [{"text": line} for line in lines]

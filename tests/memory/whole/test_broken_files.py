@@ -60,13 +60,13 @@ def bytes_in(path: str, content: bytes) -> Break:
 
 def folder_at(path: str) -> Break:
     def replace(home: Path) -> None:
-        removed(path)(home)
+        remove_path(path)(home)
         (home / path).mkdir()
 
     return replace
 
 
-def removed(path: str) -> Break:
+def remove_path(path: str) -> Break:
     def remove(home: Path) -> None:
         place = home / path
         if place.is_dir():
@@ -77,7 +77,7 @@ def removed(path: str) -> Break:
     return remove
 
 
-def linked(path: str) -> Break:
+def link_path(path: str) -> Break:
     def link(home: Path) -> None:
         (home / path).rename(home / "elsewhere.md")
         (home / path).symlink_to(home / "elsewhere.md")
@@ -87,7 +87,7 @@ def linked(path: str) -> Break:
 
 def file_at(path: str) -> Break:
     def replace(home: Path) -> None:
-        removed(path)(home)
+        remove_path(path)(home)
         (home / path).write_bytes(b"a file")
 
     return replace
@@ -134,17 +134,17 @@ BREAKS: dict[str, Sequence[Break]] = {
     ),
     "files for folders": (file_at("state/memory.git"), file_at("workspace/people")),
     "gone": (
-        removed("state/memory.git"),
-        removed(f"{MEMORY}/HISTORY.md"),
-        removed("workspace/USER.md"),
+        remove_path("state/memory.git"),
+        remove_path(f"{MEMORY}/HISTORY.md"),
+        remove_path("workspace/USER.md"),
     ),
     "cut short": (half_a_line, torn_objects, bytes_in(f"{MEMORY}/MEMORY.md", LATIN)),
     "empty": (
         bytes_in(f"{MEMORY}/history.jsonl", b""),
         bytes_in("state/memory.git/HEAD", b""),
-        linked(f"{MEMORY}/MEMORY.md"),
+        link_path(f"{MEMORY}/MEMORY.md"),
     ),
-    "the versions have no HEAD": (removed("state/memory.git/HEAD"),),
+    "the versions have no HEAD": (remove_path("state/memory.git/HEAD"),),
     "stale locks and a huge file": (stale_locks, bytes_in(f"{MEMORY}/MEMORY.md", HUGE)),
     "the memory folder is a file": (file_at(MEMORY),),
     "the workspace is a file": (file_at("workspace"),),
@@ -190,7 +190,7 @@ async def test_one_file_that_cannot_be_read_keeps_no_other_from_learning(
 ) -> None:
     home = tmp_path / "home"
     shutil.copytree(lived, home)
-    linked("workspace/SOUL.md")(home)
+    link_path("workspace/SOUL.md")(home)
     channel, mind = Visitor(1_000), ScriptedModel(author=learner())
     async with running(home, ScriptedModel(author=assistant), channel, learner=mind):
         assert "1 added" in await channel.ask("remember: The boat is called Heron")

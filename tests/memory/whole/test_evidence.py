@@ -142,7 +142,7 @@ FORMS = [SECRET.encode(), SECRET.upper().encode(), SECRET.lower().encode(), b"Qo
 PNG = b"\x89PNG\r\n\x1a\n\0\0" + SECRET.encode()
 
 
-def unpacked(path: Path) -> bytes:
+def unpack(path: Path) -> bytes:
     """A file of git as it was before it was compressed; any other as it is."""
     try:
         data = path.read_bytes()
@@ -162,7 +162,7 @@ def places(home: Path) -> list[str]:
     return [
         str(path.relative_to(home))
         for path in files
-        if any(form in unpacked(path) + bytes(path) for form in FORMS)
+        if any(form in unpack(path) + bytes(path) for form in FORMS)
     ]
 
 
