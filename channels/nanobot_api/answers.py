@@ -120,6 +120,7 @@ class Responder:
         if order.record.answer is not None:
             return await self._replay(http, order, order.record.answer)
         message = order.message
+        # Listen before the message is published, so that no event is missed.
         with self._exchanges.listen(message.chat_id, message.event_id) as exchange:
             try:
                 new = await self._host.publish([message])

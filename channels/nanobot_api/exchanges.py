@@ -1,9 +1,8 @@
 """Pending requests, and their events: text, progress, and an answer or an error.
 
-A request listens before its message is published, so that it misses nothing. Several may wait for
-the same event (a repetition while the first is pending): all get the same. If the request has a
-record, the answer is stored in it before any client gets it and before the core marks it as
-delivered."""
+Several may wait for the same event (a repetition while the first is pending): all get the same. If
+the request has a record, the answer is stored in it before any client gets it and before the core
+marks it as delivered."""
 
 from __future__ import annotations
 

@@ -93,13 +93,13 @@ def not_stored() -> Problem:
 
 
 def too_late_to_deliver() -> Problem:
-    """Return the timeout of a request whose answer would have no other receiver."""
+    """Return the timeout error of a request whose answer would have no other receiver."""
     text = "The answer took too long, and was stopped."
     return Problem(504, text, "timeout", again=False)
 
 
 def too_late(repeatable: bool) -> Problem:
-    """Return the timeout of a request whose turn continues."""
+    """Return the timeout error of a request whose turn continues."""
     hint = " Ask again with the same Idempotency-Key." if repeatable else ""
     text = f"The answer is not ready yet, and nanobot is still working on it.{hint}"
     return Problem(504, text, "timeout", again=repeatable)

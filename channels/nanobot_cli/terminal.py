@@ -6,8 +6,7 @@ only if its line was begun while the question was visible. A `y` to a closed que
 the gateway, which replies that it is closed, until the next message or reply.
 
 One loop in one thread reads the keyboard and the gateway, so no line of the protocol or the screen
-is torn. Ctrl-C clears the typed text. Without text it stops the turn, and a second one leaves.
-Without a turn, two in a row leave. An error ends the exchange, never the chat."""
+is torn. An error ends the exchange, never the chat."""
 
 from __future__ import annotations
 
@@ -242,7 +241,7 @@ class Terminal:
             self._watch_gateway()
 
     def _interrupt(self) -> None:
-        """Handle Ctrl-C without typed text."""
+        """Handle Ctrl-C without typed text: stop the turn, or leave the second time."""
         if self._gateway.waiting and not self._stopping:
             self._stopping = True
             self._say("/stop")

@@ -28,9 +28,7 @@ _FINISHING = "Storing the conversation in memory … (Ctrl-C to do it next time)
 def serve(gateway: Gateway) -> int:
     """Run a gateway until a signal and return the exit code.
 
-    If a restart was requested, replace this process with a new one with the same command line. A
-    stop takes at most `stop_seconds`: a thread cannot be cancelled, but the next start resumes its
-    work.
+    If a restart was requested, replace this process with a new one with the same command line.
     """
     import asyncio
 
@@ -41,7 +39,7 @@ def serve(gateway: Gateway) -> int:
             restart()
         os._exit(0 if gateway.stop_requested else 1)
 
-    def limit_stop() -> None:
+    def limit_stop() -> None:  # a thread cannot be cancelled, but the next start resumes its work
         alarm = threading.Timer(gateway.stop_seconds, leave)
         alarm.daemon = True
         alarm.start()
@@ -54,11 +52,10 @@ def serve(gateway: Gateway) -> int:
 
 @contextlib.contextmanager
 def host_gateway(home: Path) -> Iterator[None]:
-    """Run the whole gateway in a thread of this process while inside.
-
-    The thread is a daemon, so a second Ctrl-C ends the process while turns are still stopping. That
-    is safe, because the journal survives a power cut at any moment."""
+    """Run the whole gateway in a thread of this process while inside."""
     host = _Host(home)
+    # A daemon, so that a second Ctrl-C ends the process while turns are still stopping. That is
+    # safe, because the journal survives a power cut at any moment.
     thread = threading.Thread(target=host.run, name="gateway", daemon=True)
     try:
         thread.start()
@@ -130,10 +127,8 @@ class _Host:
 
 
 def build(settings: Settings, *, hosted: bool) -> Gateway:
-    """Set up the log and the gateway. `hosted`: a client runs in the same process.
-
-    Objects loaded here live until the end, so the garbage collector skips them."""
-    gc.disable()
+    """Set up the log and the gateway. `hosted`: a client runs in the same process."""
+    gc.disable()  # objects loaded here live until the end
     try:
         from nanobot.app.gateway import Gateway
         from nanobot.clock import SystemClock

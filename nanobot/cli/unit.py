@@ -1,11 +1,4 @@
-"""Unit files for systemd: their place, their text, and the fields of an installed one.
-
-Every line of the hardening was tested with the sandbox inside it. These are left out because the
-sandbox needs what they block: `RestrictNamespaces` and `ProtectHostname` (bubblewrap creates
-namespaces and sets a host name), `ProcSubset` (it reads `/proc/sys`), `ProtectKernelTunables` and
-`ProtectKernelLogs` (they cover parts of `/proc`, and many kernels then refuse to mount a whole one;
-only root could change what they protect), a filter of `AF_NETLINK` (it brings up the sandbox's
-loopback), and `MemoryDenyWriteExecute` (Node.js compiles at run time)."""
+"""Unit files for systemd: their place, their text, and the fields of an installed one."""
 
 from __future__ import annotations
 
@@ -66,6 +59,14 @@ UMask=0077
 WantedBy={target}
 """
 
+# Every line of the hardening was tested with the sandbox inside it. Left out, because the sandbox
+# needs them:
+# - RestrictNamespaces, ProtectHostname: bubblewrap creates namespaces and sets a host name.
+# - ProcSubset: it reads /proc/sys.
+# - ProtectKernelTunables, ProtectKernelLogs: they cover parts of /proc, and many kernels then
+#   refuse to mount a whole one. Only root could change what they protect.
+# - a filter of AF_NETLINK: it brings up the sandbox's loopback.
+# - MemoryDenyWriteExecute: Node.js compiles at run time.
 _ALWAYS = """\
 NoNewPrivileges=yes
 LockPersonality=yes

@@ -3,10 +3,8 @@
 Objects in a cycle (an exception and its frames, a message and its quote) wait for full runs of the
 garbage collector, which become rarer with more long-lived objects. Until then the heap grows and
 fragments. So after every few seconds with enough new objects, a full collection runs and free pages
-are returned to the kernel. Objects that exist after the first rounds (mostly modules) are frozen:
-they stay for good, and collecting the rest takes milliseconds, during which the process stops.
-
-An idle process is not touched. Returning pages needs glibc, and is skipped without it."""
+are returned to the kernel. An idle process is not touched.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ class Heap(Periodic):
     async def run_once(self) -> None:
         """Collect garbage, and return pages if enough was collected."""
         if self.release_memory():
-            with contextlib.suppress(AttributeError):
+            with contextlib.suppress(AttributeError):  # not glibc
                 await asyncio.to_thread(self._libc.malloc_trim, 0)
 
     def release_memory(self) -> bool:
@@ -57,6 +55,8 @@ class Heap(Periodic):
         if _young_collections() - self._seen < _MUCH:
             return False
         gc.collect()
+        # The first rounds freeze all objects (mostly modules), so that later ones stop the process
+        # only for milliseconds.
         if self._freezes:
             gc.freeze()
             self._freezes -= 1
