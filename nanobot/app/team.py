@@ -65,7 +65,7 @@ class Team:
         worker.listeners["closed"] = self._close_question
         worker.listeners["erased"] = self._erase
         toolbox.approvals.elsewhere = self._answer
-        eraser.tell_others = partial(tell, "erased")
+        eraser.notify_others = partial(tell, "erased")
         memories.share(worker.holding, worker.has)
         base.stores.sessions.is_held = lambda key, metadata: worker.has(
             base.scopes.of_session(key, metadata)

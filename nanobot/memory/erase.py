@@ -320,7 +320,7 @@ class Eraser:
         self._memories, self._forgetter = memories, forgetter
         self._rebuild_index, self._scope_of = rebuild_index, scope_of
         self._running = asyncio.Lock()
-        self.tell_others: Callable[[str], None] | None = None
+        self.notify_others: Callable[[str], None] | None = None
         """In a team: asks the other workers to erase a text from their own files."""
 
     async def plan(self, text: str) -> Report:
@@ -351,8 +351,8 @@ class Eraser:
                 hidden = await self._forgetter.plan_for(sought, OWNER) if sought else hidden
             await _attempt(matcher, self._forgetter.apply(hidden))
         refused = [f"the versions of memory: {reason}"] if reason else []
-        if self.tell_others is not None:
-            self.tell_others(text)
+        if self.notify_others is not None:
+            self.notify_others(text)
         report = erase_report(before, left, refused, self._home.beyond)
         return Report(report.text, {"found": bool(before) or not hidden.is_empty, **report.data})
 

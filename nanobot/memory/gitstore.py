@@ -137,7 +137,8 @@ class GitStore:
             return number
 
     def record_hand_edits(self, author: Author = "you") -> int:
-        """Record the changes since the newest version as one of `author`. Return its number, or 0.
+        """Record the changes since the newest version as a version of `author`. Return its number,
+        or 0.
 
         If the scope has no versions, its present files become the first."""
         with self.acquire():

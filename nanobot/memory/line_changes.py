@@ -119,14 +119,14 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
     @property
-    def says_nothing_new(self) -> bool:
+    def only_rates(self) -> bool:
         """True if it changes at most a line's importance."""
         return bool(self.old) and strip_mark(self.old) == strip_mark(self.new)
 
     @property
     def states(self) -> bool:
         """True if it adds a line that states more than an importance."""
-        return bool(self.new) and not self.says_nothing_new
+        return bool(self.new) and not self.only_rates
 
     @property
     def rewords(self) -> bool:

@@ -91,7 +91,7 @@ class MemoryConsolidator:
             async with self._memories.holding(memory.scope):
                 await self._archivist.catch_up(session, memory)
                 # Another worker of a team may have died before it applied them.
-                await self._archivist.apply_waiting(memory)
+                await self._archivist.apply_pending(memory)
             self._caught_up.add(session)
         too_many = not coming and self._gauge.window_boundary(session) > 0
         if too_many or await self._excess(session, coming) > 0:
@@ -154,14 +154,14 @@ class MemoryConsolidator:
 
         Unfinished sessions are searched in the background, as is work that needs the model. One
         that is used before that catches up then."""
-        await self._apply_waiting()
+        await self._apply_pending()
         self._background.start(self._find_left_behind(), name="find unconsolidated conversations")
 
     async def consolidate_idle(self) -> None:
         """Each minute, process unfinished sealed ranges, pending changes and resting sessions."""
         if self._summariser.is_resting:
             return
-        await self._apply_waiting()
+        await self._apply_pending()
         await self._for_each(sorted(self._left_behind), self.consolidate_sealed)
         if self._gauge.limits.idle_minutes > 0:
             await self._consolidate_resting()
@@ -287,11 +287,11 @@ class MemoryConsolidator:
         notice = await self._archivist.consolidate(session, memory, last, oldest, urgency)
         return session.last_consolidated >= last, notice
 
-    async def _apply_waiting(self) -> None:
+    async def _apply_pending(self) -> None:
         """Apply pending memory changes."""
         try:
             for memory in self._memories.list_held():
-                await self._archivist.apply_waiting(memory)
+                await self._archivist.apply_pending(memory)
         except NanobotError as error:
             logger.error("memory changes are pending: {} {}", error, error.hint)
 

@@ -3,7 +3,7 @@
 A range commits only if it is unchanged since it was read, and in this order: the model's answer,
 the pending facts, the history entry (the commit point), the session's mark, the changes of memory,
 the archive. A crash before the commit point leaves the range in the prompt. After it, `catch_up`
-and `apply_waiting` finish the rest."""
+and `apply_pending` finish the rest."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Archivist:
         logger.info("{}: consolidated {} messages", session.key, count)
         return describe_consolidated(count, committed)
 
-    async def apply_waiting(self, memory: Memory) -> None:
+    async def apply_pending(self, memory: Memory) -> None:
         """Apply pending changes in the order of entries, as far as the disk allows. `set_applied`
         is a hint: a version that names an entry counts as well, and applying a change twice is
         harmless."""
@@ -141,16 +141,16 @@ class Archivist:
             # even a staged one, comes first and the range is rejected, or it finds messages that
             # memory has. The lock is held for a few writes, never for a model.
             async with session.removal_lock:
-                if not await self._stands(session, chunk, memory):
+                if not await self._is_unchanged(session, chunk, memory):
                     return False
                 # Before the commit point, because holding a fact twice is harmless.
                 await self._hold(chunk, memory, draft)
                 await asyncio.to_thread(memory.history.append, draft.entry)
                 self._sessions.mark_consolidated(session, chunk.last)
-        await self.apply_waiting(memory)
+        await self.apply_pending(memory)
         return True
 
-    async def _stands(self, session: Session, chunk: Chunk, memory: Memory) -> bool:
+    async def _is_unchanged(self, session: Session, chunk: Chunk, memory: Memory) -> bool:
         """Return True if nothing in the range was retracted, discarded, erased or consolidated."""
         forgotten, key = ForgottenFacts(memory.root), chunk.session
 

@@ -118,7 +118,7 @@ class Dream:
 
     @asynccontextmanager
     async def pause_for_forgetting(self) -> AsyncIterator[None]:
-        """Stop writing while something is being forgotten. Drop all plans and running thoughts,
+        """Stop writing while something is being forgotten. Drop all plans and unfinished requests,
         which may contain it. Their entries are read again.
 
         Waits for a running write, not for the model. Raise `StorageError`."""

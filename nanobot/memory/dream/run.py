@@ -460,7 +460,7 @@ def _change(write: Write, run: str) -> Change:
     learned, parts = [without_list_mark(one.new) for one in write.operations if one.states], []
     if learned:
         parts.append(f"learned: {join_some([one[:60] for one in learned], 1)}")
-    if rated := sum(one.says_nothing_new for one in write.operations):
+    if rated := sum(one.only_rates for one in write.operations):
         parts.append(f"rated {pluralize(rated, 'fact')}")
     if write.retired:
         parts.append(f"retired {len(write.retired)}")

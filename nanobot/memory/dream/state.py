@@ -150,7 +150,7 @@ class DreamReport(Struct):
         old = (without_list_mark(one.old) for one in write.operations if one.old)
         over = {without_list_mark(line) for line in write.retired}
         self.learned += tuple(without_list_mark(one.new) for one in write.operations if one.states)
-        self.rated += sum(one.says_nothing_new for one in write.operations)
+        self.rated += sum(one.only_rates for one in write.operations)
         self.retired += tuple(line for line in old if line in over)
         self.versions += (version,) if version else ()
 
