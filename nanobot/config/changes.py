@@ -238,7 +238,7 @@ def read_text(path: Path) -> str:
 
 
 Request = Mapping[str, object]
-Answered = dict[str, object]
+Answer = dict[str, object]
 
 TERMINAL_ONLY = "Run `nanobot config set {} …`."
 
@@ -255,7 +255,7 @@ class ConfigOperations:
             {"config.show": self._show, "config.plan": self._plan, "config.apply": self._apply}
         )
 
-    def _show(self, _: Request) -> Answered:
+    def _show(self, _: Request) -> Answer:
         """Take no arguments. Return all `keys` and their `sections`. `restart_needed` is true if
         the files differ from the running settings."""
         before = ExistingFiles.read(self._home, self._environ)
@@ -268,7 +268,7 @@ class ConfigOperations:
             "hash": before.digest,
         }
 
-    def _plan(self, arguments: Request) -> Answered:
+    def _plan(self, arguments: Request) -> Answer:
         """Take `changes`, values by key such as `{"agent.on_busy": "queue"}`; null removes a key.
         Return the `diff` as lines, `errors` that prevent writing, `warnings`, and under
         `widens_security` the keys that `apply` rejects."""
@@ -284,7 +284,7 @@ class ConfigOperations:
             "hash": before.digest,
         }
 
-    def _apply(self, arguments: Request) -> Answered:
+    def _apply(self, arguments: Request) -> Answer:
         """Take `changes` as for `plan`, and `expected`, the `hash` from there. They take effect at
         the next start of nanobot."""
         planned, before = self._make_plan(arguments, text_argument(arguments, "expected"))
@@ -319,7 +319,7 @@ class ConfigOperations:
         return plan(self._home, before, edit), before
 
 
-def key_data(info: KeyInfo) -> Answered:
+def key_data(info: KeyInfo) -> Answer:
     return {**to_builtins(info), "terminal_only": widens_security(info.path)}
 
 

@@ -51,7 +51,8 @@ def load_with_places(
     *,
     texts: Mapping[str, str] | None = None,
 ) -> tuple[Settings, ConfigDocument]:
-    """Like `load_settings`, also returning the document with the place of each value."""
+    """Return the settings as `load_settings` does, and the document with the place of each
+    value."""
     home = (home or home_folder(environ)).absolute()
     document = ConfigDocument(str(home / CONFIG_FILE), home, texts)
     variables = read_secrets(home / SECRETS_FILE, document)

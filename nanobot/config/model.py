@@ -209,7 +209,7 @@ class NamedModel(AnyModel, frozen=True):
 
     @classmethod
     def prepare(cls, given: object) -> object:
-        """Accept only the model's name."""
+        """Allow the model's name in place of a mapping."""
         return {"name": given} if isinstance(given, str) else given
 
     def fill_from(self, main: ModelSettings) -> ModelSettings:

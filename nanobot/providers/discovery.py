@@ -260,7 +260,7 @@ class ModelServer(Struct, frozen=True):
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Mapping[str, object]:
-        """Like `ask`, but raise `ProviderError` if there is none."""
+        """Return the same as `ask`. Raise `ProviderError` if there is none."""
         url = self.base_url.rstrip("/")
         endpoint = Endpoint(url, "", self.api_key.strip(), headers=headers)
         connection = HttpConnection(

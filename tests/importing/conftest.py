@@ -27,7 +27,7 @@ Contents = Mapping[str, tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """A finished import: the other home `before`, the `new` home, and the report."""
 
     version: str
@@ -38,13 +38,15 @@ class Imported:
 
 
 @pytest.fixture(scope="session", params=["014", "035"])
-def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Imported:
+def imported(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ImportResult:
     """The import of each version's home. Tests only read it."""
     folder = tmp_path_factory.mktemp("import")
     source = copy_home(request.param, folder / "old")
     before = contents(source)
     report = do(source, folder / "new")
-    return Imported(request.param, source, before, folder / "new", report)
+    return ImportResult(request.param, source, before, folder / "new", report)
 
 
 def copy_home(version: str, target: Path, *, config: bool = True) -> Path:

@@ -16,11 +16,11 @@ from nanobot.skills.loader import SkillsLoader
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.state import MemoryState
-from tests.importing.conftest import NOW, Imported, contents, copy_home, do
+from tests.importing.conftest import NOW, ImportResult, contents, copy_home, do
 from tests.support import running
 
 
-async def test_the_conversation_goes_on(imported: Imported, tmp_path: Path) -> None:
+async def test_the_conversation_goes_on(imported: ImportResult, tmp_path: Path) -> None:
     home = shutil.copytree(imported.new, tmp_path / "home")
     model, telegram = ScriptedModel(says("It is BLUEBIRD.")), FakeChannel("telegram")
     async with running(
@@ -41,7 +41,7 @@ async def test_the_conversation_goes_on(imported: Imported, tmp_path: Path) -> N
 
 
 def test_the_other_home_is_untouched_and_the_report_names_every_file_of_it(
-    imported: Imported,
+    imported: ImportResult,
 ) -> None:
     assert contents(imported.source) == imported.before
     assert {item.source for item in imported.report.items} == set(imported.before)
@@ -53,13 +53,13 @@ def test_the_other_home_is_untouched_and_the_report_names_every_file_of_it(
             assert taken == (imported.source / item.source).read_bytes()
 
 
-def test_nothing_but_the_owner_of_the_home_can_read_it(imported: Imported) -> None:
+def test_nothing_but_the_owner_of_the_home_can_read_it(imported: ImportResult) -> None:
     new = imported.new
     open_to_others = [path for path in (new, *new.rglob("*")) if path.stat().st_mode & 0o077]
     assert open_to_others == []
 
 
-def test_every_message_keeps_its_place_its_time_and_its_tools(imported: Imported) -> None:
+def test_every_message_keeps_its_place_its_time_and_its_tools(imported: ImportResult) -> None:
     folder = JsonlStore(SessionCatalogue(imported.new / "sessions", FakeClock()), FakeClock())
     assert {info.key for info in folder.list_sessions()} == {
         "cli:direct",
@@ -81,7 +81,7 @@ def test_every_message_keeps_its_place_its_time_and_its_tools(imported: Imported
     assert folder.metadata_of("discord:888") == {"scope": "owner"}
 
 
-def test_settings_and_secrets_are_usable_and_apart(imported: Imported) -> None:
+def test_settings_and_secrets_are_usable_and_apart(imported: ImportResult) -> None:
     new = imported.new
     settings = load_settings(new, {})
     assert settings.model.name == "test-model"
@@ -96,7 +96,7 @@ def test_settings_and_secrets_are_usable_and_apart(imported: Imported) -> None:
     assert "0123456789" not in text
 
 
-def test_jobs_come_when_they_would_have_come(imported: Imported) -> None:
+def test_jobs_come_when_they_would_have_come(imported: ImportResult) -> None:
     jobs = decode_jobs((imported.new / "state" / "jobs.json").read_bytes())
     by_message = {job.message: job for job in jobs.values()}
     morning, stretch = by_message["Say good morning"], by_message["Remind me to stretch"]
@@ -109,7 +109,7 @@ def test_jobs_come_when_they_would_have_come(imported: Imported) -> None:
     assert not by_message["Weekly review"].enabled
 
 
-def test_memory_and_skills_are_there_and_dream_does_not_read_twice(imported: Imported) -> None:
+def test_memory_and_skills_are_there_and_dream_does_not_read_twice(imported: ImportResult) -> None:
     workspace = Root(imported.new / "workspace")
     history = HistoryLog(workspace, FakeClock(NOW))
     history.recover()

@@ -53,7 +53,7 @@ def mistral(messages: list[dict[str, Any]]) -> str:
     return f"Tool call id was {wrong[0]} {rule}" if wrong else ""
 
 
-class Insisting:
+class StrictServer:
     """A server that calls a tool once a turn, and refuses messages that break its rule. In the id
     of its calls `#` is their number. `bodies` are the accepted requests, `refused` the number of
     the others."""
@@ -84,7 +84,7 @@ class Insisting:
 
 
 @asynccontextmanager
-async def talking_to(server: Insisting) -> AsyncIterator[OpenAIProvider]:
+async def talking_to(server: StrictServer) -> AsyncIterator[OpenAIProvider]:
     app = web.Application()
     app.router.add_post("/v1/chat/completions", server.answer)
     served = await Served.start(app)
@@ -113,7 +113,7 @@ NOTHING = Prompt((), TOOLS)
 
 
 async def test_a_signature_comes_back_with_its_call_from_the_first_time_on() -> None:
-    server = Insisting(gemini, {"id": "function-call-#", "extra_content": SIGNED})
+    server = StrictServer(gemini, {"id": "function-call-#", "extra_content": SIGNED})
     async with talking_to(server) as provider:
         await turn(provider, await turn(provider, NOTHING))
     assert server.refused == 0
@@ -121,7 +121,7 @@ async def test_a_signature_comes_back_with_its_call_from_the_first_time_on() -> 
 
 
 async def test_a_call_of_another_model_gets_what_stands_for_a_signature() -> None:
-    server = Insisting(gemini, {"id": "function-call-#", "extra_content": SIGNED})
+    server = StrictServer(gemini, {"id": "function-call-#", "extra_content": SIGNED})
     other = ToolCall("call_of_another", "look", "{}")
     before = NOTHING.plus(
         [user_message("look"), assistant_message("", (other,)), tool_message(other.id, "seen")]
@@ -136,7 +136,7 @@ async def test_a_call_of_another_model_gets_what_stands_for_a_signature() -> Non
 
 
 async def test_thinking_goes_back_to_a_server_that_reads_it() -> None:
-    server = Insisting(deepseek, {"id": "call_00_abcdefgh#"}, "Let me look.")
+    server = StrictServer(deepseek, {"id": "call_00_abcdefgh#"}, "Let me look.")
     async with talking_to(server) as provider:
         await turn(provider, await turn(provider, NOTHING))
     assert server.refused == 0
@@ -146,7 +146,7 @@ async def test_thinking_goes_back_to_a_server_that_reads_it() -> None:
 
 
 async def test_ids_that_a_server_does_not_take_are_made_short_alike_everywhere() -> None:
-    server = Insisting(mistral, {"id": "D681PevK#"})
+    server = StrictServer(mistral, {"id": "D681PevK#"})
     other = ToolCall("call_of_another", "look", "{}")
     before = NOTHING.plus(
         [user_message("look"), assistant_message("", (other,)), tool_message(other.id, "seen")]
@@ -162,7 +162,7 @@ async def test_ids_that_a_server_does_not_take_are_made_short_alike_everywhere()
 
 @pytest.mark.parametrize("id", ["", "call_0"])
 async def test_thoughts_never_get_into_another_conversation(id: str) -> None:
-    server = Insisting(deepseek, {"id": id}, "Ada's secret.")
+    server = StrictServer(deepseek, {"id": id}, "Ada's secret.")
     async with talking_to(server) as provider:
         ada = NOTHING.plus([user_message("I am Ada")])
         reply = await provider.complete(ada, CallOptions())
@@ -178,7 +178,7 @@ async def test_thoughts_never_get_into_another_conversation(id: str) -> None:
 
 
 async def test_a_server_that_is_never_content_is_not_asked_for_ever() -> None:
-    server = Insisting(lambda _: "reasoning_content is wrong, whatever it is", {"id": "x"})
+    server = StrictServer(lambda _: "reasoning_content is wrong, whatever it is", {"id": "x"})
     async with talking_to(server) as provider:
         with pytest.raises(ProviderRejected, match="400"):
             await provider.complete(NOTHING.plus([user_message("look")]), CallOptions())

@@ -215,7 +215,7 @@ def dream(phase: str, request: str) -> str:
 
 
 def _extract(request: str) -> dict[str, object]:
-    """Phase 1: find the statements of the new entries that no file contains."""
+    """Find the statements of the new entries that no file contains (phase 1)."""
     shown, _, new = request.partition("\n## New entries")
     first = _FILE.search(shown)
     on_file = _AGE.sub("", shown[first.end() :]) if first else ""
@@ -282,7 +282,7 @@ def find_spoken(text: str) -> Iterator[str]:
 
 
 def _integrate(request: str) -> dict[str, object]:
-    """Phase 2: make the edits that put the updates of `request` into its file."""
+    """Make the edits that put the updates of `request` into its file (phase 2)."""
     current, _, wanted = request.rpartition("\n## Updates")
     current = current.partition("\n## Current text\n")[2] or current
     edits: list[dict[str, str]] = []

@@ -147,7 +147,7 @@ class OfflineModel:
         return Reply("", (call,), usage, finish="tool_calls", model=NAME)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
     def _choose_step(self, prompt: Prompt, options: CallOptions) -> _Call | str:
         """Return the next call, or the text that ends the turn."""
@@ -313,7 +313,7 @@ def _say(key: str, message: str, *values: str) -> str:
 
 
 def _tell(text: str) -> _Story:
-    """A story without tools."""
+    """Return `text`, as a story without tools."""
     yield from ()
     return text
 
