@@ -18,15 +18,11 @@ from msgspec import Struct
 from nanobot.channel.documents import StateFile
 from nanobot.errors import SendRefused
 
-_UNREACHABLE = 128
-"""The number of unreachable chats remembered, strangers' included."""
-_MOVES = 1000
-"""The number of groups, and of moves, that are stored. The oldest is dropped."""
-_UNADMITTED = 256
-"""The number of moves of groups without an admitted person, in memory only."""
+_UNREACHABLE = 128  # the number of unreachable chats remembered, strangers' included
+_MOVES = 1000  # the number of groups, and of moves, that are stored. The oldest is dropped.
+_UNADMITTED = 256  # the number of moves of groups without an admitted person, in memory only
 
-_DIGITS = 18
-"""The longest id."""
+_DIGITS = 18  # the longest id
 
 
 def number(text: str) -> int | None:

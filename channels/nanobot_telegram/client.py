@@ -56,12 +56,10 @@ from nanobot.errors import ChannelOff, SendError, SendLater, SendRefused, SendUn
 from nanobot.parsing import off_loop, parse_json
 from nanobot_telegram.settings import TelegramSettings
 
-_WORDS = 300
-"""Characters of the server's text that errors repeat."""
+_WORDS = 300  # characters of the server's text that errors repeat
 
 _LONGEST_WAIT = 3600.0
-_USUAL_WAIT = 5.0
-"""Seconds, if Telegram asks to wait without a time."""
+_USUAL_WAIT = 5.0  # seconds, if Telegram asks to wait without a time
 
 
 _REFUSALS: Mapping[int, type[TelegramError]] = {
@@ -152,8 +150,7 @@ def as_send_error(error: Exception) -> SendError:
             return SendUnknown(f"Telegram did not confirm it ({type(error).__name__})")
 
 
-_WITH_FILES = 600.0
-"""The time limit in seconds of a request with files."""
+_WITH_FILES = 600.0  # the time limit in seconds of a request with files
 
 
 class Wire:
@@ -256,10 +253,10 @@ class ApiRequest(BaseRequest):
         return None
 
     async def initialize(self) -> None:
-        """The wire is opened by its owner."""
+        """Do nothing: the owner opens the wire."""
 
     async def shutdown(self) -> None:
-        """The wire is closed by its owner."""
+        """Do nothing: the owner closes the wire."""
 
     async def do_request(
         self,
@@ -310,8 +307,7 @@ manipulated model names."""
 
 _MEGABYTE = 1_000_000
 _CALL_SECONDS = 60.0
-_POLL_SECONDS = 15.0
-"""In addition to the wait time in the poll."""
+_POLL_SECONDS = 15.0  # in addition to the wait time in the poll
 
 DOWNLOAD_SECONDS = 50.0
 """The time limit of a download, with retries and pauses. It is below the core's limit of a minute,

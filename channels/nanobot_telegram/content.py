@@ -39,8 +39,7 @@ class Me(Struct, frozen=True):
 # --- text: mentions and links come from Telegram's entities, never from a search
 
 _COMMAND = re.compile(r"\s*/([A-Za-z0-9_-]{1,64})(?:@([A-Za-z0-9_]{1,64}))?(?!\S)(.*)", re.DOTALL)
-_START = "start"
-"""Sent by the app's button that opens a chat, possibly with a referrer."""
+_START = "start"  # sent by the app's button that opens a chat, possibly with a referrer
 
 
 class ParsedText(Struct, frozen=True):
@@ -158,8 +157,7 @@ def locate_entities(text: str, entities: Sequence[MessageEntity]) -> list[_Span]
 
 # --- rich messages: a tree of blocks, unparsed by the library
 
-_DEPTH = 32
-"""Levels that are read. People don't write deeper ones."""
+_DEPTH = 32  # levels that are read. People don't write deeper ones.
 _MOST_LINKS = 100
 _NAMED = ("animation", "audio", "photo", "video", "voice_note", "location")
 
@@ -289,8 +287,7 @@ def is_still(sticker: Sticker) -> bool:
 
 _SILENT = frozenset({"community_chat_added", "community_chat_removed"})
 """Service messages without content that the library does not know yet."""
-_LONGEST = 10_000
-"""Characters of a detail. A full checklist has half as many."""
+_LONGEST = 10_000  # characters of a detail. A full checklist has half as many.
 
 
 def note(kind: str, *details: str | None) -> str:

@@ -200,8 +200,7 @@ _IDLE_PAUSE = 0.25
 """Seconds between polls that are answered at once without updates, which Telegram never does."""
 
 _QUICK = 1.0
-_ID_LIMIT = 2**63
-"""No update id, and no offset that Telegram accepts, is this high."""
+_ID_LIMIT = 2**63  # no update id, and no offset that Telegram accepts, is this high
 
 
 class Cursor(Struct, frozen=True):

@@ -63,8 +63,7 @@ _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
 _MUSIC = frozenset({"audio/mpeg", "audio/mp3", "audio/mp4", "audio/m4a", "audio/x-m4a"})
 _VOICES = _MUSIC | {"audio/ogg", "audio/opus"}
 
-_MOST_ATTEMPTS = 8
-"""One more than the number of other forms."""
+_MOST_ATTEMPTS = 8  # one more than the number of other forms
 
 # The Bot API distinguishes refusals only by their texts, which are read only here.
 # Unknown refusals are final.

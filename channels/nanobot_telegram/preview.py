@@ -43,17 +43,12 @@ from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 
 _TYPING_PACE = 4.0
 _DRAFT_PACE = 0.5
-_READING_PAUSE = 1.0
-"""A prompt that is read faster needs no progress."""
-_TEXTS_A_SECOND = 15
-"""Out of about 30 calls that Telegram accepts from a bot in all chats."""
-_DRAFT_LIVES = 20.0
-"""A draft disappears after 30 seconds unless it is sent again."""
+_READING_PAUSE = 1.0  # a prompt that is read faster needs no progress
+_TEXTS_A_SECOND = 15  # out of about 30 calls that Telegram accepts from a bot in all chats
+_DRAFT_LIVES = 20.0  # a draft disappears after 30 seconds unless it is sent again
 _NOTICE_PACE = 60.0
-_NOTICES = 100
-"""The number of remembered notices."""
-_SILENT = 3600.0
-"""A turn without events for this long is dropped."""
+_NOTICES = 100  # the number of remembered notices
+_SILENT = 3600.0  # a turn without events for this long is dropped
 _GRACE = 1.0
 """Seconds that a send waits for a call of a finished turn. Usually it takes a tenth of a second. A
 hanging one is cancelled."""

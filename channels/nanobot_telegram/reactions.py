@@ -29,12 +29,10 @@ from nanobot_telegram.client import Flooded, TelegramClient
 SEEN, WORKING, DONE, NOTHING = "👀", "⚡", "👍", ""
 """None of these asks to keep a message."""
 
-_PACE = 0.25
-_PATIENCE = 10.0
-"""Seconds between two calls, and for one."""
-_MESSAGES = 500
-_REFUSED = 256
-"""The numbers of remembered messages and chats."""
+_PACE = 0.25  # seconds between two calls
+_PATIENCE = 10.0  # seconds for one call
+_MESSAGES = 500  # remembered messages
+_REFUSED = 256  # remembered chats that reject reactions
 _GONE = ("not found", "message_id_invalid", "not_modified", "not modified")
 """Telegram's texts if only this message cannot be marked."""
 

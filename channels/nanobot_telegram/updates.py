@@ -53,15 +53,12 @@ Canonical = Callable[[str], str]
 """Returns the first id of a chat, which a group keeps when it becomes a supergroup."""
 
 _ID_LIMIT = 2**53
-_GENERAL = 1
-"""The thread of a forum's General topic. Messages can't be sent to it by that number."""
+_GENERAL = 1  # the thread of a forum's General topic. Messages can't be sent to it by that number.
 _SOMEONE = "someone"
-_OURS = "you"
-"""The author of the agent's own texts, in its context."""
+_OURS = "you"  # the author of the agent's own texts, in its context
 _QUOTED_FILES = frozenset({"image", "document"})
 """Kinds of quoted files that are included. Quoted sound would count as the sender's words."""
-_ALBUMS = 256
-"""The number of remembered albums. Their items arrive within seconds."""
+_ALBUMS = 256  # the number of remembered albums. Their items arrive within seconds.
 
 
 class Press(Struct, frozen=True):

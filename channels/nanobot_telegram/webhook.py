@@ -24,8 +24,7 @@ from nanobot_telegram.settings import TelegramSettings
 
 HEADER = "x-telegram-bot-api-secret-token"
 
-_CHECK = 300.0
-"""Seconds between checks of Telegram's webhook status."""
+_CHECK = 300.0  # seconds between checks of Telegram's webhook status
 
 _INVALID_ADDRESS = (
     "https url must be provided",

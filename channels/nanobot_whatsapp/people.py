@@ -42,8 +42,7 @@ _PHONE = re.compile(r"[1-9][0-9]{6,14}")
 _FILE_NAME = "people.json"
 _MAX_PEOPLE = 5_000
 """The number of admitted people, and of others. The one who was silent longest is dropped."""
-_MAX_IDS = 12
-"""The number of ids of a person. The oldest is dropped."""
+_MAX_IDS = 12  # the number of ids of a person. The oldest is dropped.
 
 
 class Person(Struct, frozen=True):

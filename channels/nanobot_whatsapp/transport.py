@@ -13,12 +13,9 @@ from msgspec import Struct, field
 from nanobot.bus.events import MediaKind, Notice, Progress, TurnEnded, TurnStarted
 from nanobot.clock import Clock, with_timeout
 
-_MAX_TURN_SECONDS = 3600.0
-"""A turn whose end was missed is not shown longer than this."""
-_MAX_CHATS = 256
-"""The number of chats with a typing indicator, and of remembered notices."""
-_NOTICE_SECONDS = 60.0
-"""A notice is not repeated in a chat within this time."""
+_MAX_TURN_SECONDS = 3600.0  # a turn whose end was missed is not shown longer than this
+_MAX_CHATS = 256  # the number of chats with a typing indicator, and of remembered notices
+_NOTICE_SECONDS = 60.0  # a notice is not repeated in a chat within this time
 
 _PLAYABLE: Mapping[MediaKind, frozenset[str]] = {
     "image": frozenset({"image/jpeg", "image/png"}),

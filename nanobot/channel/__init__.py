@@ -67,8 +67,9 @@ KEEP, NO_LONGER = "/note", "/note --undo"
 in reply to the message. An adapter sets `unanswered`, so that it gets no answer. Any other reaction
 is a note."""
 
-_KEEPING = frozenset("✍📌⭐")
-"""Telegram offers only the first of these. WhatsApp accepts any emoji."""
+_KEEPING = frozenset(
+    "✍📌⭐"
+)  # Telegram offers only the first of these. WhatsApp accepts any emoji.
 _VARIANTS = dict.fromkeys((0xFE0F, *range(0x1F3FB, 0x1F400)))
 """The variation selector for coloured emoji, and the skin tones."""
 

@@ -38,12 +38,12 @@ class Quarantine:
     def __init__(self, channel: str, host: ChannelHost) -> None:
         self._path, self._clock = host.state_folder / _FILE, host.clock
         self._channel = channel
-        self._known = deque[int](maxlen=256)
+        self._known = deque[int](maxlen=256)  # hashes of recent input
 
     def keep(self, raw: object, reason: str) -> None:
         """Store `raw` and log a warning without its content. Does nothing if the same input came
         recently. `reason` contains nothing of the input."""
-        text = raw if isinstance(raw, str) else _as_text(raw)
+        text = raw if isinstance(raw, str) else dump_json(raw)
         if hash(text) in self._known:
             return
         self._known.append(hash(text))
@@ -57,7 +57,7 @@ class Quarantine:
             logger.warning("{}: cannot write {}: {}", self._channel, self._path, failure.strerror)
 
 
-def _as_text(raw: object) -> str:
+def dump_json(raw: object) -> str:
     """Return JSON without escapes of its own, so that a search (`/forget --erase`) finds the
     text."""
     try:

@@ -62,7 +62,7 @@ class ConnectionSlot(Generic[T]):
         self.current: T | None = None
         """The connection, if there is one."""
         self._filled = asyncio.Event()
-        self._users = 0
+        self._users = 0  # current users, which `clear` waits for
         self._released = asyncio.Event()
 
     async def wait(self) -> T:

@@ -25,10 +25,9 @@ from nanobot.text import one_line
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 30.0
 _IDLE_SECONDS = 30.0
-_IDLE_CONNECTIONS = 50
-"""httpx scans all of them on every request."""
+_IDLE_CONNECTIONS = 50  # httpx scans all of them on every request
 MOST_CONNECTIONS = 256
-_WORDS_CHARACTERS = 200
+_WORDS_CHARACTERS = 200  # of an error's text
 
 
 class HttpFault(NanobotError):
@@ -163,7 +162,7 @@ class HttpClient:
             headers=self._headers,
             proxy=self._proxy,
             verify=load_trusted_certificates(),
-            trust_env=False,
+            trust_env=False,  # no proxy from the environment
             follow_redirects=False,
             limits=httpx.Limits(
                 max_connections=self._most,

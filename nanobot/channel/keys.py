@@ -28,8 +28,7 @@ PREFIX = "nbk-"
 """The prefix of every key, so that people and secret scanners recognize it."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", re.ASCII)
-_USE_SECONDS = 60.0
-"""The precision of the last-use time."""
+_USE_SECONDS = 60.0  # the precision of the last-use time
 
 
 class ApiKey(Struct, frozen=True):
@@ -89,7 +88,7 @@ class ApiKeys:
                 "a key's name consists of up to 32 lower-case letters, digits, and hyphens",
                 hint="Name it after the program that uses it, such as open-webui.",
             )
-        person = _account(person)
+        person = check_account(person)
         secret = PREFIX + secrets.token_urlsafe(32)
         moment = now.isoformat(timespec="seconds")
         with hold_lock(self._folder / "keys.lock", wait=True):
@@ -105,7 +104,7 @@ class ApiKeys:
                     f"the conversations of an earlier key {name!r} belong to {before.person}",
                     hint="Use another name.",
                 )
-            new = ApiKey(name, person, _digest(secret), moment, writable, own_words, reads_system)
+            new = ApiKey(name, person, hash_key(secret), moment, writable, own_words, reads_system)
             others = tuple(key for key in keys if key.name != name)
             self._file.write(_Stored(keys=(*others, new)))
         return secret
@@ -133,7 +132,8 @@ class ApiKeys:
 
     def find(self, secret: str) -> ApiKey | None:
         """Return the active key for a secret, or None. Each comparison takes constant time."""
-        given = _digest(secret)
+        given = hash_key(secret)
+        # Compare with all keys, so that the time does not depend on the match.
         found = [key for key in self.all() if hmac.compare_digest(key.digest, given)]
         return found[0] if found else None
 
@@ -159,12 +159,12 @@ class ApiKeys:
         return self._known[1]
 
 
-def _digest(secret: str) -> str:
+def hash_key(secret: str) -> str:
     """Hash a key. A fast hash is enough, because keys have 256 random bits."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _account(person: str) -> str:
+def check_account(person: str) -> str:
     """Return the sender id for a key's messages. Raises `NanobotError` if it is not an account."""
     person = person.strip() or OWNER_ACCOUNT
     if person != OWNER_ACCOUNT and account_of("api", person) == ("api", person):

@@ -1,6 +1,6 @@
 """Markdown for all adapters: parsed with bounded work, and laid out in lines of spans.
 
-Markdown becomes tokens (`_tokens_of`, with ~strikethrough~ and ||spoiler|| added to CommonMark and
+Markdown becomes tokens (`tokenize`, with ~strikethrough~ and ||spoiler|| added to CommonMark and
 tables), inline tokens become lines of spans (`_Inline`), and `_Layout` puts blocks around them.
 Adapters render the lines with marks or entities. Most platforms have no headings or tables, so
 headings are bold and tables are aligned in code, and a line records which of these it is. Code is
@@ -30,14 +30,12 @@ if TYPE_CHECKING:
 
 Style = Literal["strong", "em", "s", "spoiler"]
 
-_MAX_NESTING = 20
-"""Levels of blocks (a list takes two). The parser drops deeper ones."""
-_MAX_LENGTH = 8_192
+_MAX_NESTING = 20  # levels of blocks (a list takes two). The parser drops deeper ones.
+_MAX_LENGTH = 8_192  # characters
 _MAX_BRACKETS = 1_000
 """For nested brackets the parser's time is quadratic. Up to these limits, which no message reaches,
 it is a tenth of a second."""
-_MAX_CELLS = 5_000
-"""The parser adds the missing cells of a table row."""
+_MAX_CELLS = 5_000  # the parser adds the missing cells of a table row
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
 _ADDRESS = {"link_open": "href", "image": "src"}
 _STYLES: dict[str, Style] = {"strong": "strong", "em": "em", "s": "s", "spoiler": "spoiler"}
@@ -114,7 +112,7 @@ def clean_source(markdown: str) -> str:
 
 def lay_out(source: str, dialect: Dialect) -> list[Line]:
     """Return the lines of a cleaned `source`, or none if it must be shown unparsed."""
-    tokens = _tokens_of(source)
+    tokens = tokenize(source)
     return _Layout(tokens, source, dialect).until("", has_gaps=True) if tokens else []
 
 
@@ -126,12 +124,12 @@ def is_parsed(source: str) -> bool:
     return max(line.count("|") for line in lines) * len(lines) <= _MAX_CELLS
 
 
-def _tokens_of(source: str) -> list[Token] | None:
+def tokenize(source: str) -> list[Token] | None:
     """Return the tokens, with HTML and reference definitions as text. None if parsing would take
     too long, or if nesting is so deep that the parser would drop text."""
     if not is_parsed(source):
         return None
-    tokens = _parser().parse(source)
+    tokens = make_parser().parse(source)
     is_deep = any(token.nesting == 1 and token.level >= _MAX_NESTING - 1 for token in tokens)
     return None if is_deep else tokens
 
@@ -151,46 +149,46 @@ def table_rows(table: Sequence[Token], dialect: Dialect | None = None) -> list[l
     return rows
 
 
-def _table(table: Sequence[Token], source: Sequence[str], *, widest: int) -> list[Line]:
+def render_table(table: Sequence[Token], source: Sequence[str], *, widest: int) -> list[Line]:
     """Render a table (from `table_open` to `table_close`) in columns for a monospaced font. If a
     row has more cells than the head, the parser drops them, so the lines of `source` are shown.
     Cells wider than `widest` columns don't widen their column."""
     columns = sum(token.type == "th_open" for token in table)
     lines_of_rows = (token.map[0] for token in table if token.type == "tr_open" and token.map)
-    if any(_cell_count(source[line]) > columns for line in lines_of_rows):
+    if any(count_cells(source[line]) > columns for line in lines_of_rows):
         first, last = table[0].map or (0, 0)
-        return _code("\n".join(source[first:last]))
-    rows = [[_plain(cell.lines).strip() for cell in row] for row in table_rows(table)]
-    return [replace(line, table=table) for line in _code(align_columns(rows, widest))]
+        return render_code("\n".join(source[first:last]))
+    rows = [[join_text(cell.lines).strip() for cell in row] for row in table_rows(table)]
+    return [replace(line, table=table) for line in render_code(align_columns(rows, widest))]
 
 
 def align_columns(rows: Sequence[Sequence[str]], widest: int) -> str:
     """Align the rows in columns, with a line below the first one."""
     widths = []
     for column in zip(*rows, strict=True):
-        fitting = [width for width in map(_width, column) if width <= widest]
+        fitting = [width for width in map(width_of, column) if width <= widest]
         widths.append(max(fitting, default=3))
     lines = []
     for row in rows:
-        cells = (cell + " " * (w - _width(cell)) for cell, w in zip(row, widths, strict=True))
+        cells = (cell + " " * (w - width_of(cell)) for cell, w in zip(row, widths, strict=True))
         lines.append(" | ".join(cells).rstrip())
     return "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
 
 
 @cache
-def _parser() -> MarkdownIt:
+def make_parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
     # Reference definitions stay text: if resolved, an unused one would vanish.
     parser.enable("table").disable("reference")
     parser.inline.add_terminator_char("|")
-    parser.inline.ruler.before("emphasis", "pair", _pair)
+    parser.inline.ruler.before("emphasis", "pair", mark_pair)
     parser.inline.ruler2.after("balance_pairs", "pair", _join_pairs)
     return parser
 
 
-def _pair(state: StateInline, silent: bool) -> bool:
+def mark_pair(state: StateInline, silent: bool) -> bool:
     """Add the delimiters of a possible pair, as text until it is complete. `~` and `~~` strike out,
     `||` hides, and runs of other lengths are text. A single `~` can mean "about" (`~5`, `3~5`), and
     programs use `||`, so neither counts inside a word of letters and digits."""
@@ -206,7 +204,7 @@ def _pair(state: StateInline, silent: bool) -> bool:
     kind = _PAIRS.get(run)
     if kind is not None:
         around = state.src[max(start - 1, 0) : start], state.src[end : end + 1]
-        is_within_word = run != "~~" and all(_is_word(one) for one in around)
+        is_within_word = run != "~~" and all(is_word(one) for one in around)
         scanned = state.scanDelims(start, canSplitWord=run != "~" and not is_within_word)
     state.push("text", "", 0).content = run
     state.pos = end
@@ -218,7 +216,7 @@ def _pair(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _is_word(character: str) -> bool:
+def is_word(character: str) -> bool:
     return character.isascii() and character.isalnum()
 
 
@@ -239,7 +237,7 @@ def _join_pairs(state: StateInline) -> None:
                 token.type, token.tag, token.nesting = f"{tag}_{name}", tag, nesting
 
 
-def _width(text: str) -> int:
+def width_of(text: str) -> int:
     """Return the number of columns: East Asian wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
@@ -247,7 +245,7 @@ def _width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(each) in {"W", "F"} else 1 for each in shown)
 
 
-def _cell_count(line: str) -> int:
+def count_cells(line: str) -> int:
     """Count the cells in a line of a table, which may follow quote marks."""
     cells = _CELL_BORDER.split(line.lstrip(" \t>").rstrip())
     return len(cells) - (not cells[0]) - (not cells[-1])
@@ -311,7 +309,7 @@ class _Inline:
         token, line, start = self._links.pop()
         url, title = (str(token.attrs.get(name, "")) for name in (_ADDRESS[token.type], "title"))
         first, *others = self.lines[line:]
-        shown = _plain([first[start:], *others])
+        shown = join_text([first[start:], *others])
         is_said = token.markup == "autolink" or url in ("", shown, f"mailto:{shown}")
         if not shown.strip():
             self._add(url, raw=True)
@@ -325,7 +323,7 @@ class _Inline:
             self._add(f" ({title})")
 
 
-def _plain(lines: Iterable[Iterable[Span]]) -> str:
+def join_text(lines: Iterable[Iterable[Span]]) -> str:
     """Return the text of the lines in one line."""
     return " ".join("".join(span.text for span in line) for line in lines)
 
@@ -359,11 +357,11 @@ class _Layout:
                 title = _Inline(self._dialect, ("strong",)).write(self._next().children)
                 block = [Line(spans, heading=int(token.tag[1])) for spans in title]
             case "fence":
-                block = _fence(token)
+                block = render_fence(token)
             case "code_block":
-                block = _code(token.content)
+                block = render_code(token.content)
             case "html_block" | "hr":  # a rule has no content
-                block = _literal(token.content.rstrip("\n") or _RULE)
+                block = literal_lines(token.content.rstrip("\n") or _RULE)
             case "bullet_list_open" | "ordered_list_open":
                 block = self._list(token)
             case "blockquote_open":
@@ -372,7 +370,7 @@ class _Layout:
                 table = [token]
                 while table[-1].type != "table_close":
                     table.append(self._next())
-                block = _table(table, self._source, widest=self._dialect.widest_column)
+                block = render_table(table, self._source, widest=self._dialect.widest_column)
         return block
 
     def _quote(self) -> list[Line]:
@@ -430,20 +428,21 @@ def add_prefixes(lines: Sequence[Line], first: str, others: str) -> list[Line]:
     ]
 
 
-def _literal(text: str) -> list[Line]:
+def literal_lines(text: str) -> list[Line]:
     return [Line((Span(line),) if line else ()) for line in text.split("\n")]
 
 
-def _fence(token: Token) -> list[Line]:
+def render_fence(token: Token) -> list[Line]:
     """Return the lines of a code block. Text after the language is shown above the code."""
     language, _, rest = token.info.strip().partition(" ")
     if not token.content.strip() or not _LANGUAGE.fullmatch(language):
         language, rest = "", token.info
-    about, code = _literal(rest.strip()) if rest.strip() else [], _code(token.content, language)
+    about = literal_lines(rest.strip()) if rest.strip() else []
+    code = render_code(token.content, language)
     return [*about, *([Line()] if about and code else []), *code]
 
 
-def _code(content: str, language: str = "") -> list[Line]:
+def render_code(content: str, language: str = "") -> list[Line]:
     if not content.strip():
         return []
     return [Line((Span(content.rstrip("\n")),), is_code=True, language=language)]

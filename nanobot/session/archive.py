@@ -49,8 +49,7 @@ from nanobot.tasks import pace
 
 PIECE = 1 << 20
 """Bytes of a file or a very long line that are copied at a time."""
-_MOST_SEGMENTS = 1024
-"""The number of segments whose last seq is cached."""
+_MOST_SEGMENTS = 1024  # the number of segments whose last seq is cached
 
 
 class Segment(Struct, frozen=True):
@@ -66,7 +65,7 @@ def segments(folder: Path) -> list[Segment]:
     with storage_errors(folder):
         paths = [path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()]
         ordered = sorted(paths, key=lambda path: int(path.stem))
-        return [Segment(one, int(one.stem), _last_in(one, state_of(one))) for one in ordered]
+        return [Segment(one, int(one.stem), find_last_seq(one, state_of(one))) for one in ordered]
 
 
 def find_last_archived(folder: Path) -> int:
@@ -96,15 +95,15 @@ def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterat
                 with storage_errors(segment.path), open_regular(segment.path) as archive:
                     yield from amendments(segment.path)
                     if last is None or start <= last:
-                        yield from _messages(archive, start, last)
+                        yield from read_messages(archive, start, last)
             archived = max(archived, segment.last)
         if live is not None:
             start = max(first, archived + 1)
-            yield from _messages(live, start, last)
+            yield from read_messages(live, start, last)
         yield from said
 
 
-def _messages(descriptor: int, first: int, last: int | None) -> Iterator[Message]:
+def read_messages(descriptor: int, first: int, last: int | None) -> Iterator[Message]:
     for line in read_lines(descriptor, first, last):
         match line.record:
             case Message(seq=seq) if first <= seq and (last is None or seq <= last):
@@ -122,7 +121,7 @@ def archive_messages(
     cut, present = header.last_consolidated, segments(folder)
     archived = max((segment.last for segment in present), default=0)
     doubled = (one for one in present if one is present[-1] or one.last >= header.first_seq)
-    known = {_digest(_raw(line)) for segment in doubled for line in lines_of(segment.path)}
+    known = {hash_line(number_raw(line)) for segment in doubled for line in lines_of(segment.path)}
     # Opened only once: a file that replaces it during the move must not be moved in part.
     with open_regular(path) as live:
         going, staying = (
@@ -139,7 +138,7 @@ def archive_messages(
 
 
 @lru_cache(_MOST_SEGMENTS)
-def _last_in(path: Path, _: FileState | None) -> int:
+def find_last_seq(path: Path, _: FileState | None) -> int:
     """Return the last seq in the segment at `path`, cached by its state."""
     head = next(lines_of(path), None)
     header = head.record if head and isinstance(head.record, Metadata) else None
@@ -170,21 +169,21 @@ def select_lines(
         seq = record.seq if isinstance(record, Message | Epoch | Mark | Retraction) else 0
         stays = seq > cut or at > border
         if isinstance(record, Message) and seq <= archived:
-            if _digest(_raw(line)) in known:
+            if hash_line(number_raw(line)) in known:
                 continue
             stays = True
         if stays == stay and not isinstance(record, Metadata):
-            yield from _content(live, line)
+            yield from read_content(live, line)
 
 
-def _digest(raw: bytes) -> bytes:
+def hash_line(raw: bytes) -> bytes:
     return blake2b(raw, digest_size=16).digest()
 
 
-def _content(descriptor: int, line: NumberedLine) -> Iterator[bytes]:
+def read_content(descriptor: int, line: NumberedLine) -> Iterator[bytes]:
     """Yield all of a line, with its newline."""
     if not line.size:
-        yield _raw(line) + b"\n"
+        yield number_raw(line) + b"\n"
         return
     end, piece = line.start + line.size, b""
     for at in range(line.start, end, PIECE):
@@ -194,7 +193,7 @@ def _content(descriptor: int, line: NumberedLine) -> Iterator[bytes]:
         yield b"\n"
 
 
-def _raw(line: NumberedLine) -> bytes:
+def number_raw(line: NumberedLine) -> bytes:
     """Return the raw line. A message without a stored number gets its counted one, so that it is
     not counted again."""
     fields = decode_fields(line.raw) if line.counted else None

@@ -91,7 +91,7 @@ class SessionCatalogue:
 
     def names(self) -> list[str]:
         """Return the names of the live files, without a scan."""
-        return [name for name in list_names(self.folder) if _is_session(name)]
+        return [name for name in list_names(self.folder) if is_session_file(name)]
 
     def sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
         """Return all sessions, the last used first. With `sealed`, only those with unconsolidated
@@ -100,7 +100,7 @@ class SessionCatalogue:
         query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC"  # noqa: S608
         rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
         return (
-            replace(decode_info(info), place=f"{self.folder}/{_name_of(place)}")
+            replace(decode_info(info), place=f"{self.folder}/{decode_name(place)}")
             for place, info in pace(rows)
         )
 
@@ -117,7 +117,7 @@ class SessionCatalogue:
         """Drop the cached content of a file. The next scan reads it again."""
         blank = "UPDATE file SET states = '', is_sealed = 0, info = NULL WHERE place = ?"
 
-        self._run(lambda db: db.execute(blank, (_place_of(path.name),)), None)
+        self._run(lambda db: db.execute(blank, (encode_name(path.name),)), None)
         self.expire()
 
     def _run(self, work: Callable[[sqlite3.Connection], T], within: float | None = 0.0) -> T:
@@ -178,17 +178,17 @@ class SessionCatalogue:
         gone = known.keys() - states.keys()
         if is_new or rows or gone:
             with transaction(db):
-                _store(db, rows, gone, self._clock.now())
+                store_rows(db, rows, gone, self._clock.now())
         self._refused, self._looked, self._seen = refused, began, now
 
     def _states(self) -> tuple[dict[str, str], set[str]]:
         """Return the states of the existing files, by the place of their row, and the errors for
         unreadable folders of the archive."""
         # The live files first, so that lines archived during the scan are in at least one place.
-        found, refused = _states_in(self.folder), set[str]()
+        found, refused = list_states(self.folder), set[str]()
         for stem in list_names(self.folder / ARCHIVE):
             try:
-                inside = _states_in(self.folder / ARCHIVE / stem)
+                inside = list_states(self.folder / ARCHIVE / stem)
             except StorageError as error:
                 refused.add(str(error))
                 continue
@@ -198,12 +198,12 @@ class SessionCatalogue:
                 if (number := name.removesuffix(SUFFIX)).isdecimal()
             ]
             if segments:
-                place = _place_of(f"{ARCHIVE}/{stem}")
+                place = encode_name(f"{ARCHIVE}/{stem}")
                 found[place] = "\n".join(line for _, line in sorted(segments))
         return found, refused
 
     def _row(self, place: str, states: str) -> _Row:
-        name = _name_of(place)
+        name = decode_name(place)
         if "/" in name:
             return place, place.rpartition("/")[2], states, None, False, None
         path = self.folder / name
@@ -248,17 +248,17 @@ class SessionCatalogue:
         for place, states, info in rows:
             if info is not None:
                 key = decode_info(info).key
-                files.append((_name_of(place), _state(states)))
+                files.append((decode_name(place), parse_state(states)))
                 continue
             for name, _, state in (line.partition(" ") for line in states.split("\n")):
-                files.append((f"{_name_of(place)}/{name}", _state(state)))
+                files.append((f"{decode_name(place)}/{name}", parse_state(state)))
         if not key:
             with suppress(StorageError):
                 key = key_in(self.folder / files[0][0])
-        return ChangedSession(key or key_of(_name_of(stem)), files)
+        return ChangedSession(key or key_of(decode_name(stem)), files)
 
 
-def _store(
+def store_rows(
     db: sqlite3.Connection,
     rows: Sequence[_Row],
     gone: Collection[str],
@@ -286,32 +286,32 @@ def list_names(folder: Path) -> list[str]:
             return []
 
 
-def _states_in(folder: Path) -> dict[str, str]:
+def list_states(folder: Path) -> dict[str, str]:
     """Return the states of the session files or segments in a folder, by place."""
     found, prefix = dict[str, str](), f"{folder}/"
-    for name in pace(filter(_is_session, list_names(folder))):
+    for name in pace(filter(is_session_file, list_names(folder))):
         try:
             seen = os.stat(prefix + name)  # noqa: PTH116 - fast
         except OSError:  # removed, or a dangling link
             continue
-        found[_place_of(name)] = f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns}"
+        found[encode_name(name)] = f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns}"
     return found
 
 
-def _state(text: str) -> FileState:
+def parse_state(text: str) -> FileState:
     return FileState(*map(int, text.split(" ")))
 
 
-def _is_session(name: str) -> bool:
+def is_session_file(name: str) -> bool:
     return name.endswith(SUFFIX) and not name.startswith(".")
 
 
-def _place_of(name: str) -> str:
+def encode_name(name: str) -> str:
     """Return a file name, which may contain any bytes, as the database stores it."""
     return name if name.isascii() else os.fsencode(name).decode("latin-1")
 
 
-def _name_of(place: str) -> str:
+def decode_name(place: str) -> str:
     return place if place.isascii() else os.fsdecode(place.encode("latin-1"))
 
 

@@ -55,8 +55,7 @@ from nanobot.text import shorten
 T = TypeVar("T")
 
 _NO_METADATA = Metadata(key="", created_at=None, updated_at=None)
-_MARK = b'"_type"'
-"""In every line that is not a message, and in no message."""
+_MARK = b'"_type"'  # in every line that is not a message, and in no message
 
 _EDGE = 64 * 1024
 _BLOCK = 32 * 1024
@@ -79,7 +78,7 @@ def read_lines(descriptor: int, first: int = 1, last: int | None = None) -> Iter
 
     With `first` and `last`, messages outside this range are skipped unread if nanobot wrote them,
     with all lines far before and after them."""
-    at, number = _place_before(descriptor, first)
+    at, number = find_place_before(descriptor, first)
     behind = 0
     with os.fdopen(os.dup(descriptor), "rb") as lines:
         lines.seek(at)
@@ -98,7 +97,7 @@ def read_lines(descriptor: int, first: int = 1, last: int | None = None) -> Iter
                 yield placed if size <= MOST_LINE else placed._replace(start=at - size, size=size)
 
 
-def _place_before(descriptor: int, seq: int) -> tuple[int, int]:
+def find_place_before(descriptor: int, seq: int) -> tuple[int, int]:
     """Find by bisection a line before which no message has the number `seq` or a higher one. Return
     its offset and the number before it. If messages have no numbers, it is the first line."""
     low, high, before = 0, os.fstat(descriptor).st_size, 0
@@ -119,11 +118,11 @@ def _place_before(descriptor: int, seq: int) -> tuple[int, int]:
 def amendments(path: Path) -> Sequence[Epoch | Retraction | Mark]:
     """Return the epochs, retractions and marks of a file. They concern messages in any file."""
     state = state_of(path)
-    return _amendments(path, state) if state is not None else ()
+    return read_amendments(path, state) if state is not None else ()
 
 
 @lru_cache(256)
-def _amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction | Mark]:
+def read_amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction | Mark]:
     """Return the same for a file in this state, cached."""
     with storage_errors(path), open_regular(path) as descriptor:
         records = list(scan_marked(descriptor, state.size))
@@ -185,21 +184,21 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
         raise SessionDamaged(path)
     if broken:
         logger.warning("{}: skipped {} broken lines, which are still in the file", path, broken)
-    contents = _contents(newest, records, counted, archived, now)
+    contents = build_contents(newest, records, counted, archived, now)
     return replace(contents, broken=max(0, broken - torn)), state
 
 
-def _contents(
+def build_contents(
     newest: Metadata, records: list[Record], counted: int, archived: int, now: datetime
 ) -> Contents:
     """Build the contents from records. `counted` is the last number by position."""
     messages = collect_messages(records)
     highest = max((message.seq for message in messages), default=0)
-    consolidated = max(_last_consolidated(newest, records, counted or highest), archived)
-    epochs = _only(Epoch, records)
+    consolidated = max(find_last_consolidated(newest, records, counted or highest), archived)
+    epochs = pick(Epoch, records)
     epoch = epochs[-1].id if epochs else newest.epoch
     bound = max(consolidated, seq_of_epoch(epoch))
-    gone = _only(Retraction, records)
+    gone = pick(Retraction, records)
     left = [message for message in messages if message.seq > bound]
     times = [message.timestamp for message in messages if message.timestamp]
     return Contents(
@@ -216,21 +215,21 @@ def _contents(
     )
 
 
-def _only(kind: type[T], records: Iterable[object]) -> list[T]:
+def pick(kind: type[T], records: Iterable[object]) -> list[T]:
     return [record for record in records if isinstance(record, kind)]
 
 
 def collect_messages(records: list[Record]) -> list[Message]:
     """Return the messages with their marks, each once."""
-    messages = _only(Message, records)
+    messages = pick(Message, records)
     numbers = [message.seq for message in messages]
     if sorted(set(numbers)) != numbers:  # a crash during archiving may have left some twice
         messages = list(dict.fromkeys(messages))
-    marks = _only(Mark, records)
+    marks = pick(Mark, records)
     return with_marks(messages, marks) if marks else messages
 
 
-def _last_consolidated(newest: Metadata, records: list[Record], highest: int) -> int:
+def find_last_consolidated(newest: Metadata, records: list[Record], highest: int) -> int:
     """Return the last number in memory. For a file of another program it is at most `highest`,
     because such programs count messages and may count too many."""
     if not newest.first_seq:
@@ -242,11 +241,11 @@ def _last_consolidated(newest: Metadata, records: list[Record], highest: int) ->
 def key_in(path: Path) -> str:
     """Return the key in the first line of a session file, or empty."""
     with storage_errors(path), open_regular(path) as descriptor:
-        head = _head(descriptor)
+        head = read_head(descriptor)
     return head.key if isinstance(head, Metadata) else ""
 
 
-def _head(descriptor: int) -> Record | None:
+def read_head(descriptor: int) -> Record | None:
     return decode(os.pread(descriptor, _EDGE, 0).partition(b"\n")[0])
 
 
@@ -255,15 +254,15 @@ def glance(path: Path) -> SessionInfo:
     messages that are needed for the newest time and a preview. Raises `StorageError`."""
     with storage_errors(path), open_regular(path) as descriptor:
         status = os.fstat(descriptor)
-        head = _head(descriptor)
+        head = read_head(descriptor)
         lines = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE)).split(b"\n")
         newest = newest_metadata(descriptor, status.st_size) or _NO_METADATA
     marks = [decode(line) for line in lines if _MARK in line]
-    epochs = [mark.seq for mark in _only(Epoch, marks)]
-    headers = [newest, *_only(Metadata, marks)]
-    said, preview, last = _last_words(lines, _only(Retraction, marks))
+    epochs = [mark.seq for mark in pick(Epoch, marks)]
+    headers = [newest, *pick(Metadata, marks)]
+    said, preview, last = find_last_words(lines, pick(Retraction, marks))
     touched = datetime.fromtimestamp(status.st_mtime, UTC).astimezone()
-    key, created = _key_and_start(head)
+    key, created = read_key_and_start(head)
     updated = max(filter(None, (said, *(one.updated_at for one in headers))), default=None)
     return SessionInfo(
         key=key or key_of(path.stem),
@@ -279,14 +278,14 @@ def glance(path: Path) -> SessionInfo:
     )
 
 
-def _key_and_start(head: Record | None) -> tuple[str, datetime | None]:
+def read_key_and_start(head: Record | None) -> tuple[str, datetime | None]:
     """Return the key and the session's start time in the first line."""
     if isinstance(head, Metadata):
         return head.key, head.created_at
     return "", head.timestamp if isinstance(head, Message) else None
 
 
-def _last_words(lines: list[bytes], gone: list[Retraction]) -> tuple[datetime | None, str, int]:
+def find_last_words(lines: list[bytes], gone: list[Retraction]) -> tuple[datetime | None, str, int]:
     """Return the newest time, the start of the last message, and the highest number in these lines.
     Parses no more of them than necessary."""
     said, preview, last = None, "", -1

@@ -40,8 +40,7 @@ from nanobot.text import close_matches
 
 _INLINE = 64 * 1024
 """Files up to this many bytes are parsed on the event loop: a thread would cost more."""
-_MOST_FILES = 1024
-"""The number of files whose last read state is cached."""
+_MOST_FILES = 1024  # the number of files whose last read state is cached
 
 
 class JsonlStore:
@@ -122,8 +121,8 @@ class JsonlStore:
         return sorted({seq for seq in ends if first <= seq <= last})
 
     def read_window(self, key: str, first: int = 1, last: int | None = None) -> list[Message]:
-        """Like `read_messages`, without retracted messages (`/undo`, `/discard`, `/forget`), and
-        with the marks to keep."""
+        """Return the messages like `read_messages`, without retracted ones (`/undo`, `/discard`,
+        `/forget`), and with the marks to keep."""
         records = list(self._records(key, first, last))
         gone = [record for record in records if isinstance(record, Retraction)]
         messages = [record for record in records if isinstance(record, Message)]

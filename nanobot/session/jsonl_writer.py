@@ -87,13 +87,13 @@ def append_lines(
             os.close(os.open(file.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:  # another process just created it
             is_new = False
-    _own(file)
+    own_file(file)
     with open_regular(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
         before = None if is_new else FileState.of(os.fstat(descriptor))
         size = os.fstat(descriptor).st_size
         if verify or file.in_doubt:
-            data = _missing(descriptor, data, archived)
-        prefix, base = _join(files, file, descriptor, size, data, now)
+            data = find_missing(descriptor, data, archived)
+        prefix, base = prepare_end(files, file, descriptor, size, data, now)
         payload = prefix + data if data or base else b""
         file.in_doubt = True
         try:
@@ -110,7 +110,7 @@ def append_lines(
     file.known, file.in_doubt = after, False
 
 
-def _own(file: SessionFile) -> None:
+def own_file(file: SessionFile) -> None:
     """Make this process the creator of the file's inode, in a team. The known state stays valid."""
     before = state_of(file.path)
     own_inode(file.path)
@@ -118,7 +118,7 @@ def _own(file: SessionFile) -> None:
         file.known = state_of(file.path)
 
 
-def _join(
+def prepare_end(
     files: FileOps, file: SessionFile, descriptor: int, size: int, data: bytes, now: datetime
 ) -> tuple[bytes, int]:
     """Return the bytes to write before `data`, and the file size at which they start. A truncated
@@ -148,21 +148,21 @@ def _join(
     return encode(Metadata(file.key, file.created_at, now, first_seq=first_seq)).encode(), 0
 
 
-def _missing(descriptor: int, data: bytes, archived: int) -> bytes:
+def find_missing(descriptor: int, data: bytes, archived: int) -> bytes:
     """Return the lines of `data` that are neither in the file nor archived. If the last line of a
     batch is present, the whole batch is."""
     lines = [(line, decode(line)) for line in data.splitlines(keepends=True)]
     lowest = min((one.seq for _, one in lines if isinstance(one, Message)), default=1)
-    there = {_identity(line.record) for line in read_lines(descriptor, lowest)}
+    there = {identify(line.record) for line in read_lines(descriptor, lowest)}
     missing, is_known = b"", False
     for line, one in lines:
         is_archived = isinstance(one, Message | Epoch | Retraction) and one.seq <= archived
-        is_known = is_archived or _identity(one) in there
+        is_known = is_archived or identify(one) in there
         missing += b"" if is_known else line
     return b"" if is_known else missing
 
 
-def _identity(record: Record | None) -> tuple[int, str, str]:
+def identify(record: Record | None) -> tuple[int, str, str]:
     """Return a key that identifies a line. For a message it excludes the text, which a person may
     have edited."""
     match record:
@@ -175,8 +175,7 @@ def _identity(record: Record | None) -> tuple[int, str, str]:
 
 T = TypeVar("T")
 
-_MOST_FILES = 64
-"""Files that are written before their callers are notified."""
+_MOST_FILES = 64  # files that are written before their callers are notified
 _LONGEST_PAUSE = 60.0
 
 

@@ -112,8 +112,8 @@ class SessionManager(JsonlStore):
         return self._unreadable
 
     def read_conversation(self, key: str, first: int, last: int, before: int) -> list[Message]:
-        """Like `read_window`, with up to `before` earlier messages that no `/new` separates from
-        it."""
+        """Return a window like `read_window`, and up to `before` earlier messages that no `/new`
+        separates from it."""
         start = max(1, first - before)
         sealed = self.epochs(key, start, first - 1)
         return self.read_window(key, sealed[-1] + 1 if sealed else start, last)

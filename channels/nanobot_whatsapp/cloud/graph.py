@@ -52,12 +52,10 @@ _ERROR_CHARACTERS = 300
 _DOWNLOAD_ATTEMPTS = 3
 _DOWNLOAD_PAUSE = 2.0
 
-_TOKEN_LIKE = re.compile(r"EAA[A-Za-z0-9]{12,}")
-"""Meta sometimes repeats a rejected token."""
+_TOKEN_LIKE = re.compile(r"EAA[A-Za-z0-9]{12,}")  # Meta sometimes repeats a rejected token
 _HOST = re.compile(r"[a-z0-9.-]+", re.ASCII)
 _URL = re.compile(r"[!-~]{1,4000}")
-_META_HOSTS = (".fbsbx.com", ".fbcdn.net", ".whatsapp.net")
-"""The hosts of Meta's files."""
+_META_HOSTS = (".fbsbx.com", ".fbcdn.net", ".whatsapp.net")  # the hosts of Meta's files
 
 Kind = Literal["token", "account", "busy", "fault", "window", "no"]
 """`token`: a person must fix the token or its rights. `account`: a person must fix the business
@@ -74,10 +72,9 @@ _KINDS: Mapping[Kind, frozenset[int]] = {"window": _WINDOW, "account": _ACCOUNT,
 _NO_SUCH_OBJECT = (100, 33)
 
 _WAITS = {4: 60.0, 80007: 60.0, 131048: 600.0, 131056: 10.0, 131057: 60.0}
-"""Seconds, where Meta gives none: 131056 is about one recipient, 131048 about complaints."""
+"""Seconds, if Meta gives none: 131056 is about one recipient, 131048 about complaints."""
 _BUSY_WAIT = 5.0
-_PERSON_WAIT = 300.0
-"""The pause between attempts until a person fixes the problem."""
+_PERSON_WAIT = 300.0  # the pause between attempts until a person fixes the problem
 _MAX_WAIT = 3600.0
 
 _EXPLAINED = {

@@ -45,8 +45,7 @@ _CHALLENGE_CHARACTERS = 256
 _PLAIN = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
 _MAX_CHATS = 1_000
 _MAX_MESSAGES = 2_000
-_SLICE = 50
-"""The number of items that are handled before other tasks get a turn."""
+_SLICE = 50  # the number of items that are handled before other tasks get a turn
 
 
 def signature_of(body: bytes, app_secret: str) -> str:

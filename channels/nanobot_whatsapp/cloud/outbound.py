@@ -53,8 +53,7 @@ _BAD_REQUEST = frozenset({100, 131008, 131009})
 """Meta's codes for an unknown quoted message, among other problems."""
 _BAD_FILE = 131053
 
-_TEXT_WITH_BUTTONS = 1024
-"""UTF-16 units of a text with buttons."""
+_TEXT_WITH_BUTTONS = 1024  # UTF-16 units of a text with buttons
 _BUTTONS, _BUTTON_LABEL = 3, 20
 
 

@@ -50,8 +50,7 @@ _MOST_ITEMS = 1_000
 """Updates in one call: Meta batches up to 1,000.
 Source: https://developers.facebook.com/docs/graph-api/webhooks/getting-started"""
 _OLDEST = datetime(2009, 1, 1, tzinfo=UTC)
-_SILENT = frozenset({"request_welcome"})
-"""Kinds of messages without content: an opened chat."""
+_SILENT = frozenset({"request_welcome"})  # kinds of messages without content: an opened chat
 _SILENT_UNSUPPORTED = frozenset({"poll_update", "pin", "unpin", "keep_in_chat"})
 """The same for kinds that the Cloud API marks as unsupported."""
 _NEW_NUMBER = frozenset({"user_changed_number", "customer_changed_number"})

@@ -23,8 +23,7 @@ from nanobot_whatsapp.settings import WhatsAppSettings
 from nanobot_whatsapp.transport import TypingIndicator
 
 _MAX_PAUSE = 60.0
-_TYPING_SECONDS = 20.0
-"""The interval at which it is shown again. Meta hides it after 25."""
+_TYPING_SECONDS = 20.0  # the interval at which it is shown again. Meta hides it after 25.
 
 
 class _Connection(Struct, frozen=True):

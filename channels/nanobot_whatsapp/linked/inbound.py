@@ -46,8 +46,7 @@ _QUOTED_CHARACTERS = 16 * 1024
 _EXCERPT = 80
 _REF_CHARACTERS = 16 * 1024
 
-_MAX_PAUSE = 30.0
-"""Seconds between attempts to store something."""
+_MAX_PAUSE = 30.0  # seconds between attempts to store something
 _MAX_UNREAD = 256
 
 _DOWNLOADS = "downloads"

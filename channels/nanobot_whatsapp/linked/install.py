@@ -55,8 +55,7 @@ _GET_NODE = (
     " config.yaml to the path from `command -v node`."
 )
 
-_NPM_SECONDS = 900.0
-"""The limit for one run, which may download everything over a slow line."""
+_NPM_SECONDS = 900.0  # the limit for one run, which may download everything over a slow line
 _PACKAGES = (
     "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund",
     # Retry for seconds, not for minutes: a person waits, and can start it again.

@@ -47,8 +47,7 @@ _MAX_UNANSWERED = 3
 """Pings. They are counted, so that a suspended daemon does not blame the helper."""
 
 _MAX_REQUESTS = 64
-_MAX_UNREAD = 4 * MAX_LINE
-"""Bytes that may be pending for a helper that does not read."""
+_MAX_UNREAD = 4 * MAX_LINE  # bytes that may be pending for a helper that does not read
 _MAX_CHANGES = 256
 _RETRY_SECONDS = 5.0
 _LEAVING_SECONDS = 2.0

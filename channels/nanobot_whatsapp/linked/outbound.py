@@ -24,15 +24,13 @@ from nanobot_whatsapp.people import People, jid_of
 from nanobot_whatsapp.transport import plain_mime, playable_as
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
-_MAX_PLAYABLE_BYTES = 16 * 1024 * 1024
-"""A larger picture, video or sound is sent as a document."""
+_MAX_PLAYABLE_BYTES = 16 * 1024 * 1024  # a larger picture, video or sound is sent as a document
 
 _VOICE = "audio/ogg; codecs=opus"
 """Without this, phones do not play a voice note, and some do not even show it."""
 
 _TEXT_SECONDS = 60.0
-_SLOWEST_UPLOAD = 100_000
-"""Bytes per second."""
+_SLOWEST_UPLOAD = 100_000  # bytes per second
 
 
 class Link(Protocol):

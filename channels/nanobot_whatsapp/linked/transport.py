@@ -38,8 +38,7 @@ OPEN_SECONDS = 30.0
 """The time that a part waits for the connection with WhatsApp before a later retry."""
 _TYPING_SECONDS = 8.0
 """The interval at which typing is shown again. Phones hide it after about ten."""
-_SELF_CHAT_PREFIX = "🤖 "
-"""Begins replies in the chat with oneself, in which both sides look alike."""
+_SELF_CHAT_PREFIX = "🤖 "  # begins replies in the chat with oneself, in which both sides look alike
 LOGIN = "nanobot channels login whatsapp"
 _LINK_HINT = f"Run `{LOGIN}` and scan the code with the phone."
 
