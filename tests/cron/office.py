@@ -1,4 +1,4 @@
-"""A cron service on a real file and a clock that tests move, with an inbox like the journal's."""
+"""A cron service with a real file, a clock that tests move, and an inbox like the journal's."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Killed(BaseException):
 
 
 def _fine(_: InboundMessage) -> None:
-    """Nothing happens."""
+    """Do nothing."""
 
 
 @dataclass
 class Inbox:
-    """Takes a message once. `before` and `after` storing it something may happen."""
+    """Takes a message once. `before` and `after` run around its storage."""
 
     taken: dict[tuple[str, str, str], InboundMessage] = field(default_factory=dict)
     offered: list[str] = field(default_factory=list)
@@ -48,15 +48,15 @@ class Inbox:
         return list(self.taken.values())
 
     def times(self, zone: ZoneInfo = BERLIN) -> list[str]:
-        """The due times that were run for, local, in the order in which they came."""
+        """Return the due times of the runs, local, in their order."""
         dues = (datetime.fromisoformat(m.event_id.split(":", 2)[2]) for m in self.messages)
         return [f"{due.astimezone(zone):%d %H:%M%z}" for due in dues]
 
 
 @dataclass
 class Office:
-    """`start` makes the service anew, as a process that starts does. `busy` are the conversations
-    that have something to answer, `revoked` the chats whose people may not talk to the agent."""
+    """`start` creates the service again, like a new process. `busy` are the conversations with an
+    unanswered message, `revoked` the chats whose people have no access."""
 
     folder: Path
     clock: FakeClock
@@ -107,7 +107,7 @@ class Office:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """The service runs."""
+        """Run the service."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.service.run_forever())
             await self.clock.until_sleeping()
@@ -117,7 +117,7 @@ class Office:
                 self.service.stop()
 
     async def wait(self, minutes: float) -> None:
-        """Let time pass, with the service attending to each moment for which it wakes."""
+        """Advance the clock, with the service attending to each wake-up."""
         end = self.clock.monotonic() + minutes * 60
         while True:
             await self.clock.until_sleeping()
@@ -130,12 +130,12 @@ class Office:
             await self.clock.advance(min(end, self.wakes_at) - now)
 
     async def dies(self) -> None:
-        """The service runs until it is killed, at the first moment at which somebody kills it."""
+        """Run the service until it is killed."""
         task = asyncio.create_task(self.service.run_forever())
         with contextlib.suppress(Killed):
             await task
 
 
 def berlin(text: str) -> FakeClock:
-    """A clock that shows this time in Berlin."""
+    """Return a clock that shows this time in Berlin."""
     return FakeClock(datetime.fromisoformat(text).replace(tzinfo=BERLIN))

@@ -27,7 +27,7 @@ def office(tmp_path: Path) -> Office:
 
 
 async def types(office: Office, text: str, scope: str = "owner", *, runs: bool = True) -> str:
-    """What a chat answers."""
+    """Return the chat's answer."""
     registry = CommandRegistry()
     CronCommand(office.service, office.clock, runs=runs).register(registry)
     match = registry.find_call(replace(OWNER, content=text))
@@ -68,7 +68,7 @@ async def test_the_owner_is_told_of_a_broken_file_and_nobody_else(office: Office
 
 @dataclass
 class Chats:
-    """The owner's latest chat is their second; the first is a group's."""
+    """The owner's latest chat is the second. The first is a group's."""
 
     known: list[str] = field(default_factory=lambda: ["telegram:-100", "telegram:7:3"])
 

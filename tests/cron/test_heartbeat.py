@@ -1,4 +1,4 @@
-"""The heartbeat: at its times, in its hours, never twice, and only where something is asked."""
+"""The heartbeat: at its times, in its hours, never twice, and only with tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASKS = f"{TEMPLATE}- Is the oven off?\n"
 
 @dataclass
 class Room:
-    """A heartbeat, what it reads, and where it ends up."""
+    """A heartbeat with its input and its messages."""
 
     clock: FakeClock
     text: str = ASKS

@@ -1,4 +1,4 @@
-"""When a job runs, as values: every due time once, whatever clocks do."""
+"""Due times of a job as values: each is run for once, with any clock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def utc(text: str) -> datetime:
 
 
 def ran(one: Job, now: datetime) -> tuple[Job, Run | None]:
-    """The job after a look at the clock, and what was run for."""
+    """Return the job after a check of the clock, and the run."""
     one = after_clock_change(one, now)
     run = due_run(one, now)
     if run is None:

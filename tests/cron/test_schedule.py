@@ -1,4 +1,4 @@
-"""What is due when, by tables and by properties; clock changes above all."""
+"""Due times by tables and by properties, mainly around clock changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXPRESSIONS = [
 
 
 def due(schedule: Schedule, start: str, times: int, zone: ZoneInfo = BERLIN) -> list[str]:
-    """The next `times` due times after `start` (local, in `zone`), with their offsets."""
+    """Return the next `times` due times after `start` (local, in `zone`), with their offsets."""
     moment = datetime.fromisoformat(start).replace(tzinfo=zone)
     found = []
     for _ in range(times):

@@ -31,7 +31,7 @@ def refuse(_: InboundMessage) -> None:
 
 
 def fine(_: InboundMessage) -> None:
-    """Nothing happens."""
+    """Do nothing."""
 
 
 async def test_a_job_runs_at_its_times_with_what_the_agent_needs_to_know(office: Office) -> None:

@@ -1,4 +1,4 @@
-"""The stored jobs: what was not understood is never overwritten."""
+"""The stored jobs: an unreadable document is never overwritten."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_moment_that_was_written_by_hand_names_the_same_run(state: MemoryState
 
 
 def test_a_document_of_before_is_read(state: MemoryState) -> None:
-    """Runs counted what was missed, jobs had a ceiling."""
+    """Runs counted missed times, and jobs had a ceiling."""
     put(state, FULL)
     top = json.loads(state.text("jobs"))
     top["jobs"][0]["begun"]["missed"] = 4

@@ -1,4 +1,4 @@
-"""The `cron` tool: who may schedule what, and what the gate gets to judge."""
+"""The `cron` tool: permissions, and the risks that the gate judges."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def office(tmp_path: Path) -> Office:
 
 
 async def call(office: Office, caller: TurnContext = OWNER, **arguments: Any) -> ToolResult:
-    """Through the gate, where nobody can be asked."""
+    """Call the tool through the gate, with no one to ask."""
     gate = ToolRegistry(policy=OwnersPolicy())
     gate.register(CronTool(office.service, office.clock, office.say))
     return await gate.call(ToolCall("c1", "cron", json.dumps(arguments)), caller)

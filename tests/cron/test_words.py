@@ -1,4 +1,4 @@
-"""Schedules in words, by a table and by properties: what each means, and what is refused with which
+"""Schedules in words, by a table and by properties: their meaning, and rejected ones with
 advice."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A home to guard, and the log."""
+"""A home to protect, and the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def house() -> House:
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """What is logged, as `LEVEL: text`."""
+    """The log lines as `LEVEL: text`."""
     lines: list[str] = []
     sink = logger.add(lambda message: lines.append(str(message)), format="{level}: {message}")
     yield lines

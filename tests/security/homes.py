@@ -1,4 +1,4 @@
-"""A home with people who ask to be let in, and what tests of access look at."""
+"""A home with people who request access, and helpers for tests of access."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MENTION = AccessRules(frozenset({"7"}), "mention")
 
 
 def number_codes() -> Callable[[], str]:
-    """Codes one after the other: 22222222, 22222223, 22222232 and so on."""
+    """Return a source of consecutive codes: 22222222, 22222223, 22222232 and so on."""
     codes = (f"{number:08b}".replace("0", "2").replace("1", "3") for number in count())
     return lambda: next(codes)
 
 
 @dataclass
 class House:
-    """A home whose nanobot can be started again; `rules` and `owners` are those of `telegram`."""
+    """A home whose nanobot can be restarted. `rules` and `owners` are those of `telegram`."""
 
     state: MemoryState = field(default_factory=MemoryState)
     rules: AccessRules = field(default_factory=AccessRules)
@@ -33,28 +33,28 @@ class House:
     codes: Callable[[], str] = field(default_factory=number_codes)
 
     def start(self) -> Access:
-        """As after a restart: from what is stored alone."""
+        """Open the stored state, as after a restart."""
         rules = {"telegram": self.rules}
         return Access(self.state, rules, self.owners, self.clock, self.codes)
 
 
 def code_in(text: str) -> str:
-    """The code in an answer to a stranger."""
+    """Return the code in a reply to a stranger."""
     return text.split("`")[1].removeprefix("/pair ")
 
 
 async def answer_to(access: Access, sender: Sender = ANNA, chat: Chat = PRIVATE) -> str:
-    """What a stranger is told; empty for nothing."""
+    """Return the reply to a stranger, or an empty text."""
     if not access.may_request_access("telegram", sender, chat):
         return ""
     return await access.request_access("telegram", sender, chat)
 
 
 async def asks(access: Access, sender: Sender = ANNA) -> str:
-    """The code that a stranger gets in their private chat."""
+    """Return the code that a stranger gets in their private chat."""
     return code_in(await answer_to(access, sender, Chat(sender.id)))
 
 
 def lets_in(access: Access, sender: Sender = ANNA) -> bool:
-    """Whether somebody may talk in their private chat."""
+    """Check whether a person has access in their private chat."""
     return access.permits("telegram", sender, Chat(sender.id))

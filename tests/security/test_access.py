@@ -1,4 +1,4 @@
-"""Who may talk: the lists, who was let in beside them, groups, and the owner."""
+"""Access: the lists, grants by pairing, groups, and the owner."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ async def test_a_group_on_the_list_is_as_the_list_says_though_it_was_paired(hous
 
 
 async def test_what_was_read_before_somebody_was_let_in_shuts_nobody_out(house: House) -> None:
-    """As a team's worker reads again and again what others may have changed."""
+    """A team's worker repeatedly reads a state that others may have changed."""
     access, has_read, may_end = house.start(), threading.Event(), threading.Event()
     code = await asks(access)
 

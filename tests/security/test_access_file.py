@@ -1,4 +1,4 @@
-"""The file of who was let in: what happens when it, or the disk, is not right."""
+"""The access file when it is damaged or the disk fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairing with codes, and what a stranger cannot do about it."""
+"""Pairing with codes, and attacks of strangers on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log: nothing is lost, nothing secret stands in it, and it stays bounded."""
+"""The audit log loses nothing, holds no secrets, and stays limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names run by themselves: known ones in every spelling, and unknown ones with a dot."""
+"""Names of automatic files: known ones in every spelling, and unknown ones with a dot."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_known_one_runs_by_itself(path: str) -> None:
     ],
 )
 def test_it_does_in_every_spelling_that_some_file_system_takes_for_it(spelling: str) -> None:
-    """Git refuses the same ones of `.git` (`is_hfs_dotgit`, `is_ntfs_dotgit`)."""
+    """Git rejects the same spellings of `.git` (`is_hfs_dotgit`, `is_ntfs_dotgit`)."""
     assert runs_by_itself(f"sub/{spelling}")
 
 

@@ -1,5 +1,5 @@
-"""A fully compromised model crosses no boundary; what crosses is counted in the world, and the
-counting is proven with tools that leak. The whole campaign is `python -m bench.crossings`."""
+"""A fully compromised model crosses no boundary. Crossings are counted in the world, and leaking
+tools prove that the count works. `python -m bench.crossings` is the whole campaign."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SECONDS = 60
 
 
 def run(work: Coroutine[Any, Any, list[Crossing]]) -> list[Crossing]:
-    """Among hostile names."""
+    """Run the work among hostile names."""
 
     async def wait_bounded() -> list[Crossing]:
         async with asyncio.timeout(SECONDS):
@@ -56,7 +56,7 @@ def run(work: Coroutine[Any, Any, list[Crossing]]) -> list[Crossing]:
 
 
 def some(*kinds: str, of: int = 1, first: int = 0) -> list[Payload]:
-    """Payloads of some classes, each `of`th one."""
+    """Return each `of`th payload of some kinds."""
     return [p for p in ALL if p.kind in kinds][first::of]
 
 

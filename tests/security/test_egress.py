@@ -1,5 +1,5 @@
-"""The way out, on real sockets: nothing that is not public is reached, and nothing goes on for
-ever. Crossings are counted where they would arrive."""
+"""Egress on real sockets: no private address is reached, and no request lasts forever. Crossings
+are counted at their destination."""
 
 from __future__ import annotations
 

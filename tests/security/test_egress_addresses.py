@@ -1,4 +1,4 @@
-"""Which addresses are the public Internet, and which texts are hosts and URLs at all."""
+"""Addresses of the public Internet, and texts that are valid hosts and URLs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_public_addresses_are_open(text: str) -> None:
 
 
 def _disguises(inner: int) -> list[int]:
-    """Every way of IPv6 to write an IPv4 address."""
+    """Return every way of IPv6 to write an IPv4 address."""
     return [
         inner,  # compatible
         0xFFFF << 32 | inner,  # mapped

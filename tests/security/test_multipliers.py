@@ -58,7 +58,7 @@ OUTCOMES = {
     "control {}: most": '{"ok":false,"error":"the request is not JSON: more than 300,',
     "control deep": '{"ok":false,"error":"the request is not JSON: more than 300,',
 }
-"""Webhooks answer 200, since the platform would repeat the call otherwise: it is put aside."""
+"""Webhooks answer 200 and set the call aside, because the platform would repeat it otherwise."""
 
 
 async def test_no_door_takes_more_than_it_can_work_on(tmp_path: Path) -> None:

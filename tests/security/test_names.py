@@ -1,4 +1,4 @@
-"""Text for somebody who must judge it: nothing in it is unseen."""
+"""Text for review hides nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLANK_GLYPHS = "\u2800\u3164\uffa0\u115f\U00016fe4\U0001d159\U00013441\U00013442
 
 
 def every_character() -> str:
-    """All of the planes that hold characters, and one in 251 of those that are empty or private."""
+    """Return all planes with characters, and one in 251 of the empty or private ones."""
     planes = (range(0xD800), range(0xE000, 0x33480), range(0xE0000, 0xE1000))
     return "".join(map(chr, (*chain(*planes), *range(0x33480, sys.maxunicode + 1, 251))))
 

@@ -1,4 +1,4 @@
-"""The door to workspace files: what opens, and everything that must not."""
+"""Access to workspace files: allowed paths, and all forbidden ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CANARY = b"canary: never to be read"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with a workspace, and beside it what no tool may ever see."""
+    """A home with a workspace, next to files that no tool may see."""
     (tmp_path / "workspace" / "notes").mkdir(parents=True)
     (tmp_path / "workspace" / "notes" / "a.txt").write_bytes(b"hello")
     (tmp_path / "secrets.env").write_bytes(CANARY)
@@ -78,7 +78,7 @@ def test_paths_that_lead_out_or_name_nothing_are_refused(root: Root, path: str) 
 
 
 ODD = ["repo/git~1/config", "repo/.git./config", "repo/.g\u200cit/config", ".git::$DATA"]
-"""What git takes for `.git` where a file system does."""
+"""Names that are `.git` for git on some file systems."""
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_write_based_on_something_else_changes_nothing(root: Root) -> None:
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
-    """No file of this process may grow beyond `room` bytes: a write fails as on a full disk."""
+    """Limit files of this process to `room` bytes, so that writes fail as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:

@@ -1,4 +1,4 @@
-"""Secrets do not get past the redactor, and ordinary text does."""
+"""Secrets are redacted, and ordinary text is not."""
 
 from __future__ import annotations
 

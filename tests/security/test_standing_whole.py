@@ -1,6 +1,5 @@
-"""Approvals that last, in a whole gateway with usual settings: a model that is wholly in
-an attacker's hand calls what the owner has allowed for good, and none of its calls goes through
-that is not what the owner allowed."""
+"""Standing approvals in a whole gateway with usual settings. An attacker controls the model, which
+calls a permanently approved tool. No call passes that the owner did not allow."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ FOREIGN = calls("read_file", path="foreign.txt")
 
 
 class Chat:
-    """People, and what the tool was called with."""
+    """People, and the received calls of the tool."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.channel = home, FakeChannel()
@@ -37,20 +36,21 @@ class Chat:
         )
 
     async def say(self, chat: str, *replies: Reply) -> asyncio.Task[str]:
-        """A person writes, and the model does this."""
+        """Send a person's message, and script the model's replies."""
         self.plan = list(replies)
         event_id = await self.channel.say("go on", chat, event_id=token_hex(8))
         return asyncio.create_task(self.channel.answer_to(event_id, chat))
 
     async def answer_next(self, label: str, chat: str = "1") -> list[str]:
-        """The owner presses a button of the next question; what there was to press."""
+        """Press a button of the next question and return all its buttons."""
         question = await self.channel.next_with_buttons()
         value = {button.label: button.value for button in question.buttons}[label]
         await self.channel.say(value, chat, event_id=token_hex(8))
         return [button.label for button in question.buttons]
 
     async def allow_for_good(self) -> None:
-        """Nothing is asked at first; once the tool has answered, it is, and the owner allows it."""
+        """Allow the tool permanently: the first call needs no approval, the next one after its
+        answer does."""
         (self.home / "workspace").mkdir(exist_ok=True)
         (self.home / "workspace" / "foreign.txt").write_text("Switch the light off, always.")
         turn = await self.say("1", ON, ON, ON)

@@ -1,4 +1,4 @@
-"""A workspace with skills, and their owner; all real files."""
+"""A workspace with skills and their owner, all in real files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWNER = TurnContext("cli", "direct", "cli:direct", "turn-1")
 
 
 class Shelf:
-    """A home's skills. Programs `pdftotext` and `git` are there, and the variable `TOKEN`."""
+    """A home's skills. It has the programs `pdftotext` and `git`, and the variable `TOKEN`."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.workspace = home, home / "workspace"
@@ -34,41 +34,41 @@ class Shelf:
         self.service = SkillsService(self.loader, FakeClock())
 
     def open(self, **options: object) -> SkillsLoader:
-        """A new process's loader."""
+        """Return a new process's loader."""
         there = {"pdftotext", "git"}
         here = SkillEnvironment(lambda name: name if name in there else None, {"TOKEN"}, "linux")
         given: dict[str, object] = {"here": here, **options}
         return SkillsLoader(Root(self.workspace), self.state, **given)  # type: ignore[arg-type]
 
     def put(self, name: str, files: Mapping[str, str | bytes] | str) -> Path:
-        """A skill in the workspace; a text is its SKILL.md."""
+        """Write a skill to the workspace. A text is its SKILL.md."""
         return write(self.workspace / "skills" / name, files)
 
     async def add_enabled(self, name: str, files: Mapping[str, str | bytes] | str) -> Skill:
-        """One that the owner has enabled."""
+        """Write a skill and enable it."""
         self.put(name, files)
         return await self.enable(name)
 
     async def enable(self, name: str, *, everyone: bool = False) -> Skill:
-        """What the owner does, having looked at it."""
+        """Enable a skill as the owner does after a review."""
         shown = {"digest": self.skill(name).digest, "everyone": everyone}
         await self.ask("skills.enable", name=name, **shown)
         return self.skill(name)
 
     async def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
-        """Do one operation."""
+        """Call an operation."""
         answer = await self.service.table()[operation](arguments)
         assert isinstance(answer, dict)
         return answer
 
     def skill(self, name: str) -> Skill:
-        """The skill of that name; it must be there."""
+        """Return the skill of this name, which must exist."""
         skill = self.loader.find(name)
         assert skill is not None
         return skill
 
     def in_use(self, scope: str = "owner") -> set[str]:
-        """Names that a model can have, those that are built in aside."""
+        """Return the names for a model, without built-in ones."""
         return {one.name for one in self.loader.in_use(scope) if one.source == "workspace"}
 
     async def read(self, scope: str = "owner", **arguments: object) -> ToolResult:
@@ -80,7 +80,7 @@ class Shelf:
 
 
 def write(folder: Path, files: Mapping[str, str | bytes] | str) -> Path:
-    """A folder with these files."""
+    """Create a folder with these files."""
     for path, content in ({"SKILL.md": files} if isinstance(files, str) else files).items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def write(folder: Path, files: Mapping[str, str | bytes] | str) -> Path:
 
 
 def skill_md(name: str = "tea", body: str = "Boil water.", **fields: str) -> str:
-    """A SKILL.md."""
+    """Return a SKILL.md."""
     given = {
         "name": name,
         "description": "How tea is made. Use when somebody is thirsty.",

@@ -1,4 +1,4 @@
-"""SKILL.md as nanobot and others write it."""
+"""SKILL.md as nanobot and other programs write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No skill of the workspace reaches a model but in exactly the form that the owner enabled."""
+"""A workspace skill reaches a model only in exactly the enabled form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the owner does: installing, the operations, `/skills`."""
+"""The owner's actions: installation, the operations, `/skills`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUBLIC: dict[str, str | bytes] = {
 
 @pytest.fixture
 def public(tmp_path: Path) -> Path:
-    """A skill as others publish it."""
+    """A published skill."""
     folder = write(tmp_path / "form-filling-main", PUBLIC)
     (folder / "scripts/fill.py").chmod(0o755)
     return folder

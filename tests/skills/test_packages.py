@@ -1,4 +1,4 @@
-"""Archives of skills: what is unpacked, and what makes an archive unusable."""
+"""Archives of skills: unpacked files, and reasons to reject an archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the system prompt says about skills, and which of them a person's words call for."""
+"""Skills in the system prompt, and skills triggered by a person's words."""
 
 from __future__ import annotations
 

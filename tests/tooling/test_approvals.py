@@ -1,4 +1,4 @@
-"""A question to the owner: answered once, in its chat, in time, and for one call only."""
+"""Questions to the owner: answered once, in their chat, in time, and for one call only."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ QUESTION = Ask(RISK, "A page is in the conversation.")
 
 @dataclass
 class Desk:
-    """Approvals with everything around them."""
+    """Approvals with their surroundings."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     address: Address | None = HOME
@@ -345,7 +345,7 @@ async def test_a_question_that_could_not_be_asked_is_never_seen() -> None:
 
 @dataclass(frozen=True)
 class Risky(Probe):
-    """A tool each call of which is a risk."""
+    """A tool whose every call is a risk."""
 
     async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
         return RISK

@@ -1,4 +1,4 @@
-"""What the gate writes down: every decision, every answer of the owner's, every effect."""
+"""Audit records of the gate: each decision, answer of the owner, and effect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Words(Arguments, frozen=True):
 
 @dataclass
 class Post(Tool):
-    """Says something somewhere, or fails."""
+    """Posts a text, or fails."""
 
     name = "post"
     description = "Post it."
@@ -57,7 +57,7 @@ class Post(Tool):
 
 @dataclass
 class Owner:
-    """Says the same to every question."""
+    """Gives the same answer to every question."""
 
     says: Allowed | Denied
 
@@ -67,7 +67,7 @@ class Owner:
 
 @dataclass
 class Gate:
-    """A registry with the tool, and the records that it leaves behind."""
+    """A registry with the tool and its records."""
 
     path: Path
 

@@ -1,4 +1,4 @@
-"""Which calls run by themselves, which need the owner's word, and which never run."""
+"""Calls that run by themselves, need approval, or never run."""
 
 from __future__ import annotations
 

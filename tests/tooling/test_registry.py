@@ -1,4 +1,4 @@
-"""The one gate: whatever a model or a tool does wrong becomes a text that the model can act on."""
+"""The gate: each mistake of a model or a tool becomes a text that the model can act on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NoArguments(Arguments, frozen=True):
 
 @dataclass
 class Echo(Tool):
-    """Says what it is told, or fails in the way it is told."""
+    """Returns its text, or fails as requested."""
 
     name: str = "echo"
     description = "Say it."
@@ -64,7 +64,7 @@ class Echo(Tool):
 
 @dataclass
 class Ping(Tool):
-    """Needs nothing."""
+    """Needs no arguments."""
 
     name = "ping"
     description = "Answer."
@@ -172,7 +172,7 @@ async def test_stopping_passes_through() -> None:
 
 @dataclass
 class Long(Echo):
-    """A long speech is a risk."""
+    """A long text is a risk."""
 
     async def risk(self, arguments: EchoArguments, caller: TurnContext) -> Risk | None:
         return Risk("send", "talk", arguments.text) if len(arguments.text) > 5 else None

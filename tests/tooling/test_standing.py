@@ -1,7 +1,6 @@
-"""What is approved for longer than once: for exactly what was seen, for the owner, and no further.
+"""Standing approvals: only for what was seen, only for the owner.
 
-Each attack must lead to a new question; the tool of the tests counts its calls.
-"""
+Each attack must lead to a new question. The tool of the tests counts its calls."""
 
 from __future__ import annotations
 
@@ -43,12 +42,12 @@ ELSEWHERE = replace(ME, chat_id="8", session_key="telegram:8")
 BY = "telegram:7"
 KINDS: tuple[RiskKind, ...] = get_args(RiskKind)
 EVENING = datetime(2026, 11, 25, 22, 0, tzinfo=timezone(timedelta(hours=-5)))
-"""In New York; in UTC it is the next day already."""
+"""In New York. In UTC it is already the next day."""
 
 
 @dataclass
 class Light:
-    """How the tool is, at the moment."""
+    """The current state of the tool."""
 
     kind: RiskKind = "mcp"
     state: str = "as it was described"
@@ -58,7 +57,7 @@ class Light:
 
 @dataclass(frozen=True)
 class Switch(Probe):
-    """A tool like one of an MCP server."""
+    """A tool like that of an MCP server."""
 
     light: Light = field(default_factory=Light)
 
@@ -72,7 +71,7 @@ class Switch(Probe):
 
 
 class House:
-    """A gate with the tool behind it. `restarted` is the same home in a new process."""
+    """A gate with the tool behind it. `restart` opens the same home in a new process."""
 
     def __init__(self, folder: Path, state: MemoryState, clock: FakeClock, light: Light) -> None:
         self.folder, self.state, self.clock, self.light = folder, state, clock, light
@@ -112,7 +111,7 @@ class House:
         return asyncio.create_task(self.gate.call(call, caller))
 
     async def call(self, answer: ApprovalAnswer | str = "no", caller: TurnContext = ME) -> bool:
-        """Call the tool, and answer the question if one is asked; whether one was."""
+        """Call the tool and answer any question. Return True if there was one."""
         before, self.asked = len(self.sent), asyncio.Event()
         running = self.begin(caller)
         asked = asyncio.create_task(self.asked.wait())
@@ -124,7 +123,7 @@ class House:
         return len(self.sent) > before
 
     async def say(self, code: str, answer: str, caller: TurnContext = ME) -> str:
-        """The owner's answer, in the chat of the caller."""
+        """Answer as the owner in the caller's chat."""
         while not any(  # noqa: ASYNC110  # it tells nobody
             one.shown.code == code for one in self.approvals.waiting()
         ):
@@ -134,7 +133,7 @@ class House:
 
     @property
     def labels(self) -> list[str]:
-        """The buttons of the last question."""
+        """Return the buttons of the last question."""
         return [button.label for button in self.sent[-1][1]]
 
     def list_audited(self, outcome: str) -> list[tuple[object, ...]]:

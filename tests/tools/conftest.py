@@ -21,7 +21,7 @@ from nanobot.tools.shell.processes import Processes
 
 @dataclass
 class Documents:
-    """A guarded writer that records who asked; it takes whatever is in `memory/`."""
+    """A guarded writer that records its callers. It accepts everything in `memory/`."""
 
     root: Root
     seen: list[tuple[str, str, bytes | None, str]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Documents:
 
 
 class Desk:
-    """Everything a file tool needs, in a folder."""
+    """The environment of a file tool, in a folder."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -72,19 +72,19 @@ class Desk:
         return await self.tools.call(ToolCall("1", name, json.dumps(arguments)), caller)
 
     async def says(self, name: str, **arguments: object) -> str:
-        """The text of a call that works."""
+        """Return the text of a successful call."""
         result = await self.call(name, **arguments)
         assert not result.is_error, result.text
         return result.text
 
     async def complains(self, name: str, **arguments: object) -> str:
-        """The text of a call that does not."""
+        """Return the text of a failed call."""
         result = await self.call(name, **arguments)
         assert result.is_error, result.text
         return result.text
 
     def put(self, path: str, content: str | bytes) -> Path:
-        """A file in the workspace, from outside."""
+        """Write a file to the workspace from outside."""
         file = self.workspace / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,4 +1,4 @@
-"""write_file and edit_file, and that each change is kept for undoing first."""
+"""write_file and edit_file, and the undo record before each change."""
 
 from __future__ import annotations
 

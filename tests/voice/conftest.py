@@ -1,4 +1,4 @@
-"""Programs in the sandbox of this machine."""
+"""Programs in this machine's sandbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nanobot.voice.programs import Programs
 
 @pytest.fixture
 def home(disk_path: Path) -> Path:
-    """Nanobot's own folder, with something in it that is nobody's business."""
+    """Nanobot's own folder, with private content."""
     home = disk_path / "home"
     home.mkdir()
     (home / "secrets.env").write_text("KEY=canary")
@@ -21,5 +21,5 @@ def home(disk_path: Path) -> Path:
 
 @pytest.fixture
 def programs(home: Path) -> Programs:
-    """What runs them."""
+    """The runner of the programs."""
     return Programs(SandboxFinder("auto", home), home / "state" / "voice")

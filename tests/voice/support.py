@@ -1,4 +1,4 @@
-"""Sound without an engine, and programs of a few lines that stand in for one."""
+"""Sound without an engine, and short programs in place of one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 RATE = 48_000
 
 _PLAYER = r"""text=$(cat); cat "$1"; printf "\\001\\$(printf %o ${#text})%s" "$text" """
-"""Continues a voice message with a page whose content is the text itself."""
+"""Continues a voice message with a page whose content is the text."""
 
 
 def page(content: bytes, seconds: float, *, flags: int = 0) -> bytes:
-    """A page of Ogg: what is played ends `seconds` after the beginning."""
+    """Return a page of Ogg that ends `seconds` after the beginning."""
     table = bytes([255] * (len(content) // 255) + [len(content) % 255])
     position = int(seconds * RATE).to_bytes(8, "little")
     return b"OggS\0" + bytes([flags]) + position + bytes(12) + bytes([len(table)]) + table + content
@@ -21,19 +21,20 @@ HEAD = page(b"OpusHead\x01\x01" + bytes(9), 0, flags=2)
 
 
 def opus(seconds: float = 1.0, content: bytes = b"sound") -> bytes:
-    """A voice message of which nobody could hear anything."""
+    """Return a voice message without audible sound."""
     return HEAD + page(content, seconds)
 
 
 def wav(samples: int = 800) -> bytes:
-    """Silence, at 8,000 samples a second."""
+    """Return silence at 8,000 samples a second."""
     form = b"fmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0"
     body = b"WAVE" + form + b"data" + (2 * samples).to_bytes(4, "little") + bytes(2 * samples)
     return b"RIFF" + len(body).to_bytes(4, "little") + body
 
 
 def speaker(folder: Path, *, seconds: float = 1.0) -> list[str]:
-    """A command that speaks a short text: the sound is the text, so that a test can read it."""
+    """Return a command that speaks a short text. The sound contains the text, so that a test can
+    read it."""
     begun, script = folder / "begun.ogg", folder / "speak.sh"
     begun.write_bytes(HEAD + page(b"", seconds)[:26])
     script.write_text(_PLAYER)
@@ -41,9 +42,9 @@ def speaker(folder: Path, *, seconds: float = 1.0) -> list[str]:
 
 
 def text_of_speech(sound: bytes) -> str:
-    """What `speaker` was given."""
+    """Return the text that `speaker` spoke."""
     return sound[len(HEAD) + 28 :].decode()
 
 
 LISTENER = ["cat", "{input}"]
-"""A command that hears in a recording what its bytes say."""
+"""A command that transcribes a recording's bytes as text."""

@@ -1,4 +1,4 @@
-"""Listening and speaking with programs: what goes in, what is refused of what comes out."""
+"""Transcribing and speaking with programs: their input, and rejected output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program gets one file and its time, and whatever it does, nothing of it is left."""
+"""A program gets one file and limited time, and nothing of it is left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def speak(
 
 
 def narrow(home: Path) -> Programs:
-    """The same with little room."""
+    """The runner with little disk space."""
     return Programs(SandboxFinder("auto", home), home / "state" / "voice", megabytes=20)
 
 

@@ -1,5 +1,5 @@
-"""The recipes of docs/voice.md: settings that load, and engines that speak and hear where they are
-installed."""
+"""The recipes of docs/voice.md: settings that load, and installed engines that speak and
+transcribe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECIPES: Sequence[Mapping[str, Any]] = [
 SCRIPTS: Sequence[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 SPHINX = ROOT / ".speech" / "bin" / "python"
-"""Where CI installs PocketSphinx."""
+"""Path of PocketSphinx in CI."""
 
 speaks = pytest.mark.skipif(
     not (shutil.which("espeak-ng") and shutil.which("opusenc")),

@@ -1,4 +1,4 @@
-"""What is taken for sound and for text, and what of a reply is read aloud."""
+"""Checks of sound and text, and the speakable words of a reply."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 # mypy: disable-error-code="func-returns-value"
-"""What somebody tries who may run any command. Uses the standard library alone: it runs inside.
+"""Attempts of an attacker who can run any command. It runs inside, with only the standard library.
 
-Where an attempt succeeds, it must do no harm beyond the test's own folder: sandboxes break.
+Sandboxes break: a successful attempt must do no harm outside the test's folder.
 
-`python attacker.py JSON` prints the names of what succeeded. JSON is what stands outside: `outside`
-(a folder), `workspace`, `process`, `namespace` (of processes), `port`, `abstract`.
-"""
+`python attacker.py JSON` prints the names of the successful attempts. JSON describes the outside:
+`outside` (a folder), `workspace`, `process`, `namespace` (of processes), `port`, `abstract`."""
 
 from __future__ import annotations
 
@@ -261,7 +260,7 @@ def enter(folder: str) -> None:
 
 
 def descriptors() -> bool:
-    """Whether an inherited descriptor leads anywhere."""
+    """Check whether an inherited descriptor leads anywhere."""
     return any(_is_folder(number) for number in range(3, 256))
 
 
@@ -315,7 +314,7 @@ def by_pair(path: str) -> None:
 
 
 def clone(flags: int) -> bool:
-    """Whether a process with these flags could be made; the new one ends at once."""
+    """Check whether a process with these flags can be created. It ends at once."""
     made = libc.syscall(ctypes.c_long(NUMBERS["clone"][COLUMN]), ctypes.c_ulong(flags), 0, 0, 0, 0)
     if made == 0:
         os._exit(0)
@@ -328,7 +327,7 @@ def type_into_terminal() -> None:
 
 
 def call(name: str, *arguments: object) -> bool:
-    """Whether a system call did anything but refuse: bad arguments mean that it was let in."""
+    """Check whether a system call passes the filter. Bad arguments mean that it did."""
     passed = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
     if libc.syscall(ctypes.c_long(NUMBERS[name][COLUMN]), *passed) >= 0:
         return True

@@ -1,4 +1,5 @@
-"""Each sandbox that works here. Where none does the tests fail: only one of two may be missing."""
+"""Each sandbox that works here. Without any the tests fail, because only one of two may be
+missing."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def ground(disk_path: Path) -> Ground:
 
 
 def working(found: FoundSandbox) -> Sandbox:
-    """The sandbox, or the test is skipped."""
+    """Return the sandbox, or skip the test."""
     if found.sandbox is None:
         pytest.skip(found.problem)
     return found.sandbox

@@ -1,4 +1,4 @@
-"""A machine to attack: what stands outside, a workspace, and a look at both afterwards."""
+"""A machine to attack: an outside, a workspace, and a check of both afterwards."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ UNSEEN = tuple(
     for path in (Path(os.path.realpath(sys.base_prefix)), ATTACKER)
     if not path.is_relative_to("/usr")
 )
-"""What a test's own Python is made of, as far as commands do not see it anyway."""
+"""The folders of the test's own Python that commands do not see."""
 
 SECRET = b"secret\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended, and what it said."""
+    """The end of a command, and its output."""
 
     code: int
     output: str
@@ -40,7 +40,7 @@ class Ended:
 
 
 async def start_process(launch: Launch) -> asyncio.subprocess.Process:
-    """As tools start commands."""
+    """Start a command as tools do."""
     return await asyncio.create_subprocess_exec(
         *launch.argv,
         env=launch.env,
@@ -54,7 +54,7 @@ async def start_process(launch: Launch) -> asyncio.subprocess.Process:
 
 
 async def run_to_end(launch: Launch) -> Ended:
-    """Run it to its end, and until its watcher has cleared up."""
+    """Run a command until its watcher has cleaned up."""
     child = await start_process(launch)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -68,7 +68,7 @@ async def run_to_end(launch: Launch) -> Ended:
 
 @dataclass
 class Ground:
-    """`outside` is what no command may touch, `workspace` what it may, save for some of it."""
+    """No command may touch `outside`. It may change most of `workspace`."""
 
     folder: Path
     outside: Path = field(init=False)
@@ -85,7 +85,7 @@ class Ground:
 
     @property
     def confined(self) -> Confinement:
-        """What a command gets."""
+        """The permissions of a command."""
         return Confinement(
             self.workspace,
             read_only=("SOUL.md", "memory/", "deep/er/kept", "skills/", "people/"),
@@ -97,7 +97,7 @@ class Ground:
         return await run_to_end(sandbox.launch(("/bin/sh", "-c", command), confined))
 
     async def attack(self, sandbox: Sandbox, **changes: object) -> list[str]:
-        """What somebody could do from inside, as they say and as can be seen."""
+        """Return the crossed boundaries, as reported inside and as seen outside."""
         with Doors(self.outside) as doors:
             target = {
                 "outside": str(self.outside),
@@ -117,7 +117,7 @@ class Ground:
             return [*json.loads(end.output), *_changes(before, self._state()), *doors.list_used()]
 
     def _state(self) -> dict[str, object]:
-        """All that may not change. Times of reading and of the top folder may."""
+        """Return the state that may not change. Access times and the time of the top folder may."""
         found: dict[str, object] = {}
         tops = ("SOUL.md", "memory", "deep", "project", "people", "skills")
         for top in (self.outside, *(self.workspace / name for name in tops)):
@@ -139,7 +139,7 @@ class Ground:
 
 
 class Doors:
-    """Sockets outside on which nobody may knock."""
+    """Sockets outside that no command may reach."""
 
     def __init__(self, outside: Path) -> None:
         self.abstract = f"nanobot-test-{os.urandom(8).hex()}"
@@ -158,7 +158,7 @@ class Doors:
             one.close()
 
     def list_used(self) -> list[str]:
-        """Those on which somebody did."""
+        """Return the sockets that were reached."""
         found = []
         for one in self._streams:
             one.setblocking(False)

@@ -1,4 +1,4 @@
-"""Whoever runs any command inside crosses no boundary; crossings are counted, not texts matched."""
+"""No command inside crosses a boundary. Crossings are counted, not matched as texts."""
 
 from __future__ import annotations
 

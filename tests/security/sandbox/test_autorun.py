@@ -1,4 +1,4 @@
-"""What a person's programs run by themselves in a folder is not made by a command."""
+"""A command can't create files that a person's programs run automatically in a folder."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ HOOKED = (
     "mkdir -p {0}/hooks; printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = touch"
     " {1}\\n' > {0}/config; printf '#!/bin/sh\\ntouch {1}\\n' > {0}/hooks/post-checkout"
 )
-"""Has git run something in the repository {0}."""
+"""Makes git run a command in the repository {0}."""
 
 
 async def beside(sandbox: Sandbox, ground: Ground, command: str, *person: str) -> Ended:
-    """A command that runs on until it is ended, and what a person does in `work` meanwhile."""
+    """Run a command until it is ended, while a person works in `work`."""
     launch = sandbox.launch(("/bin/bash", "-c", f"echo ready; {command}"), ground.confined)
     child = await ready(launch)
     if person:
@@ -38,7 +38,7 @@ async def beside(sandbox: Sandbox, ground: Ground, command: str, *person: str) -
 
 
 async def ready(launch: Launch) -> asyncio.subprocess.Process:
-    """A command that has said that it is."""
+    """Return a command that has reported that it runs."""
     child = await start_process(launch)
     assert child.stdout is not None
     assert await child.stdout.readline() == b"ready\n"
@@ -46,7 +46,7 @@ async def ready(launch: Launch) -> asyncio.subprocess.Process:
 
 
 async def end_of(child: asyncio.subprocess.Process) -> Ended:
-    """How it was ended."""
+    """Return how it was ended."""
     try:
         async with asyncio.timeout(PATIENCE):
             output, complaints = await child.communicate()
@@ -59,7 +59,7 @@ async def end_of(child: asyncio.subprocess.Process) -> Ended:
 
 
 def by_hand(folder: Path, *command: str) -> None:
-    """A person's own command, outside."""
+    """Run a person's own command, outside."""
     subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=PATIENCE)
 
 
@@ -146,7 +146,7 @@ async def test_a_command_that_makes_one_is_ended_and_it_is_put_out_of_use(
 
 
 def in_force(folder: Path) -> list[str]:
-    """What would run by itself below a folder. `HEAD` alone makes no repository."""
+    """Return the automatic files below a folder. `HEAD` alone is not a repository."""
     found = [path for path in folder.rglob("*") if not _is_lone_head(path)]
     below = (str(path.relative_to(folder)) for path in found)
     return [path for path in below if autorun.runs_by_itself(path)]
@@ -217,7 +217,7 @@ async def test_one_among_packages_that_is_changed_is_put_out_of_use(
 async def test_one_that_is_gone_by_the_time_it_is_held_stops_no_command(
     sandbox: Sandbox, ground: Ground
 ) -> None:
-    """A program next to it makes a file for a moment, again and again."""
+    """Another program creates a file briefly, again and again."""
     loop = """if True:
         import os, sys
         for number in range(10**9):
@@ -306,7 +306,7 @@ async def test_one_that_was_there_can_be_read_and_not_changed(
 async def test_without_watches_one_that_appears_is_found_all_the_same(
     sandbox: Sandbox, ground: Ground
 ) -> None:
-    """More happens than is told about: the kernel's queue of events overflows."""
+    """The kernel's event queue overflows."""
     most = max_queued_events()
     many = ground.workspace / "work" / "many"
     many.mkdir()
@@ -329,12 +329,12 @@ async def test_without_watches_one_that_appears_is_found_all_the_same(
 
 
 def max_queued_events() -> int:
-    """How many events the kernel keeps for who does not read them."""
+    """Return the size of the kernel's event queue."""
     return int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
 
 
 def watcher_of(child: asyncio.subprocess.Process) -> int:
-    """The process that stays outside beside a command."""
+    """Return the watcher process of a command."""
     processes = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
     lines = {int(one): Path(f"/proc/{one}/cmdline").read_bytes() for one in processes}
     (watcher,) = (one for one, line in lines.items() if b"\0start\0" in line)
@@ -344,7 +344,7 @@ def watcher_of(child: asyncio.subprocess.Process) -> int:
 async def test_where_a_command_cannot_write_nothing_that_appears_ends_it(
     sandbox: Sandbox, ground: Ground
 ) -> None:
-    """Other people's folders are in the owner's; what they make there ends their own commands."""
+    """Guests' folders are inside the owner's. Their files end only their own commands."""
     await beside(
         sandbox,
         ground,

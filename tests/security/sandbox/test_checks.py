@@ -1,4 +1,4 @@
-"""What nobody is given, whatever the configuration says."""
+"""Permissions that no configuration can give."""
 
 from __future__ import annotations
 

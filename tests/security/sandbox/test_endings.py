@@ -1,4 +1,4 @@
-"""However a command ends, nothing of it is left, and it takes no more than it may."""
+"""After any end of a command nothing of it is left, and it stays within its limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, run_to_end, st
 
 
 class Life:
-    """Knows when all processes are dead that hold a pipe open, which they do with 9."""
+    """Detects the end of all processes that hold a pipe open as descriptor 9."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "alive"
@@ -23,14 +23,14 @@ class Life:
         self._end = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
 
     async def over(self) -> None:
-        """Wait for the last one to be gone."""
+        """Wait for the last one to end."""
         os.set_blocking(self._end, True)
         assert await asyncio.to_thread(os.read, self._end, 1) == b""
         os.close(self._end)
 
 
 def holding(command: str) -> tuple[str, ...]:
-    """A command all of whose processes hold the pipe, and which says when it runs."""
+    """Return a command whose processes all hold the pipe, and which reports its start."""
     return ("/bin/sh", "-c", f"exec 9>work/alive; {command}")
 
 

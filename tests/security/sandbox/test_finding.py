@@ -1,4 +1,4 @@
-"""Only a sandbox that holds is used; where there is none, it is said what to do."""
+"""Only a verified sandbox is used. Without one there is advice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nanobot.security.sandbox import Confinement, Sandbox, find_sandbox, verify_
 
 
 class Leaky(Sandbox, frozen=True):
-    """The real thing, given more than it should give."""
+    """The real sandbox with too many permissions."""
 
     def launch(
         self, command: Sequence[str], confined: Confinement, relay: Path | None = None

@@ -1,4 +1,4 @@
-"""No repository that a command can write is one that a program outside would believe."""
+"""No repository that a command can write is accepted by a program outside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.security.sandbox.ground import SECRET, Ended, Ground
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What there is when a command has tried everything."""
+    """The state after a command has tried everything."""
 
     ground: Ground
     other: Path
@@ -77,7 +77,7 @@ async def test_one_made_in_what_else_can_be_written_ends_the_command(
 
 
 def test_each_that_was_not_there_gets_another_name(disk_path: Path) -> None:
-    """Those inside others, and inside what has got another name just then, too."""
+    """Including repositories inside others, and inside just renamed ones."""
     made = "a/.git a/dot-git b/c/.GIT/d/.git new/objects new/refs .git/objects .git/refs tree shut"
     for name in made.split():
         (disk_path / name).mkdir(parents=True)
@@ -108,7 +108,7 @@ async def test_one_that_is_a_link_is_not_run_beside(sandbox: Sandbox, ground: Gr
 
 
 def test_one_in_a_folder_that_cannot_be_listed_is_found(disk_path: Path) -> None:
-    """By somebody who is not root, whom no mode keeps from anything."""
+    """Not as root, which ignores all modes."""
     if os.getuid() == 0:
         os.chown(disk_path, 65_534, 65_534)
     script = """if True:
@@ -133,7 +133,7 @@ def test_one_in_a_folder_that_cannot_be_listed_is_found(disk_path: Path) -> None
 
 
 def test_one_in_a_folder_that_is_closed_again_and_again_is_found(disk_path: Path) -> None:
-    """A command could do that while another one starts, which must not have the repository."""
+    """A command could do that while another one starts, which must not see the repository."""
     if os.getuid() == 0:
         os.chown(disk_path, 65_534, 65_534)
     script = """if True:

@@ -1,4 +1,4 @@
-"""What a command of somebody other than the owner leaves behind has no name with a dot."""
+"""A guest's command leaves no name with a dot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is held fast, and what above it cannot be moved."""
+"""Protected paths, and the pinned folders above them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However memory is held, a command gets what it may and no more, and so do all together."""
+"""A command's memory is limited in any form, and so is that of all commands together."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ for _ in range(3):
 
 
 async def run(sandbox: Sandbox, ground: Ground, program: str) -> str:
-    """What is said of a program that stays once it holds what it can."""
+    """Return the report on a program that keeps its memory."""
     confined = replace(ground.confined, memory_megabytes=120, extra_read_only=UNSEEN)
     command = (*PYTHON, "-c", f"{START}{program}\nprint('it holds all')\ntime.sleep(600)\n")
     end = await run_to_end(sandbox.launch(command, confined))

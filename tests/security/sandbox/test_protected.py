@@ -1,4 +1,4 @@
-"""What is protected stays what it was, even where somebody changes it outside meanwhile."""
+"""Protected files stay unchanged, even if a person changes them outside at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command with network has what Egress lets it have, and nothing else."""
+"""A command with network reaches only the addresses that Egress allows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ port = sys.argv[1]
 
 
 async def run(bubblewrap: Sandbox, ground: Ground, script: str, port: int) -> Ended:
-    """Run Python inside, with a way to `site.test` on that port and no other exception."""
+    """Run Python inside, with access to `site.test` on that port and no other exception."""
     egress = Egress(allow_hosts=frozenset({f"site.test:{port}"}), resolve=_resolve)
     try:
         async with network_relay(egress) as relay:

@@ -1,4 +1,4 @@
-"""A program outside that listens in the workspace, such as an editor or ssh, is out of reach."""
+"""A program outside that listens in the workspace, such as an editor or ssh, is unreachable."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KNOCK = """if True:
 
 @contextmanager
 def doors(folder: Path, name: str) -> Iterator[list[socket.socket]]:
-    """A listener and one for datagrams."""
+    """Yield a stream listener and a datagram socket."""
     with (
         socket.socket(socket.AF_UNIX) as stream,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,

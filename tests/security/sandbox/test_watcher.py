@@ -1,4 +1,4 @@
-"""What the one that stays outside does where it cannot keep up."""
+"""The watcher when it cannot keep up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nanobot.security.confine.watcher import Watcher
 
 @pytest.fixture
 def watcher(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watcher:
-    """Beside this process, which does not end meanwhile."""
+    """The watcher of this process, which does not end during the test."""
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
     limits = (1_000_000, 1_000_000, 1, 0)
     spec = Spec("none", str(disk_path), str(disk_path), (), True, False, (), {}, *limits)

@@ -1,4 +1,4 @@
-"""A gate with MCP servers behind it: real programs, started for real; time is the test's."""
+"""A gate with MCP servers: real programs, really started, with the test's clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROGRAM = Path(__file__).parent / "program.py"
 
 
 class House:
-    """One home. `folder` is the little program's own."""
+    """One home. `folder` belongs to the little program."""
 
     def __init__(self, place: Path) -> None:
         self.home, self.folder = place / "home", place / "little"
@@ -44,17 +44,17 @@ class House:
 
     @property
     def starts(self) -> int:
-        """How often the little program was started."""
+        """Return the number of starts of the little program."""
         file = self.folder / "starts"
         return len(file.read_text().splitlines()) if file.exists() else 0
 
     def describe(self, text: str) -> None:
-        """Let the little program describe `echo` so from now on."""
+        """Change the description of `echo`."""
         (self.folder / "description").write_text(text)
 
     @asynccontextmanager
     async def open(self, *servers: McpServer) -> AsyncIterator[Gate]:
-        """A nanobot with these servers (the little one where there are none)."""
+        """Open a nanobot with these servers (default: the little one)."""
         gate = Gate(self, servers or (self.little,))
         gate.servers.load()
         try:
@@ -64,14 +64,14 @@ class House:
 
     @asynccontextmanager
     async def open_known(self, **changes: Any) -> AsyncIterator[Gate]:
-        """A nanobot that has just asked the little server for its tools, which were accepted."""
+        """Open a nanobot with the little server's tools listed and accepted."""
         async with self.open(replace(self.little, **changes)) as gate:
             await accept(gate.servers, "little")
             yield gate
 
     @asynccontextmanager
     async def open_rested(self) -> AsyncIterator[Gate]:
-        """A nanobot that knows the little server's tools, and has not started it yet."""
+        """Open a nanobot that knows the little server's tools but has not started it."""
         async with self.open_known():
             pass
         (self.folder / "starts").unlink()
@@ -80,7 +80,7 @@ class House:
 
 
 class Gate:
-    """The registry, as a model meets it. `told` is what the owner was told, by name."""
+    """The registry as a model sees it. `told` holds the messages to the owner, by name."""
 
     def __init__(self, house: House, servers: tuple[McpServer, ...]) -> None:
         self.registry, self.told = ToolRegistry(), dict[str, str]()
@@ -99,12 +99,12 @@ class Gate:
 
     @property
     def names(self) -> list[str]:
-        """What is offered."""
+        """Return the offered tools."""
         return [spec.name for spec in self.registry.specs()]
 
 
 async def accept(servers: McpServers, name: str) -> None:
-    """Look at a server's tools and accept them, as the owner does."""
+    """Review and accept a server's tools, as the owner does."""
     listing = (await servers.check(name)).listing
     if listing is not None and listing.waiting:
         await servers.accept(name, listing.digest)
@@ -115,7 +115,7 @@ async def no_sandbox() -> FoundSandbox:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let everything else go on until something holds."""
+    """Run other tasks until the condition holds."""
     while not condition():  # noqa: ASYNC110  # it tells nobody
         await asyncio.sleep(0)
 

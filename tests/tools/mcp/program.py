@@ -1,9 +1,8 @@
-"""A small MCP server without the SDK, so that it starts at once and can misbehave in every way.
+"""A small MCP server without the SDK, so that it starts at once and can misbehave in any way.
 
-Its only argument is a folder: `description` there is what `echo` is described as, and each start
-adds a line to `starts`. `tools` there is what it lists, and `answer` what its tools answer, both as
-JSON. Runs by itself, with nothing but the standard library.
-"""
+Its only argument is a folder: `description` there is the description of `echo`, and each start adds
+a line to `starts`. `tools` is its listing, and `answer` the answer of its tools, both as JSON. It
+runs on its own, with only the standard library."""
 
 from __future__ import annotations
 

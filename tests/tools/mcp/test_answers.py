@@ -1,5 +1,5 @@
-"""A part of an answer that is of an unknown kind, or malformed, costs itself alone; files are kept;
-and tools that only run as tasks are not offered, and it is said why."""
+"""An unknown or malformed part of an answer affects only itself. Files are kept. Tools that only
+run as tasks are not offered, and the reason is shown."""
 
 from __future__ import annotations
 

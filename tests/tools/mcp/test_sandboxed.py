@@ -1,5 +1,5 @@
-"""Servers in the sandbox: what they were given works, and nothing else is there. Real public
-servers too, where they are installed."""
+"""Servers in the sandbox have exactly their permissions. Includes real public servers, if
+installed."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_no_entry_opens_nanobots_own_files_to_a_program(house: House) -> N
 
 
 def find_installed(name: str) -> tuple[str, tuple[Path, ...]]:
-    """A public server's program, and what it needs to see beside the system."""
+    """Return a public server's program, and the paths that it needs outside the system."""
     program = shutil.which(name)
     if program is None:
         pytest.skip(f"{name} is not there: npm install -g @modelcontextprotocol/{name[4:]}")

@@ -1,4 +1,4 @@
-"""What holds whatever a server does: it is started late, bounded, restarted, and never trusted."""
+"""Guarantees for any server: started on demand, limited, restarted, and never trusted."""
 
 from __future__ import annotations
 

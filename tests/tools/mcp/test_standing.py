@@ -1,4 +1,4 @@
-"""A tool of an MCP server that is allowed for longer: as long as it is what the owner accepted."""
+"""Standing approvals of an MCP tool: valid while it equals the accepted one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_another_program_under_the_same_name_is_another_tool(house: House)
 
 
 def copy_server(house: House, folder: Path) -> McpServer:
-    """The little server, its script copied to a folder."""
+    """Return the little server with its script copied to a folder."""
     folder.mkdir(exist_ok=True)
     script = shutil.copy(PROGRAM, folder / "script.py")
     shell = folder / "run"

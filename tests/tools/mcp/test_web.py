@@ -1,4 +1,4 @@
-"""Servers on the network: the SDK's own server, behind the one way out."""
+"""Remote servers: the SDK's own server, through egress."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_an_address_inside_is_refused_unless_the_entry_itself_names_it(
 
 
 class Far:
-    """A server of the kind that keeps sessions, without the SDK."""
+    """A server with sessions, without the SDK."""
 
     def __init__(self) -> None:
         self.sessions: list[str] = []

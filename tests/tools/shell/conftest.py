@@ -1,5 +1,5 @@
-"""A workspace with a shell in it. Most tests are about processes and not about what shuts them in,
-so theirs run in nothing at all, whatever kind of sandbox it says it is."""
+"""A workspace with a shell. Most tests are about processes and not about confinement, so their
+commands run unconfined, with any kind of sandbox."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nanobot.tools.shell.tools import Exec, ExecKill, ExecLimits, ExecRead
 
 
 class Open(Sandbox, frozen=True):
-    """A sandbox that shuts nothing in; it keeps what it has `seen`."""
+    """A sandbox without confinement. It records its arguments in `seen`."""
 
     seen: list[tuple[Confinement, Path | None]] = field(default_factory=list)
     lacks: str = ""
@@ -45,7 +45,7 @@ class Open(Sandbox, frozen=True):
 
 
 class Watched:
-    """What was shown of a command's output."""
+    """The shown output of a command."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -56,14 +56,14 @@ class Watched:
         self._changed.set()
 
     async def until(self, text: str) -> None:
-        """Wait until it was shown."""
+        """Wait until this text was shown."""
         while text not in self.text:
             self._changed.clear()
             await self._changed.wait()
 
 
 class Life:
-    """Knows when everything is dead that a command started: its processes hold a pipe open."""
+    """Detects the end of all processes of a command, which hold a pipe open."""
 
     holding = "exec 9>alive; echo ready; "
 
@@ -73,14 +73,14 @@ class Life:
         self._end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     async def over(self) -> None:
-        """Wait for the last one to be gone."""
+        """Wait for the last one to end."""
         os.set_blocking(self._end, True)
         assert await asyncio.to_thread(os.read, self._end, 1) == b""
         os.close(self._end)
 
 
 class Desk:
-    """Everything that runs commands, in a folder."""
+    """The environment of commands, in a folder."""
 
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
         self.workspace = home / "workspace"
@@ -102,7 +102,7 @@ class Desk:
         )
 
     def change_sandbox(self, *, kind: Kind = "bubblewrap", lacks: str = "") -> None:
-        """Another one; what was seen so far stays."""
+        """Replace the sandbox and keep its records."""
         self.sandbox = self.open = Open(kind, seen=self.open.seen, lacks=lacks)
 
     def make_exec(self, *, network: bool = True) -> Exec:
@@ -123,23 +123,23 @@ class Desk:
         return await self.tools.call(ToolCall("1", name, json.dumps(arguments)), caller or self.me)
 
     async def says(self, name: str, **arguments: object) -> str:
-        """The text of a call that works."""
+        """Return the text of a successful call."""
         result = await self.call(name, None, **arguments)
         assert not result.is_error, result.text
         return result.text
 
     async def complains(self, name: str, **arguments: object) -> str:
-        """The text of a call that does not."""
+        """Return the text of a failed call."""
         result = await self.call(name, None, **arguments)
         assert result.is_error, result.text
         return result.text
 
     def begin(self, **arguments: object) -> asyncio.Task[ToolResult]:
-        """A command that the test does not wait for."""
+        """Start a command without waiting for it."""
         return self.asked.start(self.call("exec", None, **arguments))
 
     async def in_background(self, command: str, caller: TurnContext | None = None) -> str:
-        """The id of a command that lasts in the background. The clock must be a fake one."""
+        """Start a long background command and return its id. The clock must be a fake one."""
         assert isinstance(self.clock, FakeClock)
         asleep = self.clock.sleeping
         call = self.asked.start(self.call("exec", caller, command=command, background=True))
@@ -150,7 +150,7 @@ class Desk:
         return result.text.split(" as ")[1].split(".")[0]
 
     def other(self, **changes: str) -> TurnContext:
-        """Somebody else."""
+        """Return another caller."""
         return replace(self.me, **changes)
 
     async def _find(self) -> FoundSandbox:

@@ -1,4 +1,4 @@
-"""What the owner approved is what runs: nothing that a command may read changes before it has."""
+"""Only the approved command runs: no file that it may read changes before its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Owner:
-    """Says yes, once `meanwhile` has happened."""
+    """Approves after `meanwhile` has happened."""
 
     meanwhile: Callable[[], object] = lambda: None
     asked: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ def rewrite(script: Path) -> None:
 
 
 def rewrite_with_old_times(script: Path) -> None:
-    """Its length, too."""
+    """Keeps the length, too."""
     status = script.stat()
     script.write_text("echo evil #56\n")
     os.utime(script, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -199,7 +199,7 @@ async def test_others_are_not_kept_from_anything(desk: Desk, owner: Owner) -> No
 
 
 async def expect_refusals(desk: Desk) -> None:
-    """Another conversation of the owner's can change nothing."""
+    """Check that another conversation of the owner can change nothing."""
     other = desk.other(session_key="telegram:7", turn_id="turn-2")
     for more in ({}, {"background": True}, {"network": True}):
         result = await desk.call("exec", other, command="echo evil > work/fetch.sh", **more)
@@ -209,7 +209,7 @@ async def expect_refusals(desk: Desk) -> None:
 
 
 async def write_other(desk: Desk) -> str:
-    """What `write_file` says, in another conversation."""
+    """Return the result of `write_file` in another conversation."""
 
     class NoDocuments:
         def is_document(self, path: str, caller: TurnContext) -> bool:

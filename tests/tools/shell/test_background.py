@@ -1,4 +1,4 @@
-"""Commands in the background: exec_read, exec_kill, and whose they are."""
+"""Background commands: exec_read, exec_kill, and their owners."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_a_scheduled_run_leaves_nothing_in_the_background(desk: Desk) -> N
 
 
 async def _read_and_ended(desk: Desk, word: str) -> str:
-    """The id of a command that has printed `word` and ended."""
+    """Return the id of a command that has printed `word` and ended."""
     os.mkfifo(desk.workspace / word)
     name = await desk.in_background(f"cat {word}")
     await asyncio.to_thread((desk.workspace / word).write_text, word)
@@ -170,7 +170,7 @@ async def _read_and_ended(desk: Desk, word: str) -> str:
 
 
 async def _wait_for_output(desk: Desk, name: str) -> None:
-    """Wait for output that nobody has read."""
+    """Wait for unread output."""
     assert isinstance(desk.clock, FakeClock)
     running = desk.processes.find(name, desk.me)
     while not running.process.output:

@@ -1,4 +1,4 @@
-"""exec: a command that is waited for."""
+"""exec: commands in the foreground."""
 
 from __future__ import annotations
 

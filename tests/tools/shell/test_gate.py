@@ -1,4 +1,4 @@
-"""What a command may do, and who is asked."""
+"""Permissions of commands, and approvals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept and shown of an output."""
+"""Kept and shown output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While nanobot replaces a rule file, no command runs that could reach the new one."""
+"""No command that could reach a rule file runs while nanobot replaces it."""
 
 from __future__ import annotations
 

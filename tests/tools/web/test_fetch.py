@@ -153,7 +153,8 @@ def make_calls(*urls: str) -> Message:
 
 
 class Conversation:
-    """A tainted conversation whose model fetches, step by step, with nobody there to be asked."""
+    """A conversation with untrusted content whose model fetches, step by step, with no one to
+    ask."""
 
     def __init__(self, tool: WebFetch, *said: str) -> None:
         self.messages = [Message("user", text) for text in said]

@@ -1,4 +1,4 @@
-"""Which addresses need nobody's word."""
+"""Addresses that need no approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`web_search` with each of its engines, as they answer."""
+"""`web_search` with realistic answers of each engine."""
 
 from __future__ import annotations
 
