@@ -54,7 +54,7 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
         base.clock,
         lambda: f"{secrets.randbelow(10_000):04}",
     )
-    parts.platforms.dispatcher.watch = questions.note_said
+    parts.platforms.dispatcher.watch = questions.note_reply
     MemoryCommands(
         service=memory.service,
         consolidator=agent.consolidator,

@@ -385,7 +385,7 @@ class Eraser:
             refused = ""
             for scope in await asyncio.to_thread(self._memories.list_versioned_scopes):
                 rewrite = self._memories.of(scope).versions.rewrite
-                versions = asyncio.to_thread(rewrite, matcher.without_lines)
+                versions = asyncio.to_thread(rewrite, matcher.remove_lines)
                 refused = await _attempt(matcher, versions) or refused
             await _attempt(matcher, self._rebuild_index())
             # Last, because the journal holds the command with the text.
@@ -403,7 +403,7 @@ class Eraser:
             memory = self._memories.of(scope)
             history = asyncio.to_thread(memory.history.rewrite, matcher.redact_plain)
             await _attempt(matcher, history)
-            await _attempt(matcher, memory.store.rewrite(matcher.without_lines))
+            await _attempt(matcher, memory.store.rewrite(matcher.remove_lines))
 
     def _in_use(self, one: Occurrence) -> bool:
         in_session = one.path.parent == self._home.folder / "sessions" and one.path.suffix == SUFFIX

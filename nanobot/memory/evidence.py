@@ -15,7 +15,7 @@ from nanobot.memory.importance import without_importance
 from nanobot.memory.line_changes import Operation
 from nanobot.memory.model_text import Echoes, junk_reason
 from nanobot.memory.statements import KnownFacts, is_part_of
-from nanobot.memory.support import UNSAID, Talk
+from nanobot.memory.support import UNSUPPORTED, Talk
 from nanobot.memory.taint import quote_line
 
 MOST_ASKED, _MOST_QUOTED = 5, 5
@@ -40,7 +40,7 @@ class Screen:
             return ""
         if (reason := junk_reason(line)) or (old and not self.talk.objection_to_change(old, line)):
             return reason
-        is_copy = self._echoes and self._echoes.has(line) and not self.talk.is_told(line)
+        is_copy = self._echoes and self._echoes.has(line) and not self.talk.is_covered(line)
         return "it copies the instructions" if is_copy else ""
 
     def screen_new(self, change: Operation, *, is_wish: bool = False) -> Iterator[Operation]:
@@ -108,7 +108,7 @@ class Screen:
         """Yield the person's own line in place of an unsupported fact."""
         line = without_importance(change.new)
         self.note(line, reason)
-        may_quote = may_quote and reason != UNSAID and self._quoted < _MOST_QUOTED
+        may_quote = may_quote and reason != UNSUPPORTED and self._quoted < _MOST_QUOTED
         quote = self.talk.quote(line) if may_quote else None
         text = quote_line(*quote) if quote else ""
         if quote and text and not self.known.has(quote[0]) and not self.known.has(text):

@@ -35,7 +35,7 @@ from nanobot.memory.gitstore import LIMIT
 from nanobot.memory.history import NOTHING_LEFT, READABLE, HistoryEntry
 from nanobot.memory.line_changes import blocks_of
 from nanobot.memory.scopes import Memories, Memory, Scopes
-from nanobot.memory.similarity import Fact, Request, tokenize_parts, without
+from nanobot.memory.similarity import Fact, Request, remove_sentences, tokenize_parts
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.version import Change
 from nanobot.memory.why import (
@@ -357,11 +357,13 @@ class Forgetter:
         """Plan to forget everything that states `sought`."""
         memory = self._memories.of(scope)
         entries = [one for one in pace(memory.history.entries()) if _entry_states(one, sought)]
-        emptied = [one.cursor for one in entries if not without(one.summary, sought.is_stated_by)]
+        emptied = [
+            one.cursor for one in entries if not remove_sentences(one.summary, sought.is_stated_by)
+        ]
         paragraphs = tuple(
             FactLine(READABLE, number, text)
             for number, text, _ in pace(memory.history.paragraphs())
-            if without(text, sought.is_stated_by) != text
+            if remove_sentences(text, sought.is_stated_by) != text
         )
         lines, messages = find_stating_lines(memory, sought), tuple(self._messages(scope, sought))
         is_found = any((lines, messages, entries, paragraphs))
@@ -398,7 +400,7 @@ def remove_facts(text: str, sought: ForgetTarget) -> str:
     """Return a text of history without the sentences that state `sought`."""
     kept = []
     for block in re.split(r"(\n\s*\n)", text):
-        left = without(block, sought.is_stated_by) if block.strip() else block
+        left = remove_sentences(block, sought.is_stated_by) if block.strip() else block
         stamp = _STAMP.match(block)
         kept.append(f"{stamp[0]} {NOTHING_LEFT}" if stamp and not left else left)
     return "".join(kept)
@@ -407,4 +409,4 @@ def remove_facts(text: str, sought: ForgetTarget) -> str:
 def _entry_states(entry: HistoryEntry, sought: ForgetTarget) -> bool:
     lines = [line for op in entry.operations for line in (op.old, op.new)]
     stated = any(map(sought.is_stated_by, (*entry.key_facts, *entry.set_aside, *lines)))
-    return stated or without(entry.summary, sought.is_stated_by) != entry.summary
+    return stated or remove_sentences(entry.summary, sought.is_stated_by) != entry.summary

@@ -121,7 +121,7 @@ class TextMatcher:
 
         return self._replace(text, cover)
 
-    def without_lines(self, text: str) -> str:
+    def remove_lines(self, text: str) -> str:
         """Remove every line of a memory file that has a part of the text, with its indented lines.
         The person's own notes keep the rest."""
         if not self.is_in(text):

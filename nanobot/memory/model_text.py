@@ -118,7 +118,7 @@ def _is_placeholder(bare: str) -> bool:
     return len(bare) <= 12 and any(run in bare.replace(" ", "") for run in _EMPTY_RUNS)
 
 
-def without_thinking(text: str) -> str:
+def remove_thinking(text: str) -> str:
     """Return `text` without the model's thinking, and without everything after an unclosed tag."""
     return re.sub(_THINKING, "", text) if "<" in text else text
 
@@ -126,7 +126,7 @@ def without_thinking(text: str) -> str:
 def distinct_lines(text: str) -> Iterator[str]:
     """Yield the lines of a model's text, cleaned, without thinking, each fact once."""
     seen = set[str]()
-    for line in clean_text(without_thinking(text)).split("\n"):
+    for line in clean_text(remove_thinking(text)).split("\n"):
         key = " ".join(line.split()).casefold()
         if key and key in seen:
             continue

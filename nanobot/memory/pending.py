@@ -33,7 +33,7 @@ _FACT = re.compile(
     r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:,]{1,200})(, remove)?: (\S.*)"
 )
 _OLD, _SECTION = "  instead of: ", "  under: "
-NOT_SAID = "nanobot"
+BY_NANOBOT = "nanobot"
 """Origin of changes that are held back because they remove too much at once, or because the
 person's messages do not show that a fact is over."""
 CONFIRMED = "confirmed"
@@ -220,13 +220,13 @@ class Pending:
     async def _remove(self, chosen: Sequence[PendingFact], why: str) -> None:
         gone = {fact.as_text() for fact in chosen}
 
-        def without(text: str) -> str:
+        def keep_others(text: str) -> str:
             blocks = pending_blocks(text)
             return "".join(b for b, fact in blocks if fact is None or fact.as_text() not in gone)
 
         if chosen:
             change = Change("you", f"{why} {pluralize(len(chosen), 'fact')}")
-            await self._store.edit(PENDING, without, change)
+            await self._store.edit(PENDING, keep_others, change)
 
 
 def _fitting(facts: Iterable[PendingFact], room: int) -> Iterator[str]:

@@ -294,7 +294,7 @@ def sentences(text: str) -> list[str]:
     return [part for part in re.split(_SENTENCE_END, text) if part.strip()]
 
 
-def without(text: str, is_said: Callable[[str], bool]) -> str:
+def remove_sentences(text: str, is_said: Callable[[str], bool]) -> str:
     """Remove the sentences, or pairs of them, for which `is_said` holds, but keep the time in
     front. Return "" if nothing else is left."""
     stamp = match[0] if (match := re.match(_STAMP, text)) else ""

@@ -45,7 +45,7 @@ from nanobot.tasks import pace
 _MOST_CHARACTERS = 400_000  # maximum characters of messages to compare, the latest first
 _LEAST, _HALF, _MUCH, _NEARLY = 1 / 3, 0.5, 0.65, 0.75
 
-UNSAID = "the conversation does not support it"
+UNSUPPORTED = "the conversation does not support it"
 
 
 class _Sentence(Struct, frozen=True):
@@ -107,7 +107,7 @@ class Talk:
             return "" if lenient else "it has no content"
         places = self._places_of(stated.words, own=own)
         if not lenient and len(places) < min(len(stated.words), max(1, len(stated.words) * _LEAST)):
-            return UNSAID
+            return UNSUPPORTED
         counts = Counter(chain.from_iterable(places))
         named = [*self._figures_near(counts), Figures(said=frozenset({str(counted)}))]
         if missing := stated.figures.missing_in(named):
@@ -179,7 +179,7 @@ class Talk:
                     best, found = count, (" ".join(text.split()), turn.day)
         return found
 
-    def is_told(self, line: str) -> bool:
+    def is_covered(self, line: str) -> bool:
         """Return True if one message has nearly all of `line`: it is no copy of an example."""
         words = self._read(line).words
         return bool(words) and any(

@@ -35,7 +35,7 @@ from nanobot.memory.guard import (
 )
 from nanobot.memory.line_changes import Operation, find_heading, operations_between
 from nanobot.memory.model_text import clean_line, clean_text, junk_reason
-from nanobot.memory.pending import NOT_SAID
+from nanobot.memory.pending import BY_NANOBOT
 from nanobot.memory.scopes import OWNER, Memories, is_scope
 from nanobot.memory.similarity import most_similar
 from nanobot.memory.taint import is_foreign, quotation
@@ -99,7 +99,7 @@ class Documents:
             )
         if inside in FACTS:
             read = list(caller.messages_read())
-            await asyncio.to_thread(_refuse_unsaid_text, before, text, read)
+            await asyncio.to_thread(_refuse_unsupported_text, before, text, read)
         change = _by_agent(caller, summary_of_change(inside, before, text))
         store = self._memories.of(scope).store
         return await store.replace(inside, text, expected=before, change=change)
@@ -282,7 +282,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
         done = _summarize(arguments.file, steps)
         report = f"{done}."
         if path in FACTS and not origins:
-            await asyncio.to_thread(_refuse_unsaid, steps, text, list(caller.messages_read()))
+            await asyncio.to_thread(_refuse_unsupported, steps, text, list(caller.messages_read()))
         if steps:
             outcome = await memory.store.apply(
                 path,
@@ -292,7 +292,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
                 before=partial(self.before_change, caller.turn_id),
             )
             if waiting := (*outcome.beyond, *filter(attrgetter("states"), outcome.left)):
-                held, origins = [*held, *waiting], (*origins, NOT_SAID)
+                held, origins = [*held, *waiting], (*origins, BY_NANOBOT)
                 report = f"{_summarize(arguments.file, outcome.select_applied(steps))}."
         if held:
             report += await self._hold(held, path, origins, caller)
@@ -307,7 +307,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
         waiting, has_room = await pending.hold(held, path, origins, change)
         await pending.notify(waiting, caller.address.key)
         lines = [(step.new or f"without: {step.old}")[:_SHOWN] for step in held]
-        why = _MANY if {*origins} == {NOT_SAID} else _WAITS
+        why = _MANY if {*origins} == {BY_NANOBOT} else _WAITS
         return why.format("\n".join(lines)) + ("" if has_room else _NO_ROOM)
 
 
@@ -340,7 +340,7 @@ _WAITS = (
 )
 
 
-def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message]) -> None:
+def _refuse_unsupported(steps: Sequence[Operation], text: str, read: Sequence[Message]) -> None:
     """Raise `CallRefused` for a line that is not a fact, or with a number or a negation that is
     neither in the conversation nor in the file."""
     from nanobot.memory.support import Talk  # not needed at start
@@ -371,10 +371,10 @@ def _select_recent(read: Sequence[Message]) -> list[Message]:
     return recent
 
 
-def _refuse_unsaid_text(before: str, text: str, read: Sequence[Message]) -> None:
+def _refuse_unsupported_text(before: str, text: str, read: Sequence[Message]) -> None:
     """Check a file that is written as a whole in the same way."""
     steps = [one for one in operations_between(before, text) if fact_lines(one.new)]
-    _refuse_unsaid(steps[:_MOST_COMPARED], before, read)
+    _refuse_unsupported(steps[:_MOST_COMPARED], before, read)
 
 
 def _summarize(file: str, steps: Sequence[Operation]) -> str:

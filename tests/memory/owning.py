@@ -150,7 +150,7 @@ class Owned:
 
     def says(self, text: str, *answered: str, chat: str = "1") -> None:
         """Nanobot says something in a chat on telegram, in answer to these events."""
-        self.questions.note_said(OutboundPart("t/1", "telegram", chat, text, event_ids=answered))
+        self.questions.note_reply(OutboundPart("t/1", "telegram", chat, text, event_ids=answered))
 
     async def type(self, text: str, *, sender: str = "1", group: str = "", **fields: Any) -> str:
         """What a command on telegram answers; what it staged is kept, as after a real one."""

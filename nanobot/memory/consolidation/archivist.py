@@ -25,7 +25,7 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.guard import find_lost_facts
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.pending import NOT_SAID
+from nanobot.memory.pending import BY_NANOBOT
 from nanobot.memory.scopes import OWNER, Memory, is_group
 from nanobot.memory.version import Change
 from nanobot.messages import Message
@@ -173,7 +173,7 @@ class Archivist:
             return
         try:
             change = Change("consolidate", "held back", session=chunk.session)
-            origins = chunk.origins or (NOT_SAID,)
+            origins = chunk.origins or (BY_NANOBOT,)
             held = await memory.pending.add(draft.held, LONG_TERM, origins, change)
             # Only the owner is asked about untrusted content, and groups are never asked.
             others = chunk.origins or is_group(memory.scope)
@@ -230,7 +230,7 @@ class Archivist:
         if done.left:
             logger.info("history {}: {} changes no longer fit", entry.cursor, len(done.left))
         if waiting := (*done.beyond, *filter(attrgetter("states"), done.left)):
-            held = await memory.pending.add(waiting, LONG_TERM, (NOT_SAID,), change)
+            held = await memory.pending.add(waiting, LONG_TERM, (BY_NANOBOT,), change)
             session = entry.session if memory.scope == OWNER else ""
             await memory.pending.notify(held, session)
 

@@ -29,7 +29,7 @@ from nanobot.memory.model_text import (
     clean_line,
     distinct_lines,
     junk_reason,
-    without_thinking,
+    remove_thinking,
 )
 from nanobot.memory.statements import is_part_of
 from nanobot.memory.support import Talk
@@ -167,11 +167,11 @@ def explain_missing_call(reply: Reply) -> str:
 
 
 def _read_fields(fields: Mapping[str, object]) -> SaveArguments | str:
-    entry = clean_line(without_thinking(_text(fields.get("history_entry"))))[:_LONGEST_ENTRY]
+    entry = clean_line(remove_thinking(_text(fields.get("history_entry"))))[:_LONGEST_ENTRY]
     if not STAMP.sub("", entry, count=1).strip():
         return "history_entry is missing or empty; it must be a paragraph of text"
     update = _text(fields.get("memory_update"), "\n")
-    update = strip_transcript(without_thinking(update))
+    update = strip_transcript(remove_thinking(update))
     key_facts, quotes = (_lines(fields.get(key)) for key in ("key_facts", "quotes"))
     return SaveArguments(entry, update.strip("\n") if update.strip() else None, key_facts, quotes)
 

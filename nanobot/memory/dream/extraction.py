@@ -22,7 +22,7 @@ from nanobot.memory.guard import fact_lines, find_line, without_bullet, without_
 from nanobot.memory.importance import HIGHEST, USUAL, Importance, with_mark, without_importance
 from nanobot.memory.line_changes import Operation, lines_of
 from nanobot.memory.model_text import Echoes, clean_line
-from nanobot.memory.pending import NOT_SAID
+from nanobot.memory.pending import BY_NANOBOT
 from nanobot.memory.similarity import most_similar, share, words
 from nanobot.memory.support import Talk
 from nanobot.memory.taint import quotation
@@ -309,7 +309,7 @@ def screen(
             line = without_importance(step.new) or f"no longer: {without_list_mark(step.old)}"
             work.note(line, "the person did not state it")
             new = f"- {without_importance(step.new)}" if step.new else ""
-            waiting = replace(update, origins=(NOT_SAID,))
+            waiting = replace(update, origins=(BY_NANOBOT,))
             kept.extend(place_step(waiting, replace(step, new=new), files))
     return kept, work.set_aside
 

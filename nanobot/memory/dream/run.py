@@ -62,7 +62,7 @@ from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.importance import without_importance
 from nanobot.memory.line_changes import Operation, apply_operations
 from nanobot.memory.model_text import MOST_ANSWER, Echoes, junk_reason
-from nanobot.memory.pending import NOT_SAID, PendingFact
+from nanobot.memory.pending import BY_NANOBOT, PendingFact
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.support import Talk
 from nanobot.memory.taint import is_foreign
@@ -261,7 +261,7 @@ class DreamRun:
             self._report.add(done, outcome.version)
         self._report.refused += tuple(without_list_mark(one.old) for one in left if not one.new)
         facts = tuple(one for one in left if one.states)
-        return await self._hold(Hold(write.path, facts + beyond, (NOT_SAID,)))
+        return await self._hold(Hold(write.path, facts + beyond, (BY_NANOBOT,)))
 
     def _version_of(self, write: Write) -> int:
         """Return the version that made this change already, or 0. Blocks."""
@@ -403,7 +403,7 @@ class DreamRun:
             """Return the lines that the notes support and that were not forgotten, each once."""
             talk, found = Talk((), notes.values()), dict[str, DigestLine]()
             for line in lines:
-                is_copy = self._echoes.has(line.text) and not talk.is_told(line.text)
+                is_copy = self._echoes.has(line.text) and not talk.is_covered(line.text)
                 unfit = is_copy or junk_reason(line.text)
                 unfit = unfit or talk.objection(line.text, counted=len(line.days))
                 if not unfit and not self._reader.forgotten.hides_line(line.text, newest):

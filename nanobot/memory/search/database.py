@@ -165,7 +165,7 @@ class Vectors:
             self._db.execute("DELETE FROM vector")
             self._db.execute(new, (self._name,))
 
-    def waiting(self, limit: int, characters: int) -> list[tuple[int, int, str]]:
+    def select_pending(self, limit: int, characters: int) -> list[tuple[int, int, str]]:
         """Return the ids, hashes and texts, cut to so many characters, of the newest passages
         without a vector, up to `limit`."""
         if not self._is_prepared():
@@ -192,7 +192,7 @@ class Vectors:
                     row = self._db.execute(new, (_quantise(vector), id, hash)).lastrowid
                 self._db.execute(named, (row, id, hash))
 
-    def are_there(self) -> bool:
+    def has_any(self) -> bool:
         """Return True if there are any vectors."""
         any_row = self._db.execute("SELECT 1 FROM vector").fetchone()
         return any_row is not None and self._is_prepared()

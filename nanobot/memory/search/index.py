@@ -193,7 +193,7 @@ class MemoryIndex:
     async def _embed_some(self, embedder: Embedder) -> bool:
         """Embed some passages without a vector. Return True if more may follow."""
         waiting = await self._run(
-            lambda search: search.vectors.waiting(_EMBEDDED_AT_ONCE, _EMBEDDED)
+            lambda search: search.vectors.select_pending(_EMBEDDED_AT_ONCE, _EMBEDDED)
         )
         if not waiting:
             return False

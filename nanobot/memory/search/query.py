@@ -139,7 +139,7 @@ class Search:
         names = {name for stream, name in rows if stream in streams}
         languages = {one: None for stream in streams.values() for one in stream.languages}
         question = parse(query.text, names, today, query.role, tuple(languages))
-        has_vectors = self.vectors.are_there()
+        has_vectors = self.vectors.has_any()
         return PreparedQuery(query, today, streams, question, days, has_vectors, version)
 
     def by_words(self, asked: PreparedQuery) -> WordRanking:
@@ -149,7 +149,7 @@ class Search:
         known, own = self._load_segments(), matches(asked.question, words)
         segments = known.scores(words)
         if not asked.query.role:
-            own = known.most_promising(own, segments, _BEST)
+            own = known.select_promising(own, segments, _BEST)
         turns = reach(own)
         found = self._load_candidates(turns, asked.query)
         return WordRanking(turns, found, rank(asked.question, found, own, segments))

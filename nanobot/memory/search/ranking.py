@@ -356,7 +356,7 @@ class Segments:
                 found[self._ids[at]] = found.get(self._ids[at], 0.0) + score
         return found
 
-    def most_promising(
+    def select_promising(
         self, own: Mapping[int, float], segments: Mapping[int, float], most: int
     ) -> dict[int, float]:
         """Return the passages of `own` with the highest sum of their and their segment's scores."""

@@ -192,7 +192,7 @@ class _Page:
             text = self._render_hit(hit.passage, min(_PASSAGE, room // 3))
             if not self.shown:  # the first is always shown, so that each page advances
                 text = text[: room - len(_group(hit.passage)) - 3]
-            if not (self._is_told(hit) or self._add(hit.passage, text)):
+            if not (self._is_repetition(hit) or self._add(hit.passage, text)):
                 break
             self.count += 1
             self._add_beside(hit, 1)
@@ -207,7 +207,7 @@ class _Page:
             passages.sort(key=lambda one: (one.id.rpartition(":")[0], one.seq))
             yield "\n".join([header, *(self._texts[one.id] for one in passages)])
 
-    def _is_told(self, hit: Hit) -> bool:
+    def _is_repetition(self, hit: Hit) -> bool:
         """Return True if it repeats a passage that is shown right before it."""
         before = hit.before[-1:]
         return any(one.id in self.shown and _repeats(hit.passage, one) for one in before)

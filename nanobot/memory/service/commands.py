@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -134,7 +135,7 @@ class ForgetQuestions:
             self._put(message, replace(question, is_last=False))
         return command
 
-    def note_said(self, part: OutboundPart) -> None:
+    def note_reply(self, part: OutboundPart) -> None:
         """Record that nanobot sends something: a bare `y` may answer that now."""
         file = _file_of(Address(part.channel, part.chat_id, part.thread_id))
         known = self._read(file)
@@ -233,6 +234,13 @@ class MemoryCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         registry.interpret_reply = self._questions.interpret_reply
+        resume = partial(continue_conversation, sessions=self._sessions, scopes=self._scopes)
+        discard = partial(
+            discard_conversation,
+            service=self._service,
+            changes=self._changes,
+            has_effects=self._has_effects,
+        )
         restore = "Undo a memory change, or restore a version"
         drop = "End this conversation without remembering it"
         for command in (
@@ -242,8 +250,8 @@ class MemoryCommands:
                 "forget", "Forget something, after confirmation", self._forget, "[--erase] TEXT"
             ),
             Command("compact", "Consolidate this conversation into memory", self._compact),
-            Command("discard", drop, self._discard, "[--undo]"),
-            Command("continue", "Continue another conversation here", self._continue, "[name]"),
+            Command("discard", drop, discard, "[--undo]"),
+            Command("continue", "Continue another conversation here", resume, "[name]"),
             Command("usage", "Show token usage", self._usage),
             Command("dream", "Learn from conversations now", self._dream),
             Command("dream-log", "Show a memory change", self._log, "[version]"),
@@ -351,12 +359,6 @@ class MemoryCommands:
         await FENCE.wait_aside()
         self._questions.close(question, call.message)
         return Answer(answer)
-
-    async def _continue(self, call: CommandCall) -> Answer:
-        return await continue_conversation(call, self._sessions, self._scopes)
-
-    async def _discard(self, call: CommandCall) -> Answer:
-        return await discard_conversation(call, self._service, self._changes, self._has_effects)
 
     async def _compact(self, call: CommandCall) -> Answer:
         return Answer(await self._consolidator.compact(call.session))

@@ -23,7 +23,7 @@ from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import Importance, importance_of, without_importance
 from nanobot.memory.line_changes import is_heading, lines_of
 from nanobot.memory.losses import Loss
-from nanobot.memory.pending import NOT_SAID, PendingFact
+from nanobot.memory.pending import BY_NANOBOT, PendingFact
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.sync import SyncResult
@@ -314,7 +314,7 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
     origins = dict.fromkeys(origin for fact in facts for origin in fact.origins)
     named = shorten(", ".join(map(source_name, origins)), _NEIGHBOUR)
     why = f"I worded it after reading untrusted content (from {named}), so I need your approval."
-    if {*origins} == {NOT_SAID}:
+    if {*origins} == {BY_NANOBOT}:
         why = "I'm not sure that you meant this, or it would remove too much at once."
     lines = [f"**{asked}?**\n{fence}\n{text}\n{fence}", why]
     if len(facts) > 1:

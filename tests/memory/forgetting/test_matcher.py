@@ -134,8 +134,8 @@ def test_lines_of_json_are_redacted_one_by_one() -> None:
 
 def test_a_file_of_facts_loses_whole_lines() -> None:
     text = "# Facts\n- sister Ann, in Oslo\n- a cat\n- my sister\n  Ann again\nend"
-    assert TextMatcher("sister Ann").without_lines(text) == "# Facts\n- a cat\nend"
-    assert TextMatcher("sister Ann").without_lines("sister Ann") == ""
+    assert TextMatcher("sister Ann").remove_lines(text) == "# Facts\n- a cat\nend"
+    assert TextMatcher("sister Ann").remove_lines("sister Ann") == ""
 
 
 def test_what_is_put_in_its_place_is_as_long() -> None:

@@ -201,6 +201,6 @@ def test_a_name_alone_is_looked_for() -> None:
 def test_what_is_passed_on_is_chosen_by_the_segment_as_well() -> None:
     segments = Segments([A, 11 * A], [10, 10])
     own = {2 * A: 5.0, 3 * A: 4.0, 12 * A: 3.0}
-    assert set(segments.most_promising(own, {}, 2)) == {2 * A, 3 * A}
-    assert set(segments.most_promising(own, {11 * A: 9.0}, 2)) == {2 * A, 12 * A}
-    assert Segments([], []).most_promising(own, {}, 1) == {2 * A: 5.0}
+    assert set(segments.select_promising(own, {}, 2)) == {2 * A, 3 * A}
+    assert set(segments.select_promising(own, {11 * A: 9.0}, 2)) == {2 * A, 12 * A}
+    assert Segments([], []).select_promising(own, {}, 1) == {2 * A: 5.0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.memory.similarity import Fact, Request, share, without, words
+from nanobot.memory.similarity import Fact, Request, remove_sentences, share, words
 from tests.growth import assert_linear
 
 ANN = "- Their sister Ann lives in Oslo"
@@ -61,10 +61,10 @@ def test_what_a_person_typed_needs_every_word() -> None:
 def test_only_the_sentences_that_state_it_are_taken_out() -> None:
     text = "[2026-03-10 18:00] They planned a trip. Their sister Ann lives in Oslo. It rained."
     facts = Fact.of(ANN).is_stated_by
-    assert without(text, facts) == "[2026-03-10 18:00] They planned a trip. It rained."
-    assert without("Ann is a sister. She lives in Oslo. It rained.", facts) == "It rained."
-    assert without("[2026-03-10 18:00] Their sister Ann lives in Oslo.", facts) == ""
-    assert without("  It rained.\n", facts) == "  It rained.\n"
+    assert remove_sentences(text, facts) == "[2026-03-10 18:00] They planned a trip. It rained."
+    assert remove_sentences("Ann is a sister. She lives in Oslo. It rained.", facts) == "It rained."
+    assert remove_sentences("[2026-03-10 18:00] Their sister Ann lives in Oslo.", facts) == ""
+    assert remove_sentences("  It rained.\n", facts) == "  It rained.\n"
 
 
 def test_forms_of_a_word_count_as_the_word() -> None:
