@@ -49,6 +49,9 @@ _LEFT_SECONDS = 0.25  # poll interval for a disconnected client
 _NOTICE_SECONDS = 25.0  # seconds after a question to the owner until the request ends with a notice
 
 
+_PLACES = {"cli": "in the terminal", "web": "on the page", "whatsapp": "in your WhatsApp chat"}
+
+
 class Order(Struct, frozen=True):
     """A request to answer: its message, its record (stored only if it can be repeated or followed),
     the form of the answer, and the fields without effect."""
@@ -224,7 +227,9 @@ class Responder:
         person, first = {"person": order.message.sender_id}, next(iter(asked.values()))
         if (await self._ask("memory.scope_of", person))["scope"] != "owner":
             return notice(first.what, "", stateless=order.record.alone)
-        where = _place(first)
+        channel = first.place.channel
+        where = _PLACES.get(channel, f"in your {channel.capitalize()} chat")
+        where += f" (question {first.code})"
         with suppress(NanobotError):  # the page may not be served
             page = await self._ask("web.list", {})
             where = f"at {page['address']}/approvals" if page["sessions"] else where
@@ -286,11 +291,3 @@ class Responder:
             logger.warning("api: a request could not be taken back: {}", error)
         else:
             await asyncio.to_thread(self._records.drop_files, order.id)
-
-
-def _place(asked: OwnerQuestion) -> str:
-    """Describe the chat with the question, for the owner."""
-    channel = asked.place.channel
-    named = {"cli": "in the terminal", "web": "on the page", "whatsapp": "in your WhatsApp chat"}
-    place = named.get(channel, f"in your {channel.capitalize()} chat")
-    return f"{place} (question {asked.code})"

@@ -269,21 +269,17 @@ class Server:
     async def _place(
         self, key: ApiKey, ask: Ask, event_id: str, origin: str
     ) -> tuple[str, tuple[Said, ...]]:
-        """Return the name of a request's conversation, and the context in the request. Raises
+        """Return the name of a request's conversation, and the messages before it began. Raises
         `Problem`."""
         if ask.conversation:
             return clean_name(ask.conversation), ()
-        if ask.previous:
-            return await self._follow(key, ask.previous)
-        return f"once-{event_id.rpartition('-')[2]}", _as_sent(ask.context, origin)
-
-    async def _follow(self, key: ApiKey, previous: str) -> tuple[str, tuple[Said, ...]]:
-        """Return the conversation of an earlier response, and the messages before it began."""
-        id = previous.removeprefix("resp_")
+        if not ask.previous:
+            return f"once-{event_id.rpartition('-')[2]}", _as_sent(ask.context, origin)
+        id = ask.previous.removeprefix("resp_")
         record = await self._record_of(key, id)
         if record is None:
             raise invalid(
-                f"Previous response with id {previous[:100]!r} not found.",
+                f"Previous response with id {ask.previous[:100]!r} not found.",
                 "previous_response_id",
                 "previous_response_not_found",
             )

@@ -155,16 +155,16 @@ class Live:
                 self._of(key).said[event.answered_event] = said
                 self._tell(key, said)
             return
-        shown = self._update(key, event)
-        if shown is not None:
-            self._tell(key, shown)
+        if (update := self._update(key, event)) is not None:
+            self._tell(key, update)
 
     def _tell_owner(self, event: ApprovalAsked | ApprovalClosed) -> None:
-        closed = {"kind": "closed", "code": event.code, "text": str(event)}
-        asked = {"kind": "asked", "code": event.code}
+        shown: Event = {"kind": "asked", "code": event.code}
+        if isinstance(event, ApprovalClosed):
+            shown = {"kind": "closed", "code": event.code, "text": str(event)}
         for follower in tuple(self._followers):
             if follower.everything:
-                follower.put(asked if isinstance(event, ApprovalAsked) else closed)
+                follower.put(shown)
 
     def _of(self, key: str) -> _TurnState:
         return self._under_way.setdefault(key, _TurnState())

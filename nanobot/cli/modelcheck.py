@@ -336,7 +336,12 @@ async def _speak_and_listen(
                 )
         if listener is not None and (settings.model.transcription.command or ask_servers):
             with _failure("transcription", found):
-                found.append(_judge_transcript(await listener.transcribe(sound, "audio/ogg")))
+                if text := await listener.transcribe(sound, "audio/ogg"):
+                    text = f"recognized “{shorten(text, 60)}” in a recording"
+                    found.append(Finding("ok", text))
+                else:
+                    text = "recognized no words in a recording"
+                    found.append(Finding("warn", text, _ANOTHER))
     finally:
         for part in voice.closables:
             await part.close()
@@ -352,9 +357,3 @@ def _failure(
         yield
     except NanobotError as error:
         found.append(Finding(state, f"{what}: {error}", error.hint))
-
-
-def _judge_transcript(text: str) -> Finding:
-    if not text:
-        return Finding("warn", "recognized no words in a recording", "Try another model.")
-    return Finding("ok", f"recognized “{shorten(text, 60)}” in a recording")

@@ -346,18 +346,16 @@ def _make_items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) 
 async def _describe_turns(call: Call, key: str) -> dict[str, str]:
     """Describe the tokens and time of a conversation's newest turns, by turn id."""
     found = await call.ask("turns.list", session=key, limit=_MESSAGES)
-    owner = call.visitor.is_owner
-    turns = (one for one in found["turns"] if one["milliseconds"])
-    return {one["id"]: _describe_turn(one, is_owner=owner) for one in turns}
-
-
-def _describe_turn(turn: Mapping[str, Any], *, is_owner: bool) -> str:
-    tokens = turn["prompt_tokens"] + turn["completion_tokens"]
-    parts = [f"{tokens:,} tokens", f"{turn['milliseconds'] / 1000:.1f} s"]
-    if not is_owner:  # only the owner sees the model and the cost
-        return " · ".join(parts)
-    cost = f"{turn['cost']:.4f}" if turn["cost"] else ""
-    return " · ".join(filter(None, [*parts, cost, turn["model"]]))
+    described = {}
+    for turn in found["turns"]:
+        if not turn["milliseconds"]:
+            continue
+        tokens = turn["prompt_tokens"] + turn["completion_tokens"]
+        parts = [f"{tokens:,} tokens", f"{turn['milliseconds'] / 1000:.1f} s"]
+        if call.visitor.is_owner:  # only the owner sees the model and the cost
+            parts += [f"{turn['cost']:.4f}" if turn["cost"] else "", turn["model"]]
+        described[turn["id"]] = " · ".join(filter(None, parts))
+    return described
 
 
 def _make_item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
