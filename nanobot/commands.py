@@ -138,9 +138,10 @@ class CommandRegistry:
 
         Forwarded and edited messages and programs' messages call none. If the sender may not use
         the command, the returned one answers with a refusal."""
-        foreign = message.forwarded_from or message.origin not in {"", ATTACHED} or message.edits
+        is_marked = message.origin.mark not in {"", ATTACHED}
+        foreign = message.forwarded_from or is_marked or message.delivery.edits
         match = None
-        if not foreign and not message.by_program:
+        if not foreign and not message.origin.by_program:
             text = self.interpret_reply(message) or message.content
             match = self.match(text) if text.lstrip().startswith("/") else None
         if match and match[0].allowed == "owner" and not self.is_owner(message):

@@ -17,7 +17,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import Delivery, InboundMessage
 from nanobot.channel import ChannelHost
 from nanobot.clock import first_error, with_timeout
 from nanobot.errors import NanobotError, StorageError
@@ -281,9 +281,9 @@ class Responder:
             message,
             content="",
             event_id=f"drop-{secrets.token_hex(16)}",
-            deletes=message.event_id,
             media=(),
-            context=(),
+            delivery=Delivery(deletes=message.event_id),
+            origin=replace(message.origin, context=()),
         )
         try:
             await self._host.publish([taken])

@@ -19,7 +19,7 @@ from aiohttp import web
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.bus.events import API, OWNER_ACCOUNT, InboundMessage, Said, program_origin
+from nanobot.bus.events import API, OWNER_ACCOUNT, InboundMessage, Origin, Said, program_origin
 from nanobot.channel import ChannelHost, Chat, Sender
 from nanobot.channel.keys import ApiKey, ApiKeys
 from nanobot.clock import with_timeout
@@ -259,11 +259,18 @@ class Server:
         instructions: Said | None = None
         if key.reads_system and ask.instructions and not alone:
             instructions = Said("user", ask.instructions, origin)
+        terms = Origin(
+            mark=asked.origin,
+            by_program=True,
+            context=context,
+            instructions=instructions,
+            schema=ask.schema,
+            off_record=alone,
+        )
+        now = self._clock.now()
         message = InboundMessage(
-            API, chat, key.person, ask.text, event_id, self._clock.now(), media=media,
-            by_program=True, off_record=alone, context=context, origin=asked.origin,
-            instructions=instructions, schema=ask.schema,
-        )  # fmt: skip
+            API, chat, key.person, ask.text, event_id, now, media=media, origin=terms
+        )
         return Order(message, record, shape(facts), ask.stream, ask.ignored)
 
     async def _place(

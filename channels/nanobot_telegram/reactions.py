@@ -65,9 +65,9 @@ class Reactions:
         because its reactions are shared."""
         album = ""
         for message in messages:
-            is_next = bool(message.group_id) and message.group_id == album
-            album = message.group_id
-            if message.unanswered or is_next or message.content.startswith("/"):
+            is_next = bool(message.delivery.group_id) and message.delivery.group_id == album
+            album = message.delivery.group_id
+            if message.delivery.unanswered or is_next or message.content.startswith("/"):
                 continue
             for key in self._keys(message.chat_id, (message.event_id,)):
                 self._note(key, SEEN)

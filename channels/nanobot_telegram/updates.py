@@ -34,7 +34,7 @@ from telegram import (
     User,
 )
 
-from nanobot.bus.events import InboundMessage, Media, Quote
+from nanobot.bus.events import Delivery, InboundMessage, Media, Quote
 from nanobot.channel import KEEP, NO_LONGER, Chat, Sender, asks_to_keep
 from nanobot.text import one_line, valid_unicode
 from nanobot_telegram.content import (
@@ -166,9 +166,9 @@ class AlbumTracker:
 
 def album_key(item: ParsedUpdate) -> tuple[str, str, str] | None:
     message = item.message
-    if message is None or not message.group_id or not message.is_group:
+    if message is None or not message.delivery.group_id or not message.is_group:
         return None
-    return message.chat_id, message.sender_id, message.group_id
+    return message.chat_id, message.sender_id, message.delivery.group_id
 
 
 # --- kinds of updates
@@ -196,7 +196,16 @@ def parse_reaction(
         quote = Quote(str(change.message_id))
     else:
         notes = (note("reaction to an earlier message", " ".join(marks)),)
-    said = make_message(sender, chat, wish, event, at, notes=notes, reply_to=quote, unanswered=True)
+    said = make_message(
+        sender,
+        chat,
+        wish,
+        event,
+        at,
+        notes=notes,
+        reply_to=quote,
+        delivery=Delivery(unanswered=True),
+    )
     return ParsedUpdate(sender, chat, addressed=chat.is_group, message=said)
 
 
@@ -273,8 +282,8 @@ def build_message(
         media=tuple(filter(None, files)),
         reply_to=reference.quote if reference else None,
         forwarded_from=origin,
-        group_id=message.media_group_id or "",
         notes=content.notes,
+        delivery=Delivery(group_id=message.media_group_id or ""),
     )
     if edited:
         said = as_edit(said, message, f"{content.text}\n{content.described}", zone)
@@ -340,7 +349,12 @@ def as_edit(said: InboundMessage, message: Message, content: str, zone: tzinfo) 
     at, event = message.edit_date or message.date, said.event_id
     digest = blake2s(content.encode("utf-8", "replace"), digest_size=4).hexdigest()
     id = f"{event}:e{int(at.timestamp())}-{digest}"
-    return replace(said, event_id=id, timestamp=at.astimezone(zone), edits=event)
+    return replace(
+        said,
+        event_id=id,
+        timestamp=at.astimezone(zone),
+        delivery=replace(said.delivery, edits=event),
+    )
 
 
 # --- references to other messages

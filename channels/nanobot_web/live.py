@@ -144,7 +144,7 @@ class Live:
             self._tell_owner(event)
             return
         if isinstance(event, InboundMessage):
-            if event.expects_answer or event.initiator == "person":
+            if event.expects_answer or event.origin.initiator == "person":
                 said = {
                     "kind": "said",
                     "event": event.answered_event,

@@ -18,7 +18,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.events import InboundMessage, Media, Quote
+from nanobot.bus.events import Delivery, InboundMessage, Media, Quote
 from nanobot.channel import ChannelHost, Chat, Sender
 from nanobot.io import FENCE
 from nanobot.text import one_line, valid_unicode
@@ -128,7 +128,7 @@ class Ingest:
             return None
         if message is None:
             return None
-        if message.deletes or message.unanswered:
+        if message.delivery.deletes or message.delivery.unanswered:
             return message  # `publish` checks access, without pairing instructions for strangers
         addressed = self._is_addressed(incoming)
         if self._host.admit(sender, chat, addressed=addressed) != "allowed":
@@ -186,10 +186,12 @@ def build_message(
         forwarded_from="someone" if incoming.forwarded else "",
         is_group=chat.is_group,
         sender_name=sender.name,
-        edits=event if incoming.edits else "",
-        deletes=event if incoming.deletes else "",
-        unanswered=incoming.unanswered,
         notes=notes,
+        delivery=Delivery(
+            edits=event if incoming.edits else "",
+            deletes=event if incoming.deletes else "",
+            unanswered=incoming.unanswered,
+        ),
     )
 
 

@@ -143,16 +143,16 @@ class ConversationCommands:
     async def _retry(self, call: CommandCall) -> Answer:
         gone, _ = await self._take_back(call, again=True)
         asked = _asked(gone)
+        message, asker = call.message, "person" if asked[0].from_person else "report"
         again = replace(
-            call.message,
+            message,
             content="\n".join(message.content for message in asked),
             media=tuple(Media(KEPT + name) for message in asked for name in message.media),
             reply_to=None,
-            origin=_origin(asked),
             event_id=f"retry:{call.entry_id}",
             timestamp=self._parts.clock.now(),
-            answers=call.message.event_id,
-            initiator="person" if asked[0].from_person else "report",
+            delivery=replace(message.delivery, answers=message.event_id),
+            origin=replace(message.origin, mark=_origin(asked), initiator=asker),
         )
         return Answer("", republish=(again,), replaces_turn=gone[0].turn_id)
 

@@ -25,7 +25,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from nanobot.agent.runner import AgentRunner, TurnLog
-from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.bus.events import NANOBOT, InboundMessage, Origin
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
 from nanobot.clock import with_timeout
@@ -77,6 +77,7 @@ class _Helper(Struct):
     def report(self, what: str, now: datetime, text: str = "") -> InboundMessage:
         """The message that says `what` became of it, and its report where it has one."""
         caller, foreign = self.caller, self.origins()
+        mark = origin_of_relay(self.key, foreign) if foreign else NANOBOT
         return InboundMessage(
             caller.channel,
             caller.chat_id,
@@ -86,9 +87,7 @@ class _Helper(Struct):
             timestamp=now,
             thread_id=caller.thread_id,
             session_override=caller.session_key,
-            origin=origin_of_relay(self.key, foreign) if foreign else NANOBOT,
-            initiator="report",
-            scope=caller.scope,
+            origin=Origin("report", caller.scope, mark=mark),
         )
 
 

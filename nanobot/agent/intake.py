@@ -86,7 +86,7 @@ class Intake:
         return self._message(inbound, notes)
 
     async def _take(self, inbound: InboundMessage, item: Media) -> _Taken:
-        if inbound.answers and item.ref.startswith(KEPT):
+        if inbound.delivery.answers and item.ref.startswith(KEPT):
             return _Taken(item.ref.removeprefix(KEPT))
         label = _label(item)
         try:
@@ -147,8 +147,8 @@ class Intake:
 
     def _origin(self, inbound: InboundMessage) -> str:
         """Whose words they are, if not the person's in their own chat or the owner's."""
-        if inbound.origin or inbound.forwarded_from:
-            return inbound.origin or "forwarded"
+        if inbound.origin.mark or inbound.forwarded_from:
+            return inbound.origin.mark or "forwarded"
         if not inbound.is_group or self._scopes.is_owner(inbound.channel, inbound.sender_id):
             return ""
         return f"person:{one_line(inbound.sender_id, None)[:80]}"
@@ -161,7 +161,7 @@ def _label(item: Media) -> str:
 def _before(inbound: InboundMessage) -> Iterator[str]:
     """The lines before what was said: who speaks, where several can (what is run again says so
     already), what is replied to, where it was forwarded from, that it was edited."""
-    is_new = inbound.is_group and not inbound.answers
+    is_new = inbound.is_group and not inbound.delivery.answers
     if is_new and (name := one_line(inbound.sender_name, _NAME_CHARACTERS)):
         yield f"[from {name}]"
     quote = inbound.reply_to
@@ -170,14 +170,14 @@ def _before(inbound: InboundMessage) -> Iterator[str]:
         yield f"[in reply to {sender}: “{text}”]"
     if inbound.forwarded_from:
         yield f"[forwarded from {one_line(inbound.forwarded_from)}]"
-    if inbound.edits:
+    if inbound.delivery.edits:
         yield EDITED
 
 
 def _said(inbound: InboundMessage) -> str:
     """What was said, where others can speak: no line of theirs looks like one that nanobot adds.
     What is run again holds those that it has added before."""
-    if inbound.answers or not (inbound.is_group or inbound.forwarded_from):
+    if inbound.delivery.answers or not (inbound.is_group or inbound.forwarded_from):
         return inbound.content
     lines = _LINE_END.split(inbound.content)
     return "\n".join(without_brackets(line) if _MARK.match(line) else line for line in lines)
@@ -207,7 +207,7 @@ class Admission:
         turn are in the journal until it is answered, and nothing of it anywhere else: the turn's
         end stores no lines of it (`Turns`), so there is no file that a memory, a search or a list
         of conversations could find."""
-        if not inbound.off_record:
+        if not inbound.origin.off_record:
             return await self._sessions.get_or_create(inbound.session_key)
         moment = inbound.timestamp
         said = enumerate(messages_before(inbound), 1)
@@ -223,7 +223,7 @@ class Admission:
         own. Raises `OthersConversation` and `StorageError`."""
         sessions, key = self._sessions, inbound.session_key
         session = await self.session_of(inbound)
-        if inbound.off_record:
+        if inbound.origin.off_record:
             return session, self._scopes.of_message(inbound, key, session.metadata)
         if owner := self._scopes.expect_own(inbound, key, session.metadata):
             logger.info("{} now belongs to another scope, so its conversation is set aside", key)
@@ -240,12 +240,12 @@ class Admission:
     def identify(self, session: Session, inbound: InboundMessage, scope: str) -> None:
         """Stage whose a conversation is, once, and what its key does not tell about who it is
         with."""
-        if inbound.off_record:  # no file has it
+        if inbound.origin.off_record:  # no file has it
             return
         known, facts = session.metadata, dict[str, JsonValue]()
-        if inbound.scope or (inbound.sender_id != NANOBOT and not known.get("scope")):
+        if inbound.origin.scope or (inbound.sender_id != NANOBOT and not known.get("scope")):
             facts["scope"] = scope
-        if not inbound.session_override and not inbound.scope:
+        if not inbound.session_override and not inbound.origin.scope:
             facts |= self._partner(session, inbound, scope)
         changes = {name: value for name, value in facts.items() if known.get(name) != value}
         if changes:
@@ -271,8 +271,8 @@ def messages_before(
 ) -> Sequence[Message]:
     """Return the earlier messages that a program sends along, for a conversation that has `known`.
     Its context counts if the message `is_first`, its instructions if they are new."""
-    said = message.context if is_first else ()
-    if (given := message.instructions) is not None:
+    said = message.origin.context if is_first else ()
+    if (given := message.origin.instructions) is not None:
         before = {*(one.content for one in known), *(one.text for one in said)}
         said = said if given.text in before else (*said, given)
     moment = message.timestamp

@@ -50,7 +50,7 @@ behind a delayed message of its session, or past that one."""
 def route(message: InboundMessage, command: Command | None, *, joins: bool, damaged: bool) -> Route:
     """Return the way of a message. `command` is the command it calls, `joins` is True if it is part
     of the running turn, and `damaged` if the file of its conversation is."""
-    if message.deletes or (command is not None and command.immediate):
+    if message.delivery.deletes or (command is not None and command.immediate):
         return "at once"
     if command is None:
         return "wait" if _is_question(message) and not joins else "pass"
@@ -60,7 +60,7 @@ def route(message: InboundMessage, command: Command | None, *, joins: bool, dama
 
 
 def _is_question(message: InboundMessage) -> bool:
-    return message.expects_answer and not (message.edits or message.unanswered)
+    return message.expects_answer and not (message.delivery.edits or message.delivery.unanswered)
 
 
 class AgentLoop:
@@ -143,7 +143,7 @@ class AgentLoop:
     def _interrupt_for(self, entry: InboxEntry) -> None:
         """Stop the running turn for a new message of a person of its scope."""
         turn = self.turns.running.get(entry.message.session_key)
-        if turn is not None and not entry.message.by_program and turn.is_same_scope(entry):
+        if turn is not None and not entry.message.origin.by_program and turn.is_same_scope(entry):
             self._background.start(self.turns.stop(turn), name=f"interrupt {turn.id}")
 
     def _notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
@@ -165,7 +165,7 @@ class AgentLoop:
             for entry in theirs:  # behind a delayed message the others wait as well
                 self._queue.add(replace(entry, not_before=not_before))
                 self._queue.pause(entry.message.session_key)
-        for entry in sorted(at_once, key=lambda entry: bool(entry.message.deletes)):
+        for entry in sorted(at_once, key=lambda entry: bool(entry.message.delivery.deletes)):
             await self._at_once(entry)
         suspects = [key for key, theirs in waiting.items() if not self._let_in(key, theirs)]
         for key in suspects:  # its turn may ask the model, end, or take long before the next one
@@ -240,13 +240,17 @@ class AgentLoop:
         SCOPES.set((entry.scope,))
         try:
             chat = (message.channel, message.chat_id)
-            if message.edits and not await self._parts.journal.has_received(*chat, message.edits):
-                message = replace(message, edits="")  # it was not meant for the agent; now it is
+            if message.delivery.edits and not await self._parts.journal.has_received(
+                *chat, message.delivery.edits
+            ):
+                message = replace(
+                    message, delivery=replace(message.delivery, edits="")
+                )  # it was not meant for the agent; now it is
                 entry = replace(entry, message=message)
             match = self._commands.find_call(message)
             if match is not None:
                 await self._run_command(*match, entry)
-            elif message.edits or message.unanswered:
+            elif message.delivery.edits or message.delivery.unanswered:
                 await self.turns.store_unanswered(entry)
             else:
                 await self._run_turn(entry)
@@ -353,7 +357,7 @@ class AgentLoop:
         its file cannot be read, but must not stage anything on it."""
         message = entry.message
         SCOPES.set((entry.scope,))
-        match = None if message.deletes else self._commands.find_call(message)
+        match = None if message.delivery.deletes else self._commands.find_call(message)
         try:
             if match is None:
                 await self._take_back(entry)
@@ -378,7 +382,10 @@ class AgentLoop:
 
         def is_meant(other: InboxEntry) -> bool:
             theirs = other.message.sender_id == message.sender_id and not other.joined
-            return theirs and message.deletes in (other.message.event_id, other.message.edits)
+            return theirs and message.delivery.deletes in (
+                other.message.event_id,
+                other.message.delivery.edits,
+            )
 
         turn = self.turns.running.get(key)
         if turn is not None and len(turn.entries) == 1 and is_meant(turn.entries[0]):

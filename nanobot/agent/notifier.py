@@ -19,7 +19,15 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.media import MediaStore
-from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, OutboundMessage
+from nanobot.bus.events import (
+    NANOBOT,
+    Address,
+    Button,
+    Delivery,
+    InboundMessage,
+    Origin,
+    OutboundMessage,
+)
 from nanobot.bus.journal import QUESTION, Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message, split_text, utf16_length
@@ -324,14 +332,14 @@ def is_silent(text: str) -> bool:
 
 def failed_text(inbound: InboundMessage, text: str) -> str:
     """The text for a chat about a run that failed; empty for a heartbeat's."""
-    if inbound.initiator == "heartbeat":
+    if inbound.origin.initiator == "heartbeat":
         return ""
     return f"The scheduled job “{_name(inbound)}” could not run. {text}"
 
 
 def job_waiting_text(inbound: InboundMessage) -> str:
     """The text about a run that has to wait for the model; for a job's only."""
-    if inbound.initiator != "job":
+    if inbound.origin.initiator != "job":
         return ""
     return (
         f"The scheduled job “{_name(inbound)}” is due, but the model cannot be reached right "
@@ -349,9 +357,11 @@ def background_turn_note(
 ) -> InboundMessage:
     """What the chat's conversation gets to know of `text`, which was said there; `origins` are
     those of what the turn has read."""
-    who = "heartbeat" if inbound.initiator == "heartbeat" else f"job “{_name(inbound)}”"
+    who = "heartbeat" if inbound.origin.initiator == "heartbeat" else f"job “{_name(inbound)}”"
     foreign = set(origins)
-    origin = origin_of_relay(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT
+    origin = (
+        origin_of_relay(f"job:{inbound.origin.job or 'heartbeat'}", foreign) if foreign else NANOBOT
+    )
     event_id = f"{inbound.event_id}:said"
     return conversation_note(
         inbound.address, f"said here by the {who}", text, event_id, origin, now
@@ -371,13 +381,13 @@ def conversation_note(
         timestamp=now,
         thread_id=there.thread_id,
         session_override=there.key,
-        origin=origin,
-        unanswered=True,
+        delivery=Delivery(unanswered=True),
+        origin=Origin(mark=origin),
     )
 
 
 def _name(inbound: InboundMessage) -> str:
-    return one_line(inbound.sender_name) or inbound.job
+    return one_line(inbound.sender_name) or inbound.origin.job
 
 
 async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessage) -> None:
@@ -386,7 +396,7 @@ async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessag
     text, there = message.content, message.address
     notice = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
     await bus.send_outgoing(message.event_id, Outgoing("reply", await split(notice)))
-    origins = () if message.origin == NANOBOT else (message.origin,)
+    origins = () if message.origin.mark == NANOBOT else (message.origin.mark,)
     await bus.publish_internal(background_turn_note(message, text, origins, message.timestamp))
 
 

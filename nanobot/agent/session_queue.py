@@ -289,7 +289,7 @@ def turn_ended(
     """A turn is over, or goes on later."""
     place = (inbound.channel, inbound.chat_id, turn_id)
     return TurnEnded(
-        *place, event_ids, outcome, initiator=inbound.initiator, thread_id=inbound.thread_id
+        *place, event_ids, outcome, initiator=inbound.origin.initiator, thread_id=inbound.thread_id
     )
 
 

@@ -107,7 +107,7 @@ class Turns:
         finally:
             if not turn.open:
                 self._parts.context.commit_news(turn.session)
-            if turn.inbound.off_record:
+            if turn.inbound.origin.off_record:
                 self._parts.context.forget(turn.session)
         return None
 
@@ -165,7 +165,7 @@ class Turns:
         has_media = cache.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not (has_media or turn.resumed.messages):  # one prompt of text
             self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)
-        if turn.inbound.schema:
+        if turn.inbound.origin.schema:
             return result.text  # JSON
         text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
         if cache.blind and context.has_images(turn.messages):
@@ -175,7 +175,9 @@ class Turns:
     def _needs_room(self, turn: RunningTurn, coming: Sequence[Message]) -> bool:
         """Whether something should move to memory; nothing ever does that is off the record."""
         consolidator = self._parts.consolidator
-        return not turn.inbound.off_record and not consolidator.has_room(turn.session, coming)
+        return not turn.inbound.origin.off_record and not consolidator.has_room(
+            turn.session, coming
+        )
 
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
         """Take the oldest into memory where the prompt needs room; a memory that fails keeps nobody
@@ -206,11 +208,11 @@ class Turns:
                     hook=self._parts.hook,
                     render=context.renderer(cache, turn.messages[:1]),
                     refused=refused,
-                    schema=turn.inbound.schema,
+                    schema=turn.inbound.origin.schema,
                 )
             except (ProviderRejected, RequestBlamed) as error:
                 is_too_long = isinstance(error, ContextTooLong)
-                if is_too_long and (turn.inbound.off_record or error is refused):
+                if is_too_long and (turn.inbound.origin.off_record or error is refused):
                     raise
                 if self._may_do_without_images(turn, error):
                     blinded = True
@@ -235,11 +237,11 @@ class Turns:
     def _options(self, turn: RunningTurn) -> CallOptions:
         """Which model the turn asks, and how: the job's own wish, else the conversation's."""
         context, known = self._parts.context, turn.session.metadata
-        use: ModelUse = _USES.get(turn.inbound.initiator, "chat")
+        use: ModelUse = _USES.get(turn.inbound.origin.initiator, "chat")
         if use == "chat" and self._parts.sees_apart and context.has_images(turn.messages):
             use = "pictures"
             context.show_images(turn.session)  # another model may have refused them
-        model = turn.inbound.model or str(known.get("model", ""))
+        model = turn.inbound.origin.model or str(known.get("model", ""))
         return CallOptions(model=model, effort=str(known.get("effort", "")), use=use)
 
     def _will_pass(self, error: Exception, turn: RunningTurn) -> TypeGuard[ProviderError]:
@@ -250,7 +252,7 @@ class Turns:
         # Not since it was sent: nanobot may have been off then.
         since = turn.entries[0].received_at or now
         is_late = now - since > WAIT_HOURS * 3600
-        is_heartbeat = turn.inbound.initiator == "heartbeat"  # the next one comes by itself
+        is_heartbeat = turn.inbound.origin.initiator == "heartbeat"  # the next one comes by itself
         return not (is_late or is_heartbeat) and _stalls(turn, error) < _MOST_STALLS
 
     async def _postpone(self, turn: RunningTurn, error: ProviderError) -> Postponed:
@@ -427,7 +429,7 @@ class Turns:
         outgoing = await self._where_approved(turn, text)
         if not text and (state != "done" or inbound.is_background):
             return outgoing, ()
-        late = bool(turn.entries[0].not_before) and not inbound.by_program
+        late = bool(turn.entries[0].not_before) and not inbound.origin.by_program
         reply = await self._outgoing(inbound, text, turn.event_ids, "reply", late=late)
         outgoing = (reply, *outgoing) if reply.parts else outgoing
         if not inbound.is_background:
@@ -466,7 +468,7 @@ class Turns:
     async def _where_approved(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """Return the answer to a program for the chats in which its calls were approved: by then
         the program may not wait for it any more."""
-        if not (turn.inbound.by_program and text):
+        if not (turn.inbound.origin.by_program and text):
             return ()
         text = program_answer_text(turn.inbound, text)
         places = [there for there in turn.approved_in if there != turn.inbound.address]
@@ -479,7 +481,11 @@ class Turns:
     def _voice_of(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """What follows the text of an answer, where it is to be heard as well."""
         voice, inbound = self._parts.voice_replies, turn.inbound
-        if voice is None or inbound.by_program or (inbound.is_background and is_silent(text)):
+        if (
+            voice is None
+            or inbound.origin.by_program
+            or (inbound.is_background and is_silent(text))
+        ):
             return ()
         answered = [entry.message for entry in turn.entries]
         return voice.follow_up(turn.session, inbound, answered, turn.messages, text)

@@ -144,9 +144,9 @@ class RunningTurn(TurnLog):
             inbound.thread_id,
             messages_read=self.messages_read,
             origins=lambda: origins_of(self.messages_read()),
-            initiator=inbound.initiator,
-            job=inbound.job,
-            off_record=inbound.off_record,
+            initiator=inbound.origin.initiator,
+            job=inbound.origin.job,
+            off_record=inbound.origin.off_record,
             conversation=f"{session.key} {session.epoch}",
             note_approval=lambda there: self.approved_in.update({there: None}),
         )
@@ -155,7 +155,7 @@ class RunningTurn(TurnLog):
     def event_ids(self) -> tuple[str, ...]:
         """The events it answers, for which somebody waits."""
         said = (entry.message for entry in self.entries if entry.message.expects_answer)
-        return tuple(message.answers or message.event_id for message in said)
+        return tuple(message.delivery.answers or message.event_id for message in said)
 
     def messages_read(self) -> Sequence[Message]:
         """All that the model has read so far: the conversation, once the turn goes on with it."""
@@ -169,7 +169,9 @@ class RunningTurn(TurnLog):
         album, corrections of its text. `notice` goes into its header."""
         if notice:
             self.messages[0] = replace(self.messages[0], notice=notice)
-        if self.inbound.group_id:  # items come one by one, and nothing says which is the last
+        if (
+            self.inbound.delivery.group_id
+        ):  # items come one by one, and nothing says which is the last
             here = -1
             while here != (here := sum(map(self.includes, self._waiting()))):
                 await self._parts.clock.sleep(ALBUM_SECONDS)
@@ -182,7 +184,7 @@ class RunningTurn(TurnLog):
 
     async def _fetched(self, inbound: InboundMessage, notice: str = "") -> Message:
         intake, waited = self._parts.intake, self._parts.clock.now() - inbound.timestamp
-        late = inbound.initiator == "person" and waited >= LATE
+        late = inbound.origin.initiator == "person" and waited >= LATE
         notice = "\n".join(filter(None, (late_notice(waited) if late else "", notice)))
         if not inbound.media:
             return replace(intake.text_of(inbound), notice=notice)
@@ -224,7 +226,9 @@ class RunningTurn(TurnLog):
         usage: Usage = _NOTHING_USED,
     ) -> TurnEnded:
         """The event that the turn is over, or goes on later."""
-        read = self.messages_read() if self.inbound.by_program and outcome != "waiting" else ()
+        read = (
+            self.messages_read() if self.inbound.origin.by_program and outcome != "waiting" else ()
+        )
         return replace(
             turn_ended(self.inbound, self.id, self.event_ids, outcome),
             tools=tuple(self.tools),
@@ -312,7 +316,11 @@ class RunningTurn(TurnLog):
         joining = {entry.id for entry in waiting if self.includes(entry)}
         if parts.on_busy == "steer":
             new = takewhile(self._is_new, waiting)
-            joining |= {e.id for e in new if not e.message.edits and not e.message.unanswered}
+            joining |= {
+                e.id
+                for e in new
+                if not e.message.delivery.edits and not e.message.delivery.unanswered
+            }
         joined = await self._take_in(lambda entry: entry.id in joining) if joining else ()
         if self.entries[0].recovered:
             asked = partial(parts.journal.mark_model_asked, self.id)
@@ -351,9 +359,9 @@ class RunningTurn(TurnLog):
         """Whether a message came after the turn began; a command is passed by nothing, and what a
         person says gets a turn in which they can be asked."""
         message = entry.message
-        if message.by_program or not self.is_same_scope(entry):
+        if message.origin.by_program or not self.is_same_scope(entry):
             return False
-        if message.initiator == "person" and self.inbound.initiator != "person":
+        if message.origin.initiator == "person" and self.inbound.origin.initiator != "person":
             return False
         is_new = entry.id > self._newest and not entry.turn_id
         return is_new and self._parts.commands.find_call(message) is None
@@ -361,10 +369,12 @@ class RunningTurn(TurnLog):
     def includes(self, entry: InboxEntry) -> bool:
         """Whether a message is part of what is being answered, however busy we are: of its album,
         or a correction of it by its author."""
-        album, message = self.inbound.group_id, entry.message
-        in_album = bool(album) and message.group_id == album
+        album, message = self.inbound.delivery.group_id, entry.message
+        in_album = bool(album) and message.delivery.group_id == album
         joined = {(each.message.event_id, each.message.sender_id) for each in self.entries}
-        corrects = bool(message.edits) and (message.edits, message.sender_id) in joined
+        corrects = (
+            bool(message.delivery.edits) and (message.delivery.edits, message.sender_id) in joined
+        )
         return (in_album or corrects) and self.is_same_scope(entry)
 
     def is_same_scope(self, entry: InboxEntry) -> bool:
@@ -417,12 +427,12 @@ def completion(
         session.key,
         tuple(entry.id for entry in turn.entries),
         outcome.state,
-        lines="" if inbound.off_record else session.encode_staged(),
+        lines="" if inbound.origin.off_record else session.encode_staged(),
         outgoing=outgoing,
         republish=notes,
         report=turn.report_of(model, usage),
         reason=outcome.reason,
-        given_up=inbound.by_program and outcome.state == "failed",  # the program decides
+        given_up=inbound.origin.by_program and outcome.state == "failed",  # the program decides
     )
 
 

@@ -135,7 +135,7 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
     expect_together(database.address, settings.shared)
     check_mounts(settings.shared)
     # `Base` replaces `scope_of` once it knows the people.
-    return PostgresJournal(database, clock, lambda message: message.scope)
+    return PostgresJournal(database, clock, lambda message: message.origin.scope)
 
 
 def make_home(home: Path) -> list[Path]:

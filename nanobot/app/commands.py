@@ -117,7 +117,9 @@ class TypedKeys:
         """Make the offer if the owner typed a key into a message."""
         if not isinstance(event, InboundMessage) or len(event.content) < _SHORTEST:
             return
-        typed = event.initiator == "person" and not (event.forwarded_from or event.by_program)
+        typed = event.origin.initiator == "person" and not (
+            event.forwarded_from or event.origin.by_program
+        )
         keys = keys_in(event.content) if typed else {}
         if keys and self._base.scopes.is_owner(event.channel, event.sender_id):
             self._base.background.start(self._offer(event, keys), name="offer to move a key")

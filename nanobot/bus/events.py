@@ -146,67 +146,91 @@ class Said(Struct, frozen=True, array_like=True):
     name: str = ""
 
 
-class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
-    """Something a person said, as a channel understood it. Raises `TypeError` where a field has
-    another type than it should.
+class Delivery(Struct, frozen=True, omit_defaults=True):
+    """The relation of a message to others of its chat. Raises `TypeError` if a field is no text."""
 
-    `event_id` identifies the event permanently within its channel and chat (message id plus edit
-    stamp, `callback:<id>`, `cron:<job>:<due>`, `cli:<uuid>`): a second message with the same one is
-    dropped. `timestamp` is aware. `group_id` marks the items of an album. `session_override`
-    replaces the default session key, as scheduled jobs need. `answers` is the event that a reply
-    answers where it is not this one (a message that is run again). `origin` is that of the stored
-    message (see `Message`), where a program or a message that is run again gives one. `is_group`:
-    others read this chat, so it has a memory of its own. `edits` is the event whose text this one
-    replaces: it is a correction where that is not answered yet, and is only noted otherwise.
-    `deletes` is the event that its sender took back: a waiting message is dropped, and a turn that
-    answers nothing else is stopped. `unanswered`: it is kept in the conversation and begins no
-    turn. `notes` are what came beside the words and is no file: a contact, a place, a poll
-    (`location: 52.52, 13.4`), a line each, without brackets; nobody's own words, and never a
-    command. A message may have nothing else. `by_program`: a program sent it for the person and
-    waits for the answer to this alone, so it is never a command, joins no turn that runs and
-    interrupts none. `context` is what was said before it, where its conversation has nothing yet.
-    `instructions` are the program's, which the conversation gains as untrusted content unless it
-    has them. `schema` is the JSON Schema that the answer must fit, as text. `off_record`: it has a
-    conversation for itself, which holds `context`, is never stored and no memory takes (see
-    `agent.turn_state`).
+    group_id: str = ""
+    """Marks the items of an album."""
+    edits: str = ""
+    """The event whose text this message replaces: a correction until that is answered, and only
+    noted afterwards."""
+    deletes: str = ""
+    """The event that its sender took back. A waiting message is dropped, and a turn that answers
+    nothing else is stopped."""
+    answers: str = ""
+    """The event that a reply answers if it is not this one, when a message is run again."""
+    unanswered: bool = False
+    """The message is kept in the conversation and begins no turn."""
 
-    Only nanobot itself sets what follows. `initiator` is who began this where no person did. What
-    a job or the heartbeat began is `apart`: it has a conversation of its own (`session_override`)
-    that is empty each time, and what is answered goes to `chat_id` and is noted in the conversation
-    there. `scope` is then whose memory it is answered with, `job` the name of the job, and `model`
-    the model that the job asks for.
+    def __post_init__(self) -> None:
+        _expect_texts(self, "group_id", "edits", "deletes", "answers")
+
+
+class Origin(Struct, frozen=True, omit_defaults=True, rename={"initiator": "begun_by"}):
+    """Who began a message if no person typed it, and the terms of its answer. Raises `TypeError`.
+
+    The messages of a job or of the heartbeat have a conversation of their own, which is empty each
+    time. The answer goes to `chat_id` and is noted in the conversation there.
     """
+
+    initiator: Initiator = "person"
+    scope: str = ""
+    """The scope whose memory it is answered with. Only nanobot sets it."""
+    job: str = ""
+    """The name of the job."""
+    model: str = ""
+    """The model that the job asks for."""
+    mark: str = ""
+    """The origin of the stored message (see `Message`)."""
+    by_program: bool = False
+    """A program sent it for the person and waits for this answer only. So it is never a command,
+    joins no running turn and interrupts none."""
+    context: tuple[Said, ...] = ()
+    """The messages before it, for a conversation that has none yet."""
+    instructions: Said | None = None
+    """The program's, which the conversation gains as untrusted content unless it has them."""
+    schema: str = ""
+    """The JSON Schema, as text, that the answer must fit."""
+    off_record: bool = False
+    """Its conversation holds only `context`, is never stored, and no memory reads it."""
+
+    def __post_init__(self) -> None:
+        _expect_texts(self, "scope", "job", "model", "mark", "schema")
+        if self.initiator not in get_args(Initiator):
+            raise TypeError("nothing of that name begins a turn")
+
+
+_ALONE, _TYPED = Delivery(), Origin()
+
+
+class InboundMessage(Struct, frozen=True):
+    """A message as a channel understood it. Raises `TypeError` if a field has the wrong type."""
 
     channel: str
     chat_id: str
     sender_id: str
     content: str
     event_id: str
+    """Identifies the event permanently within its channel and chat (message ID plus edit stamp,
+    `callback:<id>`, `cron:<job>:<due>`, `cli:<uuid>`). A duplicate is dropped."""
     timestamp: datetime
+    """Aware."""
     message_id: str = ""
     media: tuple[Media, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Contents that are neither words nor files, such as a contact, a place or a poll
+    (`location: 52.52, 13.4`), a line each, without brackets. They are never a command. A message
+    may have nothing else."""
     thread_id: str = ""
     reply_to: Quote | None = None
     forwarded_from: str = ""
-    group_id: str = ""
-    session_override: str = ""
-    answers: str = ""
-    is_group: bool = False
-    origin: str = ""
     sender_name: str = ""
-    edits: str = ""
-    deletes: str = ""
-    unanswered: bool = False
-    notes: tuple[str, ...] = ()
-    initiator: Initiator = "person"
-    scope: str = ""
-    job: str = ""
-    model: str = ""
-    by_program: bool = False
-    off_record: bool = False
-    context: tuple[Said, ...] = ()
-    instructions: Said | None = None
-    schema: str = ""
+    is_group: bool = False
+    """Others read this chat, so it has a memory of its own."""
+    session_override: str = ""
+    """Replaces the default session key, for scheduled jobs and for chats that people choose."""
+    delivery: Delivery = _ALONE
+    origin: Origin = _TYPED
 
     def __post_init__(self) -> None:
         _expect_texts(self, *_TEXTS)
@@ -216,13 +240,11 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
             raise TypeError("the notes, files or quote of a message are none")
         if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
             raise TypeError("the time of a message is none, or of no zone")
-        if self.initiator not in get_args(Initiator):
-            raise TypeError("nothing of that name begins a turn")
 
     @property
     def is_background(self) -> bool:
         """Whether it is answered in a conversation of its own, which nobody watches."""
-        return self.initiator in {"job", "heartbeat"}
+        return self.origin.initiator in {"job", "heartbeat"}
 
     @property
     def expects_answer(self) -> bool:
@@ -243,7 +265,7 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     @property
     def answered_event(self) -> str:
         """The event that a reply to this message answers."""
-        return self.answers or self.event_id
+        return self.delivery.answers or self.event_id
 
     @property
     def session_key(self) -> str:

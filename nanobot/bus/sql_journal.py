@@ -425,5 +425,5 @@ def message_row(message: InboundMessage, now: datetime) -> tuple[object, ...]:
     payload."""
     return (
         *(message.channel, message.chat_id, message.event_id, message.session_key),
-        *(message.group_id, now.isoformat(), encode_event(message)),
+        *(message.delivery.group_id, now.isoformat(), encode_event(message)),
     )

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, time, timedelta
 
 from msgspec import Struct
 
-from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.bus.events import NANOBOT, InboundMessage, Origin
 from nanobot.clock import Clock
 from nanobot.cron.job import SMALL_STEP, address_of, moment_text
 from nanobot.messages import SILENT
@@ -145,8 +145,6 @@ class Heartbeat(Periodic):
                 timestamp=now,
                 thread_id=there.thread_id,
                 session_override=SESSION,
-                origin=NANOBOT,
-                initiator="heartbeat",
-                scope=OWNER,
+                origin=Origin("heartbeat", OWNER, mark=NANOBOT),
             )
         )

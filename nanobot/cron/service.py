@@ -20,7 +20,7 @@ from itertools import count
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.bus.events import NANOBOT, InboundMessage, Origin
 from nanobot.clock import Clock, with_timeout
 from nanobot.cron.job import (
     Job,
@@ -284,6 +284,7 @@ def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) ->
             message=job.message,
             silent=SILENT,
         )
+    mark = f"job:{job.id}" if job.origins else NANOBOT
     return InboundMessage(
         job.channel,
         job.chat_id,
@@ -294,10 +295,6 @@ def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) ->
         thread_id=job.thread_id,
         session_override=job.session_key,
         is_group=job.scope.startswith("groups/"),
-        origin=f"job:{job.id}" if job.origins else NANOBOT,
         sender_name=job.name,
-        initiator="job",
-        scope=job.scope,
-        job=job.id,
-        model=job.model,
+        origin=Origin("job", job.scope, job.id, job.model, mark),
     )

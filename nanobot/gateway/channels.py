@@ -108,7 +108,7 @@ class SenderRateLimit:
 
     async def check(self, inbound: InboundMessage) -> Verdict:
         """Whether to accept a message. Raises `StorageError` in a team."""
-        if not self._per_minute or inbound.initiator != "person" or self._is_owner(inbound):
+        if not self._per_minute or inbound.origin.initiator != "person" or self._is_owner(inbound):
             return "accept"
         sender = f"{inbound.channel}:{inbound.sender_id}"
         minute = int(inbound.timestamp.timestamp() // _MINUTE)

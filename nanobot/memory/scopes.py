@@ -122,8 +122,8 @@ class Scopes:
     ) -> str:
         """Return the scope that a message speaks for. A job names its scope. nanobot's own notes
         belong to the scope of their conversation."""
-        if inbound.scope and is_scope(inbound.scope):
-            return inbound.scope
+        if inbound.origin.scope and is_scope(inbound.origin.scope):
+            return inbound.origin.scope
         if inbound.session_override and inbound.sender_id == NANOBOT:
             return self.of_session(key, metadata)
         if inbound.is_group:
@@ -141,7 +141,7 @@ class Scopes:
         the speaker chose a conversation of another scope."""
         chose = bool(inbound.session_override) or inbound.channel == PAGE
         owner = self.owner_of(key, metadata)
-        if inbound.session_override and not inbound.scope and not owner:
+        if inbound.session_override and not inbound.origin.scope and not owner:
             if key.partition(":")[0] in (PAGE, API):  # others choose these names
                 raise OthersConversation
             owner = self.of_session(key, metadata)

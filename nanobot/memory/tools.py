@@ -135,7 +135,7 @@ class Marks:
             own = (one for one in call.session.messages if one.from_person and not one.is_others)
             found = _find_newest(own if kept else filter(attrgetter("kept"), own))
         if found is not None and found.kept != kept:
-            via = "a reaction" if message.unanswered else "/note"
+            via = "a reaction" if message.delivery.unanswered else "/note"
             by = message.sender_id
             await self._sessions.mark(call.session, found.seq, kept=kept, by=by, via=via)
             return found

@@ -173,7 +173,7 @@ class PostgresJournal(Journal):
     def _scope_of(self, message: InboundMessage) -> tuple[str, tuple[str, ...]]:
         """Return an SQL expression for the scope of a message, and its values."""
         scope, key = self.scope_of(message), message.session_override
-        if key and not message.scope:
+        if key and not message.origin.scope:
             return _OF_CONVERSATION, (key, key, scope)
         return "?::text", (scope,)
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
+from nanobot.bus.events import Delivery, InboundMessage, Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import SendRefused
@@ -99,7 +99,9 @@ class FakeChannel:
         **fields: Any,
     ) -> str:
         """Send a person's message. Return its event id once it is durable. `fields` are further
-        fields of the message, such as `media` or `is_group`."""
+        fields of the message, such as `media` or `is_group`, or of its `Delivery`."""
+        known = Delivery.__struct_fields__
+        delivery = Delivery(**{name: fields.pop(name) for name in known if name in fields})
         host = await asyncio.shield(self._future())
         event_id = event_id or f"m{next(self._ids)}"
         message = InboundMessage(
@@ -110,6 +112,7 @@ class FakeChannel:
             event_id=event_id,
             timestamp=self._clock.now(),
             message_id=event_id,
+            delivery=delivery,
             **fields,
         )
         await host.publish((message,))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.turn_state import ALBUM_SECONDS
-from nanobot.bus.events import InboundMessage, Media
+from nanobot.bus.events import Delivery, InboundMessage, Media
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import ProviderUnavailable
 from nanobot.providers.port import Prompt, Reply
@@ -188,7 +188,9 @@ async def test_a_deletion_is_applied_before_anything_runs_after_a_restart(tmp_pa
     home = tmp_path / "state" / "journal.db"
     journal = SqliteJournal(home, clock)
     await journal.open()
-    deletion = InboundMessage("fake", "1", "person-1", "", "d1", clock.now(), deletes=question)
+    deletion = InboundMessage(
+        "fake", "1", "person-1", "", "d1", clock.now(), delivery=Delivery(deletes=question)
+    )
     await journal.receive("fake", (deletion,))
     await journal.close()
     model = ScriptedModel(says("hi"))

@@ -137,7 +137,7 @@ async def test_the_report_comes_back_into_the_conversation_that_asked(bench: Ben
     assert report.content.endswith("It is 42.")
     assert (report.session_key, report.event_id) == ("fake:1", "task:h1")
     assert (report.channel, report.chat_id, report.thread_id) == ("fake", "1", "4")
-    assert (report.origin, report.initiator) == ("nanobot", "report")
+    assert (report.origin.mark, report.origin.initiator) == ("nanobot", "report")
 
 
 async def test_those_at_work_are_listed_until_they_report(bench: Bench) -> None:
@@ -186,13 +186,13 @@ async def test_what_a_helper_read_marks_its_report(bench: Bench) -> None:
     bench.registry.register(Probe("page"))
     bench.model.then(calls("page", text="obey me"), says("obey me, it says"))
     await bench.spawn()
-    assert (await bench.report()).origin == "helper:h1 (tool:page)"
+    assert (await bench.report()).origin.mark == "helper:h1 (tool:page)"
 
 
 async def test_a_tainted_conversation_marks_the_report_as_well(bench: Bench) -> None:
     bench.model.then(says("done"))
     await bench.spawn(caller=replace(CALLER, origins=lambda: ("forwarded",)))
-    assert (await bench.report()).origin == "helper:h1 (forwarded)"
+    assert (await bench.report()).origin.mark == "helper:h1 (forwarded)"
 
 
 async def test_what_needs_the_owners_word_is_refused_to_a_helper(bench: Bench) -> None:

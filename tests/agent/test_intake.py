@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nanobot.agent.intake import KEPT, Intake, Transcribe
 from nanobot.agent.media import MediaStore
-from nanobot.bus.events import InboundMessage, Media
+from nanobot.bus.events import Delivery, InboundMessage, Media
 from nanobot.errors import ProviderUnavailable
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import ATTACHED
@@ -43,7 +43,7 @@ def said(
         is_group=group,
         sender_name=name,
         forwarded_from=forwarded,
-        answers=answers,
+        delivery=Delivery(answers=answers),
     )
 
 

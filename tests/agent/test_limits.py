@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.runner import AgentRunner
-from nanobot.bus.events import InboundMessage, Initiator
+from nanobot.bus.events import InboundMessage, Initiator, Origin
 from nanobot.bus.journal import Spent
 from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
@@ -202,7 +202,9 @@ async def test_a_turn_that_has_used_its_tokens_answers_with_what_it_has() -> Non
 def message(
     sender: str = "7", channel: str = "telegram", by: Initiator = "person"
 ) -> InboundMessage:
-    return InboundMessage(channel, "1", sender, "hi", f"e{next(NUMBERS)}", EVENING, initiator=by)
+    return InboundMessage(
+        channel, "1", sender, "hi", f"e{next(NUMBERS)}", EVENING, origin=Origin(by)
+    )
 
 
 def rate(per_minute: int) -> SenderRateLimit:

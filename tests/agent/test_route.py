@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.agent.loop import Route, route
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import Delivery, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall
 from tests.bus.support import said
 
@@ -27,9 +27,9 @@ HELLO = said("m1", "hello")
         (HELLO, None, False, False, "wait"),
         (HELLO, None, True, False, "pass"),  # part of the running turn
         (HELLO, None, False, True, "wait"),
-        (replace(HELLO, edits="m0"), None, False, False, "pass"),
-        (replace(HELLO, deletes="m0"), None, False, False, "at once"),
-        (replace(HELLO, unanswered=True), None, False, False, "pass"),
+        (replace(HELLO, delivery=Delivery(edits="m0")), None, False, False, "pass"),
+        (replace(HELLO, delivery=Delivery(deletes="m0")), None, False, False, "at once"),
+        (replace(HELLO, delivery=Delivery(unanswered=True)), None, False, False, "pass"),
         (HELLO, STOP, False, False, "at once"),
         (HELLO, STOP, False, True, "at once"),
         (HELLO, NEW, False, False, "wait"),

@@ -64,7 +64,7 @@ async def opened_in_team(dsn: str, clock: Clock) -> AsyncIterator[PostgresJourna
     from nanobot.team.postgres import Database
 
     def scope_of(message: InboundMessage) -> str:
-        return message.scope or f"person:{message.sender_id}"
+        return message.origin.scope or f"person:{message.sender_id}"
 
     journal = PostgresJournal(Database(dsn, lambda: None), clock, scope_of)
     await journal.open()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import Button, Media, OutboundMessage, Quote
+from nanobot.bus.events import Button, Delivery, Media, Origin, OutboundMessage, Quote, Said
 from nanobot.bus.journal import (
     KEEP_DAYS,
     LEARNING,
@@ -73,17 +73,16 @@ async def test_a_message_comes_back_as_it_was(process: Process) -> None:
         thread_id="t",
         reply_to=Quote("m0", "someone", "earlier"),
         forwarded_from="elsewhere",
-        group_id="album",
         session_override="cron:job",
-        answers="m0",
         sender_name="Ann",
-        edits="m0",
         notes=("location: 1, 2", "x"),
+        delivery=Delivery("album", edits="m0", answers="m0"),
+        origin=Origin(mark="forwarded", context=(Said("user", "before"),), schema="{}"),
     )
     report = replace(
-        HELLO, event_id="m2", content="", sender_id="", initiator="report", is_group=True
+        HELLO, event_id="m2", content="", sender_id="", origin=Origin("report"), is_group=True
     )
-    assert '"begun_by":"report"' in encode_event(report).replace(" ", "")  # as earlier versions
+    assert '"origin":{"begun_by":"report"}' in encode_event(report).replace(" ", "")
     async with process() as journal:
         await journal.receive("fake", (message, report))
     async with process() as journal:

@@ -77,8 +77,12 @@ async def test_it_beats_at_fixed_times_whenever_nanobot_started() -> None:
     assert room.beats == ["2026-03-02T08:30:00+00:00", "2026-03-02T09:00:00+00:00"]
     message = room.inbox.messages[0]
     assert (message.channel, message.chat_id, message.thread_id) == ("telegram", "7", "3")
-    assert (message.session_key, message.initiator) == ("heartbeat:owner", "heartbeat")
-    assert (message.scope, message.origin, message.job) == ("owner", "nanobot", "")
+    assert (message.session_key, message.origin.initiator) == ("heartbeat:owner", "heartbeat")
+    assert (message.origin.scope, message.origin.mark, message.origin.job) == (
+        "owner",
+        "nanobot",
+        "",
+    )
     assert "Mon 2026-03-02 09:30 +01:00" in message.content
     assert "- Is the oven off?" in message.content
     assert "answer exactly [silent]" in message.content

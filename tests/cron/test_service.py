@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import Address, InboundMessage
+from nanobot.bus.events import Address, InboundMessage, Origin
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cron.job import JobStore
 from nanobot.cron.service import MOST_JOBS, MOST_OF_OTHERS, CronService
@@ -55,11 +55,8 @@ async def test_a_job_runs_at_its_times_with_what_the_agent_needs_to_know(office:
         f"cron:{job.id}:2026-03-02T08:30:00+00:00",
         berlin("2026-03-02T09:30").now(),
         session_override=f"cron:{job.id}",
-        origin="nanobot",
         sender_name="Water the plants [and] the fern",
-        initiator="job",
-        scope="owner",
-        job=job.id,
+        origin=Origin("job", "owner", job.id, mark="nanobot"),
     )
     assert second.timestamp == berlin("2026-03-02T10:00").now()
 
@@ -74,7 +71,7 @@ async def test_a_job_speaks_where_it_was_made_with_the_taint_that_it_was_made_wi
         await office.wait(5)
     (message,) = office.inbox.messages
     assert (message.chat_id, message.thread_id, message.is_group) == ("-100", "3", True)
-    assert (message.scope, message.origin) == ("groups/telegram_-100", f"job:{job.id}")
+    assert (message.origin.scope, message.origin.mark) == ("groups/telegram_-100", f"job:{job.id}")
     assert await office.jobs() == []  # once is once
 
 
@@ -246,7 +243,7 @@ async def test_a_job_that_is_added_or_removed_counts_at_once(office: Office) -> 
         gone = await office.add("in 11s")
         await office.service.remove(gone.id, "owner")
         await office.wait(0.2)
-    assert [message.job for message in office.inbox.messages] == [soon.id]
+    assert [message.origin.job for message in office.inbox.messages] == [soon.id]
 
 
 async def test_a_paused_job_rests_and_goes_on_from_there(office: Office) -> None:
@@ -313,7 +310,7 @@ async def test_a_job_of_people_who_may_not_talk_any_more_is_paused(office: Offic
     mine, bobs = await office.add("every 1h"), await office.add("every 1h", place=BOBS)
     async with office.open():
         await office.wait(130)
-    assert [message.job for message in office.inbox.messages] == [mine.id, mine.id]
+    assert [message.origin.job for message in office.inbox.messages] == [mine.id, mine.id]
     paused = await office.service.find(bobs.id, BOBS.scope)
     assert (paused.enabled, paused.begun) == (False, None)
     with pytest.raises(NanobotError, match="have no access"):

@@ -188,7 +188,7 @@ async def test_a_job_may_name_one_of_the_configured_models(office: Office) -> No
     (job,) = await office.jobs()
     assert job.model == "fast"
     await office.service.run_now(job.id, "")
-    assert office.inbox.messages[0].model == "fast"
+    assert office.inbox.messages[0].origin.model == "fast"
 
 
 def test_a_home_with_one_model_pays_nothing_for_the_choice_of_models() -> None:

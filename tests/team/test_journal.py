@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import InboundMessage, OutboundMessage
+from nanobot.bus.events import InboundMessage, Origin, OutboundMessage
 from nanobot.bus.journal import (
     KEEP_DAYS,
     LEARNING,
@@ -38,7 +38,7 @@ BEN = replace(HELLO, sender_id="ben", chat_id="b", event_id="b1")
 
 
 def scope_of(message: InboundMessage) -> str:
-    return message.scope or f"person:{message.sender_id}"
+    return message.origin.scope or f"person:{message.sender_id}"
 
 
 @contextlib.asynccontextmanager
@@ -179,7 +179,7 @@ async def test_a_part_belongs_to_the_chat_that_gets_it_else_to_its_turn(
     await journal.complete(done("t1", anna, outgoing=told))
     rows = sql(team_database, "SELECT scope FROM outbox ORDER BY id")
     assert rows == [("person:ben",), ("person:anna",)]
-    job = replace(BEN, chat_id="a", event_id="cron:1", initiator="job", scope="person:ben")
+    job = replace(BEN, chat_id="a", event_id="cron:1", origin=Origin("job", "person:ben"))
     await journal.receive("fake", (job,))  # a job for one chat does not move the chat
     await journal.add_outgoing("t2", reply("hello", chat_id="a"))
     rows = sql(team_database, "SELECT scope FROM outbox ORDER BY id DESC LIMIT 1")

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from bench.team.model import author
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import InboundMessage, Origin
 from nanobot.bus.rows import encode_event
 from nanobot.cli.client import Client
 from nanobot.clock import SystemClock
@@ -270,7 +270,7 @@ async def test_a_helper_that_went_with_its_worker_is_reported(team: Pair, model:
     now = SystemClock("UTC").now()
     lost = InboundMessage(
         "api", "ann:helped", "nanobot", "[the helper is lost]", "task:h", now,
-        session_override="api:ann:helped", initiator="report",
+        session_override="api:ann:helped", origin=Origin("report"),
     )  # fmt: skip
     row = "INSERT INTO helper (id, scope, started_at, if_lost, worker)"
     row += " VALUES ('h', 'owner', %s, %s, 999)"

@@ -318,7 +318,7 @@ class MemoryCommands:
             text = f"{done}: “{shorten(found.content, 80)}”" if found else _NOT_FOUND
         else:
             text = _OWNERS_WORD
-        return Answer("" if call.message.unanswered else text)
+        return Answer("" if call.message.delivery.unanswered else text)
 
     async def _forget(self, call: CommandCall) -> Answer:
         if not self._may_decide(call):

@@ -234,7 +234,7 @@ async def test_a_reaction_in_private_is_a_note_and_begins_no_turn(
         await telegram.wait_for(lambda: telegram.pending == 0)
     (said,) = host.stored
     assert said.notes == ("reaction to an earlier message: 👍",)
-    assert (said.content, said.unanswered, said.chat_id) == ("", True, "7")
+    assert (said.content, said.delivery.unanswered, said.chat_id) == ("", True, "7")
 
 
 @pytest.mark.parametrize("chat", [PRIVATE, GROUP], ids=["private", "group"])
@@ -248,7 +248,7 @@ async def test_a_reaction_that_keeps_a_message_is_the_command_for_it(
         telegram.push({"message_reaction": {**change, "old_reaction": [], "new_reaction": writes}})
         telegram.push({"message_reaction": {**change, "old_reaction": writes, "new_reaction": []}})
         await host.texts(2)
-    assert [(said.content, said.notes, said.unanswered) for said in host.stored] == [
+    assert [(said.content, said.notes, said.delivery.unanswered) for said in host.stored] == [
         ("/note", (), True),
         ("/note --undo", (), True),
     ]

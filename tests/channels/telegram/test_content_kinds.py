@@ -181,6 +181,6 @@ def test_a_rich_message_nested_without_end_is_read_as_far_as_a_person_would() ->
 
 def test_an_album_is_its_items_with_one_id() -> None:
     album = [read_message(message(message_id=n, photo=[SIZED], media_group_id="g")) for n in (1, 2)]
-    assert [item.group_id for item in album] == ["g", "g"]
+    assert [item.delivery.group_id for item in album] == ["g", "g"]
     assert [item.event_id for item in album] == ["1", "2"]
     assert read(message(PRIVATE, photo=[])) is None

@@ -112,7 +112,7 @@ def test_a_message_is_known_by_its_number_and_told_in_the_persons_time() -> None
     assert understood.message is not None
     said = understood.message
     assert (said.event_id, said.message_id, said.channel) == ("5", "5", "telegram")
-    assert (said.edits, said.sender_id, said.sender_name) == ("", "7", "Ann Lee")
+    assert (said.delivery.edits, said.sender_id, said.sender_name) == ("", "7", "Ann Lee")
     assert said.timestamp.isoformat() == "2025-11-13T04:13:20+02:00"
 
 
@@ -122,11 +122,11 @@ def test_a_message_is_known_by_its_number_and_told_in_the_persons_time() -> None
 def test_an_edit_names_what_it_replaces(fields: Raw) -> None:
     raw = message(**fields, edit_date=SENT + 60)
     said = read_message(raw, "edited_message")
-    assert (said.edits, said.message_id) == ("5", "5")
+    assert (said.delivery.edits, said.message_id) == ("5", "5")
     assert said.event_id.startswith(f"5:e{SENT + 60}-")
     assert said.timestamp == datetime.fromtimestamp(SENT + 60, said.timestamp.tzinfo)
     assert said == read_message(raw, "edited_message")
-    assert read_message(raw).edits == ""
+    assert read_message(raw).delivery.edits == ""
 
 
 def test_two_edits_in_one_second_are_two() -> None:
@@ -165,7 +165,7 @@ def test_a_group_that_moved_keeps_its_first_id_and_its_messages_theirs() -> None
     edited = read(message(FORUM, text="y", edit_date=SENT), "edited_message", canonical)
     assert edited is not None
     assert edited.message is not None
-    assert edited.message.edits == after.message.event_id
+    assert edited.message.delivery.edits == after.message.event_id
 
 
 @pytest.mark.parametrize(

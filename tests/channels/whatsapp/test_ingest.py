@@ -167,7 +167,7 @@ async def test_an_edit_is_an_event_of_its_own_that_names_the_first(host: StrictH
     edit = replace(make_incoming("3EB0A2", "hello!"), edits="3EB0A1")
     await ingest(host).store([make_incoming(), edit])
     first, second = host.stored
-    assert (second.event_id, second.edits) == ("3EB0A1:edit:3EB0A2", first.event_id)
+    assert (second.event_id, second.delivery.edits) == ("3EB0A1:edit:3EB0A2", first.event_id)
     assert second.message_id == first.message_id
 
 
@@ -196,7 +196,7 @@ async def test_nobodys_message_in_a_group_is_taken_for_somebody_elses(host: Stri
         await ingest(host).store([one])
     of_bob, of_ada, edited, not_edited = host.stored
     assert [message.content for message in host.stored] == ["mine first", "hello", "hello!", "no"]
-    assert (edited.edits, not_edited.edits) == (of_ada.event_id, of_bob.event_id)
+    assert (edited.delivery.edits, not_edited.delivery.edits) == (of_ada.event_id, of_bob.event_id)
     assert len({message.event_id for message in host.stored}) == 4
     assert {message.message_id for message in host.stored} == {"3EB0A1"}
 
