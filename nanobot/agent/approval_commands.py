@@ -57,7 +57,7 @@ class ApprovalCommands:
 
     def pending(self) -> Sequence[dict[str, object]]:
         """The pending questions of all conversations, the oldest first."""
-        return [_question_fields(one) for one in self._approvals.waiting()]
+        return [_question_fields(one) for one in self._approvals.list_pending()]
 
     async def answer(self, given: Mapping[str, object]) -> dict[str, object]:
         """Answer the question `code` with `answer`; `by` names who does so, and where."""
@@ -107,7 +107,7 @@ class ApprovalCommands:
             case []:
                 entries = await asyncio.to_thread(self._standing.entries)
                 lines = []
-                for one in self._approvals.waiting():
+                for one in self._approvals.list_pending():
                     minutes, code = math.ceil(one.seconds_left / 60), one.shown.code
                     lines.append(
                         f"- {capitalize(one.shown.what)}? `/approve {code}` or `/deny {code}` in"

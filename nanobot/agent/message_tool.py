@@ -39,7 +39,7 @@ from nanobot.security.paths import Place
 from nanobot.text import join_some, one_line, pluralize, printable
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import parse_arguments
-from nanobot.tools.read_tools import FindReceived, missing
+from nanobot.tools.read_tools import FindReceived, build_missing_error
 
 _MOST_REMEMBERED = 64
 
@@ -213,7 +213,7 @@ def _content(place: Place, most: int, channel: str) -> bytes:
     """A file of at most `most` bytes, which is what `channel` takes. Blocks; raises `ToolError`."""
     found = place.stat()
     if found is None:
-        raise missing(place)
+        raise build_missing_error(place)
     if found.kind == "folder":
         raise ToolError(f"{place.label} is a folder, and only files can be sent")
     if found.kind == "file" and found.size > most:
@@ -222,7 +222,7 @@ def _content(place: Place, most: int, channel: str) -> bytes:
         )
     content = place.read_bytes(most)
     if content is None:
-        raise missing(place)
+        raise build_missing_error(place)
     if not content:
         raise ToolError(f"{place.label} is empty, and empty files cannot be sent")
     return content

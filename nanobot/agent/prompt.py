@@ -59,7 +59,7 @@ from nanobot.providers.port import (
 from nanobot.session.session import Session
 from nanobot.skills.folder import Skill
 from nanobot.skills.loader import SkillsLoader
-from nanobot.skills.prompt import Triggers, active_section, summary_section
+from nanobot.skills.prompt import Triggers, render_active, render_summary
 from nanobot.templates import render
 from nanobot.text import duration
 from nanobot.tooling.registry import ToolRegistry
@@ -225,7 +225,7 @@ class ScopedSources:
             logger.warning("skills cannot be read: {}", error)
         known = self._shown.get(scope)
         if known is None or known[0] != (version, skills):
-            sections = filter(None, (active_section(skills), summary_section(skills)))
+            sections = filter(None, (render_active(skills), render_summary(skills)))
             parts = tuple(map(PromptPart, sections))
             known = self._shown[scope] = (version, skills), parts, Triggers(skills)
         return known

@@ -44,10 +44,10 @@ from nanobot.security.pairing import (
     age,
     as_code,
     clean_name,
+    is_usable_id,
     label,
     new_code,
     shell_argument,
-    usable_id,
 )
 from nanobot.text import printable
 
@@ -178,7 +178,7 @@ class Access:
         if chat.is_group:
             asks = not asks and rules.groups != "off" and not self.knows_group(channel, chat.id)
         key, state = key_of_requester(channel, sender, chat), self._state.at(now)
-        if rules.everyone or not asks or not usable_id(key[2]) or key in state.requests:
+        if rules.everyone or not asks or not is_usable_id(key[2]) or key in state.requests:
             return False
         if not state.has_room(key[1]):
             self._warn(channel, now)

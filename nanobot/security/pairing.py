@@ -101,7 +101,7 @@ def age(moment: datetime, now: datetime) -> float:
     return (now - moment).total_seconds() if moment <= now else math.inf
 
 
-def usable_id(text: str) -> bool:
+def is_usable_id(text: str) -> bool:
     """Check whether this id can get access. `*` would mean everyone."""
     return 0 < len(text) <= _MOST_ID and text != "*"
 
@@ -179,7 +179,7 @@ def encode_access(state: AccessState) -> bytes:
 def decode_access(content: bytes) -> AccessState:
     """Parse the document. Raise `InvalidDocument` or `ValidationError`."""
     file = convert(versioned_object(content, VERSION), _File)
-    if not all(usable_id(one.id) for one in (*file.approved, *file.requests)):
+    if not all(is_usable_id(one.id) for one in (*file.approved, *file.requests)):
         raise InvalidDocument("an entry has an invalid id")
     if any(one.owner and one.kind == "group" for one in file.approved):
         raise InvalidDocument("it has a group as the owner")

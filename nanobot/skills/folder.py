@@ -120,7 +120,7 @@ class Skill(Struct, frozen=True):
         return tuple(found)
 
 
-def differences(before: Mapping[str, str], files: Iterable[SkillFile]) -> tuple[str, ...]:
+def compare_files(before: Mapping[str, str], files: Iterable[SkillFile]) -> tuple[str, ...]:
     """Return a line for each changed file: `changed: SKILL.md`."""
     now = {file.path: file.digest for file in files}
     lines = [f"changed: {path}" for path in before if path in now and now[path] != before[path]]
@@ -264,7 +264,7 @@ Contents = Mapping[str, bytes]
 """The files of a folder by their relative paths."""
 
 
-def main_text(contents: Contents) -> str:
+def read_main(contents: Contents) -> str:
     """Return the text of SKILL.md, in any case of the name. Raise `NotASkill`."""
     name = min(filter(is_main, contents), default="")
     if not name:
@@ -336,7 +336,7 @@ def skill_of(name: str, source: Source, read: Callable[[], Contents], folder: st
     try:
         contents = read()
         files = describe_files(contents)
-        header, body = parse(main_text(contents))
+        header, body = parse(read_main(contents))
     except NotASkill as error:
         return Skill(name, source, "broken", folder=folder, files=files, problem=str(error))
     return Skill(name, source, "new", header, body, folder, files)

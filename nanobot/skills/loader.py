@@ -36,13 +36,13 @@ from nanobot.skills.folder import (
     Requirements,
     Skill,
     Status,
+    compare_files,
     describe_files,
-    differences,
     fingerprint,
     is_skill_name,
-    main_text,
     parse,
     read,
+    read_main,
     read_packaged,
     skill_of,
 )
@@ -60,7 +60,7 @@ class SkillEnvironment(Struct, frozen=True):
     environ: Collection[str] = ()
     system: str = sys.platform
 
-    def missing(self, wanted: Requirements) -> Iterator[str]:
+    def find_missing(self, wanted: Requirements) -> Iterator[str]:
         """Yield the unmet requirements."""
         if wanted.systems and self.system not in wanted.systems:
             names = " or ".join(_SYSTEMS.get(name, name) for name in wanted.systems)
@@ -192,13 +192,13 @@ class SkillsLoader:
             raise ToolError(f"the skill {name} can no longer be read") from error
         if skill.source == "workspace":
             enabled = self.state.load().enabled.get(name)
-            if enabled is None or differences(enabled.files, describe_files(contents)):
+            if enabled is None or compare_files(enabled.files, describe_files(contents)):
                 raise ToolError(
                     f"the skill {name} has changed since the owner enabled it, so it is not used",
                     hint=f"The owner can review and enable it with `nanobot skills enable {name}`",
                 )
         if not path:
-            return parse(main_text(contents))[1].encode()
+            return parse(read_main(contents))[1].encode()
         if path not in contents:
             known = ", ".join(list(contents)[:20])
             raise ToolError(f"the skill {name} has no such file", hint=f"Is: {known}")
@@ -242,7 +242,7 @@ class SkillsLoader:
         if enabled is None:
             return self._with_status(skill, "new", record)
         skill = replace(skill, everyone=enabled.everyone)
-        changes = differences(enabled.files, skill.files)
+        changes = compare_files(enabled.files, skill.files)
         return self._with_status(skill, "changed" if changes else "enabled", record, changes)
 
     def _with_status(
@@ -253,7 +253,7 @@ class SkillsLoader:
             return skill
         if skill.name in self._turned_off or skill.name in record.disabled:
             status, changes = "disabled", ()
-        missing = tuple(self._here.missing(skill.header.requires))
+        missing = tuple(self._here.find_missing(skill.header.requires))
         return replace(skill, status=status, changes=changes, missing=missing)
 
     def _warn(self, problem: str) -> None:

@@ -101,13 +101,13 @@ _INTRODUCTION = (
 )
 
 
-def active_section(skills: Sequence[Skill]) -> str:
+def render_active(skills: Sequence[Skill]) -> str:
     """Return the full texts of the active skills that fit, or an empty text."""
     texts = [f"## {skill.name}\n\n{skill.body}" for skill in choose_active(skills)]
     return "\n\n".join(["# Active Skills", *texts]) if texts else ""
 
 
-def summary_section(skills: Sequence[Skill]) -> str:
+def render_summary(skills: Sequence[Skill]) -> str:
     """Return a line for each other skill, or an empty text."""
     active = {skill.name for skill in choose_active(skills)}
     rest = [skill for skill in skills if skill.name not in active]
@@ -121,7 +121,7 @@ def summary_section(skills: Sequence[Skill]) -> str:
     return section
 
 
-def missing_text(skill: Skill) -> str:
+def render_missing(skill: Skill) -> str:
     """Return `missing pdftotext; install: apt-get install poppler-utils`, or an empty text."""
     if not skill.missing:
         return ""
@@ -144,7 +144,7 @@ def choose_active(skills: Sequence[Skill]) -> list[Skill]:
 
 
 def render_line(skill: Skill, width: int) -> str:
-    lack = missing_text(skill)
+    lack = render_missing(skill)
     unavailable = f' (available="false": {lack})' if lack else ""
     described = f": {shorten(skill.header.description, width)}" if width else ""
     return f"- {skill.name}{described}{unavailable}"
@@ -220,6 +220,6 @@ def describe_skill(skill: Skill) -> str:
         parts.append(f"other files: {join_some(others, _MOST_LISTED)}")
     if skill.header.compatibility:
         parts.append(f"made for: {skill.header.compatibility}")
-    if lack := missing_text(skill):
+    if lack := render_missing(skill):
         parts.append(lack)
     return f"[{'; '.join(parts)}]"

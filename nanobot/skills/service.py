@@ -33,16 +33,16 @@ from nanobot.skills.folder import (
     Contents,
     NotASkill,
     Skill,
+    compare_files,
     describe_files,
-    differences,
     is_main,
     is_skill_name,
-    main_text,
     parse,
     read,
+    read_main,
 )
 from nanobot.skills.loader import EnabledSkill, SkillsLoader
-from nanobot.skills.prompt import missing_text
+from nanobot.skills.prompt import render_missing
 from nanobot.text import escape_invisible, printable, shorten
 
 Arguments = Mapping[str, object]
@@ -67,7 +67,7 @@ def package_at(path: Path) -> tuple[Skill, Contents]:
         )
     try:
         contents = read(Root(path, name="skill").place("."))
-        header, body = parse(main_text(contents))
+        header, body = parse(read_main(contents))
     except NotASkill as error:
         raise NanobotError(f"{path} cannot be used as a skill: {error}") from error
     name = next((name for name in (header.name, path.name) if is_skill_name(name)), "")
@@ -109,7 +109,9 @@ class SkillsService:
         return in_threads(
             {
                 "skills.list": self._list,
-                "skills.show": lambda given: fields(self._find(text_argument(given, "name"))),
+                "skills.show": lambda given: render_fields(
+                    self._find(text_argument(given, "name"))
+                ),
                 "skills.file": self._show_file,
                 "skills.enable": self._enable,
                 "skills.disable": self._disable,
@@ -126,7 +128,7 @@ class SkillsService:
         return skill
 
     def _list(self, _: Arguments) -> Data:
-        skills = [line_fields(skill) for skill in self.loader.list()]
+        skills = [render_line_fields(skill) for skill in self.loader.list()]
         return {"skills": skills, "trouble": self.loader.state.problem}
 
     def _show_file(self, arguments: Arguments) -> Data:
@@ -161,7 +163,7 @@ class SkillsService:
         with self._changing:
             name = self._find(text_argument(arguments, "name")).name
             self.loader.change(lambda record: record.disable(name))
-            return fields(self._find(name))
+            return render_fields(self._find(name))
 
     def _show_package(self, arguments: Arguments) -> Data:
         """`path`, absolute: show the package and its differences from the skill that it would
@@ -176,8 +178,8 @@ class SkillsService:
             changed = list(unified_diff(old, new, lineterm="", n=1))[2:]
             if len(changed) > _MOST_CHANGED:
                 changed[_MOST_CHANGED:] = [f"… and {len(changed) - _MOST_CHANGED} more lines"]
-            against = [*differences(hashes, package.files), *changed]
-        return {**fields(package), "replaces": present is not None, "against": against}
+            against = [*compare_files(hashes, package.files), *changed]
+        return {**render_fields(package), "replaces": present is not None, "against": against}
 
     def _install(self, arguments: Arguments) -> Data:
         """`path`, `digest` (as shown): copy the skill into the workspace and enable it. `replace`
@@ -215,19 +217,19 @@ class SkillsService:
             raise NanobotError(
                 f"the skill {name} stays off because config.yaml lists it in skills.disabled"
             )
-        return fields(skill)
+        return render_fields(skill)
 
     async def _run(self, call: CommandCall) -> Answer:
         words = call.arguments.split()
         if not words or words == ["list"]:
             skills = await asyncio.to_thread(self.loader.list)
-            return Answer(listing(skills, self.loader.state.problem))
+            return Answer(render_list(skills, self.loader.state.problem))
         if words[0] in {"enable", "disable", "install"}:
             return Answer(
                 "Skills can only be enabled and disabled in the terminal: `nanobot skills "
                 "enable NAME`."
             )
-        return Answer(details(await asyncio.to_thread(self._find, words[-1])))
+        return Answer(render_details(await asyncio.to_thread(self._find, words[-1])))
 
 
 def build_stale_error(name: str) -> NanobotError:
@@ -237,7 +239,7 @@ def build_stale_error(name: str) -> NanobotError:
     )
 
 
-def line_fields(skill: Skill) -> Data:
+def render_line_fields(skill: Skill) -> Data:
     """Return the fields of a skill in a list, for machines."""
     header, same = skill.header, ("name", "source", "status", "available", "everyone")
     return {
@@ -247,14 +249,14 @@ def line_fields(skill: Skill) -> Data:
         "install": list(header.install[:1]) if skill.missing else [],
         "always": header.always,
         "triggers": list(header.triggers),
-        "note": note(skill),
+        "note": render_note(skill),
     }
 
 
-def fields(skill: Skill) -> Data:
+def render_fields(skill: Skill) -> Data:
     """Return all fields of a skill with its text. Invisible characters are escaped."""
     return {
-        **line_fields(skill),
+        **render_line_fields(skill),
         "folder": skill.folder,
         "license": escape_invisible(skill.header.license),
         "compatibility": escape_invisible(skill.header.compatibility),
@@ -267,7 +269,7 @@ def fields(skill: Skill) -> Data:
     }
 
 
-def note(skill: Skill) -> str:
+def render_note(skill: Skill) -> str:
     """Return a short remark on its status, or an empty text if it is ready."""
     if skill.status == "new":
         return f"not enabled yet: nanobot skills enable {printable(skill.name)}"
@@ -278,24 +280,24 @@ def note(skill: Skill) -> str:
         )
     if skill.status == "broken":
         return printable(skill.problem)
-    return missing_text(skill)
+    return render_missing(skill)
 
 
-def listing(skills: Sequence[Skill], problem: str) -> str:
+def render_list(skills: Sequence[Skill], problem: str) -> str:
     lines = [f"⚠️ {problem}"] if problem else []
     for skill in skills:
         state = "" if skill.is_enabled else f" ({skill.status})"
-        what = shorten(note(skill) or escape_invisible(skill.header.description), _SHORT)
+        what = shorten(render_note(skill) or escape_invisible(skill.header.description), _SHORT)
         lines.append(f"{skill.name}{state}: {what}")
     return "\n".join(lines) or "There are no skills."
 
 
-def details(skill: Skill) -> str:
+def render_details(skill: Skill) -> str:
     lines = [
         f"{skill.name} ({skill.source}, {skill.status})",
         escape_invisible(skill.header.description),
     ]
-    if remark := note(skill):
+    if remark := render_note(skill):
         lines.append(remark)
     if skill.header.triggers:
         lines.append(f"Triggers: {', '.join(map(escape_invisible, skill.header.triggers))}")

@@ -76,7 +76,7 @@ Entries = tuple[Standing, ...]
 
 
 class StandingApprovals:
-    """The document `approvals`. All methods but `allowing` block. `new_id` returns unused ids."""
+    """The document `approvals`. All methods but `find_valid` block. `new_id` returns unused ids."""
 
     def __init__(
         self, store: StateStore, audit: AuditLog, clock: Clock, new_id: Callable[[], str]
@@ -128,7 +128,7 @@ class StandingApprovals:
         self._record("given", given, by, caller)
         return given
 
-    async def allowing(self, question: Ask, caller: TurnContext) -> Standing | None:
+    async def find_valid(self, question: Ask, caller: TurnContext) -> Standing | None:
         """Return the approval that allows this call, or None, and log its use. Approvals of a
         changed subject are ended. If the document is unreadable, nothing is allowed."""
         what = question.repeatable
@@ -305,7 +305,7 @@ class Approvals:
         question. Raise `StorageError` if the question could not be stored."""
         if self._standing is None:
             question = replace(question, repeatable=None)  # no store for standing approvals
-        elif given := await self._standing.allowing(question, caller):
+        elif given := await self._standing.find_valid(question, caller):
             return Allowed(f"{given.given_by}, in advance ({given.id})")
         details = question.risk.details
         # escapes make it longer
@@ -336,7 +336,7 @@ class Approvals:
             del self._waiting[code]
             self._close(waiting, outcome)
 
-    def waiting(self) -> tuple[Question, ...]:
+    def list_pending(self) -> tuple[Question, ...]:
         """Return the questions that can be answered now, the oldest first."""
         now = self._clock.monotonic()
         return tuple(

@@ -34,7 +34,7 @@ from nanobot.io import storage_errors
 from nanobot.security.paths import Place, Root
 from nanobot.text import close_matches
 from nanobot.tooling import OWNER, Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
-from nanobot.tools.read_tools import image_type, is_binary, missing
+from nanobot.tools.read_tools import build_missing_error, image_type, is_binary
 from nanobot.tools.shell.processes import Processes
 
 Outcome = Literal["restored", "removed", "unchanged", "changed since", "failed"]
@@ -456,7 +456,7 @@ class EditFile(Tool, Struct, frozen=True):
     async def _edit(self, arguments: EditFileArguments, caller: TurnContext) -> ToolResult:
         place, previous = await self.writer.read(arguments.path, caller)
         if previous is None:
-            raise await asyncio.to_thread(missing, place)
+            raise await asyncio.to_thread(build_missing_error, place)
         if image_type(previous) or is_binary(previous):
             raise ToolError(f"{place.label} is binary and cannot be edited as text")
         try:

@@ -103,7 +103,7 @@ class ReadFile(Tool, Struct, frozen=True):
             raise ToolError(f"{place.label} is a folder. Use list_dir")
         content = place.read_bytes(MAX_FILE)
         if content is None:
-            raise missing(place)
+            raise build_missing_error(place)
         if not content:
             return ToolResult(f"[{place.label} is empty]")
         if mime := image_type(content):
@@ -131,7 +131,7 @@ class ListDir(Tool, Struct, frozen=True):
     def _list(self, place: Place) -> ToolResult:
         found = place.stat()
         if found is None:
-            raise missing(place)
+            raise build_missing_error(place)
         if found.kind == "file":
             raise ToolError(f"{place.label} is a file. Use read_file")
         entries = place.entries()
@@ -143,7 +143,7 @@ class ListDir(Tool, Struct, frozen=True):
         return ToolResult("\n".join(lines))
 
 
-def missing(place: Place) -> ToolError:
+def build_missing_error(place: Place) -> ToolError:
     """Return the error for a missing path, with similar names."""
     wanted = place.names[-1] if place.names else ""
     folder, near = Place(place.root, place.names[:-1]), list[str]()
@@ -377,7 +377,7 @@ def match(
 def walk_below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
     found = folder.stat()
     if found is None:
-        raise missing(folder)
+        raise build_missing_error(folder)
     if found.kind != "folder":
         raise ToolError(f"{folder.label} is not a folder")
     return pace(folder.walk_tree(MAX_VISITED))

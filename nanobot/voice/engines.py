@@ -21,7 +21,13 @@ from nanobot.voice.programs import (
     fill_placeholders,
     find_installed,
 )
-from nanobot.voice.sound import clean_transcript, is_ogg_opus, is_wav, opus_seconds, speakable
+from nanobot.voice.sound import (
+    clean_transcript,
+    extract_speakable,
+    is_ogg_opus,
+    is_wav,
+    opus_seconds,
+)
 
 _MOST_TEXT = 400_000
 _HEARD_CHARACTERS = 100_000
@@ -130,7 +136,7 @@ class Speech:
 
     def words(self, reply: str) -> str:
         """Return the speakable words of a reply, or an empty text."""
-        return speakable(reply, self._limits.characters)
+        return extract_speakable(reply, self._limits.characters)
 
     async def say(self, words: str) -> bytes:
         """Return a complete voice message within the limits. Raise `NanobotError`."""

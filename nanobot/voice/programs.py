@@ -32,7 +32,7 @@ from nanobot.security.sandbox import (
     FindSandbox,
     Sandbox,
     SandboxRefused,
-    running,
+    run_process,
     signal_group,
 )
 from nanobot.text import printable
@@ -224,7 +224,7 @@ class Desk:
     async def _watch(self, launch: Launch, given: int, printed: int, most: int) -> tuple[str, str]:
         """Run a program to its end. Return its failure (empty on success) and its stderr."""
         async with (
-            running(launch, stdin=given, stdout=printed) as (child, complaints),
+            run_process(launch, stdin=given, stdout=printed) as (child, complaints),
             asyncio.TaskGroup() as tasks,
         ):
             reading = tasks.create_task(read_end(complaints))

@@ -62,7 +62,7 @@ def read_positions(sound: bytes) -> Iterator[int]:
         raise VoiceFailed("the OGG/Opus file is cut off")
 
 
-def speakable(markdown: str, most: int) -> str:
+def extract_speakable(markdown: str, most: int) -> str:
     """Return the words of a reply to be read aloud, without code, tables, addresses and emoji:
     whole sentences, at most `most` characters. Empty if nothing is left."""
     source = clean_source(markdown)[:_LAID_OUT]

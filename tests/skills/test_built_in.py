@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nanobot.providers.port import estimate_tokens
-from nanobot.skills.prompt import Triggers, summary_section
+from nanobot.skills.prompt import Triggers, render_summary
 from tests.skills.support import Shelf
 
 NAMES = ("cron", "memory", "skill-creator", "summarize", "weather")
@@ -14,7 +14,7 @@ def test_a_new_home_has_five_that_work_and_cost_little(shelf: Shelf) -> None:
     assert tuple(skill.name for skill in skills) == NAMES
     assert all(skill.available and not skill.header.always for skill in skills)
     assert all(estimate_tokens(skill.body) < 700 for skill in skills)
-    assert estimate_tokens(summary_section(skills)) <= 200
+    assert estimate_tokens(render_summary(skills)) <= 200
 
 
 def test_ordinary_words_call_for_the_right_one(shelf: Shelf) -> None:

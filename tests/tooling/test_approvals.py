@@ -286,7 +286,7 @@ async def test_on_the_owners_page_a_question_is_seen_and_answered_wherever_it_wa
     asked = desk.ask()
     await desk.asking()
     await desk.clock.advance(60)
-    (question,) = desk.approvals.waiting()
+    (question,) = desk.approvals.list_pending()
     assert (question.shown.code, question.caller) == ("CODE0", OWNER)
     assert (question.shown.what, question.shown.details) == (RISK.what, RISK.details)
     assert question.shown.because == QUESTION.because
@@ -294,7 +294,7 @@ async def test_on_the_owners_page_a_question_is_seen_and_answered_wherever_it_wa
     assert question.seconds_left == WAIT_SECONDS - 60
     said = await desk.approvals.answer("CODE0", None, "once", "web:owner")
     assert said == "Approved: run a command."
-    assert desk.approvals.waiting() == ()
+    assert desk.approvals.list_pending() == ()
     assert "No pending question" in await desk.answer(address=Address("whatsapp", "7"))
     assert await asked == Allowed("web:owner")
 
@@ -340,7 +340,7 @@ async def test_who_watches_sees_each_question_come_and_go() -> None:
 async def test_a_question_that_could_not_be_asked_is_never_seen() -> None:
     desk = Desk(address=None)
     await desk.approvals.ask(CALL, OWNER, QUESTION)
-    assert (desk.seen, desk.approvals.waiting()) == ([], ())
+    assert (desk.seen, desk.approvals.list_pending()) == ([], ())
 
 
 @dataclass(frozen=True)

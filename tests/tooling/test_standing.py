@@ -125,7 +125,7 @@ class House:
     async def say(self, code: str, answer: str, caller: TurnContext = ME) -> str:
         """Answer as the owner in the caller's chat."""
         while not any(  # noqa: ASYNC110  # it tells nobody
-            one.shown.code == code for one in self.approvals.waiting()
+            one.shown.code == code for one in self.approvals.list_pending()
         ):
             await asyncio.sleep(0)
         given = next(one for one in get_args(ApprovalAnswer) if one == answer)

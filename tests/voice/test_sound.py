@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.voice import VoiceFailed
-from nanobot.voice.sound import clean_transcript, is_wav, opus_seconds, speakable
+from nanobot.voice.sound import clean_transcript, extract_speakable, is_wav, opus_seconds
 from tests.voice.support import HEAD, opus, page, wav
 
 
@@ -64,23 +64,23 @@ print("secret code")
 
 
 def test_of_a_reply_the_words_are_read_and_nothing_else() -> None:
-    assert speakable(REPLY, 1_000) == (
+    assert extract_speakable(REPLY, 1_000) == (
         "The plan\nRead this page and — today.\n1. Buy milk\n2. Go home"
     )
-    assert speakable("```\ncode\n```", 100) == ""
-    assert speakable("👍", 100) == ""
-    assert speakable("Grüße, 世界!", 100) == "Grüße, 世界!"
+    assert extract_speakable("```\ncode\n```", 100) == ""
+    assert extract_speakable("👍", 100) == ""
+    assert extract_speakable("Grüße, 世界!", 100) == "Grüße, 世界!"
 
 
 def test_what_is_too_long_ends_with_a_sentence_or_at_least_with_a_word() -> None:
-    assert speakable("One. Two three. Four", 17) == "One. Two three."
-    assert speakable("one two three", 9) == "one two"
-    assert speakable("x" * 50, 10) == "x" * 10
+    assert extract_speakable("One. Two three. Four", 17) == "One. Two three."
+    assert extract_speakable("one two three", 9) == "one two"
+    assert extract_speakable("x" * 50, 10) == "x" * 10
 
 
 @given(st.text(max_size=300), st.integers(1, 50))
 def test_no_reply_is_too_odd_to_be_read(reply: str, most: int) -> None:
-    assert len(speakable(reply, most)) <= most
+    assert len(extract_speakable(reply, most)) <= most
 
 
 def test_what_was_heard_is_plain_text_of_bounded_length() -> None:

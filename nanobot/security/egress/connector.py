@@ -47,11 +47,11 @@ class Exceptions(Struct, frozen=True):
     names: frozenset[tuple[str, int | None]] = frozenset()
     networks: tuple[tuple[_Network, int | None], ...] = ()
 
-    def name(self, host: str, port: int) -> bool:
+    def allows_name(self, host: str, port: int) -> bool:
         """Check whether this name is an exception, whatever its addresses are."""
         return (host, port) in self.names or (host, None) in self.names
 
-    def address(self, address: IpAddress, port: int) -> bool:
+    def allows_address(self, address: IpAddress, port: int) -> bool:
         return any(
             address in network and only in (None, port)
             for network, only in self.networks
@@ -112,8 +112,8 @@ def check_addresses(
     One non-public address blocks the whole name, because an attacker who answers with a good and a
     bad one could choose which is used. An address of this machine (`is_own_address`) is a way
     around its firewall, even if it is public."""
-    judged = [it for it in addresses if not exceptions.address(it, port)]
-    if exceptions.name(host, port):
+    judged = [it for it in addresses if not exceptions.allows_address(it, port)]
+    if exceptions.allows_name(host, port):
         judged = []
     if not all(is_public(address) and not is_own_address(address) for address in judged):
         # Do not reveal the addresses of names in a private network.
@@ -148,7 +148,7 @@ class Proxy(Struct, frozen=True):
     port: int
     credentials: str = ""
 
-    def question(self, address: str, port: int) -> bytes:
+    def build_request(self, address: str, port: int) -> bytes:
         """Return the request for a tunnel to an address."""
         target = f"{bracket(address)}:{port}"
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
@@ -237,7 +237,9 @@ class Dialler:
     def _refuse_other_domains(self, host: str, port: int, literal: IpAddress | None) -> None:
         """Raise `EgressRefused` outside the allowed domains and their subdomains."""
         exceptions = self._exceptions
-        if exceptions.name(host, port) or (literal and exceptions.address(literal, port)):
+        if exceptions.allows_name(host, port) or (
+            literal and exceptions.allows_address(literal, port)
+        ):
             return
         name = f".{host.removesuffix('.')}"
         if self._domains and not any(name.endswith(f".{domain}") for domain in self._domains):
@@ -258,7 +260,7 @@ class Dialler:
                 raise EgressError(NO_PROXY) from error
             reader, writer = streams
             try:
-                writer.write(self.proxy.question(address, port))
+                writer.write(self.proxy.build_request(address, port))
                 await read_proxy_answer(reader.read)
             except BaseException:
                 writer.close()

@@ -134,7 +134,7 @@ class _Backend(httpcore2.AnyIOBackend):
             raise ConnectionError(0, str(error)) from error
         if proxy:
             try:
-                await stream.write(proxy.question(address, port))
+                await stream.write(proxy.build_request(address, port))
                 await read_proxy_answer(stream.read)
             except BaseException:
                 await stream.aclose()

@@ -268,7 +268,7 @@ CHUNK = 64 * 1024
 
 
 @asynccontextmanager
-async def running(
+async def run_process(
     launch: Launch, *, stdin: int = DEVNULL, stdout: int | None = None
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
     """Yield a process and its output: standard error, and standard output unless it goes to the

@@ -41,8 +41,8 @@ from nanobot.tools.mcp.values import (
     McpRefused,
     McpServer,
     ToolDescription,
-    tool_description,
-    usable,
+    build_description,
+    keep_usable,
 )
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ class McpSession:
             with translate_errors(self._ours, self._reason):
                 page = await self._client.list_tools(cursor=cursor)
             found += [
-                tool_description(
+                build_description(
                     tool.name,
                     tool.description or "",
                     tool.input_schema,
@@ -386,7 +386,7 @@ class McpSession:
             cursor = page.next_cursor
             if cursor is None:
                 break
-        return usable(found)
+        return keep_usable(found)
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool. Raise `McpError`, or `McpLost` if the connection ended."""

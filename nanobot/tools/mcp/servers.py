@@ -34,8 +34,8 @@ from nanobot.tools.mcp.values import (
     McpServer,
     ToolDescription,
     ToolListing,
+    fit_budget,
     name_of_tool,
-    within_budget,
 )
 
 
@@ -327,7 +327,7 @@ class McpServers:
         now: dict[str, McpTool] = {}
         for name, server in self._servers.items():
             offered = self._listings.get(name, ToolListing("")).available
-            for described in within_budget(offered, server.tools):
+            for described in fit_budget(offered, server.tools):
                 tool = McpTool(server, described, self)
                 # If two names collide, the tool with exactly this name wins.
                 if tool.name not in now or tool.name == f"{name}__{described.name}":

@@ -222,7 +222,7 @@ _ANYTHING = '{"properties":{},"type":"object"}'
 _NOT_AT_THE_TOP = frozenset({"$schema", "$id", "anyOf", "oneOf", "allOf", "not", "enum", "title"})
 
 
-def tool_description(
+def build_description(
     name: str,
     description: str,
     schema: Mapping[str, Any],
@@ -237,7 +237,7 @@ def tool_description(
     return ToolDescription(name, text, normalize_schema(schema), read_only, needs_tasks)
 
 
-def usable(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
+def keep_usable(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
     """Return one tool of each name, sorted by name."""
     found: dict[str, ToolDescription] = {}
     for one in tools:
@@ -246,7 +246,7 @@ def usable(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
     return tuple(found[name] for name in sorted(found)[:MOST_KEPT])
 
 
-def within_budget(
+def fit_budget(
     tools: Iterable[ToolDescription], wanted: Iterable[str] = ()
 ) -> tuple[ToolDescription, ...]:
     """Return the tools with `wanted` names (all if empty) that fit the prompt's limits."""

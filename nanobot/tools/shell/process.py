@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from nanobot.clock import Clock, with_timeout
 from nanobot.programs import Launch
-from nanobot.security.sandbox import CHUNK, running, signal_group
+from nanobot.security.sandbox import CHUNK, run_process, signal_group
 
 KEPT = 100_000
 """Characters kept from the beginning of an output, and from its end."""
@@ -153,7 +153,7 @@ class Process:
 
     async def run(self, launch: Launch, seconds: float | None) -> Ending:
         """Run it to its end, or for at most `seconds`. Raise `OSError` if it cannot start."""
-        async with running(launch) as (child, pipe), asyncio.TaskGroup() as tasks:
+        async with run_process(launch) as (child, pipe), asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(self._read(pipe))
             exited = tasks.create_task(child.wait())
             stopping = tasks.create_task(self._stopping.wait())

@@ -195,7 +195,7 @@ class Processes:
             self._quiet_ended = asyncio.Event()
 
     @asynccontextmanager
-    async def alone(self, caller: TurnContext) -> AsyncIterator[None]:
+    async def reserve(self, caller: TurnContext) -> AsyncIterator[None]:
         """Reserve this scope's folder for an approved command until it ends, even in the
         background. Wait for running commands. Raise `ToolError` if one is in the background."""
         async with self._approved[caller.scope]:

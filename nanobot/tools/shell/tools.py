@@ -134,7 +134,7 @@ class Exec(Tool, Struct, frozen=True):
     async def _hold_folder(
         self, caller: TurnContext, folder: str, before: bytes
     ) -> AsyncIterator[None]:
-        async with self.processes.alone(caller):
+        async with self.processes.reserve(caller):
             if await asyncio.to_thread(fingerprint, folder) != before:
                 raise ToolError(
                     "not run: files in its folder changed while the owner was asked, so the "

@@ -15,10 +15,10 @@ from nanobot.tools.mcp.values import (
     McpServer,
     ToolDescription,
     ToolListing,
+    build_description,
+    fit_budget,
+    keep_usable,
     name_of_tool,
-    tool_description,
-    usable,
-    within_budget,
 )
 
 
@@ -44,7 +44,7 @@ JSON = st.recursive(
 def test_a_card_is_bounded_and_a_usable_schema_whatever_the_server_sent(
     description: str, schema: dict[str, object]
 ) -> None:
-    made = tool_description("tool", description * 50, schema, read_only=False)
+    made = build_description("tool", description * 50, schema, read_only=False)
     assert len(made.description) <= MOST_DESCRIPTION
     assert len(made.schema) <= MOST_SCHEMA
     assert made.parameters()["type"] == "object"
@@ -53,14 +53,14 @@ def test_a_card_is_bounded_and_a_usable_schema_whatever_the_server_sent(
 
 def test_what_is_hidden_from_people_is_written_out() -> None:
     schema = {"properties": {"x": {"description": "fine\u202e\U000e0041"}}}
-    made = tool_description("tool", "Reads.\u200b\U000e0049", schema, read_only=False)
+    made = build_description("tool", "Reads.\u200b\U000e0049", schema, read_only=False)
     assert made.description == "Reads.\\u200b\\U000e0049"
     assert "\\u202e\\U000e0041" in made.parameters()["properties"]["x"]["description"]
 
 
 def test_what_apis_refuse_at_the_top_of_a_schema_is_left_out() -> None:
     schema = {"$schema": "x", "anyOf": [{}], "required": ["a"], "properties": {"a": {}}}
-    assert tool_description("tool", "", schema, read_only=False).parameters() == {
+    assert build_description("tool", "", schema, read_only=False).parameters() == {
         "type": "object", "required": ["a"], "properties": {"a": {}},
     }  # fmt: skip
 
@@ -70,16 +70,16 @@ def test_a_deep_or_endless_schema_becomes_one_that_takes_anything() -> None:
     for _ in range(5_000):
         deep = {"properties": deep}
     for schema in (deep, {"properties": {f"p{n}": {"type": "string"} for n in range(5_000)}}):
-        made = tool_description("tool", "", schema, read_only=False)
+        made = build_description("tool", "", schema, read_only=False)
         assert made.parameters() == {"type": "object", "properties": {}}
 
 
 def test_a_server_cannot_fill_the_prompt() -> None:
-    many = usable(ToolDescription(f"t{n:04}", "", "{}") for n in range(1_000))
-    assert len(within_budget(many)) == MOST_TOOLS
-    assert [one.name for one in within_budget(many, ["t0200"])] == ["t0200"]
+    many = keep_usable(ToolDescription(f"t{n:04}", "", "{}") for n in range(1_000))
+    assert len(fit_budget(many)) == MOST_TOOLS
+    assert [one.name for one in fit_budget(many, ["t0200"])] == ["t0200"]
     long = [ToolDescription(f"t{n}", "x" * 1_500, "y" * 8_000) for n in range(64)]
-    assert sum(len(one.description) + len(one.schema) for one in within_budget(long)) <= MOST_TEXT
+    assert sum(len(one.description) + len(one.schema) for one in fit_budget(long)) <= MOST_TEXT
 
 
 def test_only_what_was_accepted_as_it_is_is_offered() -> None:
