@@ -79,7 +79,7 @@ class TextMatcher:
             self.is_short and re.fullmatch(_IN_WORD, letter)
             for letter in (words[0][0], words[-1][-1])
         )
-        spelled = ("".join(map(_spellings, re.findall("ss|.", word))) for word in words)
+        spelled = ("".join(map(spelling_pattern, re.findall("ss|.", word))) for word in words)
         self._pattern = re.compile(
             (_WORD_BEGINS if before else "")
             + _BLANKS.join(spelled)
@@ -161,17 +161,17 @@ class TextMatcher:
         return self._surely in text.lower()
 
 
-def _spellings(letter: str) -> str:
+def spelling_pattern(letter: str) -> str:
     """Return a pattern for the ways to write a letter: composed or not, either case, escapes."""
     if letter.isascii() and letter not in _ALSO:
-        return _escapes(letter)
+        return escape_pattern(letter)
     forms = {*_ALSO.get(letter, "")}
     for one in (letter, letter.upper(), *forms):
         forms |= {normalize("NFC", one), normalize("NFD", one)}
-    return f"(?:{'|'.join(''.join(map(_escapes, form)) for form in sorted(forms))})"
+    return f"(?:{'|'.join(''.join(map(escape_pattern, form)) for form in sorted(forms))})"
 
 
-def _escapes(character: str) -> str:
+def escape_pattern(character: str) -> str:
     """Return a pattern for a character and its escapes. A backslash before a mark has no
     meaning."""
     code = ord(character)

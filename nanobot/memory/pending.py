@@ -160,7 +160,7 @@ class Pending:
         # An origin must be one word of the line, but may contain a stranger's id.
         names = (re.sub(r"[\s(),]+", "_", origin)[:80] for origin in sources_of(origins))
         named = tuple(dict.fromkeys(filter(None, names))) or ("unknown",)
-        every = [_fact(line, path, named, self._store.today()) for line in lines]
+        every = [make_fact(line, path, named, self._store.today()) for line in lines]
         # Only real changes that are short enough to read before approval.
         facts = {one.key: one for one in every if 0 < len(one.line + one.old) <= MOST_SHOWN}
         fresh, new = list[PendingFact](), list[str]()
@@ -171,7 +171,7 @@ class Pending:
             fresh[:] = [fact for key, fact in facts.items() if key not in known]
             same = sum(fact.origins == named for fact in waiting)
             room = max(0, min(MOST_WAITING - len(waiting), most - same))
-            new[:] = _fitting(fresh[:room], MOST_CHARACTERS - len(text))
+            new[:] = select_fitting(fresh[:room], MOST_CHARACTERS - len(text))
             begun = text.rstrip("\n") if text.strip() else f"{_HEADING}\n"
             return "\n".join([begun, *new]) + "\n" if new else text
 
@@ -229,14 +229,16 @@ class Pending:
             await self._store.edit(PENDING, keep_others, change)
 
 
-def _fitting(facts: Iterable[PendingFact], room: int) -> Iterator[str]:
+def select_fitting(facts: Iterable[PendingFact], room: int) -> Iterator[str]:
     for text in (fact.as_text() for fact in facts):
         if len(text) < room:
             room -= len(text) + 1
             yield text
 
 
-def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: date) -> PendingFact:
+def make_fact(
+    line: str | Operation, path: str, origins: tuple[str, ...], today: date
+) -> PendingFact:
     step = Operation(new=line) if isinstance(line, str) else line
     texts = (step.new, step.old, step.section if step.new.strip() else "")
     # A line that others may have caused does not set its importance.
@@ -247,11 +249,11 @@ def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: dat
 def pending_blocks(text: str) -> list[tuple[str, PendingFact | None]]:
     """Return the blocks of lines of the file, each with its fact or None."""
     numbers = count(1)
-    found = ((block, _read(block)) for block in blocks_of(text))
+    found = ((block, parse_block(block)) for block in blocks_of(text))
     return [(block, fact and replace(fact, number=next(numbers))) for block, fact in found]
 
 
-def _read(block: str) -> PendingFact | None:
+def parse_block(block: str) -> PendingFact | None:
     head, *details = split(block)
     match = _FACT.fullmatch(head.rstrip())
     if match is None:

@@ -327,7 +327,7 @@ def select_facts(
     if estimate_tokens(text) <= budget:
         return Selection(text)
     lines = split(text)
-    found = _facts_of(lines, facts)
+    found = group_facts(lines, facts)
 
     def rank(fact: tuple[list[int], list[int]]) -> tuple[float, int]:
         return max(weight(lines[at]) for at in fact[1]), fact[1][0]
@@ -345,7 +345,7 @@ def select_facts(
     return Selection(shown, len(found) - count)
 
 
-def _facts_of(lines: Sequence[str], facts: Collection[str]) -> list[tuple[list[int], list[int]]]:
+def group_facts(lines: Sequence[str], facts: Collection[str]) -> list[tuple[list[int], list[int]]]:
     """Return for each fact the numbers of the headings above it, and of its lines."""
     found, above = list[tuple[list[int], list[int]]](), list[int]()
     for at, line in enumerate(lines):

@@ -215,11 +215,11 @@ def is_plain(sentence: str, languages: tuple[str, ...], about: Collection[str]) 
     is_hearsay = not _HEARSAY_WORDS.isdisjoint(spoken[1:2])
     if asks(sentence) or is_hearsay or has_cue(sentence, "doubt", languages):
         return False
-    known = [is_in(one, about) for one in _people_in(sentence, languages)]
+    known = [is_in(one, about) for one in find_people(sentence, languages)]
     return all(known) if any(known) else not known and _PRONOUNS.isdisjoint(spoken)
 
 
-def _people_in(sentence: str, languages: tuple[str, ...]) -> list[str]:
+def find_people(sentence: str, languages: tuple[str, ...]) -> list[str]:
     """Return the words for people, such as "sister", and the names."""
     spoken, names = _letters(sentence), re.findall(_NAME, sentence)
     own = vocabulary("own", languages[:1]).keys()

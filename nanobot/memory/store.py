@@ -269,7 +269,7 @@ class MemoryStore:
     ) -> int:
         """Replace a document by the result of `edited` for its current text."""
         async with self._lock:
-            return await _again(lambda: self._edit(path, edited, change, before))
+            return await retry_conflicts(lambda: self._edit(path, edited, change, before))
 
     async def apply(
         self,
@@ -285,7 +285,9 @@ class MemoryStore:
         Of the removed lines, the `retired` ones move to retired.md. Operations that would remove
         too many facts are left out. Raise `ToolError` if the guard rejects the text."""
         async with self._lock:
-            return await _again(lambda: self._apply(path, operations, change, retired, before))
+            return await retry_conflicts(
+                lambda: self._apply(path, operations, change, retired, before)
+            )
 
     async def record_hand_edits(self, author: Author = "you") -> int:
         """Record the changes since the last version as a version by the person, or by another known
@@ -344,7 +346,7 @@ class MemoryStore:
         text = await asyncio.to_thread(self._read_now, path)
         steps, beyond = list(operations), tuple[Operation, ...]()
         if change.author not in guard.BY_PERSON:
-            steps = [_clean_operation(one) for one in operations]
+            steps = [clean_operation(one) for one in operations]
             if path in FACTS:
                 within = self._losses.within_bounds
                 steps, beyond = await asyncio.to_thread(within, path, text, steps)
@@ -430,7 +432,7 @@ class MemoryStore:
         return sum(redact_file(place, redact) for place in places)
 
 
-async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
+async def retry_conflicts(write: Callable[[], Awaitable[Result]]) -> Result:
     """Write, and retry each time that an editor has just saved the file."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(WriteConflict):
@@ -438,7 +440,7 @@ async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
     return await write()
 
 
-def _clean_operation(step: Operation) -> Operation:
+def clean_operation(step: Operation) -> Operation:
     """Return the operation without invisible characters in the text that it adds."""
     lines = [re.sub(r"\s", " ", clean_text(line)).rstrip() for line in (step.new, step.section)]
     if lines == [step.new, step.section]:

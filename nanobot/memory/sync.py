@@ -75,7 +75,7 @@ class SyncResult(Struct, frozen=True):
     others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def _ssh_command(seconds: float) -> str:
+def build_ssh_command(seconds: float) -> str:
     """Return the command that starts ssh in `/` with few variables, and ends it after some seconds.
     dulwich would start it in our folder, with all variables."""
     variables = programs.environment("SSH_AUTH_SOCK|SSH_AGENT_PID").items()
@@ -86,7 +86,7 @@ def _ssh_command(seconds: float) -> str:
 
 
 @contextmanager
-def _remote(
+def open_remote(
     address: str, repository: Path, seconds: float = _TRANSFER_SECONDS
 ) -> Iterator[tuple[GitClient, str, Repo]]:
     """Open the repository at `address`, a folder or an ssh or https address: yield a client for it,
@@ -114,7 +114,7 @@ def _remote(
         with closing(Repo(str(repository))) as ours:
             client, path = get_transport_and_path(address, pool_manager=pool)
             if isinstance(client, SSHGitClient):
-                client.ssh_command = _ssh_command(seconds)
+                client.ssh_command = build_ssh_command(seconds)
             yield client, path, ours
     except (GitProtocolError, NotGitRepository, OSError, ValueError, *refused, *unfit) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
@@ -127,7 +127,7 @@ def fetch(
     """Fetch only the branches of the scope with this prefix, of all devices, into the repository
     here. Return the tips of all scopes there, by prefix and device."""
     found: dict[str, dict[str, str]] = {}
-    with _remote(address, repository, seconds) as (client, path, ours):
+    with open_remote(address, repository, seconds) as (client, path, ours):
 
         def select(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
             del depth
@@ -144,13 +144,13 @@ def fetch(
     return found
 
 
-def _push(address: str, repository: Path, branch: str, tip: str) -> None:
+def push_branch(address: str, repository: Path, branch: str, tip: str) -> None:
     """Set this device's branch there to the commit `tip`."""
     from dulwich.objects import ObjectID
     from dulwich.refs import Ref
 
     wanted = {Ref(f"refs/heads/{branch}".encode()): ObjectID(tip.encode())}
-    with _remote(address, repository) as (client, path, ours):
+    with open_remote(address, repository) as (client, path, ours):
         pack = cast("GeneratePackDataFunc", ours.generate_pack_data)
         result = client.send_pack(path.encode(), lambda _: wanted, pack)
     if refused := [reason for reason in (result.ref_status or {}).values() if reason]:
@@ -197,17 +197,17 @@ def sync(
     """Fetch, merge and push the versions of the owner, of the scopes with these prefixes, and of
     scopes that only the other side has. Blocks. Raise `SyncFailed`, and errors of `write`."""
     address = resolve_address(address.strip())
-    result, there = _sync_scope(store_of(""), address, None, write, hides)
+    result, there = sync_scope(store_of(""), address, None, write, hides)
     others, conflicts = dict[str, tuple[int, ...]](), list(result.conflicts)
     for prefix in sorted({*prefixes, *there} - {""}):
-        found, _ = _sync_scope(store_of(prefix), address, there.get(prefix, {}), write, hides)
+        found, _ = sync_scope(store_of(prefix), address, there.get(prefix, {}), write, hides)
         conflicts += found.conflicts
         if found.numbers:
             others[prefix.rstrip("/")] = found.numbers
     return replace(result, others=others, conflicts=tuple(conflicts))
 
 
-def _sync_scope(
+def sync_scope(
     store: GitStore, address: str, known: Tips | None, write: Write, hides: Hides
 ) -> tuple[SyncResult, Mapping[str, Tips]]:
     """Sync one scope. Return the result and all branches of the other side, which is not contacted
@@ -222,28 +222,28 @@ def _sync_scope(
         there = fetch(address, repository.path, store.prefix)
         tips = there.get(store.prefix, {})
         with store.acquire():
-            own = _choose_branch(store, tips)
+            own = choose_branch(store, tips)
             others = {device: tip for device, tip in sorted(tips.items()) if device != own}
-            ours = _read_texts(store, repository.tip())
+            ours = read_texts(store, repository.tip())
             merged = dict(ours)
             for device, tip in others.items():
-                conflicts += _merge_branch(store, device, tip, merged, hides)
+                conflicts += merge_branch(store, device, tip, merged, hides)
             versions = {
                 name: CommitMessage.parse(repository.commit(tip).message).number
                 for name, tip in others.items()
             }
-        numbers = _write_merged(write, ours, merged, versions)
+        numbers = write_merged(write, ours, merged, versions)
         with store.acquire():
             for device, tip in others.items():
                 repository.set_tip(tip, device)
             tip = repository.tip()
         if tip:
             folder = quote(store.prefix).replace(".", "%2E")
-            _push(address, repository.path, f"{folder}{own}", tip)
+            push_branch(address, repository.path, f"{folder}{own}", tip)
     return SyncResult(tuple(numbers), tuple(others), tuple(conflicts)), there
 
 
-def _write_merged(
+def write_merged(
     write: Write, ours: Mapping[str, str], merged: Mapping[str, str], known: Mapping[str, int]
 ) -> list[int]:
     """Write the changed texts. `known` are the versions of other devices in them."""
@@ -257,13 +257,13 @@ def _write_merged(
     return numbers
 
 
-def _merge_branch(
+def merge_branch(
     store: GitStore, device: str, tip: str, merged: dict[str, str], hides: Hides
 ) -> Iterator[str]:
     """Merge the texts of another device into `merged`, except for forgotten lines. Yield the
     conflicts."""
-    base = _read_texts(store, _find_base(store, device, tip))
-    for path, text in sorted(_read_texts(store, tip).items()):
+    base = read_texts(store, find_merge_base(store, device, tip))
+    for path, text in sorted(read_texts(store, tip).items()):
         mine = merged.get(path, "")
         known, lines = {"", *split(mine)}, ((raw, raw.strip()) for raw in text.split("\n"))
         kept = (raw for raw, line in lines if line in known or not hides(path, line))
@@ -272,7 +272,7 @@ def _merge_branch(
         yield from (f"{path}: {conflict}" for conflict in result.conflicts)
 
 
-def _choose_branch(store: GitStore, tips: Tips) -> str:
+def choose_branch(store: GitStore, tips: Tips) -> str:
     """Return the branch to push, with a new name if a twin of this device uses it."""
     repository = store.repository
     if (branch := repository.branch) in tips:
@@ -284,13 +284,13 @@ def _choose_branch(store: GitStore, tips: Tips) -> str:
     return repository.branch
 
 
-def _find_base(store: GitStore, device: str, tip: str) -> str:
+def find_merge_base(store: GitStore, device: str, tip: str) -> str:
     """Return the commit of the last state that both sides know, or "": our version that they
     merged, or their version that we have seen, if that is later. Twins have commits in common."""
     repository, versions = store.repository, store.versions()
     theirs = {one.id: CommitMessage.parse(one.message) for one in repository.chain(tip)}
-    _, merged_there = _find_newest_merge(theirs.values(), repository.branch)
-    merging, merged_here = _find_newest_merge(reversed(versions), device)
+    _, merged_there = find_newest_merge(theirs.values(), repository.branch)
+    merging, merged_here = find_newest_merge(reversed(versions), device)
     ours = {one.number: one.commit for one in versions}
     if merged_there in ours and merging <= merged_there:
         return ours[merged_there]
@@ -303,7 +303,7 @@ def _find_base(store: GitStore, device: str, tip: str) -> str:
     return ""
 
 
-def _find_newest_merge(
+def find_newest_merge(
     newest_first: Iterable[Version | CommitMessage], device: str
 ) -> tuple[int, int]:
     """Return the numbers of the newest version that merged the other device's, and of the last one
@@ -314,7 +314,7 @@ def _find_newest_merge(
     return 0, 0
 
 
-def _read_texts(store: GitStore, commit: str) -> dict[str, str]:
+def read_texts(store: GitStore, commit: str) -> dict[str, str]:
     """Return the texts of the scope's tracked files after a commit."""
     files = store.repository.files(commit).items()
     contents = {

@@ -70,7 +70,7 @@ class Documents:
     def is_document(self, path: str, caller: TurnContext) -> bool:
         """Return True if writes to `path`, relative to the caller's workspace, must use this
         class."""
-        scope, inside = _locate(path, caller)
+        scope, inside = locate_document(path, caller)
         return self._memories.of(scope).store.is_document(inside)
 
     async def replace(
@@ -81,7 +81,7 @@ class Documents:
 
         Raise `ToolError` if the turn read untrusted content or the guard rejects the text,
         `WriteConflict` if the file has changed, and `PathRefused` for nanobot's own files."""
-        scope, inside = _locate(path, caller)
+        scope, inside = locate_document(path, caller)
         if inside in _KEPT_BY_NANOBOT or inside.startswith(_KEPT_PREFIXES):
             raise PathRefused(
                 f"{path} is managed by nanobot and cannot be written",
@@ -99,7 +99,7 @@ class Documents:
             )
         if inside in FACTS:
             read = list(caller.messages_read())
-            await asyncio.to_thread(_refuse_unsupported_text, before, text, read)
+            await asyncio.to_thread(refuse_unsupported_text, before, text, read)
         change = _by_agent(caller, summary_of_change(inside, before, text))
         store = self._memories.of(scope).store
         return await store.replace(inside, text, expected=before, change=change)
@@ -133,7 +133,7 @@ class Marks:
             found = await self._find_quoted(call, quote)
         else:
             own = (one for one in call.session.messages if one.from_person and not one.is_others)
-            found = _find_newest(own if kept else filter(attrgetter("kept"), own))
+            found = find_newest(own if kept else filter(attrgetter("kept"), own))
         if found is not None and found.kept != kept:
             via = "a reaction" if message.delivery.unanswered else "/note"
             by = message.sender_id
@@ -156,7 +156,7 @@ class Marks:
             text = one.content if is_clean_answer else one.own_words
             return bool(one.seq and text) and wanted in _fold(text)
 
-        found = _find_newest(filter(is_meant, read))
+        found = find_newest(filter(is_meant, read))
         if found is None or not wanted:
             raise CallRefused(
                 f"no earlier message in this conversation has the words {words.strip()[:80]!r}",
@@ -176,21 +176,21 @@ class Marks:
         if turn is not None and turn.session_key == session.key:
             stored = await asyncio.to_thread(self._sessions.read_window, session.key)
             left = [one for one in stored if one.turn_id == turn.turn_id]
-            return _in_turn(left, turn.position)
+            return find_in_turn(left, turn.position)
         text = _fold(quote.text)[:_QUOTED]
-        return _find_newest(one for one in session.messages if text and text in _fold(one.content))
+        return find_newest(one for one in session.messages if text and text in _fold(one.content))
 
 
-def _in_turn(messages: Sequence[Message], position: int) -> Message | None:
+def find_in_turn(messages: Sequence[Message], position: int) -> Message | None:
     """Return the message of a turn at this `position` among the received ones, or its answer if
     negative."""
     if position < 0:
-        return _find_newest(one for one in messages if one.role == "assistant" and one.content)
+        return find_newest(one for one in messages if one.role == "assistant" and one.content)
     received = [one for one in messages if one.from_person]
     return received[min(position, len(received) - 1)] if received else None
 
 
-def _find_newest(messages: Iterable[Message]) -> Message | None:
+def find_newest(messages: Iterable[Message]) -> Message | None:
     return max(messages, key=lambda one: one.seq, default=None)
 
 
@@ -275,14 +275,14 @@ class UpdateMemory(Tool, Struct, frozen=True):
         refuse_off_record(caller)
         memory, origins = self.memories.of(caller.scope), caller.origins()
         path = _PATHS.get(arguments.file, arguments.file)
-        _refuse_call(arguments, path, caller)
+        refuse_invalid_call(arguments, path, caller)
         text, today = memory.store.read(path), memory.store.today()
         quoted = [quotation(words, caller.messages_read(), today) for words in arguments.quote]
-        steps, held = _plan(arguments, text, quoted, tainted=bool(origins))
-        done = _summarize(arguments.file, steps)
+        steps, held = plan_changes(arguments, text, quoted, tainted=bool(origins))
+        done = summarize_operations(arguments.file, steps)
         report = f"{done}."
         if path in FACTS and not origins:
-            await asyncio.to_thread(_refuse_unsupported, steps, text, list(caller.messages_read()))
+            await asyncio.to_thread(refuse_unsupported, steps, text, list(caller.messages_read()))
         if steps:
             outcome = await memory.store.apply(
                 path,
@@ -293,7 +293,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
             )
             if waiting := (*outcome.beyond, *filter(attrgetter("states"), outcome.left)):
                 held, origins = [*held, *waiting], (*origins, BY_NANOBOT)
-                report = f"{_summarize(arguments.file, outcome.select_applied(steps))}."
+                report = f"{summarize_operations(arguments.file, outcome.select_applied(steps))}."
         if held:
             report += await self._hold(held, path, origins, caller)
         changed = (memory.prefix + path,) if steps else ()
@@ -311,7 +311,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
         return why.format("\n".join(lines)) + ("" if has_room else _NO_ROOM)
 
 
-def _refuse_call(wanted: UpdateMemoryArguments, path: str, caller: TurnContext) -> None:
+def refuse_invalid_call(wanted: UpdateMemoryArguments, path: str, caller: TurnContext) -> None:
     if not (wanted.add or wanted.quote or wanted.remove or wanted.replace):
         raise CallRefused("nothing to change", hint="Give quote, add, remove or replace.")
     if caller.scope != OWNER and path not in FACTS:  # no one could accept it
@@ -340,14 +340,14 @@ _WAITS = (
 )
 
 
-def _refuse_unsupported(steps: Sequence[Operation], text: str, read: Sequence[Message]) -> None:
+def refuse_unsupported(steps: Sequence[Operation], text: str, read: Sequence[Message]) -> None:
     """Raise `CallRefused` for a line that is not a fact, or with a number or a negation that is
     neither in the conversation nor in the file."""
     from nanobot.memory.support import Talk  # not needed at start
 
     replaced = {step.old.strip() for step in steps}
     stays = (line for line in text.split("\n") if line.strip() not in replaced)
-    talk = Talk(_select_recent(read), ["\n".join(stays)])
+    talk = Talk(select_recent(read), ["\n".join(stays)])
     for step in steps:
         line = without_bullet(step.new)
         if not line or talk.has_own_line(line) or line.startswith("“"):
@@ -361,7 +361,7 @@ def _refuse_unsupported(steps: Sequence[Operation], text: str, read: Sequence[Me
             )
 
 
-def _select_recent(read: Sequence[Message]) -> list[Message]:
+def select_recent(read: Sequence[Message]) -> list[Message]:
     """Return the newest messages without untrusted content, of limited total length."""
     recent, room = list[Message](), _COMPARED
     for message in reversed(read):
@@ -371,13 +371,13 @@ def _select_recent(read: Sequence[Message]) -> list[Message]:
     return recent
 
 
-def _refuse_unsupported_text(before: str, text: str, read: Sequence[Message]) -> None:
+def refuse_unsupported_text(before: str, text: str, read: Sequence[Message]) -> None:
     """Check a file that is written as a whole in the same way."""
     steps = [one for one in operations_between(before, text) if fact_lines(one.new)]
-    _refuse_unsupported(steps[:_MOST_COMPARED], before, read)
+    refuse_unsupported(steps[:_MOST_COMPARED], before, read)
 
 
-def _summarize(file: str, steps: Sequence[Operation]) -> str:
+def summarize_operations(file: str, steps: Sequence[Operation]) -> str:
     """Summarize the operations: `MEMORY.md: 2 added, 1 retired`."""
     counts = Counter(
         "retired" if not one.new else "reworded" if one.old else "added" for one in steps
@@ -387,7 +387,7 @@ def _summarize(file: str, steps: Sequence[Operation]) -> str:
     return f"{file}: {done or 'nothing to change'}"
 
 
-def _plan(
+def plan_changes(
     wanted: UpdateMemoryArguments, text: str, quoted: Sequence[str], *, tainted: bool
 ) -> tuple[list[Operation], list[Operation]]:
     """Return the immediate changes of a call to `text`, and the changes that need approval.
@@ -405,13 +405,13 @@ def _plan(
                 f"the new text for {one.old.strip()[:_SHOWN]!r} is empty", hint="Use `remove`."
             )
         changes.append(Operation(old, with_words(old, clean_line(one.new))))
-    changes += _plan_additions(wanted.add, section, text)
-    held = _select_claims(changes) if tainted else []
+    changes += plan_additions(wanted.add, section, text)
+    held = select_claims(changes) if tainted else []
     at_once = [step for step in changes if step not in held]
-    return at_once + _plan_additions(quoted, section, text), held
+    return at_once + plan_additions(quoted, section, text), held
 
 
-def _select_claims(changes: Sequence[Operation]) -> list[Operation]:
+def select_claims(changes: Sequence[Operation]) -> list[Operation]:
     """Return the changes that state something or remove a fact: the person has to read them."""
     claims = [step for step in changes if step.new or fact_lines(step.old)]
     if any(len(step.new) > _LONGEST for step in claims):
@@ -430,7 +430,7 @@ def _find_line(wanted: str, text: str, file: str) -> str:
     )
 
 
-def _plan_additions(lines: Sequence[str], section: str, text: str) -> list[Operation]:
+def plan_additions(lines: Sequence[str], section: str, text: str) -> list[Operation]:
     """Return the lines as new list items below a heading, except for lines that `text` has."""
     pieces = (without_bullet(clean_line(piece)) for line in lines for piece in line.split("\n"))
     new = (one for one in pieces if one and not find_line(one, text, facts_only=False))
@@ -441,7 +441,7 @@ def _by_agent(caller: TurnContext, summary: str) -> Change:
     return Change("agent", summary, session=caller.session_key, turn=caller.turn_id)
 
 
-def _locate(path: str, caller: TurnContext) -> tuple[str, str]:
+def locate_document(path: str, caller: TurnContext) -> tuple[str, str]:
     """Return the scope that `path` belongs to, and the path in it. The owner's workspace holds all
     scopes."""
     kind, _, rest = path.partition("/")

@@ -61,7 +61,7 @@ class NoteSource(Struct, frozen=True):
     def lines(self) -> Iterator[str]:
         how = "promoted from the digest" if is_month(self.key) else "learned from the notes"
         yield f"  - {how} of {self.key}"
-        yield from map(_render_note, self.found)
+        yield from map(render_note, self.found)
 
 
 class SourceMessage(Struct, frozen=True):
@@ -159,7 +159,7 @@ class Provenance(FactLine, frozen=True):
                 yield f"- earlier wording: {excerpt(step.line)}"
             yield from step.lines()
             wording = step.line
-        yield from map(_render_note, self.noted)
+        yield from map(render_note, self.noted)
 
 
 class Explanation(Struct, frozen=True):
@@ -200,7 +200,7 @@ class Explainer:
     def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
         """Trace one line. Blocks."""
         if month := month_of(line.path.rpartition("/")[2]):
-            behind = _find_notes_behind(memory, month, line)
+            behind = find_digested_notes(memory, month, line)
             return Provenance(line.path, line.number, line.text, noted=behind)
         wordings = islice(self._wordings(memory, line), _MOST_STEPS)
         steps = tuple(self._trace_version(memory, *wording, asker) for wording in wordings)
@@ -231,15 +231,15 @@ class Explainer:
         for snapshot in memory.versions.lineage(memory.prefix + path):
             if not removed and f"\n{wording}\n" in f"\n{snapshot.before}":
                 continue  # true for most versions, and much faster than the sets
-            before, after = _lines(snapshot.before), _lines(snapshot.after)
+            before, after = split_lines(snapshot.before), split_lines(snapshot.after)
             if removed:
-                same = _same_line(wording, before - after)
+                same = find_same_line(wording, before - after)
                 removed, wording = not same, same or wording
                 continue
             if wording not in after - before:
                 continue
             yield snapshot.version, wording
-            previous = _find_previous(snapshot, wording, before, after)
+            previous = find_replaced_line(snapshot, wording, before, after)
             if previous:
                 wording = previous
             elif snapshot.version.author == "restore":
@@ -251,9 +251,9 @@ class Explainer:
         self, memory: Memory, version: Version, line: str, asker: str
     ) -> ProvenanceStep:
         change = self._find_change(memory, version, line)
-        made = _find_operation(change, line)
+        made = find_operation(change, line)
         cursors = (made.cursor,) if made.cursor else change.cursors
-        entry = None if made.note else _find_entry(memory, cursors, line)
+        entry = None if made.note else find_entry(memory, cursors, line)
         step = ProvenanceStep(
             version.number, version.commit, version.when, version.author, version.summary, line
         )
@@ -266,7 +266,7 @@ class Explainer:
             turn=change.turn,
             entry=entry and HistorySource.of(entry),
             messages=self._find_evidence(change, entry, line, asker),
-            noted=_find_notes(memory, made.note, line),
+            noted=find_notes(memory, made.note, line),
         )
         is_based = change.turn or version.author in {"dream", "consolidate"}
         if is_based and not any((step.entry, step.messages, step.noted)):
@@ -278,8 +278,8 @@ class Explainer:
         version's."""
         if version.author == "you" and version.summary.startswith(CONFIRMED):
             for snapshot in memory.versions.lineage(memory.prefix + PENDING):
-                came = _lines(snapshot.after) - _lines(snapshot.before)
-                if _same_line(line, (waiting.partition(": ")[2] for waiting in came)):
+                came = split_lines(snapshot.after) - split_lines(snapshot.before)
+                if find_same_line(line, (waiting.partition(": ")[2] for waiting in came)):
                     return snapshot.version.change
         return version.change
 
@@ -335,7 +335,7 @@ class Explainer:
         return self._scopes.of_session(session, self._sessions.metadata_of(session)) == memory.scope
 
 
-def _same_line(wanted: str, lines: Iterable[str]) -> str:
+def find_same_line(wanted: str, lines: Iterable[str]) -> str:
     """Return the line that equals `wanted` except for its list mark, or ""."""
     bare = without_list_mark(wanted)
     return next((line for line in lines if without_list_mark(line) == bare), "")
@@ -368,13 +368,13 @@ def entries_in(memory: Memory, path: str) -> Iterator[FactLine]:
         yield FactLine(path, number, block)
 
 
-def _find_operation(change: Change, line: str) -> Operation:
+def find_operation(change: Change, line: str) -> Operation:
     """Return the operation that made this line, if it names its source, else an empty one."""
     made = (op for op in change.operations if without_importance(op.new).strip() == line.strip())
     return next((op for op in made if op.cursor or op.note), Operation())
 
 
-def _find_entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | None:
+def find_entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | None:
     """Return the history entry that is most similar to a line."""
     entries, wanted = filter(None, map(memory.history.get, cursors)), words(line)
 
@@ -385,33 +385,33 @@ def _find_entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEnt
     return max(entries, key=alike, default=None)
 
 
-def _find_notes(memory: Memory, key: str, line: str) -> NoteSource | None:
+def find_notes(memory: Memory, key: str, line: str) -> NoteSource | None:
     """Return the notes of a day, or of the month of a digest, behind a line."""
     if not key:
         return None
     is_digest, lines = is_month(key), entries_in(memory, f"memory/{key}.md")
-    best = _select_alike(words(line), lines, 1 if is_digest else _MOST_SAID)
-    behind = _find_notes_behind(memory, key, best[0]) if is_digest and best else ()
+    best = select_alike(words(line), lines, 1 if is_digest else _MOST_SAID)
+    behind = find_digested_notes(memory, key, best[0]) if is_digest and best else ()
     return NoteSource(key, (*best, *behind))
 
 
-def _find_notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine, ...]:
+def find_digested_notes(memory: Memory, month: str, line: FactLine) -> tuple[FactLine, ...]:
     """Return the notes most similar to a digest's line, on the days that it names."""
     digested = DigestLine.of(line.text, month)
     wanted, found = words(digested.text), list[FactLine]()
     for day in digested.days:
-        found += _select_alike(wanted, entries_in(memory, note_path(day)), 1)
+        found += select_alike(wanted, entries_in(memory, note_path(day)), 1)
     return tuple(found)
 
 
-def _select_alike(wanted: Collection[str], lines: Iterable[FactLine], most: int) -> list[FactLine]:
+def select_alike(wanted: Collection[str], lines: Iterable[FactLine], most: int) -> list[FactLine]:
     """Return the lines most similar to `wanted`, in their order."""
     scored = [(share(wanted, line.text), line) for line in lines]
     best = nlargest(most, (one for one in scored if one[0] >= _LIKE_ENOUGH), key=itemgetter(0))
     return sorted((line for _, line in best), key=lambda line: line.number)
 
 
-def _render_note(line: FactLine) -> str:
+def render_note(line: FactLine) -> str:
     return f"  - {line.path}, line {line.number}: {excerpt(line.text)}"
 
 
@@ -462,7 +462,7 @@ def source_message(
     return SourceMessage(session, message.seq, who, message.timestamp, text, message.kept)
 
 
-def _find_previous(
+def find_replaced_line(
     snapshot: VersionSnapshot, wording: str, before: set[str], after: set[str]
 ) -> str:
     """Return the line that the version replaced by `wording`, or "" for a new one."""
@@ -473,5 +473,5 @@ def _find_previous(
     return most_similar(wording, sorted(before - after))
 
 
-def _lines(text: str) -> set[str]:
+def split_lines(text: str) -> set[str]:
     return {line for raw in split(without_importance(text)) if (line := raw.strip())}

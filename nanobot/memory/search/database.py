@@ -189,7 +189,7 @@ class Vectors:
             for id, hash, vector in found:
                 row: int | None = NO_VECTOR
                 if vector:
-                    row = self._db.execute(new, (_quantise(vector), id, hash)).lastrowid
+                    row = self._db.execute(new, (quantise(vector), id, hash)).lastrowid
                 self._db.execute(named, (row, id, hash))
 
     def has_any(self) -> bool:
@@ -203,7 +203,7 @@ class Vectors:
         return int(number)
 
 
-def _quantise(vector: Sequence[float]) -> bytes:
+def quantise(vector: Sequence[float]) -> bytes:
     """Return a vector scaled to length 1: a scale, and its numbers as 8-bit integers."""
     step = max(map(abs, vector)) / 127 or 1.0
     return pack("<f", step / (hypot(*vector) or 1.0)) + bytes(

@@ -106,7 +106,7 @@ class IndexIngest:
         )
         indexed: dict[Name, str] = {tuple(name): files for *name, files in rows}
         for stream in self._pace(streams(self._sources, self._clock.now().tzinfo)):
-            if indexed.pop(stream.name, None) != _stamps(stream.files):
+            if indexed.pop(stream.name, None) != render_stamps(stream.files):
                 self._update(stream.name, stream.files, stream.entries)
         self._remove(indexed)
 
@@ -121,7 +121,7 @@ class IndexIngest:
             name: Name = ("message", "", storable(key))
             files = tuple(SourceFile(catalogue.folder, path, state) for path, state in found)
             gone.discard(name)
-            if not self._db.execute(_SAME, (*name, _stamps(files))).fetchone():
+            if not self._db.execute(_SAME, (*name, render_stamps(files))).fetchone():
                 is_done = self._update(name, files) and is_done
         self._remove(gone)
         if is_done and (changes.sessions or changes.is_whole):
@@ -151,7 +151,7 @@ class IndexIngest:
                     lines = ((entry.hash, entry) for entry in entries)
                     new = self._new_entries(id, lines, SessionReader())
                     self._append(id, new, apart=name[0] in ("history", "memory"))
-                stamps = (_stamps(files), id)
+                stamps = (render_stamps(files), id)
                 self._db.execute("UPDATE stream SET files = ? WHERE id = ?", stamps)
         except FileNotFoundError:  # it has just moved: the next refresh finds it
             return False
@@ -176,7 +176,7 @@ class IndexIngest:
         """Read a session that had the stamps `before`: only the new lines of its live file if
         nothing else has changed, or all of it."""
         about = [one for file in files for one in amendments(file.folder / file.name)]
-        now = _stamps(files).split("\n")
+        now = render_stamps(files).split("\n")
         has_grown = known.number and len(about) == known.amendments
         if has_grown and before.split("\n")[:-1] == now[:-1]:
             is_same = checksum(files[-1], known.read) == known.mark
@@ -338,7 +338,7 @@ class _Tail:
         if entry.role == "tool":
             self._output += TURN
             return self._output, 0
-        ends = not self._segment or apart or _is_pause(self._moment, entry.moment)
+        ends = not self._segment or apart or is_pause(self._moment, entry.moment)
         self._moment = entry.moment or self._moment
         self._talk += 1
         if ends or entry.role != "assistant" or self._talk % TURN == 0:
@@ -348,7 +348,7 @@ class _Tail:
         return self._talk, self._segment
 
 
-def _stamps(files: Files) -> str:
+def render_stamps(files: Files) -> str:
     """Return the stored form of a stream's files and their states."""
     return "\n".join(
         storable(f"{one.folder}/{one.name} {one.state.inode} {one.state.size} {one.state.modified}")
@@ -356,7 +356,7 @@ def _stamps(files: Files) -> str:
     )
 
 
-def _is_pause(before: str, now: str) -> bool:
+def is_pause(before: str, now: str) -> bool:
     """Return True if a conversation paused between two moments, in either order."""
     if not before or not now or (before[:13], before[19:]) == (now[:13], now[19:]):
         return False  # most messages are within the same hour

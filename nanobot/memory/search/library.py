@@ -164,14 +164,14 @@ def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
         paragraph, size = found[0].rstrip(), len(cuts[-1].text) if cuts else LONGEST
         if size + 2 + len(paragraph) > LONGEST or (title and size >= _ENOUGH):
             # The heading often has the words of a question.
-            cuts += _pieces(line, paragraph, "" if title else heading)
+            cuts += cut_paragraph(line, paragraph, "" if title else heading)
         else:
             cuts[-1] = cuts[-1]._replace(text=f"{cuts[-1].text}\n\n{paragraph}")
         heading = title or heading
     return cuts
 
 
-def _pieces(line: int, text: str, heading: str) -> Iterator[Cut]:
+def cut_paragraph(line: int, text: str, heading: str) -> Iterator[Cut]:
     """Yield a paragraph in pieces of at most `LONGEST` characters."""
     while text:
         end = len(text)

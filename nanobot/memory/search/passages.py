@@ -136,58 +136,58 @@ def streams(sources: Sources, zone: tzinfo | None) -> Iterator[Stream]:
     """Yield all current streams except sessions. `zone` is for times without an offset."""
     for scope, folder in sources.memories():
         # The folder's parent is the root, so that a linked memory folder is not followed.
-        root, inside = folder.parent, _list_files(folder.parent, folder.name)
-        yield from _list_histories(scope, inside, zone)
+        root, inside = folder.parent, list_files(folder.parent, folder.name)
+        yield from list_history_streams(scope, inside, zone)
         facts = [
             SourceFile(root, path, state)
             for path in FACTS
             if (state := lstate_of(f"{root}/{path}"))
         ]
         for file in facts:
-            read = partial(_read_facts, file, file.name, sources.template.get(file.name, ""))
+            read = partial(read_facts, file, file.name, sources.template.get(file.name, ""))
             yield Stream(("memory", scope, file.name), (file,), read)
-        yield from _list_documents(scope, inside, facts, zone)
+        yield from list_document_streams(scope, inside, facts, zone)
     if library := sources.library:
         for place, entry in documents(library):
             name = storable("/".join(place.names[1:]))
             file = SourceFile(
                 library.parent, place.relative, FileState(0, entry.size, entry.mtime_ns)
             )
-            yield Stream(("library", OWNER, name), (file,), partial(_read_document, file))
+            yield Stream(("library", OWNER, name), (file,), partial(read_document, file))
 
 
-def _list_documents(
+def list_document_streams(
     scope: str, inside: Mapping[str, SourceFile], facts: Sequence[SourceFile], zone: tzinfo | None
 ) -> Iterator[Stream]:
     """Yield the notes, digests and other documents of a memory folder."""
     for name, file in inside.items():
         path = storable(f"memory/{name}")
         if day := day_of(name):
-            yield Stream(("note", scope, name), (file,), partial(_read_notes, file, day, zone))
+            yield Stream(("note", scope, name), (file,), partial(read_notes, file, day, zone))
         elif month_of(name):
-            yield Stream(("note", scope, name), (file,), partial(_read_digest, file, name, zone))
+            yield Stream(("note", scope, name), (file,), partial(read_digest, file, name, zone))
         elif path == RETIRED:  # a fact that is in the others again is valid again
             files = (file, *facts)
-            yield Stream(("memory", scope, path), files, partial(_read_retired, files, zone))
+            yield Stream(("memory", scope, path), files, partial(read_outdated, files, zone))
         elif path == PENDING:
-            yield Stream(("memory", scope, path), (file,), partial(_read_pending, file, zone))
+            yield Stream(("memory", scope, path), (file,), partial(read_pending, file, zone))
         elif is_by_hand(name):
-            yield Stream(("memory", scope, path), (file,), partial(_read_facts, file, path, ""))
+            yield Stream(("memory", scope, path), (file,), partial(read_facts, file, path, ""))
 
 
-def _list_histories(
+def list_history_streams(
     scope: str, inside: Mapping[str, SourceFile], zone: tzinfo | None
 ) -> Iterator[Stream]:
     lines = inside.get("history.jsonl")
     files = (lines,) if lines else ()
     if files:
-        yield Stream(("history", scope, scope), files, partial(_read_summaries, files, zone))
+        yield Stream(("history", scope, scope), files, partial(read_summaries, files, zone))
     if readable := inside.get("HISTORY.md"):
-        read = partial(_read_paragraphs, readable, files, zone)
+        read = partial(read_paragraphs, readable, files, zone)
         yield Stream(("history", scope, READABLE), (readable, *files), read)
 
 
-def _list_files(root: Path, below: str = "") -> dict[str, SourceFile]:
+def list_files(root: Path, below: str = "") -> dict[str, SourceFile]:
     """Return the files in a folder by name, without hidden ones, or {} if there is no folder."""
     prefix, found = f"{below}/" if below else "", dict[str, SourceFile]()
     try:
@@ -272,16 +272,16 @@ class SessionReader(Struct):
         )
 
 
-def _moment(day: date, zone: tzinfo | None, clock: time = time()) -> str:
+def format_moment(day: date, zone: tzinfo | None, clock: time = time()) -> str:
     return datetime.combine(day, clock, zone).isoformat()
 
 
-def _read_document(file: SourceFile) -> Iterator[IndexEntry]:
+def read_document(file: SourceFile) -> Iterator[IndexEntry]:
     for number, (cited, text) in enumerate(passages(file.place), 1):
         yield IndexEntry(number, text, place=cited)
 
 
-def _read_entries(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
+def read_history(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
     """Yield the entries of a history file, also in the format of HKUDS/nanobot."""
     unknown = datetime.min.replace(tzinfo=zone)
     for file in files:
@@ -292,9 +292,9 @@ def _read_entries(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
                 yield entry
 
 
-def _read_summaries(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def read_summaries(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield an entry for each line: the summary, and below it the key facts."""
-    for entry in _read_entries(files, zone):
+    for entry in read_history(files, zone):
         if not entry.cursor:
             continue
         facts = [f"- {fact}" for fact in entry.key_facts]
@@ -310,11 +310,11 @@ def _read_summaries(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
         )
 
 
-def _read_paragraphs(
+def read_paragraphs(
     readable: SourceFile, files: Files, zone: tzinfo | None
 ) -> Iterator[IndexEntry]:
     """Yield the paragraphs of HISTORY.md without an entry. Their author is unknown."""
-    found = find_unlisted_paragraphs(readable.text(), _read_entries(files, zone))
+    found = find_unlisted_paragraphs(readable.text(), read_history(files, zone))
     for number, (line, paragraph, stamp) in enumerate(found, 1):
         moment = ""
         with suppress(ValueError):  # no such day
@@ -323,15 +323,15 @@ def _read_paragraphs(
         yield IndexEntry(number, shown, moment, origin=OWN_FILE, place=f"{READABLE}:{line}")
 
 
-def _read_digest(file: SourceFile, name: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def read_digest(file: SourceFile, name: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the lines of the digest called `name`, each dated to the first day that it names."""
     month = month_of(name)
     for number, (line, digested) in enumerate(digest_lines(month, file.text()), 1):
         day = min(digested.days, default=first_of(month))
-        yield IndexEntry(number, str(digested), _moment(day, zone), place=f"{name}:{line}")
+        yield IndexEntry(number, str(digested), format_moment(day, zone), place=f"{name}:{line}")
 
 
-def _read_notes(file: SourceFile, day: date, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def read_notes(file: SourceFile, day: date, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the passages of a day's note: its entries, and other lines."""
     origin, every = "", number_blocks(file.text(), headings=True)
     blocks = (block for block in every if block[1] != f"# {day}")
@@ -340,15 +340,15 @@ def _read_notes(file: SourceFile, day: date, zone: tzinfo | None) -> Iterator[In
         written = time.fromisoformat(minute[1]) if minute else time()
         if not passage.startswith(" "):  # indented text belongs to the note above
             origin = NOTE if is_unconfirmed(passage) else ""
-        moment, place = _moment(day, zone, written), f"{day}.md:{line}"
+        moment, place = format_moment(day, zone, written), f"{day}.md:{line}"
         yield IndexEntry(number, passage, moment, origin=origin, place=place)
 
 
-def _read_facts(file: SourceFile, path: str, template: str) -> Iterator[IndexEntry]:
+def read_facts(file: SourceFile, path: str, template: str) -> Iterator[IndexEntry]:
     """Yield the facts in the file at `path` that are not in its template, each under its
     heading."""
     heading, origin = "", "" if path in FACTS else OWN_FILE
-    for number, (line, passage) in enumerate(_join_wrapped(file.text()), 1):
+    for number, (line, passage) in enumerate(join_wrapped_items(file.text()), 1):
         if is_heading(passage):
             heading = f"{passage.strip('# ')}\n"
         elif fact_lines(passage, template):
@@ -356,7 +356,7 @@ def _read_facts(file: SourceFile, path: str, template: str) -> Iterator[IndexEnt
             yield IndexEntry(number, fact, origin=origin, place=f"{path}:{line}")
 
 
-def _join_wrapped(text: str) -> Iterator[tuple[int, str]]:
+def join_wrapped_items(text: str) -> Iterator[tuple[int, str]]:
     """Yield the blocks of a file of facts. A wrapped list item is one line."""
     at, item, end = 0, "", 0
     for line, block in number_blocks(text, headings=True):
@@ -371,21 +371,21 @@ def _join_wrapped(text: str) -> Iterator[tuple[int, str]]:
         yield at, item
 
 
-def _read_pending(file: SourceFile, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def read_pending(file: SourceFile, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the pending facts. Each has an origin, so that none is trusted."""
     for number, (block, fact) in enumerate(pending_blocks(file.text()), 1):
         if fact:
             origin, place = ",".join(fact.origins) or OTHERS, f"{PENDING} {fact.number}{_WAITS}"
-            moment = _moment(fact.day, zone)
+            moment = format_moment(fact.day, zone)
             yield IndexEntry(number, fact.description, moment, origin=origin, place=place)
         elif block.strip() and not is_heading(block):
             place = f"{PENDING}{_WAITS}"
             yield IndexEntry(number, block.strip(), origin=OTHERS, place=place)
 
 
-def _read_retired(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def read_outdated(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the retired facts, each with the day of its retirement."""
     text, *facts = (file.text() for file in files)
     for number, (day, line) in enumerate(read_retired(text, facts), 1):
         place = f"{RETIRED}, no longer true since {day}"
-        yield IndexEntry(number, line, _moment(day, zone), place=place)
+        yield IndexEntry(number, line, format_moment(day, zone), place=place)

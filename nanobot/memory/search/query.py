@@ -166,7 +166,7 @@ class Search:
         if asked.version != changes(self.db):
             asked, words = self.prepare(asked.query, asked.today), None
         query, (turns, found, ranked) = asked.query, words or self.by_words(asked)
-        if meant := matches(asked.question, [_scale_cosines(near, asked.streams)]):
+        if meant := matches(asked.question, [scale_cosines(near, asked.streams)]):
             new = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
             found = found | self._load_candidates(new - turns, query)
             ranked = fuse(ranked, rank(asked.question, found, meant, {}, MEANING_FLOWS))
@@ -305,7 +305,7 @@ class Search:
         )
         passages, segments = dict[int, Passage](), defaultdict[int, list[int]](list)
         for *row, id, segment in rows:
-            passages[id] = _passage(streams[id >> STREAM_BITS], row)
+            passages[id] = make_passage(streams[id >> STREAM_BITS], row)
             segments[segment].append(id)
         for id, score in best:
             here, turns = found[id], reach([id])
@@ -332,10 +332,10 @@ class Search:
         rows = self.db.execute(
             f"{_COLUMNS} FROM passage_text WHERE stream = ? AND {where}", (stream.id, *values)
         )
-        return [_passage(stream, row) for row in rows]
+        return [make_passage(stream, row) for row in rows]
 
 
-def _scale_cosines(near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:
+def scale_cosines(near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:
     """Return the passages in `streams` with a likeness from 0 to 1: how far a cosine is above the
     last one."""
     here = [(id, cosine) for id, cosine in near if id >> STREAM_BITS in streams]
@@ -346,7 +346,7 @@ def _scale_cosines(near: Sequence[tuple[int, float]], streams: Streams) -> dict[
     return {id: (cosine - last) / (top - last) for id, cosine in here}
 
 
-def _passage(stream: ReadableStream, row: Sequence[Any]) -> Passage:
+def make_passage(stream: ReadableStream, row: Sequence[Any]) -> Passage:
     seq, moment, role, speaker, origin, place, session, first, last, text, kept = row
     if stream.source == "message":
         session, place = stream.key, f"{stream.key} #{seq}"

@@ -114,7 +114,7 @@ def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
 
     def take(match: re.Match[str]) -> str:
         try:
-            found.append(_span(match.groupdict(), today))
+            found.append(parse_span(match.groupdict(), today))
         except ValueError:  # no such day
             return match[0]
         return " "
@@ -124,7 +124,7 @@ def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
     return tuple(found), question
 
 
-def _span(named: dict[str, str | None], today: date) -> Span:
+def parse_span(named: dict[str, str | None], today: date) -> Span:
     """Return the day, month or year. Without a year, it is the latest that has begun."""
     year, day = (int(named.get(part) or 0) for part in ("year", "day"))
     name = named.get("month") or "0"
@@ -161,21 +161,21 @@ def parse(
     language = language_of(text, next(iter(languages), ""))
     words = words_of(rest, language)
     content = content_words(words, language)
-    asked = _find_names(words, names, language)
+    asked = find_names(words, names, language)
     spoken_for = set(chain.from_iterable(asked.values()))
     others = [word for word in content if word not in spoken_for]
     return ParsedQuestion(
         words=tuple(others or content or content_words(words_of(text, language), language)),
         asked_in=(language,) if language_of(text) else tuple(languages),
         languages=tuple(languages),
-        plain=_without(spoken_for, text) or text,
+        plain=remove_names(spoken_for, text) or text,
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
         spans=found,
         is_about_agent=role == "assistant" or bool(re.search(_OF_AGENT, text, re.IGNORECASE)),
     )
 
 
-def _find_names(
+def find_names(
     words: Sequence[str], names: Collection[str], language: str
 ) -> dict[str, Sequence[str]]:
     """Return the names in a question, with their words."""
@@ -185,7 +185,7 @@ def _find_names(
     return {name: own for name, own in parts.items() if own and own[0] in called}
 
 
-def _without(names: Collection[str], text: str) -> str:
+def remove_names(names: Collection[str], text: str) -> str:
     """Remove these words from `text`."""
     if not names:
         return text
@@ -268,7 +268,7 @@ def rank(
 
     `own` is the result of `matches`, `segments` has the bm25 of whole segments, and `flows` is the
     share of the flow to neighbours."""
-    flowed = _flow(candidates, own, flows)
+    flowed = spread_scores(candidates, own, flows)
     scored = []
     for id, here in candidates.items():
         score = flowed.get(id, 0.0)
@@ -277,8 +277,8 @@ def rank(
         if score:
             if question.is_about_agent or id % TURN == 0:
                 score += _SEGMENT * segments.get(here.segment, 0.0)
-            scored.append((id, score * _factor(question, here)))
-    return _best_first(scored)
+            scored.append((id, score * compute_factor(question, here)))
+    return sort_best_first(scored)
 
 
 def fuse(by_words: Ranking, by_meaning: Ranking) -> Ranking:
@@ -287,14 +287,14 @@ def fuse(by_words: Ranking, by_meaning: Ranking) -> Ranking:
     for ranking in (by_words, by_meaning):
         for id, score in ranking:
             total[id] += score / ranking[0][1]
-    return _best_first(total.items())
+    return sort_best_first(total.items())
 
 
-def _best_first(scored: Iterable[tuple[int, float]]) -> Ranking:
+def sort_best_first(scored: Iterable[tuple[int, float]]) -> Ranking:
     return sorted(scored, key=itemgetter(1, 0), reverse=True)
 
 
-def _flow(
+def spread_scores(
     candidates: Mapping[int, RankCandidate], own: Mapping[int, float], flows: float
 ) -> dict[int, float]:
     total = defaultdict[int, float](float)
@@ -319,7 +319,7 @@ def _shares(passage: RankCandidate) -> Sequence[tuple[int, float]]:
     return _ASKING_SHARES if passage.asks else _TELLING_SHARES
 
 
-def _factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
+def compute_factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
     not_meant = "user" if question.is_about_agent else "assistant"
     day = date.fromisoformat(candidate.moment[:10]) if question.spans and candidate.moment else None
     soon = (day and s.first <= day <= s.last + MENTIONED_WITHIN for s in question.spans)

@@ -117,7 +117,7 @@ class SearchMemory(Tool, Struct, frozen=True):
     async def _search(
         self, arguments: SearchArguments, scopes: tuple[str, ...], *, counts: bool
     ) -> RenderedPassages:
-        since, until = _days("since", arguments.since), _days("until", arguments.until)
+        since, until = parse_days("since", arguments.since), parse_days("until", arguments.until)
         query = Query(
             arguments.query.strip(),
             scopes,
@@ -153,7 +153,7 @@ def _is_own(passage: Passage, scope: str) -> bool:
     return passage.source != "library" and passage.role != "tool"
 
 
-def _days(name: str, text: str) -> Span | None:
+def parse_days(name: str, text: str) -> Span | None:
     """Return the day, month or year in the argument `name`."""
     if not text.strip():
         return None
@@ -167,7 +167,7 @@ def _days(name: str, text: str) -> Span | None:
 def results_text(query: Query, result: SearchResult, most: int) -> RenderedPassages:
     """Render the hits in at most `most` characters."""
     if not result.hits:
-        return _render_miss(query, result), ()
+        return render_miss(query, result), ()
     first = query.skip + 1
     page = _Page(result, first, most - _FRAME)
     last = query.skip + page.count
@@ -191,7 +191,7 @@ class _Page:
         for hit in result.hits:
             text = self._render_hit(hit.passage, min(_PASSAGE, room // 3))
             if not self.shown:  # the first is always shown, so that each page advances
-                text = text[: room - len(_group(hit.passage)) - 3]
+                text = text[: room - len(render_group(hit.passage)) - 3]
             if not (self._is_repetition(hit) or self._add(hit.passage, text)):
                 break
             self.count += 1
@@ -210,11 +210,11 @@ class _Page:
     def _is_repetition(self, hit: Hit) -> bool:
         """Return True if it repeats a passage that is shown right before it."""
         before = hit.before[-1:]
-        return any(one.id in self.shown and _repeats(hit.passage, one) for one in before)
+        return any(one.id in self.shown and repeats_message(hit.passage, one) for one in before)
 
     def _add(self, passage: Passage, text: str) -> bool:
         """Show `text` of a passage. Return False if it does not fit."""
-        header = _group(passage)
+        header = render_group(passage)
         cost = len(text) + 1 + (len(header) + 2) * (header not in self._groups)
         if cost > self._room:
             return False
@@ -225,7 +225,7 @@ class _Page:
 
     def _render_hit(self, passage: Passage, most: int) -> str:
         what = _who(passage) if passage.source == "message" else printable(passage.place)
-        head = f"[{self._numbers[passage.id]}] {what}{_render_marks(passage)} · id={_id(passage)}"
+        head = f"[{self._numbers[passage.id]}] {what}{render_marks(passage)} · id={_id(passage)}"
         for other in self.shown.values():
             if other.id in self._numbers and other.text == passage.text:
                 return f"{head} · the same text as [{self._numbers[other.id]}]"
@@ -239,13 +239,13 @@ class _Page:
             if not 0 <= at < len(talk) or talk[at].id in known:
                 continue
             one, before = talk[at], talk[at - 1] if at else None
-            if before is None or not _repeats(one, before):
+            if before is None or not repeats_message(one, before):
                 is_aside = one.role == "assistant" and not (before and _asks(before))
                 text = shorten(one.text, _REPLY if is_aside else _NEIGHBOUR)
                 self._add(one, f"  {_who(one)}: {text}")
 
 
-def _group(passage: Passage) -> str:
+def render_group(passage: Passage) -> str:
     day = f"{passage.when:%Y-%m-%d %a}" if passage.when else "no date"
     what = _KINDS.get(passage.source) or printable(passage.session)
     return f"{day} · {what}"
@@ -256,7 +256,7 @@ def _id(passage: Passage) -> str:
     return _LINE_END.sub(" ", passage.id)
 
 
-def _repeats(reply: Passage, said: Passage) -> bool:
+def repeats_message(reply: Passage, said: Passage) -> bool:
     """Return True if the agent only repeats its message. An answer to a question does not count."""
     if reply.role != "assistant" or said.role != "user" or _asks(said):
         return False
@@ -276,14 +276,14 @@ def around_text(id: str, passages: Sequence[Passage], most: int) -> RenderedPass
         mark = "> " if one.id == id else ""
         when = f"{one.when:%Y-%m-%d %a %H:%M}" if one.when else "no date"
         where = printable(one.session if one.source == "message" else one.place)
-        about = f"{when} · {_speaker(one)} · {where}{_render_marks(one)} · id={_id(one)}"
+        about = f"{when} · {_speaker(one)} · {where}{render_marks(one)} · id={_id(one)}"
         texts.append(f"{mark}{about}\n{_indent(one.text, each)}")
     head = f"Around {_LINE_END.sub(' ', id)}, in order:"
     tail = f"Before this: around={_id(passages[0])}. After this: around={_id(passages[-1])}."
     return "\n\n".join([head, *texts, tail]), passages
 
 
-def _render_marks(passage: Passage) -> str:
+def render_marks(passage: Passage) -> str:
     """Render a passage's untrusted origin, and whether it is marked to keep."""
     origin = "" if passage.origin in ("", "nanobot") else f" · from {passage.origin}"
     return f"{origin} · marked to keep" if passage.kept else origin
@@ -304,11 +304,11 @@ def _who(passage: Passage) -> str:
 
 
 def _indent(text: str, most: int, terms: Sequence[str] = ()) -> str:
-    lines = _LINE_END.split(_cut_window(text.strip(), most - 10, terms))
+    lines = _LINE_END.split(cut_window(text.strip(), most - 10, terms))
     return "\n".join(f"  | {line}" for line in lines)[:most]
 
 
-def _cut_window(text: str, most: int, terms: Sequence[str]) -> str:
+def cut_window(text: str, most: int, terms: Sequence[str]) -> str:
     """Return at most so many characters of `text`, from its part with the most search terms."""
     if len(text) <= most:
         return text
@@ -326,7 +326,7 @@ def _cut_window(text: str, most: int, terms: Sequence[str]) -> str:
     return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"
 
 
-def _render_miss(query: Query, result: SearchResult) -> str:
+def render_miss(query: Query, result: SearchResult) -> str:
     looked = ", ".join(shorten(word, 40) for word in result.terms[:20])
     if query.skip:
         return f"There is nothing more for {_quote(query.text)}."

@@ -118,7 +118,7 @@ def nearest(
             return None
         if not len(matrix.rows):
             return []
-        cosines = _multiply(matrix.data, question) * matrix.data["scale"]
+        cosines = multiply_rows(matrix.data, question) * matrix.data["scale"]
         cosines[~np.isin(matrix.streams, streams)] = _ELSEWHERE
         if days:
             dated = "SELECT row FROM passage WHERE row >= 0 AND moment >= ? AND moment < ?"
@@ -136,7 +136,7 @@ def nearest(
         return [(ids[row], cosine) for row, cosine in found.items() if row in ids][:limit]
 
 
-def _multiply(matrix: Array, question: Array) -> Array:
+def multiply_rows(matrix: Array, question: Array) -> Array:
     """Multiply the numbers of each row by those of the question."""
     data = matrix.view(np.int8).reshape(len(matrix), -1)
     # Converting whole rows is faster than only their numbers. Other bytes get the weight 0.
@@ -164,7 +164,7 @@ def _threads() -> ThreadPoolExecutor:
 _WORK: dict[str, Callable[..., object]] = {"embed": embed, "nearest": nearest}
 
 
-def _answer(request: dict[str, Any]) -> bytes:
+def answer_request(request: dict[str, Any]) -> bytes:
     id, work = request.pop("id"), _WORK[request.pop("do")]
     try:
         answer = {"id": id, "value": work(**request)}
@@ -205,7 +205,7 @@ class Worker:
                     self._asked += 1
                     self._passages.put(request)
                 else:
-                    self._send(_answer(request))
+                    self._send(answer_request(request))
             elif self._asked == self._embedded:
                 return
 
@@ -213,7 +213,7 @@ class Worker:
         with suppress(OSError):  # only on an idle processor
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         while True:
-            self._send(_answer(self._passages.get()))
+            self._send(answer_request(self._passages.get()))
             self._embedded += 1
 
     def _send(self, answer: bytes) -> None:

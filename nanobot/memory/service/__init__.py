@@ -110,7 +110,7 @@ class MemoryService:
         except StorageError as error:  # the facts are in the files anyway
             problem = error.redact_for(is_owner=scope == OWNER).for_people()
         versions = () if problem else await asyncio.to_thread(memory.versions.versions)
-        overview = await asyncio.to_thread(_summarize_files, memory, versions)
+        overview = await asyncio.to_thread(summarize_files, memory, versions)
         overview.problem = problem or overview.problem
         overview.history["unread"] = await asyncio.to_thread(self._dream.unread, scope)
         overview.pending = len(await memory.pending.pending())
@@ -382,7 +382,7 @@ class MemoryService:
         return memory
 
 
-def _summarize_files(memory: Memory, versions: Sequence[Version]) -> Overview:
+def summarize_files(memory: Memory, versions: Sequence[Version]) -> Overview:
     """Summarize the files, without the fields about Dream, the index and pending facts. Blocks."""
     overview, newest = Overview(memory.scope), list(reversed(versions))
     for path in FACTS:

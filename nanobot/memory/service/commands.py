@@ -269,7 +269,7 @@ class MemoryCommands:
             case "search" if rest:
                 report = await service.search(rest, scope, self._asker(call), limit=_FEW)
             case "why" if rest:
-                report = await service.why(_strip_quotes(rest), scope, self._asker(call))
+                report = await service.why(strip_quotes(rest), scope, self._asker(call))
             case "pending":
                 report = await service.pending(scope)
             case "importance":
@@ -288,7 +288,7 @@ class MemoryCommands:
             return Answer("Usage: /memory importance 5 words of the fact")
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
-        done = await self._service.set_importance(number, _strip_quotes(fact), call.scope)
+        done = await self._service.set_importance(number, strip_quotes(fact), call.scope)
         return Answer(done.text)
 
     async def _decide(
@@ -327,7 +327,7 @@ class MemoryCommands:
         if word in ("--yes", "--no"):
             return await self._forget_now(call, rest, sure=word == "--yes")
         erase = word == "--erase"
-        text = _strip_quotes(rest if erase else call.arguments)
+        text = strip_quotes(rest if erase else call.arguments)
         if not text:
             return Answer("Add the text to forget: /forget my shoe size")
         scope = call.scope
@@ -408,7 +408,7 @@ class MemoryCommands:
         return not is_group(call.scope) or self._scopes.is_owner(message.channel, message.sender_id)
 
 
-def _strip_quotes(text: str) -> str:
+def strip_quotes(text: str) -> str:
     text = text.strip()
     return text[1:-1].strip() if len(text) > 2 and text[0] == text[-1] == '"' else text
 

@@ -51,9 +51,9 @@ async def continue_conversation(
     if not others:
         return Answer("You have no other conversation to continue.")
     if wanted not in others:
-        return Answer(await _render_list(wanted, others.values(), sessions))
+        return Answer(await render_list(wanted, others.values(), sessions))
     here = set(map(_identity, session.messages))
-    new = [one for one in await _load_tail(wanted, sessions) if _identity(one) not in here]
+    new = [one for one in await load_tail(wanted, sessions) if _identity(one) not in here]
     if not new:
         return Answer(f"This chat already has all messages of {wanted}. Older ones are in memory.")
     for message in new:
@@ -63,17 +63,17 @@ async def continue_conversation(
     return Answer(f"Copied {pluralize(len(new), 'message')} from {wanted}. /undo reverts this.")
 
 
-async def _render_list(unknown: str, infos: Iterable[SessionInfo], sessions: SessionManager) -> str:
+async def render_list(unknown: str, infos: Iterable[SessionInfo], sessions: SessionManager) -> str:
     lines = ["You have no other conversation with this name.", ""] if unknown else []
     lines += ["Your other conversations, newest first:", ""]
     for info in islice(infos, _LISTED):
-        count = pluralize(len(await _load_tail(info.key, sessions)), "message")
+        count = pluralize(len(await load_tail(info.key, sessions)), "message")
         when, preview = format_minute(info.updated_at), shorten(info.preview, _PREVIEW)
         lines.append(f"- `/continue {info.key}`: {when}, {count}, “{preview}”")
     return "\n".join(lines)
 
 
-async def _load_tail(key: str, sessions: SessionManager) -> list[Message]:
+async def load_tail(key: str, sessions: SessionManager) -> list[Message]:
     messages = (await sessions.get_or_create(key)).messages
     return list(dropwhile(lambda one: one.role != "user", messages))
 
@@ -121,29 +121,29 @@ async def discard_conversation(
         if not (undo and turns):
             return Answer("This conversation is empty.")
     if undo:
-        lines += await asyncio.to_thread(_put_back, turns, changes)
+        lines += await asyncio.to_thread(restore_files, turns, changes)
     else:
-        files = await asyncio.to_thread(_list_changed_files, turns, changes)
+        files = await asyncio.to_thread(list_changed_files, turns, changes)
     versions = service.memory(call.scope).versions
-    learned = await asyncio.to_thread(_list_learned, session.key, gone, versions)
-    if left := list(_list_remaining(files, learned, gone, has_effects)):
+    learned = await asyncio.to_thread(list_learned, session.key, gone, versions)
+    if left := list(list_remaining(files, learned, gone, has_effects)):
         lines += ["", "Remaining effects:", *left]
     kept: list[JsonValue] = [*turns[-_MOST_TURNS:]]
     session.set_metadata(discarded=kept if files else None)
     return Answer("\n".join(lines))
 
 
-def _put_back(turns: Sequence[str], changes: FileChanges) -> list[str]:
+def restore_files(turns: Sequence[str], changes: FileChanges) -> list[str]:
     changed = [turn for turn in reversed(turns) if changes.paths(turn)]
     done = [one for turn in changed for one in changes.revert(turn)]
     return [f"- {path}: {outcome}" for path, outcome in done] or ["It changed no files."]
 
 
-def _list_changed_files(turns: Sequence[str], changes: FileChanges) -> list[str]:
+def list_changed_files(turns: Sequence[str], changes: FileChanges) -> list[str]:
     return list(dict.fromkeys(path for turn in turns for path in changes.paths(turn)))
 
 
-def _list_learned(session: str, gone: Sequence[Message], versions: GitStore) -> list[Version]:
+def list_learned(session: str, gone: Sequence[Message], versions: GitStore) -> list[Version]:
     """Return the undoable changes of memory by a conversation, newest first. Blocks."""
     begun = next(filter(None, (message.timestamp for message in gone)), None)
     if begun is None:
@@ -153,7 +153,7 @@ def _list_learned(session: str, gone: Sequence[Message], versions: GitStore) -> 
     return [version for version in made_here if versions.plan_undo(version.number).texts]
 
 
-def _list_remaining(
+def list_remaining(
     files: Sequence[str],
     learned: Sequence[Version],
     gone: Sequence[Message],

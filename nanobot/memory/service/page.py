@@ -79,7 +79,7 @@ class MemoryPage:
         """Return the facts of `scope`, `limit` from `offset` on, in the order of the files. `total`
         counts all of them. With a `path`, only those of one file."""
         memory = self._memory_of(scope)
-        found = list(_list_facts(memory, path))
+        found = list(list_facts(memory, path))
         piece = found[offset : offset + min(limit, _MOST)]
         counts = dict.fromkeys(ALL_FACTS, 0)
         for one in found:
@@ -88,7 +88,7 @@ class MemoryPage:
 
     def fact(self, id: str, scope: str = OWNER) -> dict[str, object]:
         """Return the fact with this `id`. Raise `NanobotError` if it no longer exists."""
-        for one in _list_facts(self._memory_of(scope), ""):
+        for one in list_facts(self._memory_of(scope), ""):
             if one["id"] == id:
                 return one
         raise NanobotError("this fact no longer exists", hint="It was changed. Reload it.")
@@ -102,14 +102,14 @@ class MemoryPage:
 
         Raise `NanobotError` if the line has changed or the words are not a fact, and `ToolError` if
         the file would become too large."""
-        memory, new = self._memory_of(scope), _check_words(new)
+        memory, new = self._memory_of(scope), clean_words(new)
         if path not in FACTS:
             raise NanobotError(f"facts must be in {', '.join(FACTS)}")
         async with self._memories.holding(memory.scope):
             await memory.store.record_hand_edits()
             now = memory.store.read(path)
             if text:
-                step = _rewording(now, text, new)
+                step = plan_rewording(now, text, new)
             else:
                 heading = f"## {section}" if section else ""
                 step = LineOperation(new=f"- {new}", section=find_heading(heading, now) or heading)
@@ -117,7 +117,7 @@ class MemoryPage:
             change = Change("you", f"by the page: {without_importance(said)}")
             outcome = await memory.store.apply(path, (step,), change)
         if outcome.left:
-            raise _no_such_line()
+            raise missing_line()
         number = outcome.version
         done = f"Saved as version {number}." if number else "Nothing changed."
         return {"version": number, "fact": new, "text": done}
@@ -140,7 +140,7 @@ class MemoryPage:
         days = [day.isoformat() for day in reversed(store.note_days())]
         months = store.digest_months()[::-1]
         day = day or next(iter(days), "")
-        text = store.read(_notes_path(day)) if day else ""
+        text = store.read(path_of_notes(day)) if day else ""
         return {"days": days, "months": months, "day": day, "text": text}
 
     def scopes(self) -> dict[str, object]:
@@ -165,7 +165,7 @@ class MemoryPage:
         return {"months": [{"month": m, "entries": len(of), "bytes": sum(of)} for m, of in grown]}
 
 
-def _list_facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
+def list_facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
     """Yield the facts with their places. `level` is 0 for retired facts. Blocks."""
     for path in ALL_FACTS:
         if only not in ("", path):
@@ -187,7 +187,7 @@ def _list_facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
                 }
 
 
-def _check_words(text: str) -> str:
+def clean_words(text: str) -> str:
     """Return a person's input as one line. Raise `NanobotError`."""
     words = without_bullet(" ".join(text.split()))
     if not any(map(str.isalnum, words)) or not fact_lines(f"- {words}"):
@@ -197,19 +197,19 @@ def _check_words(text: str) -> str:
     return words
 
 
-def _rewording(text: str, old: str, new: str) -> LineOperation:
+def plan_rewording(text: str, old: str, new: str) -> LineOperation:
     old = old.rstrip()
     line = old if old in map(str.rstrip, split(text)) else find_line(old, text)
     if not fact_lines(line):
-        raise _no_such_line()
+        raise missing_line()
     return LineOperation(line, with_words(line, new) + importance_mark(line))
 
 
-def _no_such_line() -> NanobotError:
+def missing_line() -> NanobotError:
     return NanobotError("this line no longer exists", hint="It was changed. Reload it.")
 
 
-def _notes_path(name: str) -> str:
+def path_of_notes(name: str) -> str:
     """Return the path of a day's notes, or of a month's digest. Raise `NanobotError`."""
     if is_month(name):
         return digest_path(name)

@@ -72,9 +72,9 @@ class Overview(Struct):
         blocks = [f"What I remember{'' if self.scope == OWNER else f' in {self.scope}'}:"]
         if not self.facts:
             blocks.append(f"No facts in {LONG_TERM} yet.")
-        blocks += ["\n".join(_render_facts(file)) for file in self.files]
+        blocks += ["\n".join(render_facts(file)) for file in self.files]
         blocks.append(
-            "\n".join(["Storage:", "", *map(_render_size, self.files), *self._render_counts()])
+            "\n".join(["Storage:", "", *map(render_size, self.files), *self._render_counts()])
         )
         if self.pending:
             blocks.append(f"{pluralize(self.pending, 'pending fact')}: `/memory pending`.")
@@ -98,11 +98,11 @@ class Overview(Struct):
             yield f"- other scopes: {', '.join(self.scopes)}"
 
 
-def _render_facts(file: FileView) -> Iterator[str]:
+def render_facts(file: FileView) -> Iterator[str]:
     """Render the facts of a file, or the most important ones of many."""
     if file.path != LONG_TERM:
         yield from (f"From {file.path}:", "")
-    shown = _most_important(file)
+    shown = select_important(file)
     for number, line in enumerate(shown):
         yield from ("",) if number and is_heading(line) else ()
         found = importance_of(line)
@@ -112,7 +112,7 @@ def _render_facts(file: FileView) -> Iterator[str]:
         yield f"… and {pluralize(more, 'more fact')} in {file.path}"
 
 
-def _most_important(file: FileView) -> Sequence[str]:
+def select_important(file: FileView) -> Sequence[str]:
     """Return the facts to show, in their order, with their headings."""
     facts = [line for line in file.lines if not is_heading(line)]
     facts.sort(key=lambda line: -(importance_of(line) or _USUAL).level)
@@ -129,7 +129,7 @@ def under_headings(text: str, facts: Container[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _render_size(file: FileView) -> str:
+def render_size(file: FileView) -> str:
     changed = ""
     if file.changed and file.author:
         changed = f", changed {format_minute(file.changed)} {TAGS[file.author]}"
@@ -145,7 +145,7 @@ def search_report(query: Query, result: SearchResult, asker: str = "") -> Report
     lines = list[str]()
     known = {hit.passage.id for hit in result.hits}
     for hit in result.hits:
-        lines += _render_hit(hit, known, asker)
+        lines += render_hit(hit, known, asker)
     if not result.hits:
         looked = ", ".join(result.terms) or shorten(query.text, 80)
         lines.append(f"No results for: {looked}.")
@@ -157,18 +157,18 @@ def search_report(query: Query, result: SearchResult, asker: str = "") -> Report
     return Report.of("\n".join(lines), hits=hits, terms=result.terms, left=result.left)
 
 
-def _render_hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
+def render_hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
     """Render a hit with its neighbours, except those `known` from other hits."""
     when = f"{format_minute(hit.passage.when)}, " if hit.passage.when else ""
-    yield f"- [{when}{hit.passage.place}] {_quote_passage(hit.passage, _LINE, asker)}"
+    yield f"- [{when}{hit.passage.place}] {quote_passage(hit.passage, _LINE, asker)}"
     for where, around in (("before", hit.before[-1:]), ("after", hit.after[:1])):
         for passage in around:
             if passage.id not in known:
                 known.add(passage.id)
-                yield f"  - {where}: {_quote_passage(passage, _NEIGHBOUR, asker)}"
+                yield f"  - {where}: {quote_passage(passage, _NEIGHBOUR, asker)}"
 
 
-def _quote_passage(passage: Passage, width: int, asker: str) -> str:
+def quote_passage(passage: Passage, width: int, asker: str) -> str:
     if passage.source != "message":
         return shorten(passage.text, width)
     who, text = attribute_message(
@@ -182,7 +182,7 @@ def version_report(version: Version, diff: str) -> Report:
     lines = diff.rstrip().splitlines()
     more = len(lines) - _DIFF_SHOWN
     shown = [*lines[:_DIFF_SHOWN], *([f"… {more:,} more lines"] if more > 0 else [])]
-    text = f"{_render_version(version)}\n\n{indent(shown)}"
+    text = f"{render_version(version)}\n\n{indent(shown)}"
     return Report.of(text, **_version_data(version), diff=diff)
 
 
@@ -190,7 +190,7 @@ def versions_report(versions: Sequence[Version], total: int) -> Report:
     """Render the latest changes, newest first, of `total` in all."""
     text = "No versions yet."
     if versions:
-        lines = [f"- {_render_version(version)}" for version in versions]
+        lines = [f"- {render_version(version)}" for version in versions]
         how = (
             "To undo change N: `/dream-restore --version N`. To restore version N: "
             "`/dream-restore --to N`."
@@ -199,7 +199,7 @@ def versions_report(versions: Sequence[Version], total: int) -> Report:
     return Report.of(text, versions=[*map(_version_data, versions)], total=total)
 
 
-def _render_version(version: Version) -> str:
+def render_version(version: Version) -> str:
     """Render a version on one line: `12  2026-11-21 14:03  [Dream] learned 3 facts (USER.md)`."""
     tag = TAGS[version.author]
     summary = version.summary.removeprefix(tag).strip() or "a change"
