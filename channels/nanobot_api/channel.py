@@ -17,7 +17,7 @@ from nanobot.bus.events import (
     Progress,
     Receipt,
 )
-from nanobot.channel import ChannelHost, Happening, Limits, Operation, Overview
+from nanobot.channel import ChannelHost, GatewayEvent, Limits, Operation, Overview
 from nanobot.channel.health import ConnectionSlot
 from nanobot.channel.keys import ApiKeys
 from nanobot.clock import Clock, first_error
@@ -34,7 +34,7 @@ _SWEEP_SECONDS = 86_400.0
 
 
 class ApiChannel:
-    """Implements `nanobot.channel.Channel` and `Overseeing`."""
+    """Implements `nanobot.channel.Channel` and `Overseer`."""
 
     name = API
     limits = Limits(caption=_NO_LIMIT, files=0, closing=True, shown_once=True)
@@ -46,7 +46,7 @@ class ApiChannel:
         self._overview: Overview | None = None
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
-        """See `Overseeing`."""
+        """See `Overseer`."""
         self._overview = overview
         return {}
 
@@ -78,7 +78,7 @@ class ApiChannel:
                 await asyncio.to_thread(server.records.sweep, now)
                 await host.clock.sleep(_SWEEP_SECONDS)
 
-    def _pass_question(self, clock: Clock, happening: Happening) -> None:
+    def _pass_question(self, clock: Clock, happening: GatewayEvent) -> None:
         """Pass on the questions to the owner in conversations of programs."""
         event, (channel, _, chat) = happening.event, happening.session_key.partition(":")
         if channel != API:

@@ -49,22 +49,22 @@ DIALECT = Dialect(
 )
 
 
-def render(markdown: str) -> Rendered:
+def render(markdown: str) -> FormattedText:
     """Render `markdown` as text and entities. Never raises. The work is bounded.
 
     The number of entities is not limited: see `fits`."""
     if _PLAIN.fullmatch(markdown):
-        return Rendered(markdown)
+        return FormattedText(markdown)
     source = clean_source(markdown)
     page = _Page()
     try:
         for line in lay_out(source, DIALECT):
             page.add(line)
-        rendered: Rendered | None = page.finish()
+        rendered: FormattedText | None = page.finish()
     except Exception as error:  # noqa: BLE001 - no text may prevent the answer
         logger.warning("Markdown is sent unformatted: {}", type(error).__name__)
         rendered = None
-    return rendered if rendered and rendered.text else Rendered(source.strip())
+    return rendered if rendered and rendered.text else FormattedText(source.strip())
 
 
 def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
@@ -84,7 +84,7 @@ def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
     return utf16_length(rendered.text) <= limit and len(rendered.entities) <= ENTITY_LIMIT
 
 
-class Rendered(Struct, frozen=True):
+class FormattedText(Struct, frozen=True):
     """A text and its entities, outer ones before inner ones."""
 
     text: str
@@ -148,7 +148,7 @@ class _Page:
         for mark in wanted:
             self._open.setdefault(mark, self._length)
 
-    def finish(self) -> Rendered:
+    def finish(self) -> FormattedText:
         """Return the text without surrounding blanks (code keeps its indentation), and the sorted
         entities."""
         self._style(())
@@ -175,7 +175,7 @@ class _Page:
             )
             for one in ranges
         )
-        return Rendered(text, tuple(entities))
+        return FormattedText(text, tuple(entities))
 
 
 _LONG_QUOTE, _LONG_QUOTE_LINES = 600, 8

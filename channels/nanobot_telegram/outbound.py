@@ -47,7 +47,7 @@ from nanobot_telegram.client import (
     TelegramClient,
     as_send_error,
 )
-from nanobot_telegram.markdown import CAPTION_LIMIT, ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
+from nanobot_telegram.markdown import CAPTION_LIMIT, ENTITY_LIMIT, TEXT_LIMIT, FormattedText, render
 from nanobot_telegram.preview import Previews
 from nanobot_telegram.rich import MAY_BE_RICH, Block, rich_blocks
 
@@ -310,14 +310,14 @@ _ALBUM_ITEMS: Mapping[Shape, Callable[..., _AlbumItem]] = {
 }
 
 
-def render_part(part: OutboundPart, *, plain: bool) -> Rendered:
+def render_part(part: OutboundPart, *, plain: bool) -> FormattedText:
     """Return the text of a part. `plain`: without entities, and as the source if that is short
     enough, because it shows the addresses of links."""
     markdown = valid_unicode(part.content)
     if plain and utf16_length(markdown) <= (CAPTION_LIMIT if part.media else TEXT_LIMIT):
-        return Rendered(markdown)
+        return FormattedText(markdown)
     rendered = render(markdown)
-    return Rendered(rendered.text, () if plain else rendered.entities[:ENTITY_LIMIT])
+    return FormattedText(rendered.text, () if plain else rendered.entities[:ENTITY_LIMIT])
 
 
 def make_compatible(uploads: Sequence[_Upload]) -> Sequence[_Upload]:

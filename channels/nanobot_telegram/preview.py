@@ -39,7 +39,7 @@ from nanobot.clock import Clock, with_timeout
 from nanobot.text import valid_unicode
 from nanobot_telegram.chats import Chats, number
 from nanobot_telegram.client import NO_LINK_PREVIEW, Flooded, TelegramClient
-from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
+from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, FormattedText, render
 
 _TYPING_PACE = 4.0
 _DRAFT_PACE = 0.5
@@ -116,7 +116,7 @@ class _Turn(Struct, eq=False):
             return float("inf")
         return self.reading_due if self.reading else 0.0
 
-    def render(self) -> Rendered:
+    def render(self) -> FormattedText:
         """Render the current content."""
         text = "".join(self.pieces)
         self.pieces = [text]
@@ -303,7 +303,7 @@ def end_turn(turn: _Turn) -> None:
         turn.task.cancel()
 
 
-def render_preview(markdown: str, hint: str = "", output: str = "") -> Rendered:
+def render_preview(markdown: str, hint: str = "", output: str = "") -> FormattedText:
     """Render the last part of `markdown` that fits in a message, followed by `hint` in italics and
     the literal `output`."""
     markdown = valid_unicode(markdown)
@@ -324,4 +324,4 @@ def render_preview(markdown: str, hint: str = "", output: str = "") -> Rendered:
     for kind, note in notes:
         entities.append(MessageEntity(kind, offset, utf16_length(note)))
         offset += utf16_length(note + "\n")
-    return Rendered(rendered.text + gap + below, tuple(entities))
+    return FormattedText(rendered.text + gap + below, tuple(entities))

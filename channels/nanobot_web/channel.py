@@ -31,7 +31,7 @@ _FILES = 10
 
 
 class WebChannel:
-    """Implements `nanobot.channel.Channel` and `Overseeing`. `enabled`: serve the page from the
+    """Implements `nanobot.channel.Channel` and `Overseer`. `enabled`: serve the page from the
     start, not only on request."""
 
     name = "web"
@@ -48,7 +48,7 @@ class WebChannel:
         self._host: ConnectionSlot[ChannelHost] = ConnectionSlot()
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
-        """See `Overseeing`."""
+        """See `Overseer`."""
         self._overview = overview
         return {"web.link": self._link, "web.list": self._list, "web.revoke": self._revoke}
 

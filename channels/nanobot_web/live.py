@@ -27,7 +27,7 @@ from nanobot.bus.events import (
     TurnEnded,
     TurnStarted,
 )
-from nanobot.channel import Happening, Overview
+from nanobot.channel import GatewayEvent, Overview
 from nanobot_web.extras import Extra
 
 _MOST_UNREAD = 1_000  # events that may wait for a page that does not read
@@ -138,7 +138,7 @@ class Live:
             elif follower.everything:
                 follower.put({"kind": "elsewhere", "key": key})
 
-    def _pass_event(self, happening: Happening) -> None:
+    def _pass_event(self, happening: GatewayEvent) -> None:
         key, event = happening.session_key, happening.event
         if isinstance(event, ApprovalAsked | ApprovalClosed):
             self._tell_owner(event)

@@ -35,7 +35,7 @@ _MAX_RECENT = 2_000
 _EXCERPT = 500
 
 
-class Incoming(Struct, frozen=True):
+class IncomingMessage(Struct, frozen=True):
     """An inbound message, the same for both transports. `at` is aware.
 
     `group` is the group's id, empty in private, and `title` its name. `own`: the account's owner
@@ -97,11 +97,11 @@ class Ingest:
         self._self_chat, self._pairing, self._prefix = self_chat, pairing, prefix
         self._commands = frozenset(entry.name for entry in host.menu())
 
-    async def store(self, received: Sequence[Incoming]) -> Sequence[Incoming]:
+    async def store(self, received: Sequence[IncomingMessage]) -> Sequence[IncomingMessage]:
         """Store the admitted messages and return them in order, once they are durable.
 
         Raises `StorageError`, and then none of it is stored."""
-        admitted: list[tuple[Incoming, InboundMessage]] = []
+        admitted: list[tuple[IncomingMessage, InboundMessage]] = []
         for incoming in received:
             message = self._admit(incoming)
             if message is not None:
@@ -112,7 +112,7 @@ class Ingest:
             await self._host.publish([message for _, message in admitted])
         return [incoming for incoming, _ in admitted]
 
-    def _admit(self, incoming: Incoming) -> InboundMessage | None:
+    def _admit(self, incoming: IncomingMessage) -> InboundMessage | None:
         """Return the core's message, or None if it is empty or its sender is not admitted."""
         # Two nanobots with the same account both write into the chat with oneself, and would
         # answer each other forever.
@@ -137,7 +137,7 @@ class Ingest:
         self._people.mark_admitted(person)
         return message
 
-    def _sender_and_chat(self, incoming: Incoming) -> tuple[Sender, Chat]:
+    def _sender_and_chat(self, incoming: IncomingMessage) -> tuple[Sender, Chat]:
         """Return the sender and the chat. Raises `ValueError` for an invalid id."""
         if not is_id(incoming.id) or (incoming.group and not is_group(incoming.group)):
             raise ValueError("its id or that of its group is none")
@@ -151,7 +151,7 @@ class Ingest:
         also = tuple(id for id in ids if id != listed)
         return Sender(listed, one_line(sender.name), also), chat
 
-    def _is_addressed(self, incoming: Incoming) -> bool:
+    def _is_addressed(self, incoming: IncomingMessage) -> bool:
         if incoming.group:
             command = _COMMAND.match(incoming.text)
             is_command = command is not None and command[1].lower() in self._commands
@@ -162,7 +162,7 @@ class Ingest:
 
 
 def build_message(
-    incoming: Incoming, person: str, sender: Sender, chat: Chat, host: ChannelHost
+    incoming: IncomingMessage, person: str, sender: Sender, chat: Chat, host: ChannelHost
 ) -> InboundMessage | None:
     """Return the message for the core, or None if it is empty. `person` is the id of the sender's
     private chat, which never changes."""

@@ -36,7 +36,7 @@ from nanobot.app.services import (
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import ApprovalAsked, ApprovalClosed
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.channel import Channel, Overseeing
+from nanobot.channel import Channel, Overseer
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.errors import DatabaseDamaged, HomeMoved, NanobotError, StorageError
@@ -101,7 +101,7 @@ class Gateway:
         )
         operations = {**build_operations(parts, pairing), "restart": self._restart}
         for channel in base.outlets.values():
-            if isinstance(channel, Overseeing):
+            if isinstance(channel, Overseer):
                 operations |= channel.oversee(feed)
         feed.operations = operations = record_calls(operations, toolbox.audit)
         self._control = ControlServer(base.stores.state, operations, base.cli.chat)

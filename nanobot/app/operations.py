@@ -26,7 +26,7 @@ from nanobot.bus.events import (
     InboundMessage,
     ToolFinished,
 )
-from nanobot.channel import Happening, Operation
+from nanobot.channel import GatewayEvent, Operation
 from nanobot.commands import in_threads
 from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
@@ -214,10 +214,10 @@ class Feed:
 
     def __init__(self) -> None:
         self.operations: Mapping[str, Operation] = {}
-        self._watchers: list[Callable[[Happening], None]] = []
+        self._watchers: list[Callable[[GatewayEvent], None]] = []
 
     @contextmanager
-    def watch(self, watcher: Callable[[Happening], None]) -> Iterator[None]:
+    def watch(self, watcher: Callable[[GatewayEvent], None]) -> Iterator[None]:
         self._watchers.append(watcher)
         try:
             yield
@@ -237,7 +237,7 @@ class Feed:
     def publish(self, key: str, event: TurnEvent | ApprovalAsked | ApprovalClosed) -> None:
         """Pass on an event of the conversation `key`."""
         for watcher in tuple(self._watchers):
-            watcher(Happening(key, event))
+            watcher(GatewayEvent(key, event))
 
 
 def record_calls(operations: Table, audit: AuditLog) -> dict[str, Operation]:

@@ -24,7 +24,7 @@ from nanobot.app.base import Base, Models, about, expect_own
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Notice
-from nanobot.channel import Serving
+from nanobot.channel import PathServer
 from nanobot.config.settings import Settings
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat
 from nanobot.cron.schedule import parse
@@ -188,7 +188,7 @@ class Platforms:
         )
         self.supervisor = Supervisor(base.outlets, parts, base.rng)
         for channel in base.outlets.values():
-            if isinstance(channel, Serving):
+            if isinstance(channel, PathServer):
                 self.web.reserve(channel.paths)
 
 

@@ -267,7 +267,7 @@ Operation = Callable[[Mapping[str, object]], Awaitable[object]]
 data. It acts for the owner. Raises `NanobotError`."""
 
 
-class Happening(Struct, frozen=True):
+class GatewayEvent(Struct, frozen=True):
     """An event in the gateway, and the session it belongs to."""
 
     session_key: str
@@ -282,12 +282,12 @@ class Overview(Protocol):
     def operations(self) -> Mapping[str, Operation]:
         """The operations of the control socket, by name."""
 
-    def watch(self, watcher: Callable[[Happening], None]) -> AbstractContextManager[None]:
+    def watch(self, watcher: Callable[[GatewayEvent], None]) -> AbstractContextManager[None]:
         """Call `watcher` with every event while inside. It must be quick."""
 
 
 @runtime_checkable
-class Overseeing(Protocol):
+class Overseer(Protocol):
     """A channel that shows the whole gateway or has its own operations."""
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
@@ -306,7 +306,7 @@ class Exclusive(Protocol):
 
 
 @runtime_checkable
-class Serving(Protocol):
+class PathServer(Protocol):
     """A channel that serves paths on the HTTP server. Requests before it runs get a 503, so that
     the platform repeats them."""
 

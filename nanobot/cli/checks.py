@@ -343,7 +343,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
 
 def check_conversations(case: CheckContext) -> Iterator[Finding]:
     """Read each conversation as its next message would."""
-    from nanobot.session.manager import conversations_in
+    from nanobot.session.manager import read_conversations
 
     folder = case.settings.shared / "sessions"
     if not folder.is_dir():
@@ -351,7 +351,7 @@ def check_conversations(case: CheckContext) -> Iterator[Finding]:
     complaints: list[str] = []
     sink = logger.add(lambda said: complaints.append(said.record["message"]), level="WARNING")
     try:
-        checked = list(conversations_in(folder, case.clock.now(), archive=False))
+        checked = list(read_conversations(folder, case.clock.now(), archive=False))
     finally:
         logger.remove(sink)
     errors = [one.error for one in checked if one.error]

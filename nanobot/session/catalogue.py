@@ -58,7 +58,7 @@ T = TypeVar("T")
 _Row = tuple[str, str, str, float | None, bool, str | None]
 
 
-class ChangedSession(NamedTuple):
+class SessionChange(NamedTuple):
     """A conversation and its files: archived segments, oldest first, then the live one. Their
     names are relative to the folder."""
 
@@ -70,7 +70,7 @@ class Changes(NamedTuple):
     """The `sessions` that changed after a mark, or all of them if `is_whole`. `mark` is the new
     mark."""
 
-    sessions: Sequence[ChangedSession]
+    sessions: Sequence[SessionChange]
     is_whole: bool
     mark: str
 
@@ -243,7 +243,7 @@ class SessionCatalogue:
 
     def _describe_change(
         self, stem: str, rows: Sequence[tuple[str, str, str | None]]
-    ) -> ChangedSession:
+    ) -> SessionChange:
         key, files = "", list[tuple[str, FileState]]()
         for place, states, info in rows:
             if info is not None:
@@ -255,7 +255,7 @@ class SessionCatalogue:
         if not key:
             with suppress(StorageError):
                 key = key_in(self.folder / files[0][0])
-        return ChangedSession(key or key_of(decode_name(stem)), files)
+        return SessionChange(key or key_of(decode_name(stem)), files)
 
 
 def store_rows(

@@ -294,7 +294,7 @@ class SessionManager(JsonlStore):
                 surplus -= 1
 
 
-class CheckedConversation(Struct, frozen=True):
+class ConversationCheck(Struct, frozen=True):
     """A conversation that was read: its number of `messages`, or the error."""
 
     key: str
@@ -302,9 +302,9 @@ class CheckedConversation(Struct, frozen=True):
     error: StorageError | None = None
 
 
-def conversations_in(
+def read_conversations(
     folder: Path, now: datetime, *, archive: bool
-) -> Iterator[CheckedConversation]:
+) -> Iterator[ConversationCheck]:
     """Read each conversation in `folder` like the next message in it would. With `archive` all
     messages are counted, otherwise those of its file."""
     store = JsonlStore(folder, SystemClock())
@@ -312,6 +312,6 @@ def conversations_in(
         try:
             contents, _ = store.contents(key, now)
             messages = store.read_messages(key) if archive else contents.messages
-            yield CheckedConversation(key, sum(1 for _ in messages))
+            yield ConversationCheck(key, sum(1 for _ in messages))
         except StorageError as error:
-            yield CheckedConversation(key, error=error)
+            yield ConversationCheck(key, error=error)

@@ -33,7 +33,7 @@ from nanobot.io import replace_file, sync_folder
 from nanobot.memory.git import read_newest, repositories
 from nanobot.memory.history import HISTORY, HistoryLog
 from nanobot.security.paths import Root
-from nanobot.session.manager import conversations_in
+from nanobot.session.manager import read_conversations
 from nanobot.upkeep import UNFINISHED
 from nanobot.upkeep.archive import Progress, UnpackResult, unpack
 from nanobot.upkeep.snapshot import BACKUPS, JOURNAL
@@ -76,7 +76,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
         journal = inspect_journal(home / JOURNAL)
     if journal.damage:
         troubles.append(f"the journal cannot be used: {journal.damage}")
-    conversations = list(conversations_in(home / "sessions", clock.now(), archive=True))
+    conversations = list(read_conversations(home / "sessions", clock.now(), archive=True))
     troubles += [str(one.error) for one in conversations if one.error]
     places = repositories(home / "state")
     versions = {prefix: attempt(partial(_version, path)) for prefix, path in places.items()}

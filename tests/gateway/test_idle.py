@@ -55,7 +55,7 @@ def test_an_idle_gateway_has_loaded_nothing_for_those_who_might_look(tmp_path: P
 
 
 class _Onlooker(FakeChannel):
-    """Implements `Overseeing`."""
+    """Implements `Overseer`."""
 
     overview: Overview
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from nanobot.bus.events import ApprovalAsked, ApprovalClosed
 from nanobot.bus.rows import MOST_ASKED
-from nanobot.channel import Happening, Operation, Overview
+from nanobot.channel import GatewayEvent, Operation, Overview
 from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
 from nanobot.security.audit import newest_records
@@ -61,11 +61,11 @@ class Page(FakeChannel):
         return await self.overview.operations[op](given)
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[asyncio.Queue[Happening]]:
+    def watching(self) -> Iterator[asyncio.Queue[GatewayEvent]]:
         """What happens with questions meanwhile."""
-        seen: asyncio.Queue[Happening] = asyncio.Queue()
+        seen: asyncio.Queue[GatewayEvent] = asyncio.Queue()
 
-        def watcher(happening: Happening) -> None:
+        def watcher(happening: GatewayEvent) -> None:
             if isinstance(happening.event, ApprovalAsked | ApprovalClosed):
                 seen.put_nowait(happening)
 

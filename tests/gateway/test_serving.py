@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from nanobot.app.gateway import Gateway
-from nanobot.channel import ChannelHost, Serving, WebhookReply, WebhookRequest
+from nanobot.channel import ChannelHost, PathServer, WebhookReply, WebhookRequest
 from nanobot.config.load import load_settings
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.testing import FakeChannel
@@ -64,8 +64,8 @@ async def test_a_webhook_that_comes_before_its_channel_serves_is_to_come_again(
 
 def test_channels_with_webhooks_and_the_api_name_their_paths() -> None:
     api, webhook = ApiChannel(), {"webhook_url": "https://a.example.org/tg"}
-    assert isinstance(api, Serving)
+    assert isinstance(api, PathServer)
     assert "/v1" in api.paths
     telegram = TelegramChannel(TelegramSettings(token="1:a", **webhook))  # type: ignore[arg-type]
-    assert isinstance(telegram, Serving)
+    assert isinstance(telegram, PathServer)
     assert telegram.paths == ("/tg",)

@@ -32,8 +32,8 @@ from nanobot.io import FENCE
 from nanobot.parsing import off_loop, parse_json
 from nanobot.validation import SecretStr
 from nanobot_whatsapp.cloud.graph import explain
-from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Undelivered, read
-from nanobot_whatsapp.ingest import Incoming, Ingest, RecentMessages
+from nanobot_whatsapp.cloud.payload import BrokenItem, DeliveryFailure, IdChange, Remark, read
+from nanobot_whatsapp.ingest import IncomingMessage, Ingest, RecentMessages
 from nanobot_whatsapp.people import People
 
 K = TypeVar("K")
@@ -152,23 +152,23 @@ class Inbox:
         """Handle the calls in order. Returns when all of it is durable.
 
         Raises `StorageError`, and then nothing is confirmed."""
-        received: list[Incoming] = []
+        received: list[IncomingMessage] = []
         now = self._host.clock.now()
         items = [read(document, self._phone_number_id, now) for document in documents]
         for number, item in enumerate(chain.from_iterable(items)):
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)  # give other tasks a turn
             match item:
-                case Incoming():
+                case IncomingMessage():
                     if (item.id, item.person.ids) not in self._stored:
                         received.append(await self._complete(item))
-                case Moved(old, new):
+                case IdChange(old, new):
                     await self._store(received)
                     received = []
                     self._people.change_id(old, new)
-                case Undelivered(id, code, reason):
+                case DeliveryFailure(id, code, reason):
                     await self._host.report_undelivered(id, explain(code, reason))
-                case Broken(raw, reason):
+                case BrokenItem(raw, reason):
                     self.quarantine.keep(raw, reason)
                 case Remark(text, level):
                     logger.log(level, "whatsapp: {}", text)
@@ -180,7 +180,7 @@ class Inbox:
         """Return the id of the last message in a chat, or empty."""
         return self._last.get(chat_id, "")
 
-    async def _complete(self, said: Incoming) -> Incoming:
+    async def _complete(self, said: IncomingMessage) -> IncomingMessage:
         """Add the quoted text and the value of the pressed button. Other buttons, such as a
         template's, keep their label."""
         if (quote := said.quote) is not None:
@@ -195,7 +195,7 @@ class Inbox:
             value = EXPIRED_BUTTON
         return said if value is None else replace(said, text=value)
 
-    async def _store(self, received: Sequence[Incoming]) -> None:
+    async def _store(self, received: Sequence[IncomingMessage]) -> None:
         """Ingest messages, and remember the admitted ones."""
         for one in await self._ingest.store(received) if received else ():
             put_newest(self._stored, (one.id, one.person.ids), None, _MAX_MESSAGES)

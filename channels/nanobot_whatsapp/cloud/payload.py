@@ -1,8 +1,9 @@
 """The items in one call of Meta's webhook: pure.
 
 A call has entries, these have changes, and a change (its `value`) has messages, statuses and errors
-of one business number. Each item is read separately: an unreadable one becomes `Broken` and affects
-no other. Values of an undocumented type count as absent, so nothing here raises, for any document.
+of one business number. Each item is read separately: an unreadable one becomes `BrokenItem` and
+affects no other. Values of an undocumented type count as absent, so nothing here raises, for any
+document.
 
 Unknown kinds of messages, and kinds that WhatsApp itself could not transmit (`unsupported`), become
 a note, because the sender expects an answer. A call can't be answered here, so it becomes a note
@@ -30,7 +31,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import KEEP, NO_LONGER, asks_to_keep
 from nanobot.text import one_line
-from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming
+from nanobot_whatsapp.ingest import OURS, UNREADABLE, IncomingMessage
 from nanobot_whatsapp.people import Person, id_of, is_id, is_number, is_person
 
 Raw = Mapping[str, object]
@@ -102,14 +103,14 @@ class Unreadable(Exception):
     """A message that cannot be read."""
 
 
-class Moved(Struct, frozen=True):
+class IdChange(Struct, frozen=True):
     """A person's number or user id changed from `old` to `new`."""
 
     old: str
     new: str
 
 
-class Undelivered(Struct, frozen=True):
+class DeliveryFailure(Struct, frozen=True):
     """Our message `id` was not delivered. `code` and `reason` are the error's, or 0 and empty."""
 
     id: str
@@ -124,14 +125,14 @@ class Remark(Struct, frozen=True):
     level: Literal["DEBUG", "WARNING"] = "DEBUG"
 
 
-class Broken(Struct, frozen=True):
+class BrokenItem(Struct, frozen=True):
     """An unreadable item, and the reason."""
 
     raw: object
     reason: str
 
 
-Item = Incoming | Moved | Undelivered | Remark | Broken
+Item = IncomingMessage | IdChange | DeliveryFailure | Remark | BrokenItem
 
 
 class _Context(Struct, frozen=True):
@@ -146,28 +147,28 @@ class _Context(Struct, frozen=True):
 
 def read(document: object, phone_number_id: str, now: datetime) -> list[Item]:
     """Return the items of a call, in order. `now` (aware) replaces missing times and provides the
-    time zone. Items beyond the largest batch become one `Broken`."""
+    time zone. Items beyond the largest batch become one `BrokenItem`."""
     if not isinstance(document, dict):
-        return [Broken(document, "no object")]
+        return [BrokenItem(document, "no object")]
     if not isinstance(document.get("entry"), list):
-        return [Broken(document, "no entries")]
+        return [BrokenItem(document, "no entries")]
     items = iterate_items(document, phone_number_id, now)
     found = list(islice(items, _MOST_ITEMS))
     if next(items, None) is not None:
-        found.append(Broken(document, f"more than {_MOST_ITEMS:,} items in one call"))
+        found.append(BrokenItem(document, f"more than {_MOST_ITEMS:,} items in one call"))
     return found
 
 
 def iterate_items(document: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     for entry in list_in(document, "entry"):
         if not isinstance(entry, dict):
-            yield Broken(entry, "an entry that is no object")
+            yield BrokenItem(entry, "an entry that is no object")
             continue
         for change in list_in(entry, "changes"):
             if isinstance(change, dict):
                 yield from read_change(change, phone_number_id, now)
             else:
-                yield Broken(change, "a change that is no object")
+                yield BrokenItem(change, "a change that is no object")
 
 
 def read_change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
@@ -202,15 +203,15 @@ def read_change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[It
 
 
 def read_message(message: object, context: _Context) -> Iterator[Item]:
-    """Yield the items of one message. If it cannot be read: `Broken` and a note for the agent."""
+    """Yield the items of one message, or `BrokenItem` and a note if it cannot be read."""
     if not isinstance(message, dict):
-        yield Broken(message, "a message that is no object")
+        yield BrokenItem(message, "a message that is no object")
         return
     try:
         items = list(parse_message(message, context))
     except Exception as error:  # noqa: BLE001 - the boundary: one message must not stop the others
         reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
-        items = [Broken(message, reason), *note_unreadable(message, context)]
+        items = [BrokenItem(message, reason), *note_unreadable(message, context)]
     yield from items
 
 
@@ -226,7 +227,7 @@ def note_unreadable(message: Raw, context: _Context) -> Iterator[Item]:
     id = text_in(message, "id")
     if not is_id(id):
         id = f"unreadable-{sha256(json.dumps(message).encode()).hexdigest()[:32]}"
-    yield Incoming(id, person, parse_time(message, context.now), notes=(UNREADABLE,))
+    yield IncomingMessage(id, person, parse_time(message, context.now), notes=(UNREADABLE,))
 
 
 def person_of(message: Raw, context: _Context) -> Person:
@@ -293,7 +294,7 @@ def parse_message(message: Raw, context: _Context) -> Iterator[Item]:
             yield parse_incoming(message, person, context)
 
 
-def parse_reaction(reaction: Raw, bare: Incoming) -> Incoming:
+def parse_reaction(reaction: Raw, bare: IncomingMessage) -> IncomingMessage:
     """Return a wish to keep a message, or its withdrawal (the removed reaction is not included), or
     a note without an answer."""
     emoji, id = one_line(text_in(reaction, "emoji"), 20), text_in(reaction, "message_id")
@@ -304,12 +305,12 @@ def parse_reaction(reaction: Raw, bare: Incoming) -> Incoming:
     return replace(bare, text=wish, quote=Quote(id if is_id(id) else ""), unanswered=True)
 
 
-def make_bare(message: Raw, person: Person, context: _Context) -> Incoming:
+def make_bare(message: Raw, person: Person, context: _Context) -> IncomingMessage:
     """Return a message without its content."""
-    return Incoming(require_id(message, "id"), person, parse_time(message, context.now))
+    return IncomingMessage(require_id(message, "id"), person, parse_time(message, context.now))
 
 
-def parse_incoming(message: Raw, person: Person, context: _Context) -> Incoming:
+def parse_incoming(message: Raw, person: Person, context: _Context) -> IncomingMessage:
     around = object_in(message, "context")
     quoted, quote = text_in(around, "id"), None
     if is_id(quoted):
@@ -322,7 +323,7 @@ def parse_incoming(message: Raw, person: Person, context: _Context) -> Incoming:
     )
 
 
-def add_content(message: Raw, bare: Incoming) -> Incoming:
+def add_content(message: Raw, bare: IncomingMessage) -> IncomingMessage:
     """Add the content of a message, which is never empty."""
     kind = text_in(message, "type") or next((kind for kind in _READ if kind in message), "")
     inner = object_in(message, kind)
@@ -357,7 +358,7 @@ def describe_unknown(message: Raw, inner: Raw, kind: str) -> str:
     return format_note("a message of a kind that nanobot cannot read", shown, reason)
 
 
-def parse_interactive(inner: Raw, bare: Incoming) -> Incoming:
+def parse_interactive(inner: Raw, bare: IncomingMessage) -> IncomingMessage:
     """Read a choice, or the answers to a form as JSON. Source of the second:
     https://developers.facebook.com/docs/whatsapp/flows/reference/responsemsgwebhook"""
     if form := object_in(inner, "nfm_reply"):
@@ -381,13 +382,13 @@ def parse_call(call: Raw, context: _Context) -> Item:
         person = person_of({**call, "from": call.get("to")} if ours else call, context)
         bare = make_bare(call, person, context)
     except Unreadable as error:
-        return Broken(call, f"a call: {error}")
+        return BrokenItem(call, f"a call: {error}")
     answered = text_in(call, "status").upper() == "COMPLETED"
     note = "a voice call" if answered else "a missed voice call: nanobot cannot answer calls"
     return replace(bare, notes=(note,), unanswered=True)
 
 
-def add_media(inner: Raw, kind: str, bare: Incoming) -> Incoming:
+def add_media(inner: Raw, kind: str, bare: IncomingMessage) -> IncomingMessage:
     media, caption = parse_media(inner, _KINDS[kind]), text_in(inner, "caption")
     notes = ("sticker",) if kind == "sticker" else ()
     if media is None and caption.strip():
@@ -452,7 +453,7 @@ def parse_system(message: Raw) -> Iterator[Item]:
         pairs.insert(0, (old, text_in(system, "wa_id") or text_in(system, "new_wa_id")))
     for old, new in ((normalize_id(old), normalize_id(new)) for old, new in pairs):
         if is_person(old) and is_person(new) and old != new:
-            yield Moved(old, new)
+            yield IdChange(old, new)
     yield Remark(f"a system message of the kind {kind}")
 
 
@@ -478,15 +479,15 @@ def parse_status(status: object) -> Item:
     """Read the status of our message. Only a failure is relevant, mostly because the recipient had
     not written for 24 hours."""
     if not isinstance(status, dict):
-        return Broken(status, "no object")
+        return BrokenItem(status, "no object")
     state, id = text_in(status, "status"), text_in(status, "id")
     if not state or not id:
-        return Broken(status, "a status of nothing")
+        return BrokenItem(status, "a status of nothing")
     if state != "failed":
         return Remark(f"a message of ours was {one_line(state)}")
     error = next(iter(objects_in(status, "errors")), {})
     code = int(number_in(error, "code") or 0)
-    return Undelivered(id, code, describe_error(error) if error else "")
+    return DeliveryFailure(id, code, describe_error(error) if error else "")
 
 
 def error_text(error: Raw) -> str:

@@ -34,7 +34,7 @@ from nanobot.channel.health import HealthReporter
 from nanobot.clock import Backoff, Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.text import one_line
-from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming, Ingest, RecentMessages
+from nanobot_whatsapp.ingest import OURS, UNREADABLE, IncomingMessage, Ingest, RecentMessages
 from nanobot_whatsapp.linked.link import BridgeLink
 from nanobot_whatsapp.linked.protocol import Event, Me
 from nanobot_whatsapp.people import Person, id_of, is_group, is_id, is_number
@@ -62,10 +62,10 @@ class Unreadable(Exception):
     """An event that violates the helper's format. The text reveals nothing of its content."""
 
 
-class Received(Struct, frozen=True):
+class ReceivedMessage(Struct, frozen=True):
     """A message, with the JIDs of its chat and its sender."""
 
-    message: Incoming
+    message: IncomingMessage
     chat: str
     sender: str
 
@@ -109,7 +109,7 @@ class _Message(Struct, frozen=True):
     unknown: str = ""
 
 
-def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
+def read(body: Mapping[str, object], me: Me | None, now: datetime) -> ReceivedMessage | None:
     """Parse an event, or return None for an unknown kind. `me` is our account, if known. `now`
     provides the time zone. Raises `Unreadable`."""
     kind = body.get("kind")
@@ -130,10 +130,10 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
     changes = heard.edits or heard.deletes
     if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
         raise Unreadable("a message without content")
-    return Received(heard, message.chat, message.sender)
+    return ReceivedMessage(heard, message.chat, message.sender)
 
 
-def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
+def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> ReceivedMessage | None:
     """Return a note in place of an unreadable private message, so that its sender gets an answer.
     None if the sender is unclear. A missing id is replaced by a hash of the content."""
     known = {key: body[key] for key in ("chat", "sender", "alt", "from_me") if key in body}
@@ -147,10 +147,10 @@ def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Rece
     if body.get("kind") != "message" or is_group(message.chat):
         return None
     heard = replace(parse_incoming(message, me or Me(), now), notes=(UNREADABLE,))
-    return Received(heard, message.chat, message.sender)
+    return ReceivedMessage(heard, message.chat, message.sender)
 
 
-def parse_incoming(message: _Message, me: Me, now: datetime) -> Incoming:
+def parse_incoming(message: _Message, me: Me, now: datetime) -> IncomingMessage:
     person = find_sender(message, me)
     group = message.chat if is_group(message.chat) else ""
     is_called = message.mentions_me or (message.quote is not None and message.quote.ours)
@@ -159,7 +159,7 @@ def parse_incoming(message: _Message, me: Me, now: datetime) -> Incoming:
         at = datetime.fromtimestamp(message.at, now.tzinfo) if message.at > 0 else now
     except (ValueError, OverflowError, OSError):
         at = now
-    return Incoming(
+    return IncomingMessage(
         id=message.id,
         person=person,
         at=at,
@@ -276,7 +276,7 @@ class Inbox:
         self._clock, self._ingest, self._health = host.clock, ingest, health
         self._recent, self._receipts = recent, receipts
         self._quarantine = Quarantine("whatsapp", host)
-        self._unread: asyncio.Queue[Received] = asyncio.Queue(_MAX_UNREAD)
+        self._unread: asyncio.Queue[ReceivedMessage] = asyncio.Queue(_MAX_UNREAD)
 
     async def ingest(self, events: Sequence[Event], me: Me | None) -> None:
         """Store events. Returns when they may be confirmed, and retries until the disk accepts
@@ -310,7 +310,7 @@ class Inbox:
             except SendError as error:
                 logger.debug("whatsapp: a message was not marked as read: {}", error)
 
-    def _read(self, event: Event, me: Me | None) -> Received | None:
+    def _read(self, event: Event, me: Me | None) -> ReceivedMessage | None:
         """Parse an event. An unreadable one goes into quarantine."""
         now = self._clock.now()
         body = event.event if isinstance(event.event, dict) else {}

@@ -15,7 +15,7 @@ from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import Admission, Chat, MenuEntry, Sender
 from nanobot.errors import StorageError
 from nanobot.testing.clock import FakeClock
-from nanobot_whatsapp.ingest import OURS, Incoming, Ingest
+from nanobot_whatsapp.ingest import OURS, IncomingMessage, Ingest
 from nanobot_whatsapp.people import People, Person
 from tests.channels.telegram.support import RecordingHost, WatchedClock
 from tests.doubles.fence import closed_fence
@@ -70,8 +70,8 @@ def ingest(
     return Ingest(host, people, self_chat=self_chat, pairing=pairing, prefix=prefix)
 
 
-def make_incoming(id: str = "3EB0A1", text: str = "hello", person: Person = ADA) -> Incoming:
-    return Incoming(id, person, AT, text=text)
+def make_incoming(id: str = "3EB0A1", text: str = "hello", person: Person = ADA) -> IncomingMessage:
+    return IncomingMessage(id, person, AT, text=text)
 
 
 async def test_a_private_message_is_in_the_chat_of_its_sender(host: StrictHost) -> None:
@@ -223,7 +223,7 @@ async def test_in_a_group_the_owner_may_be_written_down_another_way_and_keeps_th
     ids=str,
 )
 async def test_what_says_nothing_or_cannot_be_placed_is_left_out_alone(
-    host: StrictHost, bad: Incoming
+    host: StrictHost, bad: IncomingMessage
 ) -> None:
     good = make_incoming("3EB0A9")
     assert await ingest(host).store([bad, good]) == [good]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from nanobot_whatsapp.cloud.payload import Item, read
-from nanobot_whatsapp.ingest import Incoming
+from nanobot_whatsapp.ingest import IncomingMessage
 
 Json = dict[str, object]
 
@@ -55,12 +55,12 @@ def items(document: object) -> list[Item]:
     return read(document, OUR_ID, NOW)
 
 
-def find_incoming(document: object) -> list[Incoming]:
+def find_incoming(document: object) -> list[IncomingMessage]:
     """What people said in a call."""
-    return [item for item in items(document) if isinstance(item, Incoming)]
+    return [item for item in items(document) if isinstance(item, IncomingMessage)]
 
 
-def read_message(kind: str, content: object = None, **fields: object) -> Incoming:
+def read_message(kind: str, content: object = None, **fields: object) -> IncomingMessage:
     """The one thing that a message says."""
     (one,) = find_incoming(call(message(kind, content, **fields)))
     return one

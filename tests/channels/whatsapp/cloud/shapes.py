@@ -15,7 +15,7 @@ from tests.channels.whatsapp.cloud.samples import (
     message,
 )
 
-Incoming = tuple[Json, str, tuple[str, ...]]
+IncomingMessage = tuple[Json, str, tuple[str, ...]]
 """A message, its words, and what its notes tell."""
 
 ASKED = {"from": OURS, "id": "wamid.asked"}
@@ -65,7 +65,7 @@ def make_unsupported(**fields: object) -> Json:
     return message("unsupported", **{"errors": [reason], **fields})
 
 
-WORDS: dict[str, Incoming] = {
+WORDS: dict[str, IncomingMessage] = {
     "text": (text(), "hi", ()),
     "many lines": (text("a\n\nb"), "a\n\nb", ()),
     "right to left": (text("שלום 👋🏽"), "שלום 👋🏽", ()),
@@ -103,7 +103,7 @@ WORDS: dict[str, Incoming] = {
     "without a kind": ({**text(), "type": None}, "hi", ()),
 }
 
-FILES: dict[str, Incoming] = {
+FILES: dict[str, IncomingMessage] = {
     "picture": (message("image", {**FILE, "mime_type": "image/jpeg"}), "", ()),
     "picture with words": (
         message("image", {**FILE, "mime_type": "image/jpeg", "caption": "look"}),
@@ -152,7 +152,7 @@ FILES: dict[str, Incoming] = {
     ),
 }
 
-THINGS: dict[str, Incoming] = {
+THINGS: dict[str, IncomingMessage] = {
     "place": (message("location", PLACE), "", ("location: 52.52, 13.4",)),
     "place with a name": (
         message(
@@ -210,7 +210,7 @@ THINGS: dict[str, Incoming] = {
     ),
 }
 
-PRESSED: dict[str, Incoming] = {
+PRESSED: dict[str, IncomingMessage] = {
     "button": (make_choice("button_reply", id="b-1", title="Yes"), "Yes", ()),
     "row": (make_choice("list_reply", id="b-2", title="Two"), "Two", ()),
     "row with more": (
@@ -248,7 +248,7 @@ PRESSED: dict[str, Incoming] = {
     "nothing": (message("interactive", None), "", (f"{UNREADABLE}interactive",)),
 }
 
-UNREAD: dict[str, Incoming] = {
+UNREAD: dict[str, IncomingMessage] = {
     "unsupported": (make_unsupported(), "", (f"{UNREADABLE}unsupported, Not supported.",)),
     "poll": (make_unsupported(unsupported={"type": "poll_creation"}), "", ("poll creation, Not",)),
     "event": (make_unsupported(unsupported={"type": "event_creation"}), "", ("event creation",)),
@@ -270,7 +270,7 @@ UNREAD: dict[str, Incoming] = {
     "no kind at all": ({**message("x"), "type": None}, "", (f"{UNREADABLE}unknown",)),
 }
 
-EDITS: dict[str, Incoming] = {
+EDITS: dict[str, IncomingMessage] = {
     kind: (message("edit", {"original_message_id": "wamid.0", "message": inner}), "better", ())
     for kind, inner in {
         "edit": {"type": "text", "text": {"body": "better"}, "context": {"id": "M0"}},
@@ -280,4 +280,4 @@ EDITS: dict[str, Incoming] = {
     }.items()
 }
 
-HEARD: dict[str, Incoming] = WORDS | FILES | THINGS | PRESSED | UNREAD | EDITS
+HEARD: dict[str, IncomingMessage] = WORDS | FILES | THINGS | PRESSED | UNREAD | EDITS

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot_whatsapp.cloud.payload import Broken, Remark
-from nanobot_whatsapp.ingest import Incoming
+from nanobot_whatsapp.cloud.payload import BrokenItem, Remark
+from nanobot_whatsapp.ingest import IncomingMessage
 from tests.channels.whatsapp.cloud.samples import ANN, OUR_ID, OURS, Json, items, make_call
 
 MISSED = ("a missed voice call: nanobot cannot answer calls",)
@@ -40,7 +40,7 @@ def rung(**fields: object) -> Json:
 )
 def test_a_call_is_noted_and_asks_for_nothing(fields: Json, notes: tuple[str, ...]) -> None:
     (one,) = items(rung(**fields))
-    assert isinstance(one, Incoming)
+    assert isinstance(one, IncomingMessage)
     assert (one.text, one.notes, one.unanswered) == ("", notes, True)
     assert one.person.ids == (ANN,)
 
@@ -56,4 +56,4 @@ def test_other_news_of_calls_say_nothing(fields: Json) -> None:
 @pytest.mark.parametrize("fields", [{"id": ""}, {"from": None, "to": None}, {"from": [1]}])
 def test_one_that_names_nobody_costs_itself_alone(fields: Json) -> None:
     (one,) = items(rung(**fields))
-    assert isinstance(one, Broken)
+    assert isinstance(one, BrokenItem)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Quote
-from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Undelivered, read
-from nanobot_whatsapp.ingest import UNREADABLE, Incoming
+from nanobot_whatsapp.cloud.payload import BrokenItem, DeliveryFailure, IdChange, Remark, read
+from nanobot_whatsapp.ingest import UNREADABLE, IncomingMessage
 from tests.channels.whatsapp.cloud.samples import (
     ANN,
     ANN_ID,
@@ -165,13 +165,13 @@ def test_a_new_number_and_new_ids_are_told() -> None:
         "user_id": "US.2",
     }
     found = items(call(message("system", system)))
-    assert [item for item in found if isinstance(item, Moved)] == [
-        Moved(ANN, "15550003333"),
-        Moved(ANN_ID, "US.2"),
+    assert [item for item in found if isinstance(item, IdChange)] == [
+        IdChange(ANN, "15550003333"),
+        IdChange(ANN_ID, "US.2"),
     ]
     old = {"type": "customer_changed_number", "new_wa_id": "15550003333", "customer": ANN}
     found = items(call(message("system", old, **{"from": None})))
-    assert found[0] == Moved(ANN, "15550003333")
+    assert found[0] == IdChange(ANN, "15550003333")
 
 
 def test_the_fate_of_what_we_sent_is_told() -> None:
@@ -179,9 +179,9 @@ def test_the_fate_of_what_we_sent_is_told() -> None:
     failed = {"id": "wamid.s", "status": "failed", "recipient_id": ANN, "errors": [error]}
     read_by = {"id": "wamid.s", "status": "read", "recipient_user_id": ANN_ID, "timestamp": "x"}
     found = items(call(statuses=[failed, 7, {}, read_by]))
-    assert found[0] == Undelivered("wamid.s", 131047, "too late")
-    assert isinstance(found[1], Broken)
-    assert isinstance(found[2], Broken)
+    assert found[0] == DeliveryFailure("wamid.s", 131047, "too late")
+    assert isinstance(found[1], BrokenItem)
+    assert isinstance(found[2], BrokenItem)
     assert found[3] == Remark("a message of ours was read")
 
 
@@ -203,15 +203,15 @@ def test_a_bad_item_takes_no_other_along() -> None:
     document = call(good[0], None, message("text", TEXT, id=""), good[1], nobody, good[2])
     entries = [7, {"changes": "none"}, {"changes": [None]}, *document["entry"]]  # type: ignore[misc]
     found = read({"entry": entries}, OUR_ID, NOW)
-    told = [item for item in found if isinstance(item, Incoming)]
+    told = [item for item in found if isinstance(item, IncomingMessage)]
     assert [one.text or one.notes for one in told] == ["0", (UNREADABLE,), "1", "2"]
-    assert sum(isinstance(item, Broken) for item in found) == 5
+    assert sum(isinstance(item, BrokenItem) for item in found) == 5
 
 
 @pytest.mark.parametrize("document", [None, 7, "text", [], {}, {"entry": {}}])
 def test_what_is_no_call_is_broken(document: object) -> None:
     (item,) = items(document)
-    assert isinstance(item, Broken)
+    assert isinstance(item, BrokenItem)
 
 
 anything = st.recursive(
@@ -242,13 +242,13 @@ def test_no_message_is_fatal_and_what_is_heard_is_whole(
     good = message("text", TEXT, id="wamid.good")
     found = items(call(odd, beside, good, contacts=[beside, sender], statuses=[content]))
     for item in found:
-        if isinstance(item, Incoming):
+        if isinstance(item, IncomingMessage):
             one = item
             assert one.text or one.media or one.notes
             assert one.person.ids
             assert one.at.tzinfo is not None
             assert all("\n" not in note and "[" not in note for note in one.notes)
-    assert any(isinstance(item, Incoming) and item.id == "wamid.good" for item in found)
+    assert any(isinstance(item, IncomingMessage) and item.id == "wamid.good" for item in found)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -267,17 +267,17 @@ def test_calls_that_others_recorded_are_understood() -> None:
             number = document["entry"][0]["changes"][0]["value"]["metadata"]["phone_number_id"]
             found = read(document, number, NOW)
             assert found
-            assert not any(isinstance(item, Broken) for item in found)
-            said_here = [item for item in found if isinstance(item, Incoming)]
+            assert not any(isinstance(item, BrokenItem) for item in found)
+            said_here = [item for item in found if isinstance(item, IncomingMessage)]
             heard_of[f"{path.stem}/{name}"] = [type(item).__name__ for item in found]
             for item in said_here:
                 assert item.text or item.notes or item.deletes
                 assert item.person.ids[0].isdigit()
-    assert heard_of["callback_button/quick_reply"] == ["Incoming"]
-    assert heard_of["callback_selection/description"] == ["Incoming"]
-    assert heard_of["edited_message/image"] == ["Incoming"]
-    assert heard_of["deleted_message/revoke"] == ["Incoming"]
-    assert heard_of["system/phone_number_change"] == ["Moved", "Remark"]
-    assert heard_of["message_status/failed"] == ["Undelivered"]
+    assert heard_of["callback_button/quick_reply"] == ["IncomingMessage"]
+    assert heard_of["callback_selection/description"] == ["IncomingMessage"]
+    assert heard_of["edited_message/image"] == ["IncomingMessage"]
+    assert heard_of["deleted_message/revoke"] == ["IncomingMessage"]
+    assert heard_of["system/phone_number_change"] == ["IdChange", "Remark"]
+    assert heard_of["message_status/failed"] == ["DeliveryFailure"]
     assert heard_of["outgoing_message/text"] == ["Remark"]
     assert heard_of["user_marketing_preferences/resume"] == ["Remark"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Undelivered
-from nanobot_whatsapp.ingest import Incoming
+from nanobot_whatsapp.cloud.payload import BrokenItem, DeliveryFailure, IdChange, Remark
+from nanobot_whatsapp.ingest import IncomingMessage
 from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES, elsewhere
 from tests.channels.whatsapp.cloud.samples import call, find_incoming, items
 from tests.channels.whatsapp.cloud.shapes import HEARD
@@ -29,8 +29,9 @@ def test_what_says_nothing_is_no_message_and_nothing_of_it_is_unreadable() -> No
         assert all(isinstance(item, Remark) for item in items(call(raw)))
     for status in STATUSES.values():
         (item,) = items(call(statuses=[status]))
-        assert isinstance(item, Undelivered | Remark)
+        assert isinstance(item, DeliveryFailure | Remark)
     for document in elsewhere():
         assert not any(
-            isinstance(item, Incoming | Moved | Undelivered | Broken) for item in items(document)
+            isinstance(item, IncomingMessage | IdChange | DeliveryFailure | BrokenItem)
+            for item in items(document)
         )

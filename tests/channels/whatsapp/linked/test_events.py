@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Media, Quote
-from nanobot_whatsapp.ingest import Incoming
-from nanobot_whatsapp.linked.inbound import Received, Unreadable, read
+from nanobot_whatsapp.ingest import IncomingMessage
+from nanobot_whatsapp.linked.inbound import ReceivedMessage, Unreadable, read
 from nanobot_whatsapp.linked.protocol import Me
 from nanobot_whatsapp.people import Person
 from tests.channels.whatsapp.linked.helpers import US, Line, make_event
@@ -22,11 +22,11 @@ GROUP = "120363000000000001@g.us"
 REF = {"directPath": "/v/t62", "mediaKey": "a2V5"}
 
 
-def read_incoming(event: Line) -> Incoming:
+def read_incoming(event: Line) -> IncomingMessage:
     return read_received(event).message
 
 
-def read_received(event: Line) -> Received:
+def read_received(event: Line) -> ReceivedMessage:
     found = read(event, Me(**US), NOW)
     assert found is not None
     return found
@@ -37,8 +37,8 @@ def in_group(text: str, **more: object) -> Line:
 
 
 def test_a_private_message() -> None:
-    assert read_received(make_event("A1", "hello")) == Received(
-        Incoming(
+    assert read_received(make_event("A1", "hello")) == ReceivedMessage(
+        IncomingMessage(
             "A1",
             Person(("15557770000", "888@lid"), "Ann"),
             datetime(2026, 3, 2, 9, 0, tzinfo=UTC),
