@@ -1,4 +1,4 @@
-"""`nanobot agent` as a process, through the socket of a running gateway."""
+"""`nanobot agent` as a process, through the socket of a gateway that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nanobot approvals`: requests to a gateway, work on the files, and output."""
+"""`nanobot approvals`: what it shows and asks of a gateway, and what it does alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nanobot config get|set|unset`, `nanobot mcp add|remove`: changes, output, and rejections."""
+"""`nanobot config get|set|unset`, `nanobot mcp add|remove`: what is written, shown, refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal ends the chat in order, wherever it reaches the process."""
+"""A signal ends the chat wherever it catches the process, and in order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from nanobot_cli.keys import end_on_failures_and_signals
 
 
 class Untidy:
-    """Its finalizer is one of the places where Python drops exceptions. A signal comes right
-    then."""
+    """Its end is one of the places where Python drops what is raised; a signal comes right then."""
 
     def __del__(self) -> None:
         signal.raise_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`nanobot memory` and `nanobot dream`: requests to a gateway, and output."""
+"""`nanobot memory` and `nanobot dream`: what they ask of a gateway, and what a terminal shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Untrusted text cannot control the terminal."""
+"""Text from outside cannot control the terminal that shows it."""
 
 from __future__ import annotations
 

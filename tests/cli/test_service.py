@@ -1,6 +1,8 @@
-"""`nanobot service`: requests to systemd, the unit file, and output for people.
+"""`nanobot service`: what it asks of systemd, what it writes, and what a person reads.
 
-Three scripts on the path play systemd. Each records its calls and reads its answers from files."""
+Systemd is played by three scripts on the path. Each writes down how it was called; what they answer
+lies in files.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ class FakeSystemd:
         (self.folder / name).write_text(text)
 
     def calls(self) -> list[str]:
-        """Return the calls since the last time, without trials of programs."""
+        """What was asked since the last time, without the programs that were only tried out."""
         path = self.folder / "calls"
         said = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)

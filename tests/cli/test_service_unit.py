@@ -1,4 +1,4 @@
-"""The text of the unit file."""
+"""The unit file as a text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A command that finds a gateway that is shutting down waits for its end and does the work
-itself."""
+"""A command that meets a gateway on its way out waits for it and does the work itself."""
 
 from __future__ import annotations
 
@@ -34,27 +33,27 @@ def offline(home: Path) -> None:
 
 
 def close_unread(client: socket.socket) -> None:
-    """Accept the connection, and end before reading the request."""
+    """The gateway takes the connection, and ends before it has read the request."""
     select.select([client], [], [])
     client.close()
 
 
 def read_and_refused(client: socket.socket) -> None:
-    """Read the request, but do not execute it any more."""
+    """It has read the request and does not carry it out any more."""
     _request(client)
     client.sendall(GOING)
     client.close()
 
 
 def read_in_part(client: socket.socket) -> None:
-    """Read the beginning of the request."""
+    """It has read the beginning of the request."""
     select.select([client], [], [])
     client.recv(5)
     client.close()
 
 
 def announce_end(client: socket.socket) -> None:
-    """Announce the end before reading anything."""
+    """It says that it goes before it has read anything."""
     client.sendall(GOING)
     client.close()
 
@@ -72,7 +71,7 @@ MOMENTS = [close_unread, read_and_refused, read_in_part, announce_end]
 
 @contextmanager
 def leaving_gateway(home: Path, meet: Callable[[socket.socket], None]) -> Iterator[None]:
-    """Run a gateway that is shutting down, and frees the home after the next client."""
+    """A gateway that the next client meets on its way out: it then lets the home go."""
     locked = threading.Event()
 
     def live() -> None:
@@ -143,7 +142,7 @@ def test_an_answer_that_is_lost_after_the_request_was_read_is_said_and_not_asked
 
 @contextmanager
 def start_process(environment: dict[str, str], *command: str) -> Iterator[subprocess.Popen[str]]:
-    """Yield a nanobot process, killed at the end if it is alive."""
+    """A process of nanobot's, killed at the end if it lives."""
     with subprocess.Popen(
         [sys.executable, "-m", "nanobot", *command],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

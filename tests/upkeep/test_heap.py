@@ -1,4 +1,4 @@
-"""Unused memory is returned, and an idle process does nothing."""
+"""Memory that nobody uses is given back, and nothing is done where nothing happened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nanobot.upkeep.heap import NEW_OBJECTS, Heap
 
 
 class Circle:
-    """An object that refers to itself."""
+    """Refers to itself."""
 
     def __init__(self) -> None:
         self.itself = self

@@ -1,4 +1,4 @@
-"""The content of a backup, and the part that is taken in one moment."""
+"""What is in a backup, and what is taken in one moment."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Approvals of a program's requests: the person answers in their own chat, or gets the answer
-later."""
+"""What a program asks for and its person has to allow, or hears of later: in their own chat."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 
 def with_telegram(api: Api, telegram: FakeTelegram) -> None:
-    """Make the owner person 7 on Telegram."""
+    """The owner is the person 7 there."""
     api.more = {
         "tools": {"approval": {"schedule": "ask"}},
         "owner": {"telegram": ["7"]},
@@ -78,7 +77,7 @@ PATHS = {"chat": "chat/completions", "responses": "responses"}
 
 
 async def move_on(clock: FakeClock, asking: asyncio.Task[Answer], seconds: float) -> Answer:
-    """Return the answer to a request within so many seconds after the question."""
+    """What a request ends with within so many seconds after the question."""
     for _ in range(int(seconds)):
         if asking.done():
             break
@@ -91,7 +90,7 @@ async def move_on(clock: FakeClock, asking: asyncio.Task[Answer], seconds: float
 async def ask_about(
     telegram: FakeTelegram, request: Coroutine[Any, Any, T]
 ) -> tuple[asyncio.Task[T], str]:
-    """Begin a request that needs an approval. Return it with the question in the owner's chat."""
+    """Begin a request, whose call the owner is asked about; the question in their chat."""
     telegram.say("hello")
     await telegram.receive(1)
     asking = asyncio.create_task(request)
@@ -99,7 +98,7 @@ async def ask_about(
 
 
 def code_in(question: str) -> str:
-    """Return the code of a question in a chat."""
+    """The code of a question in a chat."""
     return question.partition("/approve ")[2].split()[0]
 
 

@@ -1,4 +1,4 @@
-"""Stored requests: kept for repetitions and followers, and no longer."""
+"""What is kept of requests: as long as it may be asked for, and no longer than it is wanted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored responses: reading and deleting them later."""
+"""A response that is kept: asked for later, and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A nanobot with content on each page, and a hand on them."""
+"""A nanobot that has something on each of its pages, and a hand on them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NOTIFYING = """() => {
 
 @dataclass(frozen=True)
 class Switch(Probe):
-    """A tool that needs approval, which can be given for longer."""
+    """What the owner is asked about, and can allow for longer."""
 
     name: str = "switch"
 
@@ -63,7 +63,7 @@ class Switch(Probe):
 
 
 def _answer(prompt: Prompt) -> Reply:
-    """Return the model's answer to the last message."""
+    """What the model says to what was said last."""
     last = prompt.messages[-1]
     if last.role == "tool":
         return says("It is **done**.")
@@ -82,7 +82,7 @@ def _answer(prompt: Prompt) -> Reply:
 
 @dataclass
 class Stage:
-    """A nanobot with content on each page, and a hand on it."""
+    """A nanobot that has something on each page, and somebody's hand on it."""
 
     web: Web
     hand: Hand
@@ -92,12 +92,12 @@ class Stage:
 
     @property
     def page(self) -> Page:
-        """The page of the hand."""
+        """What the hand is on."""
         return self.hand.page
 
     @property
     def memory(self) -> Path:
-        """The owner's memory folder."""
+        """The owner's folder of it."""
         return self.web.home / "workspace" / "memory"
 
     async def open(self, at: str) -> None:
@@ -105,23 +105,23 @@ class Stage:
         await self.page.goto(f"{self.web.base}{at}")
 
     async def say(self, text: str) -> None:
-        """Write a message in the open chat, and send it."""
+        """Write a message in the chat that is open, and send it."""
         await self.hand.write("Message", text)
         await self.hand.button("Send")
         await expect(self.page.get_by_label("Message", exact=True)).to_have_value("")
 
     async def expect_text(self, text: str) -> None:
-        """Wait for a text on the page."""
+        """What the page says sooner or later."""
         await expect(self.page.get_by_text(text).first).to_be_visible()
 
     def audited(self, operation: str) -> list[dict[str, Any]]:
-        """Return the audit records of an operation, oldest first."""
+        """What the audit log has of an operation, the oldest first."""
         lines = (self.web.home / "logs" / "audit.jsonl").read_text().splitlines()
         return [one for line in lines if (one := json.loads(line)).get("tool") == operation]
 
 
 def _furnish(home: Path) -> None:
-    """Write earlier content of the people."""
+    """What people had before."""
     memory, theirs = home / "workspace" / "memory", home / "workspace" / "people" / "telegram_9"
     for folder in (memory, theirs / "memory", home / "sessions"):
         folder.mkdir(parents=True)

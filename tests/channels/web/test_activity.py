@@ -1,4 +1,4 @@
-"""The page Activity: turns, one as a waterfall, tool calls, and a live log."""
+"""The page Activity: turns, one as a waterfall, tool calls, and a log that follows."""
 
 from __future__ import annotations
 

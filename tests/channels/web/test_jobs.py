@@ -1,4 +1,4 @@
-"""The page Jobs: schedules and their actions."""
+"""The page Jobs: what is scheduled and what a person does about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access: one-time links, sessions, and requests from other places."""
+"""Who gets in: links that work once, sessions, and requests that come from somewhere else."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ _TELEGRAM = {"enabled": False, "token": "1:" + "x" * 35, "allow_from": ["12"]}
 
 @contextlib.asynccontextmanager
 async def _both(web: Web) -> AsyncIterator[tuple[Visit, Visit]]:
-    """Sign in the owner and a person."""
+    """The owner and a person, each signed in."""
     async with web.visit() as owner, web.visit("telegram:12") as ana:
         yield owner, ana
 
