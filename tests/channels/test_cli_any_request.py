@@ -1,4 +1,4 @@
-"""Whatever a line on the control socket holds costs that request an error, and nothing else."""
+"""Any line on the control socket costs at most that request an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOOD = {"op": "chat", "id": "good", "session": "cli:direct", "text": "hello", "s
 
 
 async def answers(lines: Sequence[bytes]) -> tuple[list[object], list[tuple[object, ...]]]:
-    """What is said of these requests and of `GOOD` behind them, and the texts in the inbox."""
+    """Return the answers to these requests and `GOOD` after them, and the texts in the inbox."""
     with scratch() as home:
         clock = FakeClock()
         journal = SqliteJournal(home / "journal.db", clock)

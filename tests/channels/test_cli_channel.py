@@ -46,7 +46,7 @@ class StoppedClock:
 
 
 class Core:
-    """The host: remembers what was published and drops what it has seen."""
+    """The host: records published messages and drops known ones."""
 
     def __init__(self, admission: Admission = "allowed", folder: Path | None = None) -> None:
         self.folder = folder
@@ -128,7 +128,7 @@ class Core:
 
 
 class Client:
-    """A connection that remembers what it was sent."""
+    """A connection that records its events."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = []
@@ -169,7 +169,7 @@ def part(text: str, *event_ids: str, last: bool = True) -> OutboundPart:
 
 
 async def answer(channel: CliChannel, event_id: str, text: str) -> None:
-    """What the core does when a turn is done."""
+    """Act as the core at the end of a turn."""
     await channel.show_progress(end_turn(event_id))
     assert await channel.send(part(text, event_id)) == Receipt()
 

@@ -1,4 +1,4 @@
-"""What is said in a terminal chat while nobody looks is shown once to the next who does."""
+"""Messages of a terminal chat without clients are shown once to the next client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNSEEN = "unseen.json"
 
 
 async def look(core: Core, chat: str = "direct") -> list[dict[str, object]]:
-    """What somebody sees who opens the chat, in a new process."""
+    """Return the events for a client that opens the chat, in a new process."""
     client = Client()
     async with running(core) as channel:
         await channel.chat(request("w", "", session=f"cli:{chat}", watch=True), client)

@@ -1,4 +1,4 @@
-"""Markdown in a terminal: it fits the width, and nothing in it controls the terminal."""
+"""Markdown in a terminal: it fits the width, and cannot control the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway to talk to: the real control server in a thread, with a scripted chat behind it."""
+"""A gateway for clients: the real control server in a thread, with a scripted chat behind it."""
 
 from __future__ import annotations
 
@@ -46,18 +46,17 @@ OPERATIONS = (
 
 
 PATIENCE = 60.0
-"""Seconds until a test gives up; none waits for time to pass."""
+"""Seconds until a test gives up. No test waits for time to pass."""
 
 
 class FakeGateway:
-    """Answers a message with `echo: <text>` unless it begins with a word that it knows.
+    """Answers a message with `echo: <text>` unless it begins with a known word.
 
-    `tool …` uses one, `send …` sends the rest with a file, `fail …` and `wait …` end so,
-    `refuse …` is refused, `say …` says the rest, `hang …` runs until `/stop`, `print …` shows what
-    a tool prints and hangs, `read …` reads a prompt until `/stop`, `ask …` asks for each of its
-    words and says what was answered, `die …` takes the gateway down once the message is accepted.
-    Who watches hears what `announce` says.
-    """
+    `tool …` uses one, `send …` sends the rest with a file, `fail …` and `wait …` have these
+    outcomes, `refuse …` is rejected, `say …` repeats the rest, `hang …` runs until `/stop`, `print
+    …` shows tool output and hangs, `read …` reads a prompt until `/stop`, `ask …` asks a question
+    for each of its words and reports the answers, `die …` ends the gateway when the message is
+    accepted. Watchers receive `announce`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -66,15 +65,15 @@ class FakeGateway:
         self.answers: dict[str, object] = {"status": STATUS, "commands": COMMANDS}
         self.ids: list[str] = []
         self.hangs_up = 0
-        """How many requests to answer by hanging up, before they are accepted."""
+        """The number of requests to hang up on before they are accepted."""
         self.deaf_to_stop = False
         self.texts: dict[str, str] = {}
-        """Replies to messages that are exactly so."""
+        """Replies to messages with exactly this text."""
         self._held: dict[str, asyncio.Event] = {}
         self.arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
-        """Each text, once it has been dealt with: what a test waits for."""
+        """Each text after it was handled, for tests to wait for."""
         self.unseen: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
-        """What the first who watches is told at once: moment, text, choices."""
+        """Messages for the first watcher: time, text, choices."""
         self._loop = asyncio.new_event_loop()
         self._server = ControlServer(home / "state", self._operations(), self._chat)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -103,15 +102,15 @@ class FakeGateway:
             asyncio.run_coroutine_threadsafe(step(), self._loop).result(10)
 
     def hold(self, operation: str) -> None:
-        """Do not answer this one before `release`."""
+        """Delay the answer to an operation until `release`."""
         self._held[operation] = asyncio.Event()
 
     def release(self, operation: str) -> None:
-        """Answer it."""
+        """Allow the answer."""
         self._loop.call_soon_threadsafe(self._held[operation].set)
 
     def announce(self, text: str, *choices: tuple[str, str], event_name: str = "message") -> None:
-        """Say something that answers nobody, once somebody watches."""
+        """Send an event that answers no request, when there is a watcher."""
         assert self._is_watched.wait(PATIENCE), "nobody watches"
         for watch_id, connection in self._watchers:
             event = {
@@ -190,7 +189,7 @@ class FakeGateway:
             reply(self.texts.get(text, rest if word == "say" else f"echo: {text}"))
 
     def _run(self, word: str, tell: Callable[..., None], reply: Callable[..., None]) -> None:
-        """What goes on until it is stopped."""
+        """Run until it is stopped."""
         if word == "hang":
             tell("delta", text="so far", restart=False)
             self._hanging.append(lambda: reply("", "stopped"))
@@ -210,7 +209,7 @@ class FakeGateway:
     def _ask(
         self, word: str, codes: list[str], tell: Callable[..., None], reply: Callable[..., None]
     ) -> None:
-        """Ask once for each code, all at the same time; or take one answer."""
+        """Ask once for each code, all at the same time, or accept one answer."""
         if word != "ask":
             reply("")
             self._verdicts.append(word)
@@ -231,7 +230,7 @@ class FakeGateway:
         tell("reply", text="used it", turn="t-1", outcome="done", tools=["read_file"], **usage)
 
     def _send(self, text: str, tell: Callable[..., None]) -> None:
-        """Say the rest with a file; `it all` is then not said again."""
+        """Send the rest with a file. `it all` is not repeated in the reply."""
         rest = text.removeprefix("send ")
         said = "" if rest == "it all" else "that was it"
         file = {"name": "a\x1b[1m.txt", "path": "/h/media/ab.txt", "size": 1_234}
@@ -259,7 +258,7 @@ def gateway(home: Path) -> Iterator[FakeGateway]:
 
 @pytest.fixture
 def environment(home: Path) -> dict[str, str]:
-    """What a nanobot process under test sees: our home, our code, nothing of the person's."""
+    """Return the environment of a nanobot process: our home, our code, nothing of the person's."""
     ours = os.pathsep.join(folder for folder in sys.path if folder)
     return {
         "PATH": os.environ["PATH"],
@@ -272,7 +271,7 @@ def environment(home: Path) -> dict[str, str]:
 
 @pytest.fixture
 def nanobot(environment: dict[str, str]) -> Nanobot:
-    """Runs `nanobot` as a process of its own, with pipes."""
+    """Run `nanobot` as a separate process, with pipes."""
 
     def run(*arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
         given = stdin.encode() if isinstance(stdin, str) else stdin
@@ -291,8 +290,8 @@ def nanobot(environment: dict[str, str]) -> Nanobot:
 def here(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Nanobot]:
-    """Runs `nanobot` in the process of the tests, which saves a second each time: for what is said,
-    not for how a process starts and ends."""
+    """Run `nanobot` in the process of the tests, which saves a second each time: for its output,
+    not for its start and end."""
 
     def run(*arguments: str, stdin: str | bytes | None = None) -> subprocess.CompletedProcess[str]:
         if stdin is not None:

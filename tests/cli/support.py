@@ -1,4 +1,4 @@
-"""What tests of commands that ask a person share."""
+"""Shared parts of the tests of commands that ask a person."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 Nanobot = Callable[..., CompletedProcess[str]]
-"""Runs a command, in this process or in one of its own."""
+"""Runs a command, in this process or in a separate one."""
 
 MCP_PROGRAM = Path(__file__).parents[1] / "tools" / "mcp" / "program.py"
 """A small MCP server."""
 
 
 class Terminal(io.StringIO):
-    """A keyboard on which this was typed."""
+    """A keyboard with this typed text."""
 
     def isatty(self) -> bool:
         return True

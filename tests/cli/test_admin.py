@@ -1,4 +1,4 @@
-"""turn and queue: asked of a running gateway, shown to people and to machines."""
+"""turn and queue: requests to a running gateway, output for people and for machines."""
 
 from __future__ import annotations
 

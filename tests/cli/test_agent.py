@@ -1,4 +1,4 @@
-"""`nanobot agent` as a process, through the socket of a gateway that runs."""
+"""`nanobot agent` as a process, through the socket of a running gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nanobot approvals`: what it shows and asks of a gateway, and what it does alone."""
+"""`nanobot approvals`: requests to a gateway, work on the files, and output."""
 
 from __future__ import annotations
 

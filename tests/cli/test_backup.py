@@ -1,4 +1,4 @@
-"""`nanobot backup` and `restore`: what a person is told, and what machines get."""
+"""`nanobot backup` and `restore`: output for people and for machines."""
 
 from __future__ import annotations
 

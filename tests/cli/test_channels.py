@@ -1,4 +1,4 @@
-"""`nanobot channels`: what a terminal shows of them, and that nobody else has one who signs in."""
+"""`nanobot channels`: their output, and exclusive use of a channel during a sign-in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def login(request):
 
 @pytest.fixture
 def wants_login(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed adapter, `gate`, where a person has to sign in."""
+    """Install an adapter, `gate`, that requires a sign-in."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "gate_adapter.py").write_text(ADAPTER)
     info = folder / "gate_adapter-1.dist-info"

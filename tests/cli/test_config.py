@@ -1,4 +1,4 @@
-"""`nanobot config get|set|unset`, `nanobot mcp add|remove`: what is written, shown, refused."""
+"""`nanobot config get|set|unset`, `nanobot mcp add|remove`: changes, output, and rejections."""
 
 from __future__ import annotations
 

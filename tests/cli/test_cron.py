@@ -1,4 +1,4 @@
-"""`nanobot cron`: what it asks of a gateway, what it does alone, and what a terminal shows."""
+"""`nanobot cron`: requests to a gateway, work on the files, and output."""
 
 from __future__ import annotations
 

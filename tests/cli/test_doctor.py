@@ -1,4 +1,4 @@
-"""`nanobot doctor`: what it finds, what it says to do, and that it changes nothing."""
+"""`nanobot doctor`: its findings and hints, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Report = dict[str, list[dict[str, str]]]
 
 @pytest.fixture(autouse=True)
 def own_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this user's services are, of which there are none so far."""
+    """Return the empty folder of this user's services."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return tmp_path / "config" / "systemd" / "user"
 
 
 @pytest.fixture
 def doctor(home: Path, here: Any) -> Any:
-    """Writes a configuration, then examines it: the exit code, and the findings by check."""
+    """Write a configuration and examine it. Return the exit code, and the findings by check."""
 
     def examine(config: str = NO_SHELL, *options: str) -> tuple[int, Report]:
         home.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`nanobot doctor --ask-model`: each model is tried, and how its server wants requests is kept."""
+"""`nanobot doctor --ask-model`: each model is tried, and its server's dialect is stored."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def capable(request: ChatRequest) -> Says:
 
 
 def small(request: ChatRequest) -> Says:
-    """A model such as Qwen2.5-Coder 1.5B on llama.cpp: its calls are text whatever is forced, and
-    an answer that has to fit a JSON Schema fits it."""
+    """A model such as Qwen2.5-Coder 1.5B on llama.cpp: it writes calls as text even if they are
+    forced, and fits a JSON Schema if it has to."""
     if any(map(has_image, messages_of(request.body))):
         return Says("It is a cat.")
     if "response_format" in request.body:
@@ -50,13 +50,14 @@ def small(request: ChatRequest) -> Says:
 
 
 def talker(_: ChatRequest) -> Says:
-    """A model that can do nothing but talk."""
+    """A model that can only talk."""
     return Says("I am fine, thank you.")
 
 
 @pytest.fixture
 def doctor(home: Path, here: Nanobot) -> Doctor:
-    """Examines a home with a model configuration: the exit code and the findings on models."""
+    """Examine a home with a model configuration. Return the exit code and the findings on
+    models."""
 
     def examine(model: Mapping[str, object], *options: str) -> tuple[int, list[dict[str, str]]]:
         home.mkdir(mode=0o700, exist_ok=True)
@@ -84,7 +85,7 @@ def config(server: DialectServer, **more: object) -> dict[str, object]:
 
 
 def load_stored(home: Path, here: Nanobot) -> Mapping[str, object]:
-    """What is stored, by server and model."""
+    """Return the stored dialects, by server and model."""
     done = here("state", "show", "dialects")
     return decode_dialects(done.stdout.encode()) if done.returncode == 0 else {}
 

@@ -1,4 +1,4 @@
-"""`nanobot doctor` on what a home holds: it finds what is damaged, and changes nothing."""
+"""`nanobot doctor` on the stores of a home: it finds damage and changes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PAGE = 4096
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """One with a bit of everything, at rest."""
+    """A home at rest, with a little of everything."""
     home, clock = tmp_path / "home", SystemClock()
     for name in ("sessions", "state", "workspace/memory"):
         (home / name).mkdir(mode=0o700, parents=True)
@@ -76,7 +76,7 @@ def doctor(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor
 
 
 def _tree(home: Path) -> dict[str, tuple[int, int]]:
-    """What lies in a home: when it was written last, and its size."""
+    """Return the time and size of each file in a home."""
     return {
         str(path.relative_to(home)): (path.stat().st_mtime_ns, path.stat().st_size)
         for path in home.rglob("*")

@@ -1,4 +1,4 @@
-"""A signal ends the chat wherever it catches the process, and in order."""
+"""A signal ends the chat in order, wherever it reaches the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from nanobot_cli.keys import end_on_failures_and_signals
 
 
 class Untidy:
-    """Its end is one of the places where Python drops what is raised; a signal comes right then."""
+    """Its finalizer is one of the places where Python drops exceptions. A signal comes right
+    then."""
 
     def __del__(self) -> None:
         signal.raise_signal(signal.SIGTERM)

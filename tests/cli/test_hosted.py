@@ -1,4 +1,4 @@
-"""Without a running gateway, a command brings its own: the real one, with the offline model."""
+"""Without a running gateway, a command hosts the real one, with the offline model."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_signal_stops_the_gateway_before_it_ends_the_process(
 
 @contextmanager
 def chat(environment: dict[str, str]) -> Iterator[Screen]:
-    """A chat at a terminal, which is left at the end; the test reads what it says then."""
+    """Yield a chat at a terminal, which is left at the end. The test reads its last output."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "nanobot", "agent"],

@@ -1,5 +1,5 @@
-"""No command prints stored text as it came: a home is filled with hostile text at every door, and
-every command of the grammar that only shows something is run on it."""
+"""No command prints stored text uncleaned: a home is filled with hostile text through every entry,
+and every read-only command of the grammar runs on it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CHANGING = frozenset(
     queue drop; mcp add; mcp remove; mcp serve; mcp check; mcp approve; config set; config unset;
     backup; restore; import""".replace("\n", " ").split("; ")
 )
-"""Commands that change something, ask a person, or run on."""
+"""Commands that change something, ask a person, or keep running."""
 NAMES = {
     "memory search": [WORD],
     "memory why": [WORD],
@@ -55,7 +55,7 @@ NAMES = {
 def leaves(
     parser: argparse.ArgumentParser, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, ...]]:
-    """Every command of the grammar."""
+    """Yield every command of the grammar."""
     groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     for group in groups:
         for name, inner in group.choices.items():
@@ -70,7 +70,7 @@ SHOWING = [
 
 
 class Refusing(FakeChannel):
-    """Delivers nothing to the chat `dead`, and says why in words of others."""
+    """Fails to deliver to the chat `dead`, with an untrusted reason."""
 
     async def send(self, part: OutboundPart) -> Any:
         if part.chat_id == "dead":
@@ -80,7 +80,7 @@ class Refusing(FakeChannel):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home in which every door has let hostile text in."""
+    """A home with hostile text from every entry."""
     home = tmp_path_factory.mktemp("home")
     asyncio.run(_fill_home(home))
     skill = home / "workspace" / "skills" / "fruit"
@@ -143,7 +143,7 @@ EXPECTED = frozenset(
         ("queue", "list"),
     }
 )
-"""Commands that show it, at least."""
+"""Commands that must show it."""
 
 
 @pytest.mark.parametrize("in_terminal", [True, False])

@@ -1,4 +1,4 @@
-"""`nanobot import` says what it would do, asks, and does it."""
+"""`nanobot import` shows its plan, asks, and executes it."""
 
 from __future__ import annotations
 

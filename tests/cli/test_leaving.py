@@ -1,4 +1,4 @@
-"""A command that brings its own gateway does not throw away what it had the model do for memory."""
+"""A command that hosts a gateway keeps the memory that the model has consolidated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAVED = {"history_entry": f"[2026-11-22 10:00] {SUMMARY}", "memory_update": ""}
 
 
 class SlowMemoryAgent:
-    """Answers turns at once; as the memory agent not before it is `released`."""
+    """Answers turns at once, but as the memory agent only when it is `released`."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -60,7 +60,7 @@ async def start_process(environment: dict[str, str], *arguments: str) -> Process
 
 
 async def say(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> tuple[int, str]:
-    """The exit code and standard error of a one-shot, in this process."""
+    """Send one message in this process. Return the exit code and standard error."""
     code = await asyncio.to_thread(main, ["--home", str(home), "agent", "-m", text])
     return code, capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""The command line itself: what it loads, how it fails, what it prints."""
+"""The command line itself: its imports, errors, and output."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_wrong_usage_is_said_in_one_line_and_exits_2(
 
 
 def commands_of(parser: argparse.ArgumentParser) -> Iterator[list[str]]:
-    """Each command that runs something, as it is typed."""
+    """Yield each command that runs something, as typed."""
     below = [one for one in vars(parser)["_actions"] if isinstance(one.choices, dict)]
     if not below:
         yield parser.prog.split()[1:]
@@ -199,7 +199,7 @@ def test_an_unexpected_error_is_one_sentence_and_a_traceback_only_when_asked_for
 
 
 def run_and_raise(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
-    """The exit code of a command that ends with `error`."""
+    """Return the exit code of a command that ends with `error`."""
 
     def fail(*_: object, **__: object) -> int:
         raise error

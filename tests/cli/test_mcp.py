@@ -1,4 +1,4 @@
-"""`nanobot mcp …` on a home where no gateway is running, with a real server."""
+"""`nanobot mcp …` on a home without a gateway, with a real server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.support import MCP_PROGRAM, Nanobot, Terminal
 
 @pytest.fixture
 def little(home: Path, tmp_path: Path) -> Path:
-    """The folder of the one server in the configuration."""
+    """Return the folder of the only configured server."""
     folder = tmp_path / "little"
     folder.mkdir()
     server = {

@@ -1,4 +1,4 @@
-"""`nanobot mcp add`: a server is tried before it is written, with a real one."""
+"""`nanobot mcp add`: a real server is tried before it is written."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nanobot.origin import install_command
 from tests.cli.support import MCP_PROGRAM, Nanobot, Terminal
 
 PYTHON = "/usr/bin/python3"
-"""One that a sandbox shows."""
+"""An interpreter that a sandbox shows."""
 BEFORE = "# mine\nagent: {timezone: UTC}\n"
 
 
 @pytest.fixture
 def home(disk_path: Path) -> Path:
-    """Where a sandbox can show it."""
+    """Return a home in a place that a sandbox can show."""
     return disk_path / "home"
 
 
@@ -32,7 +32,7 @@ def config(home: Path) -> Path:
 
 @pytest.fixture
 def little(disk_path: Path) -> list[str]:
-    """What adds a server that works, once in the sandbox that this machine has."""
+    """Return the arguments that add a working server, in the sandbox of this machine."""
     folder = disk_path / "little"
     folder.mkdir()
     shown = ("--path", str(MCP_PROGRAM.parent), "--writable", str(folder))

@@ -1,4 +1,4 @@
-"""`nanobot memory` and `nanobot dream`: what they ask of a gateway, and what a terminal shows."""
+"""`nanobot memory` and `nanobot dream`: requests to a gateway, and output."""
 
 from __future__ import annotations
 

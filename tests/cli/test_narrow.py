@@ -1,4 +1,4 @@
-"""What the commands print fits the window that they are in, word by word."""
+"""The output of the commands fits a narrow terminal, word by word."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Show = Callable[..., Sequence[str]]
 
 @pytest.fixture
 def lines_of(monkeypatch: pytest.MonkeyPatch) -> Show:
-    """What a command shows in a window of `COLUMNS`."""
+    """Return the output lines of a command in a window of `COLUMNS`."""
 
     def show(home: Path, *command: str) -> Sequence[str]:
         ours, theirs = pty.openpty()
@@ -83,7 +83,7 @@ def _read_all(descriptor: int, shown: list[bytes]) -> None:
 
 
 def too_long(lines: Sequence[str]) -> list[str]:
-    """Lines that the window breaks and that could have been broken between words."""
+    """Return the lines that are too wide and could have been wrapped between words."""
     return [line for line in lines if len(line) > COLUMNS and len(line.split()) > 1]
 
 

@@ -1,4 +1,4 @@
-"""`nanobot onboard`, from the command line to a first reply, against servers that are there."""
+"""`nanobot onboard`, from the command line to a first reply, against local servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ tools: {exec: {enabled: false}}
 
 @pytest.fixture
 def serving() -> Iterator[Callable[[Any], None]]:
-    """Runs servers in a loop of their own, as the command line has the main thread."""
+    """Run servers in a separate loop, because the command line needs the main thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

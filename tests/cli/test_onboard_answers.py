@@ -1,4 +1,4 @@
-"""A list that is chosen from by a line, and secrets at a real terminal."""
+"""Choices from a list by a typed line, and secrets at a real terminal."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def test_of_a_secret_only_the_length_is_shown(
 def at_a_terminal(
     program: str, environment: dict[str, str], begins: bytes, typed: str, said: str
 ) -> bytes:
-    """Run a program at a terminal of its own, and type once it `begins` to ask; what it shows until
-    it has `said` how it ended."""
+    """Run a program at a separate terminal, and type after the prompt `begins`. Return the output
+    up to the outcome `said`."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", program],
@@ -148,8 +148,8 @@ def at_a_terminal(
 
 
 def read_until(terminal: int, wanted: bytes, again: bytes = b"") -> bytes:
-    """What a program shows up to some words. Fails where it ends, or says nothing more; `again` is
-    typed then, once."""
+    """Return the output of a program up to some words. Fail if it ends or is silent. In that case
+    `again` is typed first, once."""
     seen = b""
     while wanted not in seen:
         if again and not select.select([terminal], [], [], 5.0)[0]:

@@ -1,4 +1,4 @@
-"""What onboarding writes, as values: variables of secrets, lines of secrets.env and USER.md."""
+"""The changes of onboarding, as values: variables of secrets, lines of secrets.env and USER.md."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEY = ("model", "api_key")
 
 
 def says_no(_: object) -> Step:
-    """A model that is there and does not answer."""
+    """A model that exists and does not answer."""
     return server_error()
 
 
@@ -174,7 +174,7 @@ def test_a_name_is_written_whatever_stands_in_the_file(text: str, wanted: str) -
 
 
 def model_at(name: str, base_url: str) -> ModelSettings:
-    """A model on a server, as it is chosen."""
+    """Return the settings for a chosen model on a server."""
     return ModelSettings(name=name, base_url=base_url, provider="openai")
 
 
@@ -186,7 +186,7 @@ def step(
     providers: Sequence[KnownProvider] = PROVIDERS,
     clock: SystemClock | None = None,
 ) -> ModelStep:
-    """The step of a first run, where `found` are the servers on this machine."""
+    """Return the step of a first run, with the local servers `found`."""
 
     async def find() -> Sequence[LocalServer]:
         return found
@@ -197,7 +197,7 @@ def step(
 
 
 def values_of(part: ConfigPart) -> dict[str, object]:
-    """The keys that are to be written, each with its value."""
+    """Return the changed keys with their values."""
     return {change.path[-1]: change.value for change in part.changes}
 
 
@@ -255,7 +255,7 @@ async def test_a_key_that_was_typed_is_not_offered_to_another_server() -> None:
 async def interview(
     home: Path, monkeypatch: pytest.MonkeyPatch, person: ScriptedPerson, *arguments: str
 ) -> ConfigPart | None:
-    """What is to be written after all questions; None where the person declined it."""
+    """Return the changes after all questions, or None if the person declines."""
     monkeypatch.setenv("NANOBOT_HOME", str(home))
     options = build_parser().parse_args(["onboard", *arguments])
     options.home = home

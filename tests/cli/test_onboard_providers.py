@@ -1,4 +1,4 @@
-"""Providers by name: chosen, gone back from, kept while out of reach, with the window they list."""
+"""Providers by name: choosing, going back, keeping unreachable ones, and their windows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No provider can be reached, and none has a key in the environment."""
+    """Make all providers unreachable, without keys in the environment."""
     monkeypatch.setenv("HTTPS_PROXY", NOWHERE)
     for one in PROVIDERS:
         if one.key_variable:
@@ -36,7 +36,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def move_provider(id: str, root: str) -> tuple[KnownProvider, ...]:
-    """The catalogue, with one of them at another place."""
+    """Return the catalogue with one provider at another address."""
     return tuple(
         replace(one, base_url=root + urlsplit(one.base_url).path) if one.id == id else one
         for one in PROVIDERS
@@ -47,7 +47,7 @@ def move_provider(id: str, root: str) -> tuple[KnownProvider, ...]:
 async def listing(
     id: str, windows: Mapping[str, int], refusal: int = 401
 ) -> AsyncIterator[tuple[KnownProvider, ...]]:
-    """The catalogue with a provider that lists these models, for whoever has the key."""
+    """Yield the catalogue with a provider that lists these models for its key."""
 
     async def answer(request: web.Request) -> web.Response:
         if request.headers.get("authorization") != f"Bearer {KEY}":

@@ -1,4 +1,4 @@
-"""Windows and tools at set-up: what a server says counts, and what is assumed is said."""
+"""Windows and tools at set-up: the server's facts are used, and assumptions are shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.doubles.server import Served
 
 
 class Ollama:
-    """What Ollama says of its models, and the variants that it makes."""
+    """Ollama's facts about its models, and its variants."""
 
     def __init__(self, *, loaded: bool = True) -> None:
         self.made: dict[str, int] = {}
@@ -131,7 +131,7 @@ async def test_an_address_without_its_v1_is_completed() -> None:
 
 
 def llama(window: int, *, tools: bool = True) -> Mapping[str, object]:
-    """The page of llama.cpp's server with its properties, as a server of 2026 has it, shortened."""
+    """Return the properties page of llama.cpp's server, as of 2026, shortened."""
     caps = {"supports_tools": tools, "supports_tool_calls": tools}
     return {
         "/props": {
@@ -143,7 +143,7 @@ def llama(window: int, *, tools: bool = True) -> Mapping[str, object]:
 
 
 async def run_script(server: FakeOpenAI, *arguments: str) -> tuple[dict[str, object], str]:
-    """A script that names a server: the changes, and the words on standard error."""
+    """Run with options that name a server. Return the changes, and standard error."""
     person = ScriptedPerson()
     asked = ("--non-interactive", "--base-url", server.base_url, "--model-name", "fake-model")
     part = await step(person, *asked, *arguments).run()
@@ -233,7 +233,7 @@ async def test_a_server_that_refuses_tools_comes_with_what_to_do(kind: str, hint
 
 
 class SlowClock(SystemClock):
-    """A clock by which three seconds pass whenever somebody looks at it."""
+    """A clock that advances by three seconds each time it is read."""
 
     seconds = 0.0
 

@@ -1,4 +1,4 @@
-"""`nanobot pair`: what it asks of a gateway, what it does alone, and what a terminal shows."""
+"""`nanobot pair`: requests to a gateway, work on the files, and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text from outside cannot control the terminal that shows it."""
+"""Untrusted text cannot control the terminal."""
 
 from __future__ import annotations
 

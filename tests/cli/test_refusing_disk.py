@@ -93,7 +93,8 @@ def test_all_that_only_reads_works(disk: SmallDisk, fault: str) -> None:
 
 
 def files_on(disk: SmallDisk) -> list[str]:
-    """The files with their times and sizes, but for the lock and the cache of conversations."""
+    """Return the files with their times and sizes, except the lock and the cache of
+    conversations."""
     others = ["!", "-name", "gateway.lock", "!", "-name", "catalogue.db*"]
     shown = ["-type", "f", *others, "-printf", "%p %T@ %s\n"]
     return sorted(disk.run("find", str(disk.path), *shown).stdout.splitlines())

@@ -1,8 +1,6 @@
-"""`nanobot service`: what it asks of systemd, what it writes, and what a person reads.
+"""`nanobot service`: requests to systemd, the unit file, and output for people.
 
-Systemd is played by three scripts on the path. Each writes down how it was called; what they answer
-lies in files.
-"""
+Three scripts on the path play systemd. Each records its calls and reads its answers from files."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ class FakeSystemd:
         (self.folder / name).write_text(text)
 
     def calls(self) -> list[str]:
-        """What was asked since the last time, without the programs that were only tried out."""
+        """Return the calls since the last time, without trials of programs."""
         path = self.folder / "calls"
         said = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The unit file as a text."""
+"""The text of the unit file."""
 
 from __future__ import annotations
 

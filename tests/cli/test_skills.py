@@ -21,7 +21,7 @@ SKILL = (
 
 @pytest.fixture
 def tea(tmp_path: Path) -> Path:
-    """A skill as others publish it."""
+    """Return a skill as published by others."""
     folder = tmp_path / "tea"
     (folder / "scripts").mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)

@@ -1,4 +1,4 @@
-"""`nanobot status`: for people, for machines, and for a check whether it works."""
+"""`nanobot status`: for people, for machines, and as a health check."""
 
 from __future__ import annotations
 

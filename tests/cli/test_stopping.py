@@ -1,4 +1,4 @@
-"""A stop ends the process in time, whatever its threads are doing."""
+"""A stop ends the process in time, whatever its threads do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A command that meets a gateway on its way out waits for it and does the work itself."""
+"""A command that finds a gateway that is shutting down waits for its end and does the work
+itself."""
 
 from __future__ import annotations
 
@@ -33,27 +34,27 @@ def offline(home: Path) -> None:
 
 
 def close_unread(client: socket.socket) -> None:
-    """The gateway takes the connection, and ends before it has read the request."""
+    """Accept the connection, and end before reading the request."""
     select.select([client], [], [])
     client.close()
 
 
 def read_and_refused(client: socket.socket) -> None:
-    """It has read the request and does not carry it out any more."""
+    """Read the request, but do not execute it any more."""
     _request(client)
     client.sendall(GOING)
     client.close()
 
 
 def read_in_part(client: socket.socket) -> None:
-    """It has read the beginning of the request."""
+    """Read the beginning of the request."""
     select.select([client], [], [])
     client.recv(5)
     client.close()
 
 
 def announce_end(client: socket.socket) -> None:
-    """It says that it goes before it has read anything."""
+    """Announce the end before reading anything."""
     client.sendall(GOING)
     client.close()
 
@@ -71,7 +72,7 @@ MOMENTS = [close_unread, read_and_refused, read_in_part, announce_end]
 
 @contextmanager
 def leaving_gateway(home: Path, meet: Callable[[socket.socket], None]) -> Iterator[None]:
-    """A gateway that the next client meets on its way out: it then lets the home go."""
+    """Run a gateway that is shutting down, and frees the home after the next client."""
     locked = threading.Event()
 
     def live() -> None:
@@ -142,7 +143,7 @@ def test_an_answer_that_is_lost_after_the_request_was_read_is_said_and_not_asked
 
 @contextmanager
 def start_process(environment: dict[str, str], *command: str) -> Iterator[subprocess.Popen[str]]:
-    """A process of nanobot's, killed at the end if it lives."""
+    """Yield a nanobot process, killed at the end if it is alive."""
     with subprocess.Popen(
         [sys.executable, "-m", "nanobot", *command],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

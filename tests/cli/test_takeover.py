@@ -1,4 +1,4 @@
-"""A command whose message is under way in another one's gateway takes over when that one ends."""
+"""A command with a pending message in another command's gateway takes over when that ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 
 
 class SlowModel:
-    """Answers a message with `slow` in it not before it is `released`."""
+    """Answers a message that contains `slow` only when it is `released`."""
 
     def __init__(self) -> None:
         self.released, self.asked = asyncio.Event(), asyncio.Event()
@@ -65,7 +65,7 @@ async def start_process(environment: dict[str, str], *arguments: str) -> AsyncIt
 
 
 async def line_of(process: Process, text: str) -> str:
-    """What is answered to a line of standard input."""
+    """Return the answer to a line of standard input."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(f"{text}\n".encode())
@@ -170,7 +170,7 @@ async def test_messages_given_again_to_the_next_gateway_hear_that_they_wait(
 
 
 async def repeat_message(home: Path, message: str) -> str:
-    """How the turn of a message ends that is always sent with the same id."""
+    """Send a message with the same id each time. Return the outcome of its turn."""
     request = {"op": "chat", "session": "cli:direct", "text": message, "id": str(len(message))}
     reader, writer = await asyncio.open_unix_connection(home / "state" / "gateway.sock")
     writer.write(json.dumps(request).encode() + b"\n")

@@ -21,11 +21,11 @@ import pytest
 pytestmark = pytest.mark.process
 
 PATIENCE = 20.0
-"""Seconds until a test gives up; none waits for time to pass."""
+"""Seconds until a test gives up. No test waits for time to pass."""
 
 
 class Screen:
-    """The person's side of the terminal: what they see, and their keys."""
+    """The person's side of the terminal: its output and their keys."""
 
     def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
         self._descriptor, self.process = descriptor, process
@@ -35,7 +35,7 @@ class Screen:
         os.write(self._descriptor, keys.encode())
 
     def wait_for(self, text: str) -> str:
-        """Read until `text` has come; returns everything up to its end and forgets it."""
+        """Read until `text` comes. Return and forget everything up to its end."""
         deadline = time.monotonic() + PATIENCE
         while text not in self.seen:
             assert self._read(), f"it ended without {text!r}: {self.seen!r}"
@@ -44,18 +44,18 @@ class Screen:
         return before + text
 
     def echoes(self) -> bool:
-        """Whether the terminal shows what is typed and takes it by lines."""
+        """Return True if the terminal echoes and reads line by line."""
         flags = termios.tcgetattr(self._descriptor)[3]
         return bool(flags & termios.ECHO and flags & termios.ICANON)
 
     def end(self) -> int:
-        """The exit code, once it has left; reads what it still says."""
+        """Read the rest of the output, and return the exit code."""
         while self._read():
             pass
         return self.process.wait(PATIENCE)
 
     def _read(self) -> bool:
-        """Read what there is; False at the end."""
+        """Read available output. Return False at the end."""
         assert select.select([self._descriptor], [], [], PATIENCE)[0], f"silent: {self.seen!r}"
         try:
             block = os.read(self._descriptor, 65_536)

@@ -1,4 +1,4 @@
-"""The end of a tool's output, whatever the pieces it comes in."""
+"""The end of a tool's output, from pieces of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long lines fit a terminal, and what goes on of a list item stands under its beginning."""
+"""Long lines fit a terminal, and a list item continues below its beginning."""
 
 from __future__ import annotations
 

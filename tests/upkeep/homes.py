@@ -1,4 +1,4 @@
-"""A home as a backup meets it, without a gateway, and the shortest way through a backup."""
+"""A home for backups, without a gateway, and shortcuts for making a backup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = '{"role": "user", "content": "%s", "seq": %d, "timestamp": "2026-03-02T09
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
-    """A file and the folders that lead to it."""
+    """Write a file and its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(mode)
@@ -32,7 +32,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def build_home(home: Path) -> Path:
-    """One with a little of everything."""
+    """Build a home with a little of everything."""
     write(home / "config.yaml", "# of Otter\nagent:\n  timezone: UTC\n")
     write(home / "secrets.env", "TOKEN=secret\n")
     write(home / "sessions/fake_1.jsonl", LINE % ("hello", 1))
@@ -45,7 +45,7 @@ def build_home(home: Path) -> Path:
 
 
 def journal(home: Path) -> sqlite3.Connection:
-    """A connection to the home's journal, which is made if there is none."""
+    """Connect to the home's journal, which is created if it is missing."""
     path = home / "state" / "journal.db"
     is_new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,14 +70,14 @@ def freeze(home: Path, *, live: bool = False) -> Snapshot:
 def back_up(
     home: Path, target: Path, *, live: bool = False, order: BackupOrder | None = None
 ) -> NewBackup:
-    """A backup in one go."""
+    """Make a backup in one step."""
     with exclusive_backup(home):
         taken = freeze(home, live=live)
         return make_backup(home, taken, target, order or BackupOrder(), lambda *_: None)
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Mode and content of every file."""
+    """Return mode and content of every file."""
     return {
         str(path.relative_to(folder)): (path.stat().st_mode & 0o777, path.read_bytes())
         for path in sorted(folder.rglob("*"))
@@ -86,7 +86,7 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def archive(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
-    """A compressed archive of exactly these."""
+    """Return a compressed archive of exactly these members."""
     out = io.BytesIO()
     with gzip.GzipFile("", "wb", 1, out) as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
         for member, content in members:
@@ -95,7 +95,7 @@ def archive(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
 
 
 def member(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
-    """A file of an archive, or what the `fields` make of it."""
+    """Return a file of an archive, changed by the `fields`."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
     for field, value in fields.items():
@@ -104,7 +104,7 @@ def member(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.T
 
 
 def head(**fields: object) -> tuple[tarfile.TarInfo, bytes]:
-    """The first member of a backup that says it holds one file of one byte."""
+    """Return the header of a backup of one file of one byte."""
     said = BackupHeader("1", 1, MADE, live=False, media=True, files=1, size=1)
     for field, value in fields.items():
         force_setattr(said, field, value)

@@ -1,4 +1,4 @@
-"""A backup is made while a gateway works, and the home that it becomes goes on from there."""
+"""A backup is made while a gateway works, and its restored home continues from there."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ def home(tmp_path: Path) -> Path:
 
 
 def echo(prompt: Prompt) -> Line:
-    """Repeat what the person said last."""
+    """Repeat the person's last message."""
     return says(f"re: {prompt.messages[-1].text.splitlines()[-1]}")
 
 
 async def later(channel: FakeChannel, text: str, chat: str = "1") -> str:
-    """The answer to something that is said to the new home, under an id that the old one never
-    had."""
+    """Return the new home's answer to a message with an id that the old one never had."""
     return await channel.answer_to(await channel.say(text, chat, event_id=f"new:{text}"), chat)
 
 
 async def nanobot(home: Path, *arguments: object) -> int:
-    """The command, as another process gives it."""
+    """Run a command, as in another process."""
     return await asyncio.to_thread(main, ["--home", str(home), *map(str, arguments)])
 
 
@@ -158,7 +157,7 @@ async def test_in_a_backup_made_at_any_moment_each_message_is_answered_once(
 
 
 async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_path: Path) -> None:
-    """However quickly somebody writes memory: in a backup no change lacks its version."""
+    """Even during quick changes of memory, each change in a backup has its version."""
     build_home(home)
     memory = home / "workspace/memory/MEMORY.md"
     versions = GitStore(home / "state", Root(home / "workspace"), SystemClock())

@@ -1,4 +1,4 @@
-"""Backups that are made by themselves: when due, as many as wanted, one word of trouble."""
+"""Scheduled backups: their times, their number, and one notice about an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.upkeep.homes import build_home, write
 
 @dataclass
 class Hours:
-    """A routine at work, which makes one each hour at half past."""
+    """A running routine that makes a backup each hour at half past."""
 
     clock: FakeClock
     folder: Path
@@ -35,7 +35,7 @@ class Hours:
     told: list[str]
 
     async def passes(self, hours: float) -> None:
-        """Let so much time go by, a minute at a time, as the routine waits."""
+        """Advance the clock minute by minute, as the routine waits."""
         for _ in range(round(hours * 60)):
             await self.clock.until_sleeping()
             await self.clock.advance(60)
@@ -43,7 +43,7 @@ class Hours:
 
     @property
     def made(self) -> list[datetime]:
-        """When backups were made, the oldest first."""
+        """The times of the backups, oldest first."""
         return [one.made_at for one in reversed(list_backups(self.folder))]
 
 

@@ -1,4 +1,4 @@
-"""From a home to a file and back: all of it, as it was at one moment, or nothing."""
+"""From a home to a file and back: everything, as of one moment, or nothing."""
 
 from __future__ import annotations
 

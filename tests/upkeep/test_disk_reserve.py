@@ -1,4 +1,4 @@
-"""A disk that is nearly full: nothing new is taken in, and the owner knows."""
+"""A nearly full disk: intake stops, and the owner is notified."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEGABYTE = 1_000_000
 
 
 class Disk:
-    """A disk whose room is as the test says, a bus, and what the owner was told."""
+    """A disk with a scripted free space, a bus, and the notices to the owner."""
 
     def __init__(self, home: Path, bus: MessageBus, clock: FakeClock) -> None:
         self.megabytes = 500

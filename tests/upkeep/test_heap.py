@@ -1,4 +1,4 @@
-"""Memory that nobody uses is given back, and nothing is done where nothing happened."""
+"""Unused memory is returned, and an idle process does nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nanobot.upkeep.heap import NEW_OBJECTS, Heap
 
 
 class Circle:
-    """Refers to itself."""
+    """An object that refers to itself."""
 
     def __init__(self) -> None:
         self.itself = self

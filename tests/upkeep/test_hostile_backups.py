@@ -1,4 +1,4 @@
-"""A backup from anywhere: nothing lands outside, nothing is larger than it says."""
+"""A hostile backup: nothing is written outside, and nothing is larger than its header allows."""
 
 from __future__ import annotations
 

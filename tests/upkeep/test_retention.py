@@ -1,4 +1,4 @@
-"""What is removed in time, and what never is."""
+"""Files that are removed in time, and files that never are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PICTURE = Media("picture", "image", "image/png", "p.png")
 
 
 def files(**ages: int) -> list[FolderEntry]:
-    """Files of a megabyte, used so many days ago."""
+    """Return files of a megabyte, last used so many days ago."""
     return [
         FolderEntry(name, "file", 1_000_000, (-age * DAY - 1) * 1_000_000_000)
         for name, age in ages.items()
@@ -61,7 +61,7 @@ def test_what_is_spared_stays_and_what_is_used_less_goes_in_its_place() -> None:
 
 
 def make_old_file(path: Path, days: float) -> Path:
-    """A file that was used so many days ago."""
+    """Make a file that was last used so many days ago."""
     path.parent.mkdir(exist_ok=True)
     if not path.exists():
         path.write_bytes(path.name.encode())

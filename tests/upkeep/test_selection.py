@@ -1,4 +1,4 @@
-"""What is in a backup, and what is taken in one moment."""
+"""The content of a backup, and the part that is taken in one moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A home and what is to be one change places, whoever is killed meanwhile."""
+"""An old and a new home are swapped, even if the process is killed in between."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEFORE = "before-restore-20260302T090000Z"
 
 @pytest.mark.parametrize("moved", range(6))
 def test_half_a_home_starts_nothing_and_is_made_whole(tmp_path: Path, moved: int) -> None:
-    """So many entries of the old home and then of the new one were moved when it was cut short."""
+    """`moved` entries of the old home, then of the new one, were moved before the interruption."""
     home, file = tmp_path / "home", tmp_path / "backup.tar.gz"
     file.write_bytes(archive([head(), member("home/a", b"x")]))
     old, new = home / BEFORE, home / ".restoring-x"

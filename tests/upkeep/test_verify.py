@@ -1,4 +1,4 @@
-"""What is wrong in a backup: told in words that still mean something afterwards, and left alone."""
+"""Errors in a backup: reported in terms that are still valid afterwards, and not changed."""
 
 from __future__ import annotations
 

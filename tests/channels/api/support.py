@@ -1,4 +1,4 @@
-"""A whole gateway with the API on a port of its own, and a client of plain HTTP."""
+"""A whole gateway with the API on a free port, and a plain HTTP client."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ PERSON = "telegram:5"
 
 
 def newest_text(prompt: Prompt) -> str:
-    """What the newest message says, without its header."""
+    """Return the newest message, without its header."""
     return without_header(prompt.messages[-1].text)
 
 
 def repeat(prompt: Prompt) -> Reply:
-    """`re: ` and what was said."""
+    """Answer `re: ` and the message."""
     return says(f"re: {newest_text(prompt)}")
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -48,7 +48,7 @@ def free_port() -> int:
 
 @dataclass
 class Api:
-    """A home; `key` is the owner's, `persons` that of `PERSON`, who may talk on Telegram."""
+    """A home. `key` is the owner's, `persons` the key of `PERSON`, who has access on Telegram."""
 
     home: Path
     port: int = field(default_factory=free_port)
@@ -60,7 +60,7 @@ class Api:
         self.key = self.add_key("laptop")
 
     def add_key(self, name: str, person: str = "", **kind: bool) -> str:
-        """A new key."""
+        """Create a key."""
         return self.keys.add(name, person, SystemClock().now(), **kind)
 
     @property
@@ -77,7 +77,7 @@ class Api:
 
     @property
     def base_url(self) -> str:
-        """Where it is served."""
+        """The address of the API."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @contextlib.asynccontextmanager
@@ -90,7 +90,7 @@ class Api:
         hooks: Sequence[AgentHook] = (),
         **environ: str,
     ) -> AsyncIterator[Gateway]:
-        """A gateway that is reached."""
+        """Yield a reachable gateway."""
         async with start_configured(
             self.home, self.config, model, clock=clock, tools=tools, hooks=hooks, **environ
         ) as gateway:
@@ -108,7 +108,7 @@ class Api:
                     await asyncio.sleep(0.02)  # the processor is for the one that starts
 
     def client(self, key: str = "") -> AsyncOpenAI:
-        """OpenAI's own client, which never asks twice by itself."""
+        """Return OpenAI's client, without its retries."""
         from openai import AsyncOpenAI
 
         return AsyncOpenAI(base_url=self.base_url, api_key=key or self.key, max_retries=0)
@@ -116,13 +116,13 @@ class Api:
     async def post(
         self, path: str, body: object, *, key: str | None = None, **headers: str
     ) -> Answer:
-        """Ask by plain HTTP; `headers` with underscores for hyphens."""
+        """Send a plain HTTP request. `headers` have underscores for hyphens."""
         return await self.ask("POST", path, body, key=key, **headers)
 
     async def ask(
         self, method: str, path: str, body: object = None, *, key: str | None = None, **headers: str
     ) -> Answer:
-        """The same with any method."""
+        """Send a plain HTTP request with any method."""
         sent = {"Content-Type": "application/json"}
         if key != "":
             sent["Authorization"] = f"Bearer {key or self.key}"
@@ -137,14 +137,14 @@ class Api:
             return Answer(answer.status, dict(answer.headers), await answer.read())
 
     async def chat(self, text: str, **more: Any) -> str:
-        """What is answered to a text."""
+        """Return the answer to a text."""
         answer = await self.post("chat/completions", chat(text, **more))
         assert answer.status == 200, answer.body
         return cast("str", answer.data["choices"][0]["message"]["content"])
 
 
 class Away(Tool):
-    """Sends something away, which needs approval once untrusted content is there."""
+    """Sends content away, which needs approval after untrusted content."""
 
     name = "away"
     description = "For tests."
@@ -165,7 +165,7 @@ class Away(Tool):
 
 @dataclass
 class Answer:
-    """What came back."""
+    """An HTTP answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -173,12 +173,12 @@ class Answer:
 
     @property
     def data(self) -> Any:
-        """Its JSON."""
+        """The body as JSON."""
         return json.loads(self.body)
 
     @property
     def code(self) -> str:
-        """The code of its error, which is in OpenAI's shape."""
+        """The code of its error, in OpenAI's shape."""
         error = self.data["error"]
         assert set(error) == {"message", "type", "param", "code"}
         assert error["message"]

@@ -1,4 +1,5 @@
-"""What a program asks for and its person has to allow, or hears of later: in their own chat."""
+"""Approvals of a program's requests: the person answers in their own chat, or gets the answer
+later."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 
 def with_telegram(api: Api, telegram: FakeTelegram) -> None:
-    """The owner is the person 7 there."""
+    """Make the owner person 7 on Telegram."""
     api.more = {
         "tools": {"approval": {"schedule": "ask"}},
         "owner": {"telegram": ["7"]},
@@ -77,7 +78,7 @@ PATHS = {"chat": "chat/completions", "responses": "responses"}
 
 
 async def move_on(clock: FakeClock, asking: asyncio.Task[Answer], seconds: float) -> Answer:
-    """What a request ends with within so many seconds after the question."""
+    """Return the answer to a request within so many seconds after the question."""
     for _ in range(int(seconds)):
         if asking.done():
             break
@@ -90,7 +91,7 @@ async def move_on(clock: FakeClock, asking: asyncio.Task[Answer], seconds: float
 async def ask_about(
     telegram: FakeTelegram, request: Coroutine[Any, Any, T]
 ) -> tuple[asyncio.Task[T], str]:
-    """Begin a request, whose call the owner is asked about; the question in their chat."""
+    """Begin a request that needs an approval. Return it with the question in the owner's chat."""
     telegram.say("hello")
     await telegram.receive(1)
     asking = asyncio.create_task(request)
@@ -98,7 +99,7 @@ async def ask_about(
 
 
 def code_in(question: str) -> str:
-    """The code of a question in a chat."""
+    """Return the code of a question in a chat."""
     return question.partition("/approve ")[2].split()[0]
 
 

@@ -1,4 +1,4 @@
-"""Whose a request is, in which conversation, and in which order."""
+"""The person, conversation, and order of requests."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ NAMES = [
 
 
 async def test_a_key_reaches_no_memory_but_its_persons(api: Api) -> None:
-    """Twenty ways to name another's conversation, with a key of somebody else's."""
+    """Twenty ways to name another person's conversation with one's own key."""
     guests = api.add_key("guest", PERSON)
     workspace = api.home / "workspace"
     facts = workspace / "memory" / "MEMORY.md"

@@ -1,4 +1,4 @@
-"""The examples of docs/api.md and docs/mcp.md do what they say."""
+"""The examples of docs/api.md and docs/mcp.md work."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def example(heading: str, kind: str, page: str = "api.md", number: int = 0) -> str:
-    """A block of code beneath a heading."""
+    """Return a block of code below a heading."""
     section = re.split(r"(?m)^## ", (DOCS / page).read_text())
     (text,) = [one for one in section if one.startswith(f"{heading}\n")]
     return str(re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)[number])
 
 
 def here(text: str, api: Api) -> str:
-    """An example with the address and the key of a test."""
+    """Return an example with the address and the key of a test."""
     return text.replace("http://127.0.0.1:8087/v1", api.base_url).replace("nbk-…", api.key)
 
 
@@ -92,7 +92,7 @@ async def test_the_request_of_home_assistant_is_answered_in_its_conversation(api
 
 
 def fill_in(headers: dict[str, str], **values: str) -> dict[str, str]:
-    """The headers as Open WebUI fills them in: open-webui/open-webui 0790441f,
+    """Fill in the headers as Open WebUI does: open-webui/open-webui 0790441f,
     backend/open_webui/utils/headers.py (`parse_custom_headers`)."""
     for name, value in values.items():
         headers = {key: text.replace(f"{{{{{name}}}}}", value) for key, text in headers.items()}

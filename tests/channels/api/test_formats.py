@@ -1,4 +1,4 @@
-"""An answer in the form that a client asks for, and what is said about fields without effect."""
+"""Answers in a client's format, and reports about fields without effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Walk(BaseModel):
-    """What a client wants to read."""
+    """The type that a client parses."""
 
     place: str
     hours: float
@@ -58,7 +58,7 @@ async def test_the_sdks_parse_gets_its_object_after_tools_have_run(api: Api) -> 
 
 
 async def parse_chat(client: AsyncOpenAI) -> Walk | None:
-    """What `parse` of Chat Completions reads."""
+    """Return the result of `parse` in Chat Completions."""
     answer = await client.chat.completions.parse(
         model="nanobot",
         messages=[{"role": "user", "content": "A walk?"}],
@@ -146,14 +146,14 @@ def by_name(request: ChatRequest) -> Step | str:
 
 
 def by_format(request: ChatRequest) -> Step | str:
-    """A server that refuses to force a call, as thinking models do (see tests/providers)."""
+    """A server that rejects forced calls, as thinking models do (see tests/providers)."""
     if "tool_choice" in request.body:
         return Raw(b'{"error":{"message":"tool_choice is not supported"}}', status=400)
     return json.dumps(WALK) if "response_format" in request.body else PROSE
 
 
 def by_asking(request: ChatRequest) -> Step | str:
-    """A model that knows neither, and does what it is told."""
+    """A model that supports neither, and follows instructions."""
     if "response_format" in request.body:
         return Raw(b'{"error":{"message":"response_format is not supported"}}', status=400)
     asked = "JSON Schema" in request.last_user_text

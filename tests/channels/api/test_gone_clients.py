@@ -1,4 +1,4 @@
-"""A client that closes its connection ends its request, unless something can come back for it."""
+"""A client that disconnects ends its request, unless its answer can still be delivered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=
 
 
 class Ended:
-    """A hook: how turns ended, and how many messages were stored."""
+    """A hook that counts the outcomes of turns and the stored messages."""
 
     def __init__(self) -> None:
         self.outcomes: list[str] = []
@@ -38,20 +38,20 @@ class Ended:
             self._changed.set()
 
     async def stored(self, count: int) -> None:
-        """Return when so many messages were stored."""
+        """Wait until so many messages were stored."""
         while self._stored < count:
             self._changed.clear()
             await self._changed.wait()
 
 
 def responses(text: str, **more: Any) -> dict[str, Any]:
-    """A request of the Responses API."""
+    """Return a request of the Responses API."""
     return {"model": "nanobot", "input": text, **more}
 
 
 @asynccontextmanager
 async def send_and_close(api: Api, path: str, body: object, **headers: str) -> AsyncIterator[None]:
-    """A request is sent while inside, and then its connection is closed without a word."""
+    """Send a request, and close the connection at the end."""
     sent = {
         "Host": f"127.0.0.1:{api.port}",
         "Authorization": f"Bearer {api.key}",

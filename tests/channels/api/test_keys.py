@@ -1,4 +1,4 @@
-"""Keys of programs: made, listed, revoked, and never another's."""
+"""Keys of programs: adding, listing, revoking, and their isolation."""
 
 from __future__ import annotations
 

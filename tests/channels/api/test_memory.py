@@ -1,4 +1,4 @@
-"""Memory for other agents, asked by the official MCP client over HTTP and over stdio."""
+"""Memory for other agents, with the official MCP client over HTTP and over stdio."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def names(session: ClientSession) -> set[str]:
 
 
 async def call_tool(session: ClientSession, tool: str, **arguments: object) -> tuple[str, bool]:
-    """What a tool says, and whether it failed."""
+    """Return the text of a tool, and True if it failed."""
     from mcp.types import CallToolResult, TextContent
 
     result = await session.call_tool(tool, dict(arguments))

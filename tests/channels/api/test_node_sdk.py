@@ -28,7 +28,7 @@ pytestmark = [
 
 
 async def run(api: Api, script: str) -> Any:
-    """What a script says with `client`, as JSON."""
+    """Return the JSON that a script prints with `client`."""
     program = """
       const OpenAI = require('openai');
       const client = new OpenAI({maxRetries: 0});

@@ -1,5 +1,5 @@
-"""What Open WebUI and Home Assistant ask, in the shapes that their sources give, and what they make
-of the answer.
+"""Requests of Open WebUI and Home Assistant, in the shapes of their sources, and their reading of
+the answer.
 
 Sources, read in November 2026 and described in our own words:
 
@@ -7,10 +7,9 @@ Sources, read in November 2026 and described in our own words:
   `generate_chat_completion`, `get_models`), and the prompts for titles in
   `backend/open_webui/config.py`.
 - Home Assistant, `homeassistant/components/openai_conversation/entity.py` (the integration of the
-  core, by Responses), and the integration for servers of one's own,
+  core, by Responses), and the integration for local servers,
   `custom_components/local_openai/entity.py` of `skye-harris/hass_local_openai_llm` (by Chat
-  Completions).
-"""
+  Completions)."""
 
 from __future__ import annotations
 
@@ -42,7 +41,8 @@ USER: Is there flour?
 
 
 def web_ui(*messages: dict[str, Any]) -> dict[str, Any]:
-    """What its server sends for a chat: the whole history, always with the usage of a stream."""
+    """Return Open WebUI's request for a chat: the whole history, always with the usage of a
+    stream."""
     return {
         "stream": True,
         "model": "nanobot",
@@ -52,7 +52,7 @@ def web_ui(*messages: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_of(answer: Answer) -> str:
-    """As Open WebUI reads a stream: the content of each delta; the usage wherever it is."""
+    """Read a stream as Open WebUI does: the content of each delta, and the usage anywhere."""
     assert answer.status == 200
     assert "text/event-stream" in answer.headers["Content-Type"]
     assert answer.body.rstrip().endswith(b"data: [DONE]")
@@ -171,8 +171,8 @@ async def test_home_assistants_own_integration_streams_responses(api: Api) -> No
 
 
 async def test_home_assistants_integration_for_servers_of_ones_own_streams_chats(api: Api) -> None:
-    """It takes the role from the first delta and text from each, passes over chunks without a
-    choice, and looks for `<think>` and calls of its own tools, of which there are none."""
+    """It reads the role from the first delta and text from each, skips chunks without a choice, and
+    looks for `<think>` and calls of its own tools, of which there are none."""
     model = ScriptedModel(calls("probe", text="lamp"), says("The lamp is on."), repeat)
     tool = {"type": "function", "function": {k: TURN_ON[k] for k in ("name", "parameters")}}
     async with api.running(model, tools=(Probe(),)), api.client() as client:

@@ -1,4 +1,4 @@
-"""What is kept of requests: as long as it may be asked for, and no longer than it is wanted."""
+"""Stored requests: kept for repetitions and followers, and no longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused, in OpenAI's shape, and what a client may do about it."""
+"""Rejections in OpenAI's shape, and a client's possible reactions."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ async def test_an_origin_that_is_none_is_refused_as_any_other(api: Api) -> None:
 
 
 async def test_the_same_words_are_not_said_by_an_answer_that_was_shown_before(api: Api) -> None:
-    """What a model writes is streamed once, with or without tools between."""
+    """The model's text is streamed once, with or without tools in between."""
     async with api.running(ScriptedModel(says("A long answer, in pieces."))):
         answer = await api.post("chat/completions", chat("Hi", conversation="me", stream=True))
     texts = [event["choices"][0]["delta"].get("content", "") for event in answer.events]

@@ -1,4 +1,4 @@
-"""The same request again gets the same answer, and nothing happens twice, whatever was killed."""
+"""A repeated request gets the same answer, and its actions run once, even after a kill."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_what_waits_on_one_machine_does_not_look_for_its_answer(api: Api) 
 
 @contextlib.asynccontextmanager
 async def kill_at_the_end(api: Api, model: FakeOpenAI) -> AsyncIterator[None]:
-    """A gateway in a process of its own, which gets SIGKILL."""
+    """Run a gateway in a separate process, which gets SIGKILL."""
     settings = {
         "model": {
             "provider": "openai", "name": "m", "api_key": "k", "base_url": model.base_url,

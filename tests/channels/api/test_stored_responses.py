@@ -1,4 +1,4 @@
-"""A response that is kept: asked for later, and deleted."""
+"""Stored responses: reading and deleting them later."""
 
 from __future__ import annotations
 

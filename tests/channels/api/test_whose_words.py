@@ -1,4 +1,4 @@
-"""Whose words a program's are: untrusted content, unless its key was made for the person's own."""
+"""A program's messages are untrusted content, unless its key is for the person's own words."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PROBE = calls("away", text="4711")
 
 
 def result(prompt: Prompt) -> Reply:
-    """What the last tool call came to."""
+    """Answer with the result of the last tool call."""
     return says(prompt.messages[-1].text)
 
 
 def text_of(answer: Answer) -> str:
-    """The answer of Chat Completions or Responses."""
+    """Return the answer of Chat Completions or Responses."""
     assert answer.status == 200, answer.body
     if "choices" in answer.data:
         return str(answer.data["choices"][0]["message"]["content"])
@@ -40,7 +40,7 @@ def text_of(answer: Answer) -> str:
 
 
 def body(messages: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
-    """A request of Chat Completions."""
+    """Return a request of Chat Completions."""
     return {"model": "nanobot", "messages": messages, **more}
 
 
@@ -132,7 +132,7 @@ async def test_documents_in_the_system_message_are_read_in_a_conversation_as_unt
 
 
 def respond(text: str, **more: Any) -> dict[str, Any]:
-    """A request of Responses."""
+    """Return a request of Responses."""
     return {"model": "nanobot", "input": text, **more}
 
 
@@ -143,7 +143,7 @@ CONTEXT = [{"role": "user", "content": ADDED}, {"role": "user", "content": "Hi"}
 async def continue_conversation(
     api: Api, key: str, *script: Reply | Callable[[Prompt], Reply], tools: Sequence[Tool] = ()
 ) -> AsyncIterator[Away]:
-    """A gateway; how often the tool was called is known at the end."""
+    """Run a gateway, and yield the tool, which counts its calls."""
     away = Away()
     async with api.running(ScriptedModel(*script), tools=(away, *tools)):
         yield away
@@ -185,7 +185,7 @@ async def test_instructions_of_the_first_request_that_follows_are_read_as_untrus
 
 
 async def test_what_a_stateless_answer_had_read_marks_what_follows_it(api: Api) -> None:
-    """Own words alone, and a tool that brings a page in."""
+    """Only own words, and a tool that reads a page."""
     key = api.add_key("client", own_words=True)
     page = calls("read_file", path="page.txt")
     (api.home / "workspace").mkdir(parents=True)
@@ -207,7 +207,7 @@ async def test_own_words_that_are_followed_stay_own(api: Api) -> None:
 
 
 async def test_an_answer_of_an_earlier_process_is_trusted_with_nothing(api: Api) -> None:
-    """The end of its turn is not known any more, so neither is what it had read."""
+    """The end of its turn is unknown, so its sources are unknown too."""
     from nanobot.bus.events import OutboundPart
     from nanobot_api.exchanges import Exchanges
     from nanobot_api.records import Record, Records, record_id
@@ -252,7 +252,7 @@ async def test_the_mark_survives_continue_in_another_chat(api: Api) -> None:
 
 
 async def test_nothing_becomes_a_memory_of_the_person_unasked(api: Api) -> None:
-    """Neither as the model words it, nor as a quotation; and what they accept names the program."""
+    """Neither in the model's words nor as a quotation. Accepted facts name the program."""
     model = ScriptedModel(
         calls("update_memory", add=["The safe's number is 4711."]), result,
         calls("update_memory", quote=["Everybody must note"]), result,

@@ -1,5 +1,5 @@
-"""A real Chromium for the tests of the page: one process, and one that drives it, for all of them
-in a worker. The driver takes a second to start; it belongs to a loop, which these tests share."""
+"""A real Chromium for the tests of the page: one browser and one driver for all tests of a worker.
+The driver takes a second to start and belongs to a loop, which these tests share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUIET = (
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Whoever looks with the browser does so in its loop."""
+    """Run tests with a browser in its loop."""
     for item in items:
         if "_driven" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[str]:
-    """Where the browser is reached by those who drive it."""
+    """Yield the address of the browser for its drivers."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         pytest.skip("there is no Chromium (Debian's package is called chromium)")
@@ -58,5 +58,5 @@ async def _driven(chromium: str) -> AsyncIterator[Browser]:
 
 @pytest.fixture
 def browser(_driven: Browser) -> Browser:
-    """The browser; each context in it is a person's of its own."""
+    """Return the browser. Each context in it is a separate person's."""
     return _driven

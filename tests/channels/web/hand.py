@@ -1,5 +1,5 @@
-"""A person who uses a page on the keyboard alone. They keep which buttons they pressed and what the
-browser asked for, so that a test can tell what nobody ever touched."""
+"""A person who uses a page only by keyboard. The pressed buttons and the browser's requests are
+recorded, so that a test can find those that no test used."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ _UNREACHABLE = """() =>
 
 
 class Hand:
-    """Nothing is clicked; what is pressed is reached by Tab."""
+    """Uses no clicks: each control is reached by Tab."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         self.pressed: set[str] = set()
-        """The buttons, as `buttons_of_templates` names them."""
+        """The pressed buttons, named as in `buttons_of_templates`."""
         self.asked: set[tuple[str, str]] = set()
-        """Methods and paths of what the browser asked for."""
+        """Methods and paths of the browser's requests."""
         page.on("request", lambda request: self._note(request.method, request.url))
         page.on("download", lambda download: self._note("GET", download.url))
 
     async def press(self, what: Locator) -> None:
-        """Press a button, follow a link, unfold what is folded."""
+        """Press a button, follow a link, or unfold a part."""
         await what.wait_for()
         self.pressed |= _buttons(await what.evaluate(_BY_ITSELF))
         await self._reach(what)
         await self.page.keyboard.press("Enter")
 
     async def button(self, name: str, inside: Locator | None = None) -> None:
-        """Press the one button of that name."""
+        """Press the only button with that name."""
         await self.press((inside or self.page).get_by_role("button", name=name, exact=True))
 
     async def follow(self, name: str) -> None:
-        """Follow the first link of that name."""
+        """Follow the first link with that name."""
         await self.press(self.page.get_by_role("link", name=name, exact=True).first)
 
     async def write(self, label: str, text: str) -> None:
-        """Write into an empty or a filled field."""
+        """Fill a field, replacing its text."""
         field = self.page.get_by_label(label, exact=True)
         await self._reach(field)
         await self.page.keyboard.press("Control+a")
         await self.page.keyboard.type(text)
 
     async def choose(self, label: str, option: str) -> None:
-        """Choose what a list offers."""
+        """Choose an option of a list."""
         field = self.page.get_by_label(label, exact=True)
         await self._reach(field)
         await self.page.keyboard.press("Home")
@@ -68,7 +68,7 @@ class Hand:
             await self.page.keyboard.press("ArrowDown")
 
     async def tick(self, label: str) -> None:
-        """Change a box to tick."""
+        """Toggle a checkbox."""
         field = self.page.get_by_label(label, exact=True)
         await self._reach(field)
         await self.page.keyboard.press("Space")
@@ -82,8 +82,7 @@ class Hand:
         await (await chosen.value).set_files(path)
 
     async def look(self) -> None:
-        """That everybody can read and use what is in view: on a phone at night, and on a desktop by
-        day."""
+        """Check the accessibility of the view: on a phone at night, and on a desktop by day."""
         page = self.page
         views: tuple[tuple[ViewportSize, Scheme], ...] = ((DESKTOP, "light"), (PHONE, "dark"))
         for size, scheme in views:
@@ -98,7 +97,7 @@ class Hand:
         self.asked.add((method, urlsplit(url).path))
 
     async def _reach(self, what: Locator) -> None:
-        """Come to it from what is before it."""
+        """Reach a control from the one before it."""
         await what.focus()
         await self.page.keyboard.press("Shift+Tab")
         await self.page.keyboard.press("Tab")
@@ -107,13 +106,13 @@ class Hand:
 
 @cache
 def buttons_of_templates() -> Set[str]:
-    """Every kind of button that pages can have."""
+    """Return every kind of button on the pages."""
     templates = files("nanobot_web").joinpath("templates").iterdir()
     return {name for one in templates for name in _buttons(one.read_text("utf-8"))}
 
 
 def _buttons(html: str) -> Set[str]:
-    """What the buttons in a piece of HTML, or in the template of one, do."""
+    """Return the actions of the buttons in HTML or in a template."""
     return {_form_of(one) for one in LexborHTMLParser(html).css("button")}
 
 

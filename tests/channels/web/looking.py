@@ -1,4 +1,4 @@
-"""What every page must hold in a real browser: asked for while a test walks through it."""
+"""Requirements of every page in a real browser, checked while a test uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scheme = Literal["light", "dark"]
 expect.set_options(timeout=20_000)
 _AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
 _RUN = "axe.run(document, {resultTypes: ['violations'], preload: false})"
-"""What is right is not listed; there is nothing from elsewhere to load."""
+"""List only violations, and load nothing: there is no content of other sites."""
 
 
 @contextlib.asynccontextmanager
@@ -30,8 +30,8 @@ async def looking(
     size: ViewportSize = DESKTOP,
     scheme: Scheme = "light",
 ) -> AsyncIterator[Page]:
-    """A page of somebody who signed in by a link. At the end nothing was asked of another host, no
-    script failed and nothing was against the page's policy."""
+    """Yield a page of a person who signed in by a link. At the end check that no other host was
+    asked, no script failed, and nothing violated the page's policy."""
     async with _apart(browser) as context:
         page = await context.new_page()
         page.set_default_timeout(15_000)
@@ -45,9 +45,9 @@ async def looking(
 
 @contextlib.asynccontextmanager
 async def _apart(browser: Browser) -> AsyncIterator[BrowserContext]:
-    """A context that knows nothing of the others. Making one takes Chromium a second, so it is used
-    again, unless a test failed in it: without its pages and cookies, all that the site leaves. Its
-    first page stays, empty: with the last one a window goes, which takes another second."""
+    """Yield an isolated context. Chromium takes a second to make one, so it is reused without its
+    pages and cookies, which is all that the site leaves, unless a test failed in it. Its first page
+    stays, empty: closing the last one closes a window, which takes another second."""
     free = _FREE.setdefault(browser, [])
     if free:
         context = free.pop()
@@ -70,7 +70,7 @@ _FREE: WeakKeyDictionary[Browser, list[BrowserContext]] = WeakKeyDictionary()
 
 @contextlib.asynccontextmanager
 async def _watch_page(page: Page, web: Served) -> AsyncIterator[None]:
-    """At the end nothing that happened on the page was wrong."""
+    """Check at the end that nothing went wrong on the page."""
     wrong: list[str] = []
 
     def note_request(url: str) -> None:
@@ -89,7 +89,7 @@ async def _watch_page(page: Page, web: Served) -> AsyncIterator[None]:
 
 
 async def violations(page: Page) -> list[str]:
-    """What axe-core finds against the rules of WCAG 2.2 A and AA, and of good practice."""
+    """Return the violations that axe-core finds of WCAG 2.2 A and AA, and of good practice."""
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(_AXE)
     found = await page.evaluate(_RUN)
@@ -101,7 +101,7 @@ async def violations(page: Page) -> list[str]:
 
 
 async def begin_chat(page: Page) -> Locator:
-    """Open a new chat, and wait until its script listens; the field to write in."""
+    """Open a new chat, and wait for its script. Return the text field."""
     await page.get_by_role("link", name="New chat", exact=True).click()
     await page.wait_for_url("**/chat?c=**")
     await page.wait_for_load_state("load")

@@ -1,4 +1,4 @@
-"""A nanobot that has something on each of its pages, and a hand on them."""
+"""A nanobot with content on each page, and a hand on them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NOTIFYING = """() => {
 
 @dataclass(frozen=True)
 class Switch(Probe):
-    """What the owner is asked about, and can allow for longer."""
+    """A tool that needs approval, which can be given for longer."""
 
     name: str = "switch"
 
@@ -63,7 +63,7 @@ class Switch(Probe):
 
 
 def _answer(prompt: Prompt) -> Reply:
-    """What the model says to what was said last."""
+    """Return the model's answer to the last message."""
     last = prompt.messages[-1]
     if last.role == "tool":
         return says("It is **done**.")
@@ -82,7 +82,7 @@ def _answer(prompt: Prompt) -> Reply:
 
 @dataclass
 class Stage:
-    """A nanobot that has something on each page, and somebody's hand on it."""
+    """A nanobot with content on each page, and a hand on it."""
 
     web: Web
     hand: Hand
@@ -92,12 +92,12 @@ class Stage:
 
     @property
     def page(self) -> Page:
-        """What the hand is on."""
+        """The page of the hand."""
         return self.hand.page
 
     @property
     def memory(self) -> Path:
-        """The owner's folder of it."""
+        """The owner's memory folder."""
         return self.web.home / "workspace" / "memory"
 
     async def open(self, at: str) -> None:
@@ -105,23 +105,23 @@ class Stage:
         await self.page.goto(f"{self.web.base}{at}")
 
     async def say(self, text: str) -> None:
-        """Write a message in the chat that is open, and send it."""
+        """Write a message in the open chat, and send it."""
         await self.hand.write("Message", text)
         await self.hand.button("Send")
         await expect(self.page.get_by_label("Message", exact=True)).to_have_value("")
 
     async def expect_text(self, text: str) -> None:
-        """What the page says sooner or later."""
+        """Wait for a text on the page."""
         await expect(self.page.get_by_text(text).first).to_be_visible()
 
     def audited(self, operation: str) -> list[dict[str, Any]]:
-        """What the audit log has of an operation, the oldest first."""
+        """Return the audit records of an operation, oldest first."""
         lines = (self.web.home / "logs" / "audit.jsonl").read_text().splitlines()
         return [one for line in lines if (one := json.loads(line)).get("tool") == operation]
 
 
 def _furnish(home: Path) -> None:
-    """What people had before."""
+    """Write earlier content of the people."""
     memory, theirs = home / "workspace" / "memory", home / "workspace" / "people" / "telegram_9"
     for folder in (memory, theirs / "memory", home / "sessions"):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A whole nanobot with its page, somebody who signed in, and a browser that looks at it."""
+"""A whole nanobot with its page, a signed-in visitor, and a browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOKEN = re.compile(r'name="form-token" content="([0-9a-f]+)"')
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """Return a free port."""
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -37,21 +37,21 @@ def free_port() -> int:
 
 @dataclass
 class Visit:
-    """Somebody's browser without a screen: it keeps its cookie, and sends what a page sends."""
+    """A browser without a screen: it keeps its cookie and sends the requests of a page."""
 
     base: str
     session: ClientSession
     token: str = ""
 
     async def get(self, path: str, **headers: str) -> tuple[int, str]:
-        """Status and text of a page."""
+        """Return status and text of a page."""
         async with self.session.get(f"{self.base}{path}", headers=_html(headers)) as answer:
             return answer.status, await answer.text()
 
     async def post(
         self, path: str, data: Any = None, *, token: str | None = None, **headers: str
     ) -> tuple[int, str]:
-        """Change something, as a page of the site does; the answer is not followed."""
+        """Send a form, as a page of the site does, without following a redirect."""
         sent = {"X-Form-Token": self.token if token is None else token, "Origin": self.base}
         async with self.session.post(
             f"{self.base}{path}", data=data, headers=sent | headers, allow_redirects=False
@@ -59,12 +59,12 @@ class Visit:
             return answer.status, await answer.text()
 
     async def new_chat(self) -> str:
-        """The key of a new chat of this visitor."""
+        """Return the key of a new chat of this visitor."""
         async with self.session.get(f"{self.base}/chat/new", allow_redirects=False) as answer:
             return parse_qs(urlsplit(answer.headers["Location"]).query)["c"][0]
 
     async def say(self, chat: str, text: str) -> list[dict[str, Any]]:
-        """Say something in a chat of the page; what the page heard until it was answered."""
+        """Send a message in a chat of the page. Return the page's events until the answer."""
         event, heard = uuid4().hex, list[dict[str, Any]]()
         async with self.open(f"/live?c={chat}&after=1000000") as live:
             await live.content.readline()  # how soon to come back: it listens now
@@ -80,7 +80,7 @@ class Visit:
 
     @contextlib.asynccontextmanager
     async def open(self, path: str, **headers: str) -> AsyncIterator[ClientResponse]:
-        """The answer itself, as it comes."""
+        """Yield the streamed answer."""
         async with self.session.get(f"{self.base}{path}", headers=headers) as answer:
             yield answer
 
@@ -91,23 +91,23 @@ def _html(headers: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass
 class Served:
-    """A nanobot whose page is at `base`."""
+    """A nanobot with its page at `base`."""
 
     base: str
     home: Path
 
     async def ask(self, operation: str, **arguments: object) -> Any:
-        """What an operation of the control socket gives."""
+        """Return the result of an operation of the control socket."""
         return await asyncio.to_thread(self._ask, operation, arguments)
 
     async def link(self, account: str = "") -> str:
-        """A new link, as `nanobot web` prints it."""
+        """Return a new link, as `nanobot web` prints it."""
         data = await self.ask("web.link", account=account)
         return str(data["url"])
 
     @contextlib.asynccontextmanager
     async def visit(self, account: str = "") -> AsyncIterator[Visit]:
-        """Somebody who signed in: the owner, or the person with that account."""
+        """Sign in as the owner, or as the person with that account."""
         async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as session:
             visit = Visit(self.base, session)
             status, _ = await visit.get((await self.link(account)).removeprefix(self.base))
@@ -123,7 +123,7 @@ class Served:
 
 @dataclass
 class Web(Served):
-    """The same, in the test's own process."""
+    """A `Served` in the test's own process."""
 
     gateway: Gateway
 
@@ -138,8 +138,7 @@ async def serving(
     tools: Sequence[Tool] = (),
     port: int = 0,
 ) -> AsyncIterator[Web]:
-    """A nanobot with its page enabled, for the length of the `with`; without a model the embedded
-    one answers."""
+    """Run a nanobot with its page. Without a model the embedded one answers."""
     port = port or free_port()
     own: dict[str, Any] = {"http": {"port": port}, "channels": {"web": {"enabled": True}}}
     for section, values in (config or {}).items():
@@ -152,8 +151,8 @@ async def serving(
 
 @contextlib.asynccontextmanager
 async def kill_at_the_end(home: Path, port: int) -> AsyncIterator[Served]:
-    """A gateway in a process of its own with its page, which gets SIGKILL at the end; the embedded
-    model answers."""
+    """Run a gateway with its page in a separate process, which gets SIGKILL at the end. The
+    embedded model answers."""
     write_config(home, {"http": {"port": port}, "channels": {"web": {"enabled": True}}})
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nanobot", "gateway"),

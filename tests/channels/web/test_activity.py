@@ -1,4 +1,4 @@
-"""The page Activity: turns, one as a waterfall, tool calls, and a log that follows."""
+"""The page Activity: turns, one as a waterfall, tool calls, and a live log."""
 
 from __future__ import annotations
 

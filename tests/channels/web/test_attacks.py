@@ -1,4 +1,4 @@
-"""What people who may visit, and those who may not, try against the page."""
+"""Attacks on the page by visitors and by others."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ PROXIES = (
     *(b"X-Appengine-User-IP", b"X-ProxyUser-Ip", b"WL-Proxy-Client-IP", b"Front-End-Https"),
     *(b"X-Scheme", b"X-Remote-Addr", b"Client-IP", b"X-Real-Port", b"Proxy-Connection"),
 )
-"""What proxies add, by their documentation: nginx, Apache, Caddy, Traefik, HAProxy, Envoy, Varnish,
-IIS, WebLogic, Cloudflare, Akamai, Fastly, Fly, AWS, Google, Azure, Tailscale."""
+"""Headers of proxies, by their documentation: nginx, Apache, Caddy, Traefik, HAProxy, Envoy,
+Varnish, IIS, WebLogic, Cloudflare, Akamai, Fastly, Fly, AWS, Google, Azure, Tailscale."""
 _MISSING = "web:" + "b" * 32
 
 
 async def _ask(base: str, *lines: bytes) -> bytes:
-    """The head of the answer to a request that no client would send."""
+    """Return the head of the answer to a request that no client would send."""
     host, _, port = base.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"\r\n".join((*lines, b"Connection: close", b"", b"")))
@@ -61,8 +61,7 @@ REFUSED = {
 
 
 async def test_headers_that_no_browser_here_sends_are_refused(tmp_path: Path) -> None:
-    """Among them what a proxy adds under a name that nobody declared: the one that asked it may be
-    anywhere."""
+    """Including those of a proxy with an undeclared name: its client may be anywhere."""
     found = {}
     async with serving(tmp_path) as web:
         place = web.base.removeprefix("http://").encode()
@@ -75,7 +74,7 @@ async def test_headers_that_no_browser_here_sends_are_refused(tmp_path: Path) ->
 
 
 async def test_a_proxy_that_adds_nothing_is_known_by_its_old_protocol(tmp_path: Path) -> None:
-    """As nginx has it unless it is told otherwise; the host name is that of the page."""
+    """The default of nginx. The host name is that of the page."""
     async with serving(tmp_path) as web:
         host = b"Host: " + web.base.removeprefix("http://").encode()
         for version, status in ((b"1.0", b"403"), (b"1.1", b"401")):
@@ -122,7 +121,7 @@ async def _reads(visit: Visit) -> list[int]:
 
 
 async def test_who_is_shut_out_has_no_page_either(tmp_path: Path) -> None:
-    """Signed in or not: a session outlasts a restart, a right to talk may not."""
+    """Signed in or not: a session outlasts a restart, but access may end."""
     config = {"channels": {"web": {"enabled": True}, "telegram": _TELEGRAM}}
     async with serving(tmp_path, config=config) as web, web.visit("telegram:7") as visit:
         assert await _reads(visit) == [403] * 4

@@ -1,4 +1,4 @@
-"""The chat page in a real browser: writing, what is live, files, a gateway that is killed."""
+"""The chat page in a real browser: writing, live events, files, and a killed gateway."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support import PATIENCE, Gate, Probe, TextArguments
 from tests.voice.support import speaker
 
 BACK_WITHIN = 2_000
-"""Milliseconds from a gateway that listens to a page that is live again, which is what people are
-told: the one bound on time among these tests."""
+"""Milliseconds from a listening gateway to a live page, as documented: the only time limit in these
+tests."""
 ASKING = {"tools": {"approval": {"send": "ask"}}}
 
 
 class Risky(Probe):
-    """A tool that the owner is asked about."""
+    """A tool that needs the owner's approval."""
 
     async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
         text = arguments.text if isinstance(arguments, TextArguments) else ""
@@ -35,7 +35,7 @@ class Risky(Probe):
 
 
 async def read_download(download: Awaitable[Download]) -> str:
-    """The text of a file that the browser saved."""
+    """Return the text of a downloaded file."""
     path = await (await download).path()
     return await asyncio.to_thread(path.read_text, "utf-8")
 
@@ -112,7 +112,7 @@ async def test_a_turn_is_seen_live_in_two_tabs_step_by_step(
 
 
 class SlowReader(ScriptedModel):
-    """Reports its reading progress, and answers once `gate` is open."""
+    """Reports its reading progress, and answers when `gate` is open."""
 
     def __init__(self, gate: Gate) -> None:
         super().__init__(says("Read."))

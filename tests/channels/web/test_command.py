@@ -1,4 +1,4 @@
-"""The command `nanobot web` as a process of its own."""
+"""The command `nanobot web` as a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation of the page belongs to one scope from before its first word on."""
+"""A conversation of the page belongs to one scope even before its first message."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ READERS = ("/chat", "/chat/older", "/chat/find", "/chat/export", "/live", "/file
 
 
 async def statuses(visit: Visit, chat: str) -> set[int]:
-    """How each address that shows a conversation answers."""
+    """Return the statuses of all addresses that show a conversation."""
     return {(await visit.get(f"{path}?c={chat}&q=vault&seq=1"))[0] for path in READERS}
 
 
 async def try_to_send(visit: Visit, chat: str, text: str = "hello") -> int:
-    """The status of an attempt to write in a conversation."""
+    """Return the status of an attempt to write in a conversation."""
     data = {"c": chat, "event": "a" * 32, "text": text}
     return (await visit.post("/chat/send", data))[0]
 
@@ -104,7 +104,7 @@ async def test_the_owner_reads_a_guests_conversation_by_name_and_does_not_write_
 
 
 async def until(live: ClientResponse, kind: str) -> list[dict[str, Any]]:
-    """The events of a stream up to one of that kind that brings something."""
+    """Return the events of a stream up to the first of that kind with content."""
     heard: list[dict[str, Any]] = []
     async for line in live.content:
         if line.startswith(b"data: "):
@@ -132,7 +132,7 @@ class Held:
 
 
 async def rest(live: ClientResponse) -> str:
-    """What a stream brings until it ends."""
+    """Return the rest of a stream."""
     return (await live.content.read()).decode()
 
 

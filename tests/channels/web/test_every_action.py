@@ -1,6 +1,6 @@
-"""Everything that can be done on the pages, on the keyboard alone, in the dark, and where there is
-as little room as on a phone; what came of it is looked up elsewhere. Every page is looked at as on
-a desktop by day as well. With a pointer there are tests for each page beside this one."""
+"""All actions of the pages, by keyboard, in dark mode, and in the size of a phone. The results are
+checked in other places. Every page is also checked as on a desktop by day. Tests with a pointer are
+in the files of the pages."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def _a_chat(stage: Stage) -> None:
 
 
 async def _notifications(stage: Stage) -> None:
-    """They say that something came, and nothing of it."""
+    """They report a new message without its content."""
     page, hand = stage.page, stage.hand
     await hand.button("Notify me of replies")
     await stage.expect_text("The browser does not allow notifications.")
@@ -138,7 +138,7 @@ async def _notifications(stage: Stage) -> None:
 
 
 async def _questions(stage: Stage) -> None:
-    """All four answers, and taking back what was allowed."""
+    """Give all four answers, and revoke an approval."""
     page, hand, called = stage.page, stage.hand, stage.switch.called
     card, said = page.locator(".approval"), page.locator(".item.assistant")
 
@@ -510,4 +510,4 @@ _WALKS = (
     (_jobs, _people, _activity),
     (_figures, _health, _sign_out, _settings),
 )
-"""Each begins with a home of its own, so that none takes long on a slow machine."""
+"""Each begins with a new home, so that none takes long on a slow machine."""

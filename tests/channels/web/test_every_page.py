@@ -1,4 +1,4 @@
-"""Every page is light, and a keyboard is enough, all the way from its first key."""
+"""Every page is light and can be used only by keyboard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_BYTES, MOST_REQUESTS = 80_000, 10
 
 
 async def _live(web: Web) -> None:
-    """Give the pages something to show."""
+    """Fill the pages with content."""
     async with web.visit() as visit:
         await visit.say(await visit.new_chat(), "My sister is called Ana, remember that.")
 
@@ -56,7 +56,7 @@ async def test_a_keyboard_is_enough_for_a_chat(tmp_path: Path, browser: Browser)
 
 
 async def _tab_to(page: Page, name: str) -> None:
-    """Go on by Tab until something of that name has the focus."""
+    """Press Tab until a control with that name has the focus."""
     for _ in range(40):
         await page.keyboard.press("Tab")
         label = await page.evaluate(

@@ -1,4 +1,4 @@
-"""The page Figures, and what a plot is drawn from."""
+"""The page Figures, and the data of a plot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page Health: how it is, the queue, backups, the disk, and the checks."""
+"""The page Health: status, queue, backups, disk, and checks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Text from outside runs no script, loads nothing and breaks no page: messages, names of files,
-titles, arguments and results of tools, what the model writes."""
+"""Untrusted text runs no script, loads nothing and breaks no page: messages, file names, titles,
+arguments and results of tools, text of the model."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ ATTRIBUTES = {"href", "rel", "target", "class", "start"}
 
 
 def strings() -> Sequence[str]:
-    """Those written here, and the collection where it lies beside the project."""
+    """Return our texts, and the collection next to the project if it is there."""
     return (*OWN, *(STRINGS.read_text("utf-8").splitlines() if STRINGS.exists() else ()))
 
 
 def expect_harmless(text: str) -> None:
-    """What is made of Markdown has elements, attributes and addresses of the list only."""
+    """Check that HTML from Markdown has only elements, attributes and addresses of the
+    allow-list."""
     for node in LexborHTMLParser(to_html(text)).css("*"):
         assert node.tag in ALLOWED, (text, node.html)
         assert set(node.attributes) <= ATTRIBUTES, (text, node.html)
@@ -59,8 +60,8 @@ def test_any_text_becomes_allowed_elements_only(text: str) -> None:
 
 
 def _lines(texts: Sequence[str]) -> Iterator[dict[str, object]]:
-    """A conversation that has each text as what a person and the model say, as the name of a file
-    and in the arguments of a tool; each tenth is what the tool answers as well."""
+    """Yield a conversation with each text as messages of a person and the model, as a file name and
+    in the arguments of a tool, and each tenth as the result of a tool."""
     at = datetime(2026, 11, 1, tzinfo=UTC)
     times = {"created_at": at.isoformat(), "updated_at": at.isoformat()}
     yield {"_type": "metadata", "key": "cli:hostile", **times, "metadata": {"title": OWN[0]}}

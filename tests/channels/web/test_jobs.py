@@ -1,4 +1,4 @@
-"""The page Jobs: what is scheduled and what a person does about it."""
+"""The page Jobs: schedules and their actions."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ OPEN = {"type": "state", "state": "open", "me": {"number": "15550001111@s.whatsa
 
 @contextlib.asynccontextmanager
 async def _unlink(clock: FakeClock, *scripts: Sequence[Mapping[str, object]]) -> AsyncIterator[Web]:
-    """A nanobot whose WhatsApp has no account yet; its helpers say these things, one after the
-    other."""
+    """Run a nanobot whose WhatsApp has no account yet, with these scripts of its helpers in
+    order."""
     with scratch() as home:
         state = home / "state" / "channels" / "whatsapp"
         state.mkdir(mode=0o700, parents=True)

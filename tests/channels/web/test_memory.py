@@ -1,4 +1,4 @@
-"""The page Memory: what is remembered and why, and what a person does about it."""
+"""The page Memory: facts, their sources, and their actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page answers odd parameters with a page or with a refusal that can be read; none fails."""
+"""Every page answers odd parameters with a page or a readable error. None fails."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ CONFIG = {"channels": {"web": {"enabled": True}, "telegram": PEOPLE}}
 
 _NAME = re.compile(r"""(?:query|number|form\.get)\(\s*["'](\w+)["']""")
 _ELSEWHERE = ("/live", "/settings/restart", "/health/backup")
-"""A stream, the end of the gateway, and what makes a file each time."""
+"""A stream, the end of the gateway, and an action that makes a file each time."""
 
 
 def names_of(method: str, path: str) -> Sequence[str]:
-    """What the page there reads."""
+    """Return the parameters of a page."""
     module = sys.modules[routes()[method, path].handler.__module__]
     return sorted({*_NAME.findall(inspect.getsource(module)), "scope"})
 
 
 def requests(share: int) -> Iterator[tuple[str, str, str]]:
-    """Method, path and parameters: none, all odd in the same way, one odd, one twice. Each page
-    gets one in `share` of the odd values, another than the page before it."""
+    """Yield method, path and parameters: none, all odd in the same way, one odd, one twice. Each
+    page gets one in `share` of the odd values, different from the page before it."""
     for number, (method, path) in enumerate(sorted(routes())):
         if path in _ELSEWHERE:
             continue

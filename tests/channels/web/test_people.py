@@ -1,4 +1,4 @@
-"""The page People: channels, who may talk, whose memory is whose, and who is signed in."""
+"""The page People: channels, access, memories, and signed-in browsers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _read_audit(home: Path, operation: str) -> list[dict[str, Any]]:
 
 @contextlib.asynccontextmanager
 async def _with_strangers(home: Path, *names: str) -> AsyncIterator[Web]:
-    """A nanobot on Telegram, whose owner is 7, and people who wrote to it for the first time."""
+    """Run a nanobot on Telegram with the owner 7, and people who write to it for the first time."""
     async with FakeTelegram() as telegram:
         channel = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
         config = {

@@ -1,4 +1,4 @@
-"""The page Settings: what there is, a change from the form to the file, and a restart."""
+"""The page Settings: the keys, a change from the form to the file, and a restart."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ HOSTILE = '"><script>alert(1)</script>\u202e'
 
 
 def _as_people_write(home: Path, more: str = "") -> None:
-    """The configuration in lines, so that one of them can be changed."""
+    """Write the configuration in lines, so that one of them can be changed."""
     config = json.loads((home / "config.yaml").read_text())
     http = f"http:\n  port: {config['http']['port']}\n"
     (home / "config.yaml").write_text(f"{http}channels:\n  web:\n    enabled: true\n{more}")
 
 
 def _plan_in(text: str) -> str:
-    """The name of the change that a page shows."""
+    """Return the name of the change on a page."""
     found = re.search(r'name="plan" value="(\w+)"', text)
     assert found
     return found[1]

@@ -1,4 +1,4 @@
-"""Who gets in: links that work once, sessions, and requests that come from somewhere else."""
+"""Access: one-time links, sessions, and requests from other places."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ _TELEGRAM = {"enabled": False, "token": "1:" + "x" * 35, "allow_from": ["12"]}
 
 @contextlib.asynccontextmanager
 async def _both(web: Web) -> AsyncIterator[tuple[Visit, Visit]]:
-    """The owner and a person, each signed in."""
+    """Sign in the owner and a person."""
     async with web.visit() as owner, web.visit("telegram:12") as ana:
         yield owner, ana
 
