@@ -196,15 +196,9 @@ def parse_reaction(
         quote = Quote(str(change.message_id))
     else:
         notes = (note("reaction to an earlier message", " ".join(marks)),)
+    delivery = Delivery(unanswered=True)
     said = make_message(
-        sender,
-        chat,
-        wish,
-        event,
-        at,
-        notes=notes,
-        reply_to=quote,
-        delivery=Delivery(unanswered=True),
+        sender, chat, wish, event, at, notes=notes, reply_to=quote, delivery=delivery
     )
     return ParsedUpdate(sender, chat, addressed=chat.is_group, message=said)
 
@@ -349,12 +343,8 @@ def as_edit(said: InboundMessage, message: Message, content: str, zone: tzinfo) 
     at, event = message.edit_date or message.date, said.event_id
     digest = blake2s(content.encode("utf-8", "replace"), digest_size=4).hexdigest()
     id = f"{event}:e{int(at.timestamp())}-{digest}"
-    return replace(
-        said,
-        event_id=id,
-        timestamp=at.astimezone(zone),
-        delivery=replace(said.delivery, edits=event),
-    )
+    delivery = replace(said.delivery, edits=event)
+    return replace(said, event_id=id, timestamp=at.astimezone(zone), delivery=delivery)
 
 
 # --- references to other messages
