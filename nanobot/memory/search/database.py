@@ -3,23 +3,7 @@
 It holds only derived data, so it is built for speed (no syncs), and deleted rather than repaired or
 migrated. Deleted text is overwritten: in pages by `secure_delete` at once, in the full-text table
 by `purge`, which is slow and therefore pending (a row in `setting`) until there is time. So text
-that was erased from the files does not stay here. The same holds for vectors.
-
-A stream is a sequence with its own order: a session with its archive, the history of a scope, a
-note, a document. Its `files` are their stamps at the last read, and `position` is how far a
-session's files were read. `languages` are those of its passages, the latest first. A passage's `id`
-is its stream's number times `PLACES` plus its place in the stream, so that a scope is a set of
-ranges. A turn is a person's message and the agent's replies. The place of its first message is
-divisible by `TURN`, so neighbours in the talk differ by that, and the replies have the places that
-follow. Tool output has places from `TOOLS_FROM` on, apart from the talk, at the same distance.
-`segment` is the id of the first passage of a stretch of conversation, 0 for tool output. A trigger
-deletes a passage's dependent rows with it, and makes a purge pending.
-
-With an embedder, `vector` has a row for each embedded passage. A passage names its `row`: NULL
-until it has one, `NO_VECTOR` if it can have none. At the next purge, a row without a passage goes
-back to a passage of the same line (`hash`), or else is deleted. So vectors outlast a conversation
-that is indexed again. Row numbers are never reused, and `origin` differs in each database: from
-these the worker knows which vectors it has read."""
+that was erased from the files does not stay here. The same holds for vectors."""
 
 from __future__ import annotations
 
@@ -37,11 +21,21 @@ from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
 VERSION = 1
 STREAM_BITS = 28
-PLACES = 1 << STREAM_BITS
-TOOLS_FROM = PLACES // 2
-TURN = 16
-NO_VECTOR = -1
+PLACES = 1 << STREAM_BITS  # a passage's id is its stream's number times this, plus its place
+TOOLS_FROM = PLACES // 2  # the first place of tool output, which is apart from the talk
+TURN = 16  # distance of neighbours in the talk or the output; replies have the places between
+NO_VECTOR = -1  # the `row` of a passage that can have none
 
+# stream: a sequence with its own order, such as a session with its archive, the history of a scope,
+#   a note, a document. `files` are their stamps at the last read, `position` is how far a session's
+#   files were read, and `languages` are those of its passages, the latest first. A scope is a set
+#   of ranges of ids.
+# passage: the first message of a turn has a place divisible by TURN. `segment` is the id of the
+#   first passage of a stretch of conversation, 0 for tool output. A trigger deletes the dependent
+#   rows of a passage with it, and makes a purge pending. `row` is NULL until there is a vector.
+# vector: at the next purge, a row without a passage goes back to one of the same line (`hash`), or
+#   is deleted, so vectors outlast a conversation that is indexed again. Row numbers are never
+#   reused, and `origin` differs in each database: from these the worker knows which it has read.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS stream (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL,

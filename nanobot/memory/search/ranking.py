@@ -1,47 +1,9 @@
 """Read a question, and rank the passages that answer it. Pure.
 
-A question (`parse`) is words, and apart from them a speaker and dates. Two rules, each measured: a
-speaker's name boosts that speaker's messages and is left out of the words, since people rarely say
-their own name. A calendar date ("8 May 2023", "last May", "in 2022") boosts messages of that time.
-A missing part of a date is taken from the past: in March 2026, "in May" is May 2025. A date that
-does not exist (2023-02-30) stays a word.
-
 People do not repeat the words of a question in the answer. "What did you name the cat?" / "Oscar!":
 the words are in one message, the answer in the next. So the bm25 of a message flows to its
-neighbours:
-
-    to the next        0.2, or 0.8 if it asks something (the next one is likely the answer)
-    to the previous    0.55
-    at distance two    0.3 onwards, 0.2 backwards
-
-but only within its segment, a stretch of conversation without a long pause. In a chat with the
-agent every second message is the agent's, and few of them are worth finding. So distance is counted
-in turns, of a person's message and the replies to it:
-
-- a word of a message counts 0.1 in the replies to it, so that a reply that repeats its message
-  displaces no other
-- 0.3 of a word that only a reply has counts for the message as well, and the reply counts 0.6 of a
-  person's message, by itself: the segment adds nothing
-- a reply that asks something passes 0.8 of its score on to the next turn
-- if the question is about the agent's words, it is the other way round: a person's messages count
-  0.6, and 0.8 of their score flows to the replies
-
-1.5 of the bm25 of the whole segment as one document (`Segments`) is added, because the words of a
-question are often spread over it. A word's frequency in a segment is the number of its turns that
-begin with a message with the word, and a segment's length is the number of its turns:
-
-    sum over words of  idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))
-
-with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments.
-
-Then soft factors apply, since guesses do not filter. Messages of a speaker that the question names
-count more, and so do messages from the days that it names and the two weeks after (people report
-afterwards), and passages that a person marked to keep. A message that ends as a question answers
-little, and the caller of a tool usually repeated its output.
-
-With vectors, passages are ranked by likeness of meaning in the same way, but half as much flows:
-vectors catch more of the context. The two rankings are added, each divided by its highest score.
-(Fusing before the score flows, or by places, found less.)
+neighbours, but only within its segment, a stretch of conversation without a long pause. The
+segment's own bm25 is added, then soft factors apply: guesses never filter.
 
 The numbers are round ones from the middle of a broad plateau. Chosen again on any four of the five
 development conversations of LoCoMo, they are nearly the same, and serve the fifth as well."""
@@ -109,7 +71,8 @@ class Span(Struct, frozen=True):
 
 
 def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
-    """Return the days that `question` names, and the question without those words."""
+    """Return the days that `question` names, and the question without those words. A date that does
+    not exist (2023-02-30) stays a word."""
     found: list[Span] = []
 
     def take(match: re.Match[str]) -> str:
@@ -125,7 +88,8 @@ def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
 
 
 def parse_span(named: dict[str, str | None], today: date) -> Span:
-    """Return the day, month or year. Without a year, it is the latest that has begun."""
+    """Return the day, month or year. A missing part is taken from the past: in March 2026, "in May"
+    is May 2025."""
     year, day = (int(named.get(part) or 0) for part in ("year", "day"))
     name = named.get("month") or "0"
     month = int(name) if name.isdecimal() else 1 + _BEGINNINGS.index(name.lower()[:3])
@@ -154,8 +118,13 @@ class ParsedQuestion(Struct, frozen=True):
 def parse(
     text: str, names: Collection[str], today: date, role: str = "", languages: Sequence[str] = ()
 ) -> ParsedQuestion:
-    """Parse a question. `names` are the speakers and `languages` the languages of the readable
-    passages, `role` is the only requested role."""
+    """Parse a question into words, and apart from them a speaker and dates. `names` are the
+    speakers and `languages` the languages of the readable passages, `role` is the only requested
+    role.
+
+    A speaker's name boosts that speaker's messages and is left out of the words, since people
+    rarely say their own name. A calendar date ("8 May 2023", "last May", "in 2022") boosts messages
+    of that time. Both rules were measured."""
     text = text[:_LONGEST]
     found, rest = spans(text, today)
     language = language_of(text, next(iter(languages), ""))
@@ -199,14 +168,21 @@ NEIGHBOURS = (-2, -1, 1, 2)
 MENTIONED_WITHIN = timedelta(days=14)
 """The time after an event in which people mention it."""
 
+# Half of the messages to the agent are its replies, and few of those are worth finding. So distance
+# is counted in turns, of a person's message and the replies to it.
 _NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.2, 0.8, 0.55, 0.3, 0.2
 _TELLING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _NEXT), (2, _AFTER_NEXT))
 _ASKING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _ANSWER), (2, _AFTER_NEXT))
-_SEGMENT = 1.5
-_REPEATED, _FROM_REPLY, _TO_REPLY, _NOT_MEANT = 0.1, 0.3, 0.8, 0.6
-_SPEAKER, _SPAN, _ENDS_ASKING, _TOOL, _KEPT = 1.6, 2.5, 0.8, 0.6, 1.5
+_SEGMENT = 1.5  # the words of a question are often spread over a segment
+_REPEATED = 0.1  # a reply that repeats its message displaces no other
+_FROM_REPLY = 0.3  # of a word that only a reply has counts for the message as well
+_TO_REPLY = 0.8  # of a person's score flows to the replies if the question is about the agent
+_NOT_MEANT = 0.6  # replies, or a person's messages if the question is about the agent
+_SPEAKER, _SPAN, _KEPT = 1.6, 2.5, 1.5
+_ENDS_ASKING = 0.8  # a message that ends as a question answers little
+_TOOL = 0.6  # the caller of a tool usually repeated its output
 _K1, _B = 1.2, 0.75
-MEANING_FLOWS = 0.5
+MEANING_FLOWS = 0.5  # less than for words: vectors catch more of the context
 
 Ranking = list[tuple[int, float]]
 """Ids of passages with their scores, best first, among equals the newer id first."""
@@ -241,8 +217,7 @@ def reach(ids: Iterable[int]) -> set[int]:
 
 
 def matches(question: ParsedQuestion, words: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """Return the bm25 of the passages with any word. `words` has it for each word. A word of a
-    reply counts as described above."""
+    """Return the bm25 of the passages with any word. `words` has it for each word."""
     own = defaultdict[int, float](float)
     for holding in words:
         lent: dict[int, float] = {}
@@ -275,16 +250,16 @@ def rank(
         if question.is_about_agent and id % TURN:
             score += _TO_REPLY * flowed.get(turn_of(id), 0.0)
         if score:
-            if question.is_about_agent or id % TURN == 0:
+            if question.is_about_agent or id % TURN == 0:  # the segment adds nothing to a reply
                 score += _SEGMENT * segments.get(here.segment, 0.0)
             scored.append((id, score * compute_factor(question, here)))
     return sort_best_first(scored)
 
 
 def fuse(by_words: Ranking, by_meaning: Ranking) -> Ranking:
-    """Merge two rankings by score. The best of each counts the same."""
+    """Add two rankings, each divided by its highest score."""
     total = defaultdict[int, float](float)
-    for ranking in (by_words, by_meaning):
+    for ranking in (by_words, by_meaning):  # before the score flows, or by places, found less
         for id, score in ranking:
             total[id] += score / ranking[0][1]
     return sort_best_first(total.items())
@@ -315,7 +290,7 @@ def spread_scores(
 def _shares(passage: RankCandidate) -> Sequence[tuple[int, float]]:
     """Return the shares of a passage's score that flow, by distance."""
     if passage.id % TURN:
-        return ((1, _ANSWER),) if passage.asks else ()
+        return ((1, _ANSWER),) if passage.asks else ()  # the next message is likely the answer
     return _ASKING_SHARES if passage.asks else _TELLING_SHARES
 
 
@@ -335,7 +310,15 @@ def compute_factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
 
 
 class Segments:
-    """All segments of an index: their sorted ids, and their numbers of turns."""
+    """All segments of an index: their sorted ids, and their numbers of turns.
+
+    The bm25 of a segment as one document is
+
+        sum over words of  idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))
+
+    with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments. A word's tf is
+    the number of turns that begin with a message with the word, and length is the number of
+    turns."""
 
     def __init__(self, ids: Sequence[int], sizes: Sequence[int]) -> None:
         self._ids, self._sizes = ids, sizes
