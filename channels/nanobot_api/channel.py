@@ -34,7 +34,7 @@ _SWEEP_SECONDS = 86_400.0
 
 
 class ApiChannel:
-    """Implements `nanobot.channel.Channel` and `Overseer`."""
+    """An implementation of `nanobot.channel.Channel` and `Overseer`."""
 
     name = API
     limits = Limits(caption=_NO_LIMIT, files=0, closing=True, shown_once=True)

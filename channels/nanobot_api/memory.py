@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 Ask = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
-"""Runs an operation of the gateway, by name. Raises `NanobotError`."""
+"""A function that runs an operation of the gateway, by name. Raises `NanobotError`."""
 
 NAME = "nanobot-memory"
 _MOST_HITS, _MOST_ENTRIES, _LONGEST = 50, 100, 2_000

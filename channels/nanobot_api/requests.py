@@ -1,4 +1,4 @@
-"""Parses requests of OpenAI's Chat Completions and Responses. Pure.
+"""Parsers for requests of OpenAI's Chat Completions and Responses. Pure.
 
 nanobot has its own model and tools: fields that steer a model (temperature, the client's tools) are
 ignored, and a request that depends on them is rejected. The last message must be the user's. The

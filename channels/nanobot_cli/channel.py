@@ -92,7 +92,7 @@ class Connection(Protocol):
 
 
 class CliChannel:
-    """Implements `nanobot.channel.Channel` for the clients of the control socket."""
+    """An implementation of `nanobot.channel.Channel` for the clients of the control socket."""
 
     name = "cli"
     limits = Limits(caption=_NO_LIMIT, files=0, closing=True, voice=True, shown_once=True)

@@ -24,8 +24,8 @@ _MODEL = "/model "
 
 
 class SlashCompleter(Completer):
-    """Completes names of commands at the beginning of the text, and names of models after `/model`.
-    `models` may take seconds and is called when the person has typed as much."""
+    """A completer for names of commands at the beginning of the text, and for names of models after
+    `/model`. `models` may take seconds and is called when the person has typed as much."""
 
     def __init__(
         self, commands: Sequence[tuple[str, str]], models: Callable[[], Sequence[str]]

@@ -36,7 +36,7 @@ _INDENT = "  "
 
 
 class Surface:
-    """Prints to standard output, above the prompt of a running application.
+    """Standard output, above the prompt of a running application.
 
     A dumb terminal has no live part: input and output follow each other, and a new prompt is
     written when it is the person's turn."""
@@ -100,7 +100,7 @@ def _write(text: str) -> None:
 
 
 class Transcript:
-    """Shows the events of a conversation."""
+    """The output of a conversation's events."""
 
     def __init__(self, surface: Surface) -> None:
         self._surface = surface

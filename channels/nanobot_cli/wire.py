@@ -31,7 +31,8 @@ class ChatRequest(NamedTuple):
 
     @classmethod
     def parse(cls, data: Mapping[str, object]) -> ChatRequest:
-        """Raises `ValueError`, with a sentence for people, if a field is missing or wrong."""
+        """Parse a request. Raises `ValueError`, with a sentence for people, if a field is missing
+        or wrong."""
         request_id, text = data.get("id"), data.get("text")
         session, stream = data.get("session", DEFAULT_SESSION), data.get("stream", True)
         watch = data.get("watch") is True

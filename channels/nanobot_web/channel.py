@@ -31,8 +31,8 @@ _FILES = 10
 
 
 class WebChannel:
-    """Implements `nanobot.channel.Channel` and `Overseer`. `enabled`: serve the page from the
-    start, not only on request."""
+    """An implementation of `nanobot.channel.Channel` and `Overseer`. `enabled`: serve the page from
+    the start, not only on request."""
 
     name = "web"
     limits = Limits(caption=_NO_LIMIT, files=_FILES, closing=True, voice=True, shown_once=True)

@@ -122,7 +122,8 @@ class Client:
         self._was_told = self._was_lost = False
         """This gateway announced its end; an earlier one ended unannounced."""
         self.find_gateway: Callable[[], None] | None = None
-        """Waits for or starts a gateway, then calls `connect`. None: search for some seconds."""
+        """A function that waits for or starts a gateway, then calls `connect`. None: search for
+        some seconds."""
         self.is_hosted = False
         """True if this process hosts the gateway."""
         if connects:

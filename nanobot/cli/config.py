@@ -124,7 +124,7 @@ def _source_of(info: KeyInfo) -> str:
 
 
 def set_settings(options: Options) -> int:
-    """Raises `NanobotError` if nothing is written."""
+    """Change a key and prompt for secrets. Raises `NanobotError` if nothing is written."""
     from nanobot.config.changes import ConfigEdit, ExistingFiles, change_of
 
     if not (options.key or options.secret):

@@ -1,4 +1,4 @@
-"""Removes folders that the agent can write from PATH, PYTHONPATH and `sys.path`.
+"""Removal of folders that the agent can write from PATH, PYTHONPATH and `sys.path`.
 
 Each command does this first, so this module needs only the standard library."""
 

@@ -88,7 +88,7 @@ class BackupHeader(Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> BackupHeader:
-        """Raises `BadBackup`."""
+        """Parse a header. Raises `BadBackup`."""
         try:
             return convert(json.loads(data), cls)
         except (ValueError, ValidationError, RecursionError) as error:

@@ -239,8 +239,9 @@ _LOOK_SECONDS = 60.0
 
 
 class BackupMaker(Periodic):
-    """Makes backups of `home` in `folder` as `order` says: on request, and by the `schedule`, with
-    the newest `keep` kept. `operations` take the snapshots, `tell` sends a text to the owner."""
+    """The maker of backups of `home` in `folder` with the options `order`: on request, and by the
+    `schedule`, with the newest `keep` kept. `operations` take the snapshots, `tell` sends a text to
+    the owner."""
 
     def __init__(
         self,

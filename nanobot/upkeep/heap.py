@@ -1,10 +1,9 @@
-"""Returns unused memory, so that a process does not grow over months.
+"""Return of unused memory to the system, so that a process does not grow over months.
 
 Objects in a cycle (an exception and its frames, a message and its quote) wait for full runs of the
 garbage collector, which become rarer with more long-lived objects. Until then the heap grows and
 fragments. So after every few seconds with enough new objects, a full collection runs and free pages
-are returned to the kernel. An idle process is not touched.
-"""
+are returned to the kernel. An idle process is not touched."""
 
 from __future__ import annotations
 

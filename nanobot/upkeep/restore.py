@@ -1,4 +1,4 @@
-"""Restores a home from a backup, and checks that a home would work.
+"""Restoring a home from a backup, and checking that a home would work.
 
 The backup is unpacked and checked in a folder within the home (so it also works if the home is a
 mounted volume, which cannot be renamed). Then the entries are swapped one by one: the old ones move

@@ -1,14 +1,14 @@
-"""Keeps free space on the disk, and removes files past their retention.
+"""A reserve of free space on the disk, and the removal of files past their retention.
 
 `DiskReserve`: below the reserve, intake stops, so that the journal can still be written. Messages
 wait at their platforms, and a terminal gets an error. The owner is notified when this begins and
 ends. Running turns and jobs continue: the reserve is for them.
 
 `Retention` removes media, long tool results and old audit logs as configured. Invariant: it removes
-only files that nanobot named itself. It never removes one that was used in the last day or that an
-unanswered message or unsent reply refers to, and never conversations, memory, or files set aside as
-damaged. A removed file is not an error later: a picture is left out of the prompt, a tool reports
-that the file is gone."""
+only files that nanobot named itself. It never removes a file that was used in the last day or that
+an unanswered message or unsent reply refers to, and never conversations, memory, or files set aside
+as damaged. A removed file is not an error later: a picture is left out of the prompt, a tool
+reports that the file is gone."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def has_room(folder: Path, needed: int) -> bool:
 
 
 class DiskReserve(Periodic):
-    """Monitors the disk of `home`. `free` returns its free bytes. `tell` sends a text to the owner,
-    once per name."""
+    """A monitor of the disk of `home`. `free` returns its free bytes. `tell` sends a text to the
+    owner, once per name."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ def surplus(
 
 
 class Retention(Periodic):
-    """Applies limits to a home. Its media and spilled results are in `shared`, and a limit of 0 is
+    """The limits of a home. Its media and spilled results are in `shared`, and a limit of 0 is
     none. `awaited` returns the names of media in unanswered or unsent messages."""
 
     def __init__(

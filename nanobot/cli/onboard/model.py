@@ -86,8 +86,8 @@ class Offer(Struct, frozen=True):
 
 
 class ModelStep:
-    """Lets a person choose a model, unless the options name one. `with_window` is the part after
-    the trial. If the step runs again, the last choice is the default."""
+    """The choice of a model by a person, unless the options name one. `with_window` is the part
+    after the trial. If the step runs again, the last choice is the default."""
 
     def __init__(
         self,
