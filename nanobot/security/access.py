@@ -291,7 +291,7 @@ class Access:
         return people
 
     def _is_configured(self, key: Key) -> bool:
-        """Check whether the configuration alone gives access."""
+        """Check whether the configuration by itself gives access."""
         channel, kind, id = key
         rules = self._rules.get(channel, _NO_RULES)
         if kind == "group":

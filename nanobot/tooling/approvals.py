@@ -53,9 +53,9 @@ _ADVICE = "What was allowed for good is asked for again."
 
 
 class Standing(Struct, frozen=True, forbid_unknown_fields=True):
-    """A standing approval. `key`, `fingerprint` and `subject` are those of its `Repeatable`.
-    `session` is its only conversation (empty: all of the owner's), `day` its only day in the
-    owner's time zone. `given_at` is aware."""
+    """A standing approval. `key`, `fingerprint` and `subject` come from its `Repeatable`. `session`
+    is its only conversation (empty: all of the owner's), `day` its only day in the owner's time
+    zone. `given_at` is aware."""
 
     id: str
     key: str
@@ -270,8 +270,8 @@ class _PendingQuestion(Struct):
     settled: bool = False
 
     def is_in(self, address: Address | None) -> bool:
-        """Check whether the question is shown in this chat. None is the owner's list, which shows
-        all."""
+        """Check whether the question is shown in this chat. `None` means the owner's list with all
+        questions."""
         return address is None or (self.shown is not None and self.shown.address == address)
 
     @property

@@ -122,7 +122,7 @@ class ToolRegistry:
             self.register(tool)
 
     def withdraw(self, name: str) -> None:
-        """Stop offering a tool, if there is one of this name."""
+        """Stop offering the tool with this name, if any."""
         if self._tools.pop(name, None) is not None:
             self.version += 1
 

@@ -269,8 +269,8 @@ def fill_file(descriptor: int, content: bytes) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, whatever the modes in it. Retry, because a killed process may still write
-    for a moment. Blocks."""
+    """Remove a folder with files of any mode. Retry, because a killed process may still write for a
+    moment. Blocks."""
     for _ in range(_TRIES):
         for place, names, _ in os.walk(folder):
             for path in (Path(place, name) for name in names):

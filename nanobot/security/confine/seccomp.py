@@ -82,9 +82,9 @@ _HARMLESS_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1025, 1030, 1031, 1032, 
 
 
 class Rule(NamedTuple):
-    """Reject `name` with `error`. With `values`, only if `argument & mask` is one of them, or with
-    `unless` if it is none of them. `where` adds a condition: an argument and its value. With error
-    0 the call seems to succeed."""
+    """Reject `name` with `error`. With `values`, only if `argument & mask` is among them, or with
+    `unless` if it is not. `where` adds a condition: an argument and its value. With error 0 the
+    call seems to succeed."""
 
     name: str
     error: int = errno.EPERM

@@ -211,8 +211,8 @@ def is_in_bounding_set(capability: int) -> bool:
 
 
 def limit_resources(spec: Spec, processes: int | None) -> None:
-    """Limit each process. `processes` counts this user's threads in this namespace; None is no
-    limit."""
+    """Limit each process. `processes` counts this user's threads in this namespace (None: no
+    limit)."""
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_DATA: spec.memory_megabytes * _MEGABYTE,
@@ -368,7 +368,7 @@ class Grants:
             self._grant(os.dup(descriptor), rights)
 
     def _grant(self, descriptor: int, rights: int) -> None:
-        """Grant rights and close the descriptor. Skip one that is not a disk file (a pipe)."""
+        """Grant rights and close the descriptor. Skip a file that is not on disk (a pipe)."""
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _OF_FILES
         try:

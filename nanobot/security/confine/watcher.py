@@ -155,8 +155,8 @@ class Watcher:
 
 
 def kill_session(session: int) -> None:
-    """Kill a command's group and all others in its session until none is left. A command may create
-    groups, but no session if nothing else confines it."""
+    """Kill a command's group and all others in its session until the session is empty. A command
+    may create groups, but no session if nothing else confines it."""
     groups = {session}
     while groups:
         for group in groups:

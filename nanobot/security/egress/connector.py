@@ -48,7 +48,7 @@ class Exceptions(Struct, frozen=True):
     networks: tuple[tuple[_Network, int | None], ...] = ()
 
     def allows_name(self, host: str, port: int) -> bool:
-        """Check whether this name is an exception, whatever its addresses are."""
+        """Check whether this name is an exception, with any addresses."""
         return (host, port) in self.names or (host, None) in self.names
 
     def allows_address(self, address: IpAddress, port: int) -> bool:

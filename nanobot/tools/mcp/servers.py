@@ -241,7 +241,7 @@ class McpServers:
         return {"server": name, "digest": listing.digest, "waiting": waiting}
 
     def state(self, name: str) -> ServerState:
-        """Return the state of a server. Raise `NanobotError` if there is none of this name."""
+        """Return the state of a server. Raise `NanobotError` for an unknown name."""
         server = self._servers.get(name)
         if server is None:
             known = ", ".join(self._servers) or "none"

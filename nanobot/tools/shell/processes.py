@@ -152,8 +152,7 @@ class Processes:
         return running
 
     def find(self, name: str, caller: TurnContext) -> ShellCommand:
-        """Return the caller's background command. Raise `ToolError` if there is none of this
-        name."""
+        """Return the caller's background command. Raise `ToolError` for an unknown name."""
         mine = {running.id: running for running in self._list_background(caller)}
         if name in mine:
             return mine[name]

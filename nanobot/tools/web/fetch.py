@@ -179,7 +179,7 @@ class PageCache:
 
     def may_fetch(self, conversation: str, url: str, before: Iterable[str], most: int) -> bool:
         """Record `url` and check whether it is among a conversation's first `most` addresses.
-        `before` are those of earlier steps, possibly of an earlier process."""
+        `before` has the addresses of earlier steps, possibly of an earlier process."""
         asked = self._asked[conversation] = self._asked.pop(conversation, set())
         while len(self._asked) > _CONVERSATIONS:
             del self._asked[next(iter(self._asked))]  # the least recently used

@@ -49,7 +49,7 @@ class SearchSettings(Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """The engine's address, or an empty text if none is configured."""
+        """The engine's address, or an empty text if it is not configured."""
         return (self.base_url or _ADDRESSES[self.provider]).rstrip("/")
 
 
