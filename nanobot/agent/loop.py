@@ -1,11 +1,10 @@
-"""The agent: the path of a message from the bus's inbox to the end of its turn.
+"""The agent loop: takes each message from the inbox to the end of its turn.
 
-`run` reads the inbox and `accept` routes each message: commands that can't wait run at once, and
-everything else is handled in its session's lane, which keeps the order. The turn itself is in
-`nanobot.agent.turn`. Before a command's effect that must not happen twice, the journal notes it. A
-command that is cut off by a crash or a full disk runs again from its start. If its effect had been
-noted, the answer is that it may or may not be done.
-"""
+`run` reads the inbox and `accept` routes each message. Commands that can't wait run at once. All
+other messages are handled in their session's lane, in order. The turn itself is in
+`nanobot.agent.turn`. The journal notes a command before an effect that must not happen twice. After
+a crash or a full disk the command runs again from its start. If its effect was noted, it reports
+that the effect may or may not have happened."""
 
 from __future__ import annotations
 
@@ -35,21 +34,21 @@ from nanobot.tasks import SCOPES, TURN
 from nanobot.text import clean
 
 LONGEST_PAUSE = 3600.0
-"""Seconds that a start waits at most for a model that was out: a stored time further away tells of
-a clock that was set back, or of a server's wish that may no longer hold."""
+"""Longest wait at startup for an unavailable model, in seconds. A later stored time means that the
+clock was set back, or comes from a server's outdated request."""
 
 _SUSPECT_SECONDS = 10.0
-"""How long the next suspect waits at most for the one before it."""
+"""Longest time that a suspect waits for the suspect before it."""
 
 
 Route = Literal["at once", "renew", "wait", "pass"]
-"""The ways of a new message: past the lanes, as the `/new` that sets a damaged conversation aside,
-behind a delayed message of its session, or past that one."""
+"""Route of a new message: past the lanes, as the `/new` that sets a damaged conversation aside,
+behind a delayed message of its session, or past that message."""
 
 
 def route(message: InboundMessage, command: Command | None, *, joins: bool, damaged: bool) -> Route:
-    """Return the way of a message. `command` is the command it calls, `joins` is True if it is part
-    of the running turn, and `damaged` if the file of its conversation is."""
+    """Return the route of a message. `command` is the command it calls. `joins` is True if it
+    belongs to the running turn, `damaged` if its conversation's file is damaged."""
     if message.delivery.deletes or (command is not None and command.immediate):
         return "at once"
     if command is None:
@@ -71,7 +70,7 @@ class AgentLoop:
         self.turns = Turns(parts)
         self._commands = parts.commands
         self._begun: set[int] = set()
-        """The commands that have begun an effect that must not happen twice."""
+        """Commands that have begun an effect that must not happen twice."""
         self._suspects: dict[str, asyncio.Event] = {}
         parts.bus.on_refusal = self._notify_refusal
 
@@ -100,7 +99,7 @@ class AgentLoop:
             self._background.start(self._at_once(entry), name=f"at once {entry.id}")
             return
         if way == "renew":
-            self._queue.put_back((entry,))  # what waits is answered in the new conversation
+            self._queue.put_back((entry,))  # pending messages go to the new conversation
             self._resume(key)
             return
         if way == "wait":
@@ -128,20 +127,20 @@ class AgentLoop:
         self._background.start(go_on(), name=f"wait {key}")
 
     def _delay(self, entry: InboxEntry, seconds: float) -> None:
-        """Keep a message at the head of its session for so many seconds."""
+        """Keep a message at the head of its session for `seconds`."""
         key = entry.message.session_key
         self._queue.put_back((entry,))
         self._queue.pause(key)
         self._resume_later(key, seconds)
 
     def may_not_wait(self, message: InboundMessage) -> bool:
-        """Return True if a message is handled past its session's lane."""
+        """Return True if a message bypasses its session's lane."""
         match = self._commands.find_call(message)
         command = match[0] if match is not None else None
         return route(message, command, joins=False, damaged=False) == "at once"
 
     def _interrupt_for(self, entry: InboxEntry) -> None:
-        """Stop the running turn for a new message of a person of its scope."""
+        """Stop the running turn if a person of the same scope sent a new message."""
         turn = self.turns.running.get(entry.message.session_key)
         if turn is not None and not entry.message.origin.by_program and turn.is_same_scope(entry):
             self._background.start(self.turns.stop(turn), name=f"interrupt {turn.id}")
@@ -151,9 +150,9 @@ class AgentLoop:
         self._background.start(telling, name=f"queued {entry.id}")
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
-        """Take up what an earlier process left. `/stop` and the like go first, so that a stopped
-        turn is not run again. What several processes died over begins one after another, beside
-        everything else: then the next crash tells which of them it was."""
+        """Handle the entries that an earlier process left. `/stop` and the like run first, so a
+        stopped turn does not run again. Messages in several crashes start one after another, after
+        all others, so that the next crash shows which of them caused it."""
         at_once, waiting = [], dict[str, list[InboxEntry]]()
         for entry in entries:
             if self.may_not_wait(entry.message):
@@ -162,20 +161,21 @@ class AgentLoop:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
         for theirs in waiting.values():
             not_before = max(entry.not_before for entry in theirs)
-            for entry in theirs:  # behind a delayed message the others wait as well
+            for entry in theirs:  # the others wait behind a delayed message
                 self._queue.add(replace(entry, not_before=not_before))
                 self._queue.pause(entry.message.session_key)
         for entry in sorted(at_once, key=lambda entry: bool(entry.message.delivery.deletes)):
             await self._at_once(entry)
         suspects = [key for key, theirs in waiting.items() if not self._let_in(key, theirs)]
-        for key in suspects:  # its turn may ask the model, end, or take long before the next one
+        for key in suspects:  # wait until it asks the model, ends or takes too long
             asked = self._suspects[key] = asyncio.Event()
             self._resume(key)
             with suppress(TimeoutError):
                 await with_timeout(self._parts.clock, _SUSPECT_SECONDS, asked.wait())
 
     def _let_in(self, key: str, entries: Sequence[InboxEntry]) -> bool:
-        """Handle what waits in a session, now or when its time has come; False for a suspect."""
+        """Handle the pending messages of a session, now or when they are due. Return False for a
+        suspect."""
         not_before = max(entry.not_before for entry in entries)
         pause = min(not_before - self._parts.clock.now().timestamp(), LONGEST_PAUSE)
         if pause > 0:
@@ -189,14 +189,14 @@ class AgentLoop:
         return True
 
     def is_stop(self, message: InboundMessage) -> bool:
-        if not message.content.lstrip().startswith("/"):  # nor is it judged as a reply
+        if not message.content.lstrip().startswith("/"):  # don't interpret it as a reply
             return False
         match = self._commands.find_call(message)
         return match is not None and match[0].name == "stop"
 
     async def stop(self, session_key: str, before: int) -> tuple[bool, int]:
-        """Stop the running turn of a session and set aside what waits behind it, up to inbox entry
-        `before`: whether a turn ran, and how many messages waited."""
+        """Stop the running turn of a session and set aside the messages behind it, before inbox
+        entry `before`. Return (a turn ran, number of pending messages)."""
         running = self.turns.running
         self._queue.unpause(session_key)
         waiting = self._queue.remove_waiting(
@@ -213,7 +213,7 @@ class AgentLoop:
             if waiting:
                 set_aside = partial(self._set_aside, waiting)
                 await self._parts.lanes.run(session_key, set_aside)
-        finally:  # what could not be set aside waits on, and so does what came after the /stop
+        finally:  # messages not set aside, and those after the /stop, still wait
             self._queue.put_back(waiting)
             self._resume(session_key)
         return ran, count
@@ -227,15 +227,15 @@ class AgentLoop:
             del entries[0]
 
     async def _handle_next(self, key: str) -> None:
-        """Handle the next message of a session, unless a turn took it or it may not be handled."""
+        """Handle the next message of a session, if there is one and it may run."""
         entry = self._queue.take_next(key)
         if entry is not None:
             await self._handle(entry)
 
     async def _handle(self, entry: InboxEntry) -> None:
-        """Handle a message in its session's lane: run its command, keep it in the conversation
-        without an answer, or begin its turn. The edit of a message that was answered begins none,
-        so that no tool runs again."""
+        """Handle a message in its session's lane: run its command, store it without an answer, or
+        start its turn. An edit of an answered message starts no turn, so that no tool runs
+        again."""
         message = entry.message
         SCOPES.set((entry.scope,))
         try:
@@ -245,7 +245,7 @@ class AgentLoop:
             ):
                 message = replace(
                     message, delivery=replace(message.delivery, edits="")
-                )  # it was not meant for the agent; now it is
+                )  # the original was not for the agent
                 entry = replace(entry, message=message)
             match = self._commands.find_call(message)
             if match is not None:
@@ -260,7 +260,7 @@ class AgentLoop:
             await self._refuse(entry, error)
 
     async def _refuse(self, entry: InboxEntry, error: OthersConversation) -> None:
-        """A message is for a conversation of another scope: nothing of it goes there."""
+        """Reject a message for a conversation of another scope. Nothing of it is stored there."""
         logger.warning("{}: rejected a message of another scope", entry.message.session_key)
         if entry.message.expects_answer:
             await self.turns.answer_command(entry, Answer(str(error), failed=True))
@@ -268,7 +268,7 @@ class AgentLoop:
             await self.turns.drop_waiting(entry)
 
     def _hold(self, entry: InboxEntry, error: StorageError) -> None:
-        """Keep a message whose conversation or files cannot be read or stored; its person is told
+        """Delay a message whose conversation or files can't be read or stored. Notify its sender
         once."""
         was_told = entry.reason == str(error) or self._parts.bus.held is error
         if not was_told:
@@ -276,7 +276,7 @@ class AgentLoop:
         self._delay(replace(entry, reason=str(error)), DISK_PAUSE)
 
     def _notify_refusal(self, inbound: InboundMessage, error: StorageError) -> None:
-        """Tell a message's person, if it has one, what the disk refused."""
+        """Notify the sender of a message, if a person, that the disk rejected it."""
         logger.error("session {}: {}", inbound.session_key, error)
         show, is_owners = self._parts.screen.show_progress, self._parts.scopes.is_owners
         if inbound.expects_answer:
@@ -284,12 +284,12 @@ class AgentLoop:
         show(turn_ended(inbound, "", (inbound.answered_event,), "held"))
 
     async def _run_turn(self, entry: InboxEntry) -> None:
-        """Run a turn until it ends, or until it has to wait for the model or the disk. All log
-        lines of the turn, and of the work it starts, carry its ID."""
+        """Run a turn until it ends or waits for the model or the disk. All log lines of the turn
+        and of the work it starts carry its ID."""
         key = entry.message.session_key
         turn = RunningTurn(entry, self._parts)
         turn.has_asked = self._suspects.pop(key, turn.has_asked)
-        self.turns.running[key] = turn  # `/stop` finds it from now
+        self.turns.running[key] = turn  # from now on `/stop` finds it
         TURN.set(turn.id)
         try:
             turn.session, turn.scope = await self._parts.admission.admit(entry.message)
@@ -300,7 +300,7 @@ class AgentLoop:
                 trimming = self._parts.consolidator.trim(turn.session)
                 self._background.start(trimming, name=f"trim {key}")
         except (TurnStopped, StorageError) as error:
-            # What stopped it has stored its end, unless a question to the owner was not stored.
+            # `stop` has stored its end. Only a question to the owner may not be stored.
             refused = error.__cause__ if isinstance(error, TurnStopped) else error
             async with turn.ending:
                 if turn.open and isinstance(refused, StorageError):
@@ -313,7 +313,7 @@ class AgentLoop:
 
     async def _postpone(self, turn: RunningTurn, postponed: Postponed) -> None:
         async with turn.ending:
-            if turn.open:  # else a `/stop` ended it
+            if turn.open:  # otherwise `/stop` has ended it
                 self._delay(postponed.entry, postponed.seconds)
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
@@ -353,8 +353,8 @@ class AgentLoop:
                     self._notify_queued(entry, held)
 
     async def _at_once(self, entry: InboxEntry) -> None:
-        """Handle what bypasses the lanes. A command may read the session there, which is empty if
-        its file cannot be read, but must not stage anything on it."""
+        """Handle an entry that bypasses the lanes. Its command may read the session, which is empty
+        if its file can't be read, but must not stage anything on it."""
         message = entry.message
         SCOPES.set((entry.scope,))
         match = None if message.delivery.deletes else self._commands.find_call(message)
@@ -376,8 +376,8 @@ class AgentLoop:
             await self._refuse(entry, error)
 
     async def _take_back(self, entry: InboxEntry) -> None:
-        """A person deleted a message of theirs: while it waits it is dropped, without a trace. A
-        turn that answers only this message is stopped."""
+        """Handle the deletion of a message. A pending message is dropped without a trace. A turn
+        that answers only this message is stopped."""
         key, message = entry.message.session_key, entry.message
 
         def is_meant(other: InboxEntry) -> bool:
@@ -394,13 +394,13 @@ class AgentLoop:
         try:
             for one in (*dropped, entry):
                 await self.turns.drop_waiting(one)
-        finally:  # nothing waits for what was dropped
+        finally:  # messages behind the dropped ones go on
             if dropped:
                 self._resume(key)
 
 
 async def answer_of(command: Command, call: CommandCall) -> Answer:
-    """Run a command; its failure becomes its answer. Nothing in what it quotes is hidden."""
+    """Run a command and return its answer, cleaned for display. A failure becomes an answer."""
     try:
         answer = await command.run(call)
         return replace(answer, text=clean(answer.text))

@@ -1,15 +1,14 @@
-"""The ReAct loop: ask the model, run the tools it calls, ask again, until it answers in text.
+"""The ReAct loop: ask the model, run the tools it calls, and ask again until it answers in text.
 
-The runner knows nothing of sessions or channels. It returns exactly the new messages; what happens
-on the way is reported to a `TurnLog`, which journals it and may bring in messages that arrived
-meanwhile. Whatever a model or a tool does wrong becomes a tool result that the model can act on.
+The runner knows nothing of sessions or channels. It reports each new message to a `TurnLog`, which
+journals it and may add messages that have arrived since. Any mistake of a model or a tool becomes a
+tool result that the model can act on.
 
-An API refuses a tool call without its result and a result without its call. Groups of both are
-matched by position, not by id alone: some servers use the same ids again in every reply.
+An API rejects a tool call without its result, and a result without its call. Calls and results are
+matched by position as well as ID, because some servers reuse IDs in every reply.
 
-Hooks watch: each is called with every event as it happens, in order, so it has to be quick. One
-that fails is logged and never breaks the turn.
-"""
+Hooks are called with every event, in order, so they have to be quick. A failing hook is logged and
+never breaks the turn."""
 
 from __future__ import annotations
 
@@ -61,19 +60,20 @@ TurnEvent = InboundMessage | Progress | ToolFinished
 
 
 class AgentHook(Protocol):
-    """`caller` is whom the turn is for: None for a message, and where a turn or a command ended."""
+    """Receives every event. `caller` is the context of the turn, or None for an `InboundMessage`
+    and a `TurnEnded`."""
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None: ...
 
 
 class Hooks:
-    """Shows on `screen` what happens in conversations with a person, and calls all `others`."""
+    """Shows the events of conversations with a person on `screen`, and calls all `others`."""
 
     def __init__(self, screen: Screen | None = None, others: Sequence[AgentHook] = ()) -> None:
         self._screen, self._others = screen, others
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
-        """Tell all of them, and keep each one's failure to itself."""
+        """Call each hook. Log its failure."""
         if self._screen is not None and not isinstance(event, InboundMessage | ToolFinished):
             turn = event if isinstance(event, TurnEnded) else caller
             if turn is not None and turn.initiator in {"person", "report"}:
@@ -86,8 +86,8 @@ class Hooks:
 
 
 class TurnMetrics:
-    """A line in the log for each turn, and counts since the start: `turns` by how they ended, and
-    the tokens of those that ended."""
+    """Logs a line for each turn. Counts, since the start, `turns` by outcome and the tokens of
+    ended turns."""
 
     def __init__(self) -> None:
         self.turns: Counter[str] = Counter()
@@ -112,13 +112,13 @@ _READING_PACE = 1.0
 """Seconds between two reports of the reading progress."""
 
 AT_ONCE = 8
-"""Calls that run side by side."""
+"""Most calls that run in parallel."""
 
 STOPPED = "stopped by the person before it finished; the outcome is unknown"
 
 
 def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
-    """The calls of the last group that have no result yet, in order."""
+    """Return the calls of the last group that have no result yet, in order."""
     at = _last_group(messages)
     if at is None:
         return []
@@ -127,12 +127,12 @@ def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
 
 
 def whole_groups(messages: Sequence[Message]) -> list[Message]:
-    """The messages without a last group whose results are not complete."""
+    """Return the messages without a last group whose results are incomplete."""
     return list(messages[: _last_group(messages)] if open_calls(messages) else messages)
 
 
 def with_stopped_calls(messages: Sequence[Message], clock: Clock) -> list[Message]:
-    """The messages, with a result for each call that has none."""
+    """Return the messages, with a result added for each open call."""
     stopped = [
         Message("tool", STOPPED, clock.now(), tool_call_id=call.id, name=call.name)
         for call in open_calls(messages)
@@ -147,7 +147,8 @@ def _last_group(messages: Sequence[Message]) -> int | None:
 def groups_of(
     calls: Sequence[ToolCall], has_effects: Callable[[str], bool]
 ) -> list[list[ToolCall]]:
-    """Runs of calls without effects, which run side by side; every other call by itself."""
+    """Group neighbouring calls without effects, which run in parallel. Every other call is its own
+    group."""
     groups: list[list[ToolCall]] = []
     joins = False
     for call in calls:
@@ -161,8 +162,8 @@ def groups_of(
 
 
 def as_chosen(caller: TurnContext) -> TurnContext:
-    """The caller of the calls of the last step, with what the model had read when it chose them:
-    no result of that step counts, so the order in which its calls run does not matter."""
+    """Return `caller` with the messages that the model had read when it chose the calls of the last
+    step. No result of that step counts, so the order of its calls does not matter."""
     read = tuple(caller.messages_read())
     at = _last_group(read)
     before = read if at is None else read[: at + 1]
@@ -171,30 +172,31 @@ def as_chosen(caller: TurnContext) -> TurnContext:
 
 
 class TurnLog:
-    """Where a turn is written down as it happens. This one only keeps its messages: it is for turns
-    that nobody has to resume, and in which nobody else speaks."""
+    """Log of a turn. This base class only keeps its messages, for turns that are never resumed and
+    that no other message can join."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
     async def record(self, message: Message) -> None:
-        """The model called tools, or the runner itself told it something."""
+        """Record tool calls of the model, or a note of the runner."""
         self.messages.append(message)
 
     async def starting(self, call: ToolCall) -> None:
-        """A tool with effects is about to run: this must be on disk first."""
+        """Store durably that a tool with effects is about to run."""
 
     async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
-        """A tool's result, on disk before the next model call if the tool has effects."""
+        """Record a tool's result. If the tool has effects, it is on disk before the next model
+        call."""
         self.messages.append(message)
 
     async def steered(self) -> Sequence[Message]:
-        """Messages that arrived since, now part of this turn."""
+        """Return messages that have arrived since. They are now part of this turn."""
         return ()
 
     async def corrections(self) -> Sequence[Message]:
-        """What changed the question while its answer was written, now part of this turn: the
-        answer is void then."""
+        """Return messages that changed the question while its answer was written, which voids the
+        answer. They are now part of this turn."""
         return ()
 
 
@@ -203,9 +205,9 @@ INTERRUPTED = (
     " unknown; check before repeating it"
 )
 EMPTY = "[nanobot: your last answer was empty. Answer the person now, in plain text.]"
-"""The note after an empty answer; it is not stored."""
+"""Note after an empty answer. It is not stored."""
 _MOST_UNREADABLE = 3
-"""A small model that fails so often to write a call will fail again."""
+"""A small model that writes this many unreadable calls in a row will fail again."""
 OUT_OF = (
     "[nanobot: the limit of {} for one turn is reached. Answer now in plain text with what"
     " you have, and say what is left to do.]"
@@ -213,8 +215,8 @@ OUT_OF = (
 
 
 class Turn(Struct, frozen=True):
-    """How a run ended: its final text; all messages before it are in the log. `finish` is the
-    finish reason of `model`, which gave the answer; `steps` counts model calls."""
+    """The result of a run: its final text, the finish reason of `model`, which gave the answer, and
+    the number of model calls. All messages before the answer are in the log."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
@@ -224,7 +226,7 @@ class Turn(Struct, frozen=True):
 
 
 class Resumed(Struct, frozen=True):
-    """What a resumed turn had done already: its messages, and the calls that had started."""
+    """The messages of a resumed turn, and the calls that had started."""
 
     messages: tuple[Message, ...] = ()
     started: frozenset[str] = frozenset()
@@ -234,7 +236,7 @@ Render = Callable[[Message], PromptMessage]
 
 
 def render_plain(message: Message) -> PromptMessage:
-    """A message as it is sent, without header or images."""
+    """Return a message for the prompt, without header or images."""
     if message.role == "user":
         return user_message(message.content)
     if message.role == "tool":
@@ -248,10 +250,9 @@ _NO_OPTIONS, _NOTHING_DONE, _NO_HOOKS = CallOptions(), Resumed(), Hooks()
 class AgentRunner(Struct, frozen=True):
     """Runs turns with one provider and one set of tools. Stateless between runs.
 
-    A turn takes at most `max_iterations` steps, and no further one once it has used `max_tokens`
-    (0: any number). `media` keeps images that tools return; `room` makes a prompt fit that a turn's
-    own tools have let grow too long.
-    """
+    A turn takes at most `max_iterations` steps, and none after it has used `max_tokens` (0: no
+    limit). `media` stores images that tools return. `room` shortens a prompt that has grown too
+    long during the turn."""
 
     provider: Provider
     tools: ToolRegistry
@@ -274,9 +275,9 @@ class AgentRunner(Struct, frozen=True):
         refused: ContextTooLong | None = None,
         schema: str = "",
     ) -> Turn:
-        """Answer `prompt`, in the form of a JSON `schema` if one is given. Raises a `ProviderError`
-        when the model could not; what had been done until then is in `log`. Prompts are made
-        shorter than the one that was `refused` before."""
+        """Answer `prompt`, in the form of a JSON `schema` if one is given. If the model fails,
+        raises a `ProviderError`, and `log` has all earlier messages. Prompts are made shorter than
+        the `refused` one."""
         run = _Run(self, prompt, caller, log or TurnLog(), hook, render, refused)
         if resumed.messages:
             await run.resume(resumed)
@@ -290,7 +291,7 @@ class AgentRunner(Struct, frozen=True):
                 await run.act(reply)
             elif corrections := await run.log.corrections():
                 run.add(corrections)
-                run.show_text("", restart=True)  # the answer is to what was asked before
+                run.show_text("", restart=True)  # the answer is outdated
             else:
                 return run.end(await self._formed(run, reply, schema, options))
             if run.unreadable == _MOST_UNREADABLE:
@@ -305,7 +306,7 @@ class AgentRunner(Struct, frozen=True):
         return run.end(await self._formed(run, reply, schema, options))
 
     async def _formed(self, run: _Run, reply: Reply, schema: str, options: CallOptions) -> Reply:
-        """Put the final answer into its form, if it has one."""
+        """Put the final answer into the form of `schema`, if there is one."""
         if not schema:
             return reply
         from nanobot.agent.forms import in_form  # few answers have a form
@@ -316,14 +317,14 @@ class AgentRunner(Struct, frozen=True):
         return await in_form(ask, run.prompt, reply, schema, options)
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
-        """One model call. After a reply with neither text nor calls the model is asked once more,
-        with a note that it should answer, unless the cause stays the same."""
+        """Call the model. After an empty reply, ask once more with a note, unless the cause would
+        be the same."""
         if self.room is not None:
             run.prompt = await self.room.fit(run.prompt, options.model, run.refused)
         options = replace(options, on_reading=run.show_reading)
         reply = await self._complete(run, run.prompt, options)
         if not (reply.text.strip() or reply.tool_calls):
-            from nanobot.providers.refusals import empty_reply_error  # which is rare
+            from nanobot.providers.refusals import empty_reply_error  # rarely needed
 
             empty = empty_reply_error(reply)
             if not isinstance(empty, ProviderGarbage):
@@ -345,7 +346,7 @@ class AgentRunner(Struct, frozen=True):
 
 
 class _Run(Struct):
-    """The state of one run: the prompt that grows, and what it has used."""
+    """State of one run: the growing prompt and the usage so far."""
 
     runner: AgentRunner
     prompt: Prompt
@@ -357,11 +358,11 @@ class _Run(Struct):
     usage: Usage = Usage()
     steps: int = 0
     unreadable: int = 0
-    """Replies in a row of whose calls none could be read."""
+    """Number of successive replies with only unreadable calls."""
     reading_due: float = -math.inf
 
     def add(self, messages: Sequence[Message]) -> None:
-        """More messages, which the log has already, in the prompt."""
+        """Add messages to the prompt that the log already has."""
         self.prompt = self.prompt.plus([self.render(message) for message in messages])
 
     def count(self, reply: Reply) -> Reply:
@@ -382,7 +383,7 @@ class _Run(Struct):
         return self.caller.channel, self.caller.chat_id, self.caller.turn_id
 
     def show_reading(self, read: int, total: int) -> None:
-        """Report the reading progress: once a second, and its end if anything was shown."""
+        """Report the reading progress once a second, and its end if any was shown."""
         caller, now = self.caller, self.runner.clock.monotonic()
         event = PromptReading(*self._place, read, total, thread_id=caller.thread_id)
         if event.is_done:
@@ -397,7 +398,7 @@ class _Run(Struct):
         return Turn(reply.text, self.usage, reply.finish, self.steps, f"{reply.model}{stood_in}")
 
     async def resume(self, resumed: Resumed) -> None:
-        """Take up what an earlier process did, and give its open calls an outcome."""
+        """Add the messages of an earlier process, and finish its open calls."""
         self.add(resumed.messages)
         calls, caller = open_calls(resumed.messages), as_chosen(self.caller)
         lost = {call.id for call in calls if call.id in resumed.started}
@@ -407,7 +408,7 @@ class _Run(Struct):
         await self._call_all([call for call in calls if call.id not in lost], caller)
 
     async def act(self, reply: Reply) -> None:
-        """Run the tools that a reply calls, in order; neighbours that may, side by side."""
+        """Run the tools that a reply calls, in order, neighbours in parallel if possible."""
         now = self.runner.clock.now()
         called = Message("assistant", reply.text, now, tool_calls=reply.tool_calls)
         await self.record(replace(called, provider_data=reply.provider_data))
@@ -430,7 +431,7 @@ class _Run(Struct):
             await self.record(message)
 
     async def _call(self, call: ToolCall, caller: TurnContext) -> tuple[ToolResult, float]:
-        """The result, and the seconds that the tool ran; none where it was not let to."""
+        """Return the result, and the seconds that the tool ran, or 0 if it was not allowed to."""
         started = list[float]()
 
         def show(text: str) -> None:
@@ -451,7 +452,7 @@ class _Run(Struct):
         return result, seconds
 
     async def _keep_files(self, result: ToolResult) -> ToolResult:
-        """Keep the files of a result with those of messages, and tell the model where."""
+        """Store the files of a result in the media folder, and add their names to its text."""
         media = self.runner.media
         if not result.files or media is None:
             return result

@@ -1,10 +1,9 @@
-"""The messages that wait: for their session's lane, for a model that is out, for a full disk.
+"""Queues of pending messages, and the lanes in which they are handled.
 
-`Lanes` orders by structure: a lane per key is a queue and a worker, exists from its first job until
-it is empty, and runs one job at a time, many lanes at once. `SessionQueue` holds the messages. If
-one can't be handled now, it goes back to the head of its session, so that only commands overtake
-it.
-"""
+A lane is a queue and a worker for one key. It exists from its first job until it is empty, and runs
+one job at a time. Many lanes run in parallel. `SessionQueue` holds the messages that wait for their
+lane, for the model or for a full disk. A message that can't be handled now goes back to the head of
+its session, so that only commands overtake it."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ Job = Callable[[], Awaitable[None]]
 
 
 class Lanes:
-    """Runs jobs in order within a key. At most `limit` run at once over all keys (0: any number,
-    for jobs that mostly wait)."""
+    """Runs jobs in order within a key, and at most `limit` jobs at once over all keys. 0 means no
+    limit, for jobs that mostly wait."""
 
     def __init__(self, limit: int = 0) -> None:
         self._limit, self._slots = limit, asyncio.Semaphore(limit) if limit else None
@@ -43,8 +42,8 @@ class Lanes:
         """Called whenever the last job of a key is over."""
 
     def submit(self, key: str, job: Job) -> None:
-        """Run `job` after those submitted for `key` before it. A failing job is logged; one that
-        comes when the grace of `drain` is over is not run."""
+        """Run `job` after the earlier jobs of `key`. A failing job is logged. A job submitted after
+        the grace of `drain` does not run."""
         if self._closed:
             return
         lane = self._waiting.get(key)
@@ -55,33 +54,33 @@ class Lanes:
         self._workers.start(self._work(key), name=f"lane {key}")
 
     async def wait(self, grace: float) -> None:
-        """Wait up to `grace` seconds for the jobs under way and those behind them."""
+        """Wait up to `grace` seconds for the running and pending jobs."""
         await self._workers.wait(grace)
 
     async def drain(self, grace: float) -> None:
-        """Wait up to `grace` seconds for the jobs under way and those behind them, then cancel."""
+        """Wait up to `grace` seconds for the running and pending jobs, then cancel them."""
         await self.wait(grace)
         self._closed = True
         await self._workers.drain(0)
         self._waiting.clear()
 
     def cancel(self) -> None:
-        """Do not wait any longer in `drain`."""
+        """Make `drain` stop waiting."""
         self._closed = True
         self._workers.cancel()
 
     def waiting(self, key: str) -> int:
-        """How many jobs of a key have not begun."""
+        """Return the number of pending jobs of a key."""
         return len(self._waiting.get(key, ()))
 
     @property
     def room(self) -> int:
-        """How many more keys could have a job that runs at once."""
+        """Number of further keys whose job could run at once."""
         return max(0, self._limit - len(self._waiting) + len(self._pausing))
 
     async def run(self, key: str, job: Job | None = None) -> None:
-        """Run `job` after all that is there for `key` now, and raise what it raises; without one,
-        return when the jobs that are there have run."""
+        """Run `job` after the present jobs of `key`, and raise its error. Without a job, return
+        when the present jobs have run."""
         if job is None and key not in self._waiting:
             return
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -101,8 +100,7 @@ class Lanes:
 
     @asynccontextmanager
     async def pausing(self, key: str) -> AsyncIterator[None]:
-        """For the job of `key` that runs: while inside it waits for a person, and another lane's
-        job may run in its place."""
+        """Let another lane's job run while the running job of `key` waits for a person."""
         self._release(key)
         self._pausing.add(key)
         try:
@@ -115,7 +113,7 @@ class Lanes:
         lane = self._waiting[key]
         try:
             while lane:
-                TURN.set("")  # of the turn before, or of what began the lane, nothing sticks
+                TURN.set("")  # forget the previous turn
                 SCOPES.set(())
                 await self._acquire(key)
                 try:
@@ -135,12 +133,12 @@ class Lanes:
     async def _acquire(self, key: str) -> None:
         if self._slots is not None and key not in self._holding:
             await self._slots.acquire()
-            if key in self._holding:  # another pause of the same job ended meanwhile
+            if key in self._holding:  # another pause of the same job has ended
                 self._slots.release()
             self._holding.add(key)
 
     def _release(self, key: str) -> None:
-        """Give the slot of `key` back, where it has one: who is cancelled in a pause has none."""
+        """Release the slot of `key`. A job that is cancelled in a pause has none."""
         if self._slots is not None and key in self._holding:
             self._holding.discard(key)
             self._slots.release()
@@ -152,10 +150,10 @@ _TEXT_SECONDS = 0.03
 
 
 class Screen:
-    """Shows progress, in order within a chat, without ever holding up the agent. Text waits up to
-    `_TEXT_SECONDS` for more, as models send it word by word. Text of a chat that cannot keep up is
-    left out: the final reply has it all; the ends of turns never are. A reply waits `timeout`
-    seconds for the progress before it; a single event may take `_MOST` times as long to show."""
+    """Shows progress in order within a chat, without ever delaying the agent. Models send text word
+    by word, so text is collected for `_TEXT_SECONDS`. If a chat can't keep up, its text is left
+    out, as the final reply has all of it, but never the end of a turn. A reply waits up to
+    `timeout` seconds for the progress before it. A single event may take `_MOST` times as long."""
 
     def __init__(self, channels: Mapping[str, Channel], *, timeout: float = 2.0) -> None:
         self._channels, self._timeout = channels, timeout
@@ -180,7 +178,7 @@ class Screen:
         asyncio.get_running_loop().call_later(_TEXT_SECONDS, self._queue, chat)
 
     async def flush(self, channel: str, chat_id: str) -> None:
-        """Return when what was queued for a chat has been shown, or after a moment."""
+        """Wait briefly until all queued progress of a chat has been shown."""
         chat = f"{channel}:{chat_id}"
         self._queue(chat)
         with suppress(TimeoutError):
@@ -191,7 +189,7 @@ class Screen:
         await self._lanes.drain(0.0)
 
     def _queue(self, chat: str, *events: Progress) -> None:
-        """Queue the text of a chat that waits for more, then `events`."""
+        """Queue the collected text of a chat, then `events`."""
         texts = self._texts.pop(chat, ())
         if texts and self._lanes.waiting(chat) < _BACKLOG:
             whole = replace(texts[0], text="".join(one.text for one in texts))
@@ -208,16 +206,16 @@ class Screen:
 
 
 class SessionQueue:
-    """The messages that wait, by session, in the order they came. A paused session keeps its
-    messages. Most commands get past them, so that a person whose model is out can still ask for
-    help or change the model."""
+    """Pending messages by session, in order of arrival. A paused session keeps its messages. Most
+    commands skip the queue, so that a person can still ask for help or change the model while it is
+    unavailable."""
 
     def __init__(self, commands: CommandRegistry) -> None:
         self._commands = commands
         self._waiting: dict[str, deque[InboxEntry]] = {}
         self._paused: set[str] = set()
         self.newest = 0
-        """The highest ID of an entry so far. Later entries have higher ones."""
+        """Highest ID of an entry so far. Later entries have higher IDs."""
 
     def add(self, entry: InboxEntry) -> None:
         """Add a new message behind the others of its session."""
@@ -225,21 +223,21 @@ class SessionQueue:
         self._waiting.setdefault(entry.message.session_key, deque()).append(entry)
 
     def pause(self, key: str) -> None:
-        """Let only commands that skip the queue pass in a session."""
+        """Keep all messages of a session except commands that skip the queue."""
         self._paused.add(key)
 
     def unpause(self, key: str) -> int:
-        """End the pause of a session, and return the number of messages in it."""
+        """End the pause of a session, and return the number of its messages."""
         self._paused.discard(key)
         return len(self._waiting.get(key, ()))
 
     def delayed(self, key: str) -> InboxEntry | None:
-        """Return the message of a session that waits for the model or the disk, if any."""
+        """Return the message of a session that waits for the model or the disk, or None."""
         waiting = self._waiting.get(key) if key in self._paused else None
         return waiting[0] if waiting and waiting[0].reason else None
 
     def behind(self, key: str) -> tuple[InboxEntry, ...]:
-        """Return the messages behind `delayed`, without the commands that get past it."""
+        """Return the messages behind the delayed one, without commands that skip the queue."""
         waiting = tuple(self._waiting.get(key, ()))[1:] if self.delayed(key) else ()
         return tuple(one for one in waiting if not self._commands.skips_queue(one.message))
 
@@ -248,7 +246,7 @@ class SessionQueue:
         return () if key in self._paused else tuple(self._waiting.get(key, ()))
 
     def take_next(self, key: str) -> InboxEntry | None:
-        """Take the first message of a session that may be handled."""
+        """Remove and return the first message of a session that may be handled, or None."""
         queue = self._waiting.get(key, ())
         is_paused = key in self._paused
         ready = (e for e in queue if not is_paused or self._commands.skips_queue(e.message))
@@ -260,7 +258,7 @@ class SessionQueue:
         return entry
 
     def remove_waiting(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
-        """Take the messages of a session that are `wanted`, wherever they are in the queue."""
+        """Remove and return the messages of a session that are `wanted`."""
         waiting = self._waiting.pop(key, deque())
         taken = [entry for entry in waiting if wanted(entry)]
         gone = {entry.id for entry in taken}
@@ -269,13 +267,13 @@ class SessionQueue:
         return taken
 
     def drop_waiting(self) -> list[InboxEntry]:
-        """Take all messages. This process does not handle them any more."""
+        """Remove and return all messages. This process does not handle them."""
         dropped = [entry for waiting in self._waiting.values() for entry in waiting]
         self._waiting.clear()
         return dropped
 
     def put_back(self, entries: Sequence[InboxEntry]) -> None:
-        """Put messages that were taken and not handled in front of the others, in this order."""
+        """Put messages that were taken but not handled in front of the others, in this order."""
         for entry in reversed(entries):
             self._waiting.setdefault(entry.message.session_key, deque()).appendleft(entry)
 
@@ -286,7 +284,7 @@ def turn_ended(
     event_ids: tuple[str, ...],
     outcome: Literal["done", "failed", "stopped", "waiting", "held"],
 ) -> TurnEnded:
-    """A turn is over, or goes on later."""
+    """Return the event that a turn is over, or goes on later."""
     place = (inbound.channel, inbound.chat_id, turn_id)
     return TurnEnded(
         *place, event_ids, outcome, initiator=inbound.origin.initiator, thread_id=inbound.thread_id
@@ -296,7 +294,7 @@ def turn_ended(
 def refusal_notice(
     inbound: InboundMessage, error: StorageError, is_owners: Callable[[InboundMessage], bool]
 ) -> Notice:
-    """The one notice to the person of a message while the disk refuses."""
+    """Return the notice to a message's sender that the disk rejects it."""
     if isinstance(error, SessionDamaged):
         text = (
             "Your message is pending: the file of this conversation is damaged. Send /new to "

@@ -1,11 +1,10 @@
-"""One turn, from its beginning in the journal to its commit, and the other ends of messages.
+"""One turn, from its start in the journal to its commit, and the other ends of messages.
 
-`Turns.respond` is the turn, top to bottom, and the one place where an error becomes a text for
-people. Each turn ends exactly once, in one transaction. Whether answered, failed or stopped, it
-ends in `_complete`, which holds the turn's `ending` lock until the end is on disk. The next holder
-of the lock sees if the turn has ended or, because the disk rejected the end, is still open. The
-holder also owns the session's staged changes.
-"""
+`Turns.respond` is the whole turn, and only it turns errors into messages to people. Each turn ends
+exactly once, in one transaction. Whether answered, failed or stopped, it ends in `_complete`, which
+holds the turn's `ending` lock until the end is on disk. The next holder of the lock sees if the
+turn has ended or is still open, because the disk rejected the end. The holder also owns the
+session's staged changes."""
 
 from __future__ import annotations
 
@@ -68,30 +67,29 @@ from nanobot.session.session import Session
 from nanobot.tooling import OWNER
 
 _MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422, 500})
-"""How servers answer to an image that is broken, or that their model cannot see."""
+"""Status codes that servers return for a broken or unsupported image."""
 
 _USES: Mapping[str, ModelUse] = {"job": "jobs", "heartbeat": "heartbeat"}
-"""The use of a turn by who began it; `chat` for all others."""
+"""Model use of a turn by its initiator. All others use `chat`."""
 
 _UNUSED = Usage()
 
 _MOST_STALLS = 2
-"""A server that is silent twice for the same message needs a longer timeout, not a day of tries."""
+"""After two stalls for the same message a longer timeout is needed, not a day of retries."""
 
 
 class Turns:
-    """Begins, answers and ends turns, and commits the ends of all messages."""
+    """Starts, answers and ends turns, and commits the ends of all messages."""
 
     def __init__(self, parts: AgentParts) -> None:
         self._parts = parts
         self.running: dict[str, RunningTurn] = {}
-        """The turns that run, by session."""
+        """Running turns by session key."""
 
     async def respond(self, turn: RunningTurn) -> Postponed | None:
-        """Run an admitted turn to its end, or until it has to wait for the model.
+        """Run an admitted turn until it ends, or has to wait for the model.
 
-        Raises `TurnStopped`, and `StorageError` if the journal rejects its end.
-        """
+        Raises `TurnStopped`, and `StorageError` if the journal rejects the end."""
         try:
             await self._begin(turn)
             outcome = await self._answer(turn)
@@ -112,9 +110,9 @@ class Turns:
         return None
 
     async def _begin(self, turn: RunningTurn) -> None:
-        """Enter a turn into the journal, and work out whom it is for. What an earlier, failed run
-        of the same message left in the conversation leaves it first, so that nothing stands there
-        twice. A conversation that no person holds is empty at each beginning."""
+        """Enter a turn into the journal and identify its conversation. Remove the messages of an
+        earlier, failed run first, so that none is there twice. A background conversation is emptied
+        at each start."""
         session, inbound = turn.session, turn.inbound
         async with turn.ending:
             turn.refuse_if_ended()
@@ -159,7 +157,7 @@ class Turns:
         return Outcome("done", self._text_of(turn, result), result)
 
     def _text_of(self, turn: RunningTurn, result: Turn) -> str:
-        """The answer as it is sent; empty if the turn has sent the same already."""
+        """Return the answer as it is sent, or "" if the turn has already sent the same text."""
         context = self._parts.context
         cache = context.cache_of(turn.session)
         has_media = cache.has_images or any(m.media for m in turn.messages)
@@ -173,23 +171,23 @@ class Turns:
         return "" if is_repetition(turn.messages, text) else text
 
     def _needs_room(self, turn: RunningTurn, coming: Sequence[Message]) -> bool:
-        """Whether something should move to memory; nothing ever does that is off the record."""
+        """Return True if messages should move to memory. Off-record messages never do."""
         consolidator = self._parts.consolidator
         return not turn.inbound.origin.off_record and not consolidator.has_room(
             turn.session, coming
         )
 
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
-        """Take the oldest into memory where the prompt needs room; a memory that fails keeps nobody
-        from an answer: the runner then shortens the prompt."""
+        """Move the oldest messages into memory if the prompt needs room. If that fails, the turn
+        goes on, and the runner shortens the prompt."""
         try:
             await self._parts.consolidator.maybe_consolidate_by_tokens(session, coming)
         except NanobotError as error:
             logger.warning("{}: could not consolidate: {} {}", session.key, error, error.hint)
 
     async def _run(self, turn: RunningTurn) -> Turn:
-        """Run the ReAct loop, again where the prompt was too long and could be made shorter, and
-        without images where one of them may be what the model refused."""
+        """Run the ReAct loop. Retry with a shorter prompt if it was too long, and without images if
+        the model may have rejected one of them."""
         context, session = self._parts.context, turn.session
         blinded, options = False, self._options(turn)
         refused: ContextTooLong | None = None
@@ -218,7 +216,7 @@ class Turns:
                     blinded = True
                 elif not isinstance(error, ContextTooLong):
                     if blinded:
-                        context.show_images(session)  # they were not what it refused
+                        context.show_images(session)  # the images were not the cause
                     raise
                 elif not await self._parts.consolidator.consolidate_half(session):
                     refused = error
@@ -227,15 +225,17 @@ class Turns:
     def _may_do_without_images(
         self, turn: RunningTurn, error: ProviderRejected | RequestBlamed
     ) -> bool:
-        """Leave out the images if one of them may be what a server refused; False if there are
-        none or it can't be that."""
+        """Leave out the images if the server may have rejected one of them. Return False if there
+        are none, or if the error can't come from an image."""
         may_be = error.status in _MAY_BE_AN_IMAGE
         if isinstance(error, ContextTooLong):
-            may_be = error.status == 413 and not error.tokens  # it counts bytes
+            may_be = (
+                error.status == 413 and not error.tokens
+            )  # this server limits bytes, not tokens
         return may_be and self._parts.context.leave_out_images(turn.session, turn.messages)
 
     def _options(self, turn: RunningTurn) -> CallOptions:
-        """Which model the turn asks, and how: the job's own wish, else the conversation's."""
+        """Return the model and options of the turn, set by its job or its conversation."""
         context, known = self._parts.context, turn.session.metadata
         use: ModelUse = _USES.get(turn.inbound.origin.initiator, "chat")
         if use == "chat" and self._parts.sees_apart and context.has_images(turn.messages):
@@ -245,18 +245,18 @@ class Turns:
         return CallOptions(model=model, effort=str(known.get("effort", "")), use=use)
 
     def _will_pass(self, error: Exception, turn: RunningTurn) -> TypeGuard[ProviderError]:
-        """Return True if the model is out for now, and is asked again for this turn."""
+        """Return True if the model is temporarily unavailable and the turn should be retried."""
         if not isinstance(error, ProviderBusy | ProviderUnavailable):
             return False
         now = self._parts.clock.now().timestamp()
-        # Not since it was sent: nanobot may have been off then.
+        # Counted from receipt, as nanobot may have been off when it was sent.
         since = turn.entries[0].received_at or now
         is_late = now - since > WAIT_HOURS * 3600
-        is_heartbeat = turn.inbound.origin.initiator == "heartbeat"  # the next one comes by itself
+        is_heartbeat = turn.inbound.origin.initiator == "heartbeat"  # a new one follows soon
         return not (is_late or is_heartbeat) and _stalls(turn, error) < _MOST_STALLS
 
     async def _postpone(self, turn: RunningTurn, error: ProviderError) -> Postponed:
-        """Store that a turn waits for the model, and notify its person and watchers."""
+        """Store that a turn waits for the model, and notify its sender and watchers."""
         parts, first, now = self._parts, turn.entries[0], self._parts.clock.now().timestamp()
         # 15 s doubling to 5 min, and never earlier than the provider asked.
         pause = max(error.retry_after, pause_after(first.outages + 1, 15.0, 300.0))
@@ -278,7 +278,7 @@ class Turns:
         return Postponed(entry, pause)
 
     def _failure_of(self, turn: RunningTurn, error: Exception) -> Outcome:
-        """Return an error as the end of a turn, and report it to the owner."""
+        """Return the outcome for an error, and report the error to the owner."""
         name = type(error).__name__
         reason = str(error) if isinstance(error, ProviderError) else name
         if reason is name:
@@ -289,9 +289,9 @@ class Turns:
         return Outcome("failed", failure_text(error, is_owner=is_owner), reason=reason, error=name)
 
     async def stop(self, turn: RunningTurn) -> bool:
-        """End a turn because its person said so; False where it had ended already. Committed before
-        anything is killed."""
-        if not turn.scope:  # it waits to be admitted
+        """End a turn at its sender's request. Return False if it had already ended. The end is
+        committed before anything is killed."""
+        if not turn.scope:  # not admitted yet
             session = await self._parts.admission.session_of(turn.inbound)
             turn.session = turn.session if turn.scope else session
         try:
@@ -304,13 +304,13 @@ class Turns:
         return True
 
     async def stop_waiting(self, entry: InboxEntry) -> None:
-        """End a message that waits, unanswered: it is kept in the session, without its files."""
+        """End a pending message without an answer. It stays in the session, without its files."""
         turn = await self._admitted(entry)
         await self._begin(turn)
         await self.stop(turn)
 
     async def store_unanswered(self, entry: InboxEntry) -> None:
-        """Keep a message that begins no turn in the conversation."""
+        """Store a message that starts no turn in the conversation."""
         turn = await self._admitted(entry)
         session = turn.session
         session.begin_turn()
@@ -325,9 +325,9 @@ class Turns:
         return turn
 
     async def drop_waiting(self, entry: InboxEntry) -> None:
-        """End a message that waits as if it had never come."""
+        """End a pending message as if it had never arrived."""
         turn_id = entry.turn_id or turn_name(entry, self._parts.clock)
-        report = "{}" if entry.turn_id else ""  # ends the turn that had begun
+        report = "{}" if entry.turn_id else ""  # ends the started turn
         key = entry.message.session_key
         done = Completion(turn_id, key, (entry.id,), "stopped", report=report)
         await self._commit(entry.message, None, done)
@@ -335,7 +335,7 @@ class Turns:
     async def answer_command(
         self, entry: InboxEntry, answer: Answer, session: Session | None = None
     ) -> None:
-        """Commit a command's answer, and with it what the command staged on `session`."""
+        """Commit a command's answer together with the changes that it staged on `session`."""
         inbound, turn_id = entry.message, turn_name(entry, self._parts.clock)
         event_ids = (inbound.answered_event,)
         reply = await self._outgoing(inbound, answer.text, event_ids, "reply", answer.buttons)
@@ -368,8 +368,8 @@ class Turns:
     async def _notify_waiting(
         self, turn: RunningTurn, name: str, text: str, error: ProviderError | None = None
     ) -> None:
-        """The turn goes on later: notify those who watch, and once the person; for a job the
-        readers of its chat."""
+        """Notify the watchers and, once, the sender that the turn goes on later. For a job, notify
+        the readers of its chat."""
         self._parts.hook(turn.ended("waiting", type(error).__name__ if error else ""))
         inbound, bus = turn.inbound, self._parts.bus
         if text := text if inbound.expects_answer else job_waiting_text(inbound):
@@ -377,7 +377,7 @@ class Turns:
             await bus.until_stored(inbound, partial(bus.send_outgoing, name, outgoing))
 
     async def _complete(self, turn: RunningTurn, outcome: Outcome) -> None:
-        """The commit point: new messages, closed inbox rows and the reply, durable together. If the
+        """Commit the new messages, the closed inbox rows and the reply in one transaction. If the
         turn failed, the person's message stays in the session, and the reply does not enter it."""
         session, result = turn.session, outcome.result
         async with turn.ending:
@@ -395,7 +395,7 @@ class Turns:
                 end = completion(turn, outcome, outgoing, notes)
                 committed = await self._commit(turn.inbound, session, end)
             except BaseException:
-                turn.open = True  # nothing was committed: the turn goes on when the disk allows
+                turn.open = True  # nothing was committed, so the turn can go on
                 session.rollback()
                 raise
         self._parts.hook(ended)
@@ -404,13 +404,13 @@ class Turns:
     async def _commit(
         self, message: InboundMessage, session: Session | None, completion: Completion
     ) -> Committed:
-        """Make a completion durable, and what is staged on `session` visible with it."""
+        """Make a completion durable, and the changes staged on `session` visible with it."""
         parts = self._parts
         committed = await parts.bus.until_stored(message, partial(parts.bus.commit, completion))
         if session is not None and committed.unfiled_id:
 
             def clear_copy(saved: asyncio.Future[None]) -> None:
-                # What the session file could not take, the next start files.
+                # Otherwise the next start writes the lines to the session file.
                 if not saved.cancelled() and saved.exception() is None:
                     parts.journal.mark_filed((committed.unfiled_id,))
 
@@ -420,10 +420,10 @@ class Turns:
     async def _replies(
         self, turn: RunningTurn, state: str, text: str
     ) -> tuple[tuple[Outgoing, ...], tuple[InboundMessage, ...]]:
-        """What goes out at the end of a turn, and what the conversation of its chat gets to know of
-        it if nobody there asked for it."""
+        """Return the messages sent at the end of a turn, and the note for the chat's conversation
+        if no person in it started the turn."""
         inbound = turn.inbound
-        if inbound.is_background:  # it may say that there is nothing to say
+        if inbound.is_background:  # it may have nothing to report
             text = "" if is_silent(text) else text
             text = failed_text(inbound, text) if state == "failed" else text
         outgoing = await self._where_approved(turn, text)
@@ -449,8 +449,8 @@ class Turns:
         late: bool = False,
     ) -> Outgoing:
         """Return a text for the chat of `inbound`. `call` is unique among the messages of a turn.
-        In a group, and after a delay (`late`), the text is a reply to its message, so that people
-        see the connection. The page shows it without that."""
+        In a group, and after a delay (`late`), the text replies to its message, so that people see
+        the connection. The page shows the connection without that."""
         reply_to = inbound.message_id if inbound.is_group or late else ""
         if late and text and inbound.expects_answer and not reply_to and inbound.channel != PAGE:
             text = late_head(inbound, self._parts.clock.now()) + text
@@ -466,8 +466,8 @@ class Turns:
         return Outgoing(call, await self._parts.split(message), event_ids)
 
     async def _where_approved(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
-        """Return the answer to a program for the chats in which its calls were approved: by then
-        the program may not wait for it any more."""
+        """Return the answer to a program for the chats in which its calls were approved. The
+        program may no longer be waiting for it."""
         if not (turn.inbound.origin.by_program and text):
             return ()
         text = program_answer_text(turn.inbound, text)
@@ -479,7 +479,7 @@ class Turns:
         return tuple(found)
 
     def _voice_of(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
-        """What follows the text of an answer, where it is to be heard as well."""
+        """Return the voice reply that follows the text of an answer, if there should be one."""
         voice, inbound = self._parts.voice_replies, turn.inbound
         if (
             voice is None

@@ -1,9 +1,8 @@
-"""A turn under way: whom it answers, its messages and calls so far, and its place in the journal.
+"""The running turn: its message, its messages and calls so far, and its place in the journal.
 
-A turn keeps its steps as the journal does. So a turn that had to wait goes on from them, like one
+A turn keeps the same steps as the journal. So a postponed turn continues from them, like a turn
 that a crash interrupted. `Outcome` is the end of a turn, and `completion` the transaction of that
-end. `AgentParts` is shared by the parts of the agent.
-"""
+end. `AgentParts` is shared by the parts of the agent."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ from nanobot.tasks import Background, is_cancelled
 from nanobot.tooling import TurnContext
 
 ALBUM_SECONDS = 1.0
-"""An album is complete when nothing has come for that long; what comes later joins the turn."""
+"""An album is complete after this silence. Later items join the turn."""
 
 _NOTHING_USED = Usage()
 
@@ -61,12 +60,11 @@ OnBusy = Literal["steer", "queue", "interrupt"]
 
 
 class AgentParts(Struct, frozen=True):
-    """What the parts of the agent share. `awaited_background` owns background work that is finished
-    before a command that hosts the gateway ends. `on_busy` is what a message does that arrives
-    during a turn.
-    `warn_of_failure` tells the owner why others get no answer in a conversation.
-    `voice_replies` is None without a voice. With `sees_apart`, another model than the chat model
-    answers messages with pictures."""
+    """Objects that the parts of the agent share. A command that hosts the gateway waits for
+    `awaited_background` before it ends. `on_busy` decides how a message that arrives during a turn
+    is handled. `warn_of_failure` tells the owner why another person gets no answer. `voice_replies`
+    is None without a voice. With `sees_apart`, messages with pictures use a model other than the
+    chat model."""
 
     journal: Journal
     bus: MessageBus
@@ -95,15 +93,14 @@ class AgentParts(Struct, frozen=True):
 
 
 class RunningTurn(TurnLog):
-    """A turn under way: whom it answers, what it has said and done. The runner's `TurnLog`.
+    """A running turn: its entries, its messages so far, and the runner's `TurnLog`.
 
-    `messages` are at every moment what the conversation gains if the turn ends now: the person's
-    message is there before its files are fetched, without them. `ending` is held by what ends
-    the turn, until that is on disk: behind it, `open` says whether the turn goes on. `session` and
-    `scope` are known once it is admitted, `caller` on whose behalf its tools run when it begins.
-    `approved_in` are the chats where the owner approved calls of it. `has_asked` is set when the
-    model is about to be asked, or the turn is over.
-    """
+    `messages` always holds the messages that the conversation gains if the turn ends now. The
+    person's message is in it without files until they are fetched. `ending` is held while the end
+    of the turn is stored. After that, `open` is True if the turn goes on. `session` and `scope` are
+    set when it is admitted, `caller` when it joins its conversation. `approved_in` holds the chats
+    in which the owner approved its calls. `has_asked` is set when the model is about to be asked,
+    or the turn is over."""
 
     session: Session
     caller: TurnContext
@@ -153,25 +150,26 @@ class RunningTurn(TurnLog):
 
     @property
     def event_ids(self) -> tuple[str, ...]:
-        """The events it answers, for which somebody waits."""
+        """IDs of the events that it answers and whose senders expect an answer."""
         said = (entry.message for entry in self.entries if entry.message.expects_answer)
         return tuple(message.delivery.answers or message.event_id for message in said)
 
     def messages_read(self) -> Sequence[Message]:
-        """All that the model has read so far: the conversation, once the turn goes on with it."""
+        """Return all messages that the model has read so far, with the conversation once the turn
+        has joined it."""
         if not self._has_joined:
             return tuple(self.messages)
         unconfirmed = self._parts.sources.unconfirmed(self.scope)
         return (*unconfirmed, *self.session.messages, *self.messages)
 
     async def load_message(self, notice: str = "") -> None:
-        """Fetch the files of the person's message, and take in what belongs to it: the rest of its
-        album, corrections of its text. `notice` goes into its header."""
+        """Fetch the files of the person's message, and add the rest of its album and its
+        corrections. `notice` goes into its header."""
         if notice:
             self.messages[0] = replace(self.messages[0], notice=notice)
         if (
             self.inbound.delivery.group_id
-        ):  # items come one by one, and nothing says which is the last
+        ):  # its items arrive one by one, and the last one is not marked
             here = -1
             while here != (here := sum(map(self.includes, self._waiting()))):
                 await self._parts.clock.sleep(ALBUM_SECONDS)
@@ -179,7 +177,7 @@ class RunningTurn(TurnLog):
         first = await self._fetched(self.inbound, notice)
         self.refuse_if_ended()
         self.messages[0] = first
-        if not self.resumed.messages:  # else they join later, behind open calls
+        if not self.resumed.messages:  # otherwise they join later, behind open calls
             self.resumed = Resumed(tuple(await self.corrections()))
 
     async def _fetched(self, inbound: InboundMessage, notice: str = "") -> Message:
@@ -192,7 +190,7 @@ class RunningTurn(TurnLog):
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Let `Turns.stop` cancel what happens inside. Raises `TurnStopped` then."""
+        """Let `Turns.stop` cancel the block, which then raises `TurnStopped`."""
         lane = self.task = asyncio.current_task()
         try:
             yield
@@ -200,18 +198,18 @@ class RunningTurn(TurnLog):
             if not is_cancelled():
                 raise RuntimeError(f"something inside was cancelled: {error}") from error
             if self.task is not None or lane is None or lane.uncancel() > 0:
-                raise  # not by `stop`, or not by it alone: the lane ends
+                raise  # not only by `stop`: the lane ends
             raise TurnStopped("this turn was stopped") from None
         finally:
             self.task = None
 
     def refuse_if_ended(self) -> None:
-        """Raise `TurnStopped` where the turn is over, or about to be."""
+        """Raise `TurnStopped` if the turn is over or is about to end."""
         if not self.open:
             raise TurnStopped("this turn was stopped")
 
     def note_prompt(self, cache: PromptCache, tokens: int) -> None:
-        """Keep what a prompt of so many tokens was made of, for `nanobot turn show`."""
+        """Record the parts of a prompt for `nanobot turn show`."""
         first = cache.first if cache.rendered else cache.session.next_seq
         self.report = {"system_id": cache.system_id, "first_seq": first, "memory": cache.shares}
         self.prompt_tokens = tokens
@@ -225,7 +223,7 @@ class RunningTurn(TurnLog):
         error: str = "",
         usage: Usage = _NOTHING_USED,
     ) -> TurnEnded:
-        """The event that the turn is over, or goes on later."""
+        """Return the event that the turn is over, or goes on later."""
         read = (
             self.messages_read() if self.inbound.origin.by_program and outcome != "waiting" else ()
         )
@@ -240,7 +238,7 @@ class RunningTurn(TurnLog):
         )
 
     def report_of(self, model: str, usage: Usage) -> str:
-        """What is kept of the turn, for `nanobot turn show`, as JSON."""
+        """Return the report of the turn for `nanobot turn show`, as JSON."""
         report = {
             "model": model,
             **self.report,
@@ -254,8 +252,8 @@ class RunningTurn(TurnLog):
         return json.dumps(report)
 
     def messages_left(self, state: str) -> Sequence[Message]:
-        """What a turn without an answer leaves in its conversation, so that each call there has its
-        result."""
+        """Return the messages that a turn without an answer leaves in its conversation. Each call
+        in them has its result."""
         messages, clock = self.messages, self._parts.clock
         is_failed, now = state == "failed", clock.now()
         note = TURN_FAILED if is_failed else TURN_STOPPED
@@ -263,8 +261,8 @@ class RunningTurn(TurnLog):
         return [*left, Message("user", note, now, origin="nanobot")]
 
     def stage(self, messages: Sequence[Message]) -> None:
-        """Stage its messages on the session. What the model said after it read foreign text carries
-        the mark of that: it may repeat it."""
+        """Stage the turn's messages on the session. A model's message carries the marks of
+        untrusted content that it read before, as it may repeat that content."""
         tools = tuple(dict.fromkeys(self.tools))
         marked = [*self._parts.sources.unconfirmed(self.scope), *self.session.messages_with_origin]
         for message in messages:
@@ -281,7 +279,7 @@ class RunningTurn(TurnLog):
         return round((self._parts.clock.monotonic() - self.started_at) * 1000)
 
     def as_entry(self) -> InboxEntry:
-        """The turn as a message that waits, with what it has done so far."""
+        """Return the turn as a pending entry, with its steps so far."""
         first, *joined = self.entries
         return replace(first, turn_id=self.id, steps=tuple(self._steps), joined=tuple(joined))
 
@@ -299,8 +297,7 @@ class RunningTurn(TurnLog):
         await self._write(Step("message", encode_step(message)))
 
     async def record(self, message: Message) -> None:
-        """Not on disk yet when it returns: what is written after it is awaited,
-        where it matters."""
+        """Record a message. It may not be on disk yet: later writes are awaited if needed."""
         self.refuse_if_ended()
         self.messages.append(message)
         self.tools.extend(call.name for call in message.tool_calls)
@@ -309,8 +306,8 @@ class RunningTurn(TurnLog):
         self._steps.append(step)
 
     async def steered(self) -> Sequence[Message]:
-        """Only what arrived after the turn began, and nothing past a command; and
-        what is part of this anyway."""
+        """Return the new messages before the next command, and later parts of the turn's own
+        message."""
         self.refuse_if_ended()
         waiting, parts = self._waiting(), self._parts
         joining = {entry.id for entry in waiting if self.includes(entry)}
@@ -336,7 +333,7 @@ class RunningTurn(TurnLog):
         return self._parts.queue.waiting(self._key)
 
     async def _take_in(self, wanted: Callable[[InboxEntry], bool]) -> Sequence[Message]:
-        """Make waiting messages part of the turn, durably; what they are in the conversation."""
+        """Make pending messages part of the turn, durably, and return them for the conversation."""
         taken = self._parts.queue.remove_waiting(self._key, wanted)
         if not taken:
             return ()
@@ -356,8 +353,8 @@ class RunningTurn(TurnLog):
         return messages
 
     def _is_new(self, entry: InboxEntry) -> bool:
-        """Whether a message came after the turn began; a command is passed by nothing, and what a
-        person says gets a turn in which they can be asked."""
+        """Return True if a message came after the turn began and may join it. A command may not be
+        overtaken, and a person's message needs a turn that can ask that person."""
         message = entry.message
         if message.origin.by_program or not self.is_same_scope(entry):
             return False
@@ -367,8 +364,8 @@ class RunningTurn(TurnLog):
         return is_new and self._parts.commands.find_call(message) is None
 
     def includes(self, entry: InboxEntry) -> bool:
-        """Whether a message is part of what is being answered, however busy we are: of its album,
-        or a correction of it by its author."""
+        """Return True if a message always joins the turn: an item of its album, or a correction by
+        the same author."""
         album, message = self.inbound.delivery.group_id, entry.message
         in_album = bool(album) and message.delivery.group_id == album
         joined = {(each.message.event_id, each.message.sender_id) for each in self.entries}
@@ -378,8 +375,8 @@ class RunningTurn(TurnLog):
         return (in_album or corrects) and self.is_same_scope(entry)
 
     def is_same_scope(self, entry: InboxEntry) -> bool:
-        """Whether a message comes from the scope that the turn is for. Else it gets a turn of its
-        own, if it may be in this conversation at all."""
+        """Return True if a message comes from the turn's scope. Otherwise it gets its own turn, if
+        it may be in this conversation at all."""
         return (
             self._parts.scopes.of_message(entry.message, self._key, {"scope": self.scope})
             == self.scope
@@ -402,11 +399,11 @@ class Outcome(Struct, frozen=True):
     reason: str = ""
     """The reason of a failure, as the journal stores it."""
     error: str = ""
-    """The class of the error."""
+    """Class name of the error."""
 
 
 class Postponed(Struct, frozen=True):
-    """A turn that goes on when `entry` is handled again, in so many seconds."""
+    """A turn that goes on in `seconds`, when `entry` is handled again."""
 
     entry: InboxEntry
     seconds: float
@@ -432,12 +429,13 @@ def completion(
         republish=notes,
         report=turn.report_of(model, usage),
         reason=outcome.reason,
-        given_up=inbound.origin.by_program and outcome.state == "failed",  # the program decides
+        given_up=inbound.origin.by_program
+        and outcome.state == "failed",  # the program decides about a retry
     )
 
 
 def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
-    """The messages of an earlier process, and which calls of their last group had started."""
+    """Return the messages of an earlier process, and the started calls of their last group."""
     messages: list[Message] = []
     started: set[str] = set()
     for step in steps:
@@ -457,9 +455,8 @@ def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
 
 
 def turn_name(entry: InboxEntry, clock: Clock) -> str:
-    """A turn's id: the day, the message's number in the inbox, and the run if it is not the first.
+    """Return a turn's ID: the day, the message's inbox number, and the run if it is not the first.
 
-    The day keeps ids apart when a journal is lost and numbering begins again.
-    """
+    The day keeps IDs unique if a journal is lost and numbering starts again."""
     run = f".{entry.runs + 1}" if entry.runs else ""
     return f"{clock.now():%y%m%d}-{entry.id}{run}"
