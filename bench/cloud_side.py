@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import TypedDict
 
-from bench.staged import StagedPlatform
+from bench.scripted import ScriptedPlatform
 from bench.unconfirmed import ALWAYS
 from tests.doubles.graph import FakeGraphAPI
 
@@ -23,8 +23,9 @@ class State(TypedDict):
 
 
 class CloudPeople:
-    """Implements `bench.staged.Cast` and `bench.unconfirmed.Unsure`: plays `script`. A chat is the
-    number of a person; `address` holds the settings that lead to the fake, as JSON."""
+    """Implements `bench.scripted.Cast` and `bench.unconfirmed.Unsure`, and plays `script`.
+
+    A chat is the number of a person. `address` is the settings that lead to the fake, as JSON."""
 
     def __init__(self, graph: FakeGraphAPI, script: Script) -> None:
         self._graph, self._script = graph, script
@@ -72,7 +73,7 @@ Script = Callable[[CloudPeople], Awaitable[None]]
 """What the people do; it returns when they have all that they waited for."""
 
 
-class CloudPlatform(StagedPlatform):
+class CloudPlatform(ScriptedPlatform):
     """A fake Graph API where `script` is played, and which posts to `port` of this machine."""
 
     def __init__(self, script: Script) -> None:
@@ -83,7 +84,7 @@ class CloudPlatform(StagedPlatform):
 
     @asynccontextmanager
     async def cast(self) -> AsyncIterator[CloudPeople]:
-        """See `StagedPlatform`."""
+        """See `ScriptedPlatform`."""
         async with FakeGraphAPI() as graph:
             graph.webhook.deliver_to(f"http://127.0.0.1:{self.port}/whatsapp")
             yield CloudPeople(graph, self._script)

@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.cloud_side import CloudPlatform
 from bench.common import load_once
 from bench.faults import Campaign, Plans, every_call, run
-from bench.staged import UntilOver, ended_by
+from bench.scripted import UntilOver, ended_by
 from bench.telegram_talk import HastyClock, Model
 from bench.unconfirmed import SPEED, confirm_nothing, faults_of_copies
 from bench.wire import Platform

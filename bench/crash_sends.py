@@ -63,7 +63,7 @@ _UNDELIVERED = "To resend it"
 _NUMBER = re.compile(r"\bm(\d+)\b")
 
 
-class Stage(Protocol):
+class ChatPlatform(Protocol):
     """A platform and its people, who are called by numbers."""
 
     @property
@@ -152,14 +152,14 @@ class CloudAPI:
 
 
 @asynccontextmanager
-async def telegram() -> AsyncIterator[Stage]:
+async def telegram() -> AsyncIterator[ChatPlatform]:
     """A fake Telegram."""
     async with FakeTelegram() as fake:
         yield Telegram(fake)
 
 
 @asynccontextmanager
-async def cloud_api() -> AsyncIterator[Stage]:
+async def cloud_api() -> AsyncIterator[ChatPlatform]:
     """A fake Graph API."""
     async with FakeGraphAPI(clock=SystemClock()) as fake:
         yield CloudAPI(fake)
@@ -185,9 +185,9 @@ def be_gateway(home: Path) -> None:
 class Life:
     """One gateway, from its start to its end by SIGKILL."""
 
-    def __init__(self, stage: Stage, home: Path, http_port: int) -> None:
-        self._stage = stage
-        stage.begin(http_port)
+    def __init__(self, platform: ChatPlatform, home: Path, http_port: int) -> None:
+        self._stage = platform
+        platform.begin(http_port)
         self._process = get_context("forkserver").Process(target=be_gateway, args=(home,))
         self._process.start()
 
@@ -212,14 +212,14 @@ def _unread(port: int) -> int:
     return count
 
 
-def _furnish(home: Path, stage: Stage) -> int:
+def _furnish(home: Path, platform: ChatPlatform) -> int:
     """Write a configuration; the port that a webhook is served at."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
-    section = {"enabled": True, "allow_from": ["*"], **stage.section}
+    section = {"enabled": True, "allow_from": ["*"], **platform.section}
     config = {
         "http": {"port": port},
-        "channels": {stage.name: section},
+        "channels": {platform.name: section},
         "limits": {"messages_per_minute": 0},
         "memory": {"window": 1_000_000},
     }
@@ -234,8 +234,8 @@ class Burst:
     answers that it had not read then, `twice` replies that came twice, and `late` those of them
     that had been answered `_NOTED` seconds before or earlier; `aside` were given up."""
 
-    def __init__(self, stage: Stage, home: Path, rng: random.Random, kills: int) -> None:
-        self._stage, self._home, self._rng, self._left = stage, home, rng, kills
+    def __init__(self, platform: ChatPlatform, home: Path, rng: random.Random, kills: int) -> None:
+        self._stage, self._home, self._rng, self._left = platform, home, rng, kills
         self.kills = self.unread = self.twice = self.late = self.aside = 0
         self.failures: list[str] = []
         self._people = range(101, 101 + _CHATS)
@@ -267,8 +267,8 @@ class Burst:
         self._judge()
 
     def _texts(self) -> list[tuple[int, str]]:
-        stage, people = self._stage, self._people
-        return [(person, text) for person in people for text in stage.texts(person)]
+        platform, people = self._stage, self._people
+        return [(person, text) for person in people for text in platform.texts(person)]
 
     def _look(self) -> int:
         """How many different replies have come."""
@@ -303,24 +303,26 @@ def _is_reply(text: str) -> bool:
     return _UNDELIVERED not in text
 
 
-async def die_in_the_same_send(stage: Stage, home: Path, kills: int) -> tuple[int, list[str]]:
+async def die_in_the_same_send(
+    platform: ChatPlatform, home: Path, kills: int
+) -> tuple[int, list[str]]:
     """The second part: the copies of the reply, and what is wrong."""
-    port, failures, copies = _furnish(home, stage), list[str](), Counter[str]()
-    stage.say(101, "m1: a question")
+    port, failures, copies = _furnish(home, platform), list[str](), Counter[str]()
+    platform.say(101, "m1: a question")
     for _ in range(kills):
-        stage.answer_late()
-        before = len(stage.texts(101))
-        life = Life(stage, home, port)
-        await stage.until(lambda: len(stage.texts(101)) > before)  # noqa: B023 - it is awaited here
+        platform.answer_late()
+        before = len(platform.texts(101))
+        life = Life(platform, home, port)
+        await platform.until(lambda: len(platform.texts(101)) > before)  # noqa: B023 - it is awaited here
         await life.end()
-        if _UNDELIVERED in stage.texts(101)[-1]:
+        if _UNDELIVERED in platform.texts(101)[-1]:
             break
-    stage.heal()
-    life = Life(stage, home, port)
-    stage.say(101, "m2: another one")
-    await stage.until(lambda: "m2" in stage.texts(101)[-1])
+    platform.heal()
+    life = Life(platform, home, port)
+    platform.say(101, "m2: another one")
+    await platform.until(lambda: "m2" in platform.texts(101)[-1])
     await life.end()
-    copies.update(stage.texts(101))
+    copies.update(platform.texts(101))
     journal = SqliteJournal(home / "state" / "journal.db", SystemClock())
     await journal.open()
     _, parts = await journal.queue_rows()
@@ -334,7 +336,7 @@ async def die_in_the_same_send(stage: Stage, home: Path, kills: int) -> tuple[in
     return most, failures + ([f"{most} copies: {copies}"] if most > 2 else [])
 
 
-STAGES: Mapping[str, Callable[[], AbstractAsyncContextManager[Stage]]] = {
+STAGES: Mapping[str, Callable[[], AbstractAsyncContextManager[ChatPlatform]]] = {
     "Telegram": telegram,
     "the Cloud API": cloud_api,
 }
@@ -347,16 +349,16 @@ async def campaign(folder: Path, rng: random.Random, *, short: bool) -> dict[str
     for label, on_stage in STAGES.items():
         kills = unread = twice = late = aside = 0
         while kills < (3 if short else 100):
-            async with on_stage() as stage:
-                burst = Burst(stage, folder / f"{label}-{kills}", rng, 3 if short else _KILLS)
+            async with on_stage() as platform:
+                burst = Burst(platform, folder / f"{label}-{kills}", rng, 3 if short else _KILLS)
                 await burst.run()
             kills, unread = kills + burst.kills, unread + burst.unread
             twice, late = twice + burst.twice, late + burst.late
             aside += burst.aside
             failures += [f"{label}: {failure}" for failure in burst.failures]
-        async with on_stage() as stage:
+        async with on_stage() as platform:
             home = folder / f"{label}-inside"
-            copies, wrong = await die_in_the_same_send(stage, home, 3 if short else 6)
+            copies, wrong = await die_in_the_same_send(platform, home, 3 if short else 6)
         failures += wrong
         figures |= {
             f"kills within {_LATEST * 1000:.0f} ms of an answer of {label}": kills,

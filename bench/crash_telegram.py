@@ -36,7 +36,7 @@ from bench.common import load_once
 from bench.faults import Campaign, Plans, every_call, run
 from bench.injection import AFTER, TORN
 from bench.scenes import EDITED, RENEWED, crowd, edit_at_each_moment, renew_behind_a_message
-from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
+from bench.scripted import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
 from bench.telegram_side import People, TelegramPlatform
 from bench.telegram_talk import GROUP, LONG, OWNER, SPEED, STRANGER, HastyClock, Model, converse
 from bench.transcript import faults_of_transcript, files_of_transcript

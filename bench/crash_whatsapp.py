@@ -44,7 +44,7 @@ from bench.faults import Campaign, Plans, Tally, every_call, run
 from bench.helper_faults import HelperCampaign
 from bench.injection import TORN
 from bench.scenes import EDITED, RENEWED, crowd, edit_at_each_moment, renew_behind_a_message
-from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
+from bench.scripted import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
 from bench.telegram_talk import LONG, HastyClock, Model
 from bench.transcript import faults_of_transcript, files_of_transcript
 from bench.whatsapp_side import People, Script, WhatsAppPlatform, faults_of_helper

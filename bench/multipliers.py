@@ -48,7 +48,7 @@ _SECONDS = 60.0
 
 
 @dataclass
-class Stage:
+class MeteredGateway:
     """A running gateway, and how each of its doors is knocked at."""
 
     home: Path
@@ -151,7 +151,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(home: Path) -> AsyncIterator[Stage]:
+async def start_gateway(home: Path) -> AsyncIterator[MeteredGateway]:
     """A gateway with every door open."""
     port = free_port()
     key = ApiKeys(home / "state" / "channels" / "api").add("bench", "", SystemClock().now())
@@ -172,7 +172,7 @@ async def staged(home: Path) -> AsyncIterator[Stage]:
         process = await asyncio.to_thread(_started, home)
         try:
             await _served(port)
-            yield Stage(home, port, process, graph, telegram, site, steps, key)
+            yield MeteredGateway(home, port, process, graph, telegram, site, steps, key)
         finally:
             process.terminate()
             process.communicate()
@@ -191,7 +191,7 @@ async def _served(port: int) -> None:
 
 
 def _started(home: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench.multipliers_stage", str(home)]
+    command = [sys.executable, "-m", "bench.multipliers_gateway", str(home)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     while "ready" not in (line := process.stdout.readline()):
@@ -244,23 +244,25 @@ async def measure(words: list[str]) -> float:
     """Print a line for each request and scene; the longest pause in milliseconds."""
     longest = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        async with staged(Path(folder) / "home") as stage:
-            await stage.accept_tools()
-            await stage.take()
+        async with start_gateway(Path(folder) / "home") as gateway:
+            await gateway.accept_tools()
+            await gateway.take()
             everything: tuple[Request | Scene | Said, ...] = (*REQUESTS, *SCENES, *SAID)
             for one in everything:
                 if words and not any(word in one.name for word in words):
                     continue
                 if isinstance(one, Request):
-                    longest = max(longest, await _measured(stage, one.name, stage.send(one.made())))
+                    longest = max(
+                        longest, await _measured(gateway, one.name, gateway.send(one.made()))
+                    )
                 elif isinstance(one, Said):
-                    longest = max(longest, await _measured(stage, one.name, stage.say(one)))
+                    longest = max(longest, await _measured(gateway, one.name, gateway.say(one)))
                 else:
-                    longest = max(longest, await _measured(stage, one.name, stage.play(one)))
+                    longest = max(longest, await _measured(gateway, one.name, gateway.play(one)))
     return longest
 
 
-async def _measured(stage: Stage, name: str, work: Awaitable[str]) -> float:
+async def _measured(gateway: MeteredGateway, name: str, work: Awaitable[str]) -> float:
     begun = time.monotonic()
     try:
         async with asyncio.timeout(_SECONDS):
@@ -268,7 +270,7 @@ async def _measured(stage: Stage, name: str, work: Awaitable[str]) -> float:
     except (TimeoutError, aiohttp.ClientError) as error:
         outcome = type(error).__name__
     await asyncio.sleep(0.3)
-    taken = await stage.take()
+    taken = await gateway.take()
     blocked = float(str(taken["milliseconds"]))
     where = f"  TOO LONG {taken['where']}" if blocked > MOST_MILLISECONDS else ""
     seconds = time.monotonic() - begun

@@ -33,7 +33,7 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 from bench.llama import Exchange, LlamaServer, Raw, Recorder
-from bench.real_stage import DEAD, FORBIDDEN, MARKUP, Said, Stage, transcript
+from bench.real_nanobot import DEAD, FORBIDDEN, MARKUP, RealNanobot, Said, transcript
 
 SHARE, SUMMARIES = 0.8, 5
 ZONE = "Europe/Berlin"
@@ -41,7 +41,7 @@ TEA = "genmaicha"
 _CLOSING = "Thank you. Please answer with one word: ready."
 _CHAT = ("Hi!", "How are you?", "Tell me a short fact.", "Why is that?", "And what about cats?")
 
-Right = Callable[[Stage], tuple[bool, Exchange | None]]
+Right = Callable[[RealNanobot], tuple[bool, Exchange | None]]
 """Talks a scenario through: whether nanobot did right, and the request to send directly."""
 
 
@@ -54,21 +54,21 @@ class Scenario:
     direct: Callable[[Raw], bool]
 
 
-def _ask(stage: Stage, text: str) -> tuple[Said, Exchange | None]:
+def _ask(nanobot: RealNanobot, text: str) -> tuple[Said, Exchange | None]:
     """Ask in a new conversation, and then once more, which must be answered whatever came first."""
-    talk = stage.talk()
-    said = stage.say(talk, text)
-    last = stage.say(talk, _CLOSING)
+    talk = nanobot.talk()
+    said = nanobot.say(talk, text)
+    last = nanobot.say(talk, _CLOSING)
     if last.outcome != "done" or not last.reply.strip():
-        stage.notes.append(DEAD)
-    return said, stage.asked(text)
+        nanobot.notes.append(DEAD)
+    return said, nanobot.asked(text)
 
 
 def _answered(text: str, *words: str) -> Right:
     """The answer has one of these words."""
 
-    def right(stage: Stage) -> tuple[bool, Exchange | None]:
-        said, request = _ask(stage, text)
+    def right(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+        said, request = _ask(nanobot, text)
         return said.outcome == "done" and _tells(said.reply, *words), request
 
     return right
@@ -87,61 +87,61 @@ def _is_greeting(text: str) -> bool:
     return bool(text.strip()) and not MARKUP.search(text)
 
 
-def _greeting(stage: Stage) -> tuple[bool, Exchange | None]:
-    said, request = _ask(stage, "Hello! How are you?")
+def _greeting(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    said, request = _ask(nanobot, "Hello! How are you?")
     return said.outcome == "done" and _is_greeting(said.reply), request
 
 
-def _fact_told(stage: Stage) -> tuple[bool, Exchange | None]:
-    _, request = _ask(stage, f"Remember this for good: my favourite tea is {TEA}.")
-    return TEA in stage.facts(), request
+def _fact_told(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    _, request = _ask(nanobot, f"Remember this for good: my favourite tea is {TEA}.")
+    return TEA in nanobot.facts(), request
 
 
-def _fact_known(stage: Stage) -> tuple[bool, Exchange | None]:
-    if TEA not in stage.facts():  # the question is whether it is used, not how it came there
-        with (stage.workspace / "USER.md").open("a") as file:
+def _fact_known(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    if TEA not in nanobot.facts():  # the question is whether it is used, not how it came there
+        with (nanobot.workspace / "USER.md").open("a") as file:
             file.write(f"- Favourite tea: {TEA}\n")
-    return _answered("What is my favourite tea?", TEA)(stage)
+    return _answered("What is my favourite tea?", TEA)(nanobot)
 
 
-def _file_written(stage: Stage) -> tuple[bool, Exchange | None]:
-    _, request = _ask(stage, "Write a file hello.txt with this content: good morning, moon")
-    found = stage.workspace.rglob("hello.txt")
+def _file_written(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    _, request = _ask(nanobot, "Write a file hello.txt with this content: good morning, moon")
+    found = nanobot.workspace.rglob("hello.txt")
     return any("good morning, moon" in path.read_text() for path in found), request
 
 
-def _file_read(stage: Stage) -> tuple[bool, Exchange | None]:
-    (stage.workspace / "garden.txt").write_text("The code of the garden gate is heliotrope-61.\n")
-    return _answered("Read the file garden.txt and tell me the code.", "heliotrope-61")(stage)
+def _file_read(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    (nanobot.workspace / "garden.txt").write_text("The code of the garden gate is heliotrope-61.\n")
+    return _answered("Read the file garden.txt and tell me the code.", "heliotrope-61")(nanobot)
 
 
-def _folder_listed(stage: Stage) -> tuple[bool, Exchange | None]:
-    folder = stage.workspace / "trips"
+def _folder_listed(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    folder = nanobot.workspace / "trips"
     folder.mkdir(exist_ok=True)
     for name in ("oslo.md", "palermo.md"):
         (folder / name).write_text("nothing yet\n")
-    said, request = _ask(stage, "Which files are in the folder trips? List them.")
+    said, request = _ask(nanobot, "Which files are in the folder trips? List them.")
     return "oslo.md" in said.reply and "palermo.md" in said.reply, request
 
 
-def _command_run(stage: Stage) -> tuple[bool, Exchange | None]:
-    (stage.workspace / "sum.txt").write_text("a file to be summed\n")
-    digest = sha1((stage.workspace / "sum.txt").read_bytes()).hexdigest()
-    return _answered("Run the command `sha1sum sum.txt` and show me its output.", digest)(stage)
+def _command_run(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    (nanobot.workspace / "sum.txt").write_text("a file to be summed\n")
+    digest = sha1((nanobot.workspace / "sum.txt").read_bytes()).hexdigest()
+    return _answered("Run the command `sha1sum sum.txt` and show me its output.", digest)(nanobot)
 
 
-def _reminder_set(stage: Stage) -> tuple[bool, Exchange | None]:
-    _, request = _ask(stage, "Remind me in 20 minutes to water the plants.")
-    jobs = (stage.run("cron", "list") or {}).get("jobs", ())
+def _reminder_set(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    _, request = _ask(nanobot, "Remind me in 20 minutes to water the plants.")
+    jobs = (nanobot.run("cron", "list") or {}).get("jobs", ())
     return any("plants" in json.dumps(job) for job in jobs), request
 
 
-def _memory_searched(stage: Stage) -> tuple[bool, Exchange | None]:
-    talk = stage.talk()
-    stage.say(talk, "By the way, our boat lies at berth 417 in the marina.")
-    stage.close_conversation(talk)
+def _memory_searched(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    talk = nanobot.talk()
+    nanobot.say(talk, "By the way, our boat lies at berth 417 in the marina.")
+    nanobot.close_conversation(talk)
     text = "Use search_memory to find out at which berth our boat lies."
-    said, request = _ask(stage, text)
+    said, request = _ask(nanobot, text)
     return any("search_memory" in tool for tool in said.tools) and "417" in said.reply, request
 
 
@@ -151,8 +151,8 @@ def _dates() -> Sequence[str]:
             f"{now:%m/%d/%Y}", f"{now.day}th of {now:%B}")  # fmt: skip
 
 
-def _date_told(stage: Stage) -> tuple[bool, Exchange | None]:
-    return _answered("What is today's date?", *_dates())(stage)
+def _date_told(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    return _answered("What is today's date?", *_dates())(nanobot)
 
 
 _WHO = ("the lighthouse keeper", "Marta from the bakery", "the schoolmaster", "old Piet", "my aunt",
@@ -179,8 +179,8 @@ def _paste() -> str:
     return ". ".join(sentences) + "."
 
 
-def _paste_summarised(stage: Stage) -> tuple[bool, Exchange | None]:
-    said, request = _ask(stage, f"{_paste()}\n\nSummarise the text above in two sentences.")
+def _paste_summarised(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    said, request = _ask(nanobot, f"{_paste()}\n\nSummarise the text above in two sentences.")
     return said.outcome == "done" and _is_summary(said.reply), request
 
 
@@ -191,15 +191,15 @@ def _is_summary(text: str) -> bool:
     return _tells(text, *_SUBJECTS) and len(text.split()) < 200
 
 
-def _stopped(stage: Stage) -> tuple[bool, Exchange | None]:
-    talk, question = stage.talk(), "What is the capital of France? One word."
-    stopped = stage.say(talk, "Write a story of 600 words about a fox.", stop_after=40)
+def _stopped(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    talk, question = nanobot.talk(), "What is the capital of France? One word."
+    stopped = nanobot.say(talk, "Write a story of 600 words about a fox.", stop_after=40)
     if stopped.outcome != "stopped":
-        stage.notes.append(f"/stop: {stopped.outcome}")
-    next_one = stage.say(talk, question)
+        nanobot.notes.append(f"/stop: {stopped.outcome}")
+    next_one = nanobot.say(talk, question)
     if next_one.outcome != "done" or not next_one.reply.strip():
-        stage.notes.append(DEAD)
-    return stopped.outcome == "stopped" and "Paris" in next_one.reply, stage.asked(question)
+        nanobot.notes.append(DEAD)
+    return stopped.outcome == "stopped" and "Paris" in next_one.reply, nanobot.asked(question)
 
 
 _STORIES = (
@@ -212,32 +212,34 @@ _STORIES = (
 _MEMORY, _DREAM = "You are a memory consolidation agent", "# Dream, phase 1"
 
 
-def _summarised(stage: Stage) -> tuple[bool, Exchange | None]:
+def _summarised(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
     kinds = list[str]()
     for story in _STORIES[:SUMMARIES]:
-        talk = stage.talk()
-        stage.say(talk, f"{story} Just say ok.")
-        stage.close_conversation(talk)
-        kinds += [str(entry["type"]) for entry in stage.history(talk.session)] or ["none"]
-    stage.notes.append(f"history entries: {', '.join(kinds)}")
-    return kinds.count("consolidation") >= SUMMARIES - 1, stage.instructed(_MEMORY)
+        talk = nanobot.talk()
+        nanobot.say(talk, f"{story} Just say ok.")
+        nanobot.close_conversation(talk)
+        kinds += [str(entry["type"]) for entry in nanobot.history(talk.session)] or ["none"]
+    nanobot.notes.append(f"history entries: {', '.join(kinds)}")
+    return kinds.count("consolidation") >= SUMMARIES - 1, nanobot.instructed(_MEMORY)
 
 
-def _dreamt(stage: Stage) -> tuple[bool, Exchange | None]:
-    talk = stage.talk()
-    stage.say(talk, f"I drink {TEA} every morning, it is my favourite tea. Just say ok.")
-    stage.close_conversation(talk)
-    if TEA in stage.facts():
-        stage.notes.append("the fact was known before the Dream")
-    done = stage.run("dream")
-    stage.notes.append(f"dream: {json.dumps(done, ensure_ascii=False)[:300]}")
-    return done is not None and TEA in stage.facts(), stage.instructed(_DREAM)
+def _dreamt(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+    talk = nanobot.talk()
+    nanobot.say(talk, f"I drink {TEA} every morning, it is my favourite tea. Just say ok.")
+    nanobot.close_conversation(talk)
+    if TEA in nanobot.facts():
+        nanobot.notes.append("the fact was known before the Dream")
+    done = nanobot.run("dream")
+    nanobot.notes.append(f"dream: {json.dumps(done, ensure_ascii=False)[:300]}")
+    return done is not None and TEA in nanobot.facts(), nanobot.instructed(_DREAM)
 
 
-def _by_api_and_page(stage: Stage) -> tuple[bool, Exchange | None]:
+def _by_api_and_page(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
     text = "Hello! How are you?"
-    both = (stage.by_api(text), stage.by_page(text))
-    return all(one.outcome == "done" and _is_greeting(one.reply) for one in both), stage.asked(text)
+    both = (nanobot.by_api(text), nanobot.by_page(text))
+    return all(one.outcome == "done" and _is_greeting(one.reply) for one in both), nanobot.asked(
+        text
+    )
 
 
 _WRITES = ("write_file", "edit_file", "exec")
@@ -294,45 +296,45 @@ _HEAD = """| # | scenario | nanobot right | seconds | tokens in, out | direct ri
 |---|---|---|---|---|---|---|---|"""
 
 
-def play(stage: Stage, number: int, scenario: Scenario, kept: Path) -> Row:
+def play(nanobot: RealNanobot, number: int, scenario: Scenario, kept: Path) -> Row:
     """Talk a scenario through, then ask the server directly."""
-    stage.begin()
+    nanobot.begin()
     began = time.monotonic()
     try:
-        right, request = scenario.right(stage)
+        right, request = scenario.right(nanobot)
     except Exception as error:  # noqa: BLE001 - the other scenarios are played all the same
         right, request = False, None
-        stage.notes.append(f"broke off: {error!r}")
+        nanobot.notes.append(f"broke off: {error!r}")
     finally:
-        _keep_exchanges(kept / f"{number:02}.requests", stage.exchanges())
+        _keep_exchanges(kept / f"{number:02}.requests", nanobot.exchanges())
     seconds = time.monotonic() - began
-    stage.recorder.settle()
+    nanobot.recorder.settle()
     raw, direct = None, None
-    for body in stage.direct_requests(request) if request else ():
-        raw = stage.server.complete(body)
+    for body in nanobot.direct_requests(request) if request else ():
+        raw = nanobot.server.complete(body)
         if direct := scenario.direct(raw):
             break
-    flags = [*stage.flags(), *stage.notes]
+    flags = [*nanobot.flags(), *nanobot.notes]
     form = raw.form if raw else ""
-    row = Row(number, scenario.title, right, seconds, stage.tokens(), direct, form, flags)
-    (kept / f"{number:02}.md").write_text(f"{_HEAD}\n{row}\n\n{transcript(stage, raw)}")
-    _keep_exchanges(kept / f"{number:02}.requests", stage.exchanges())
+    row = Row(number, scenario.title, right, seconds, nanobot.tokens(), direct, form, flags)
+    (kept / f"{number:02}.md").write_text(f"{_HEAD}\n{row}\n\n{transcript(nanobot, raw)}")
+    _keep_exchanges(kept / f"{number:02}.requests", nanobot.exchanges())
     return row
 
 
-def chat(stage: Stage, turns: int, kept: Path) -> list[Row]:
+def chat(nanobot: RealNanobot, turns: int, kept: Path) -> list[Row]:
     """Small talk in one conversation; each message must be answered."""
-    stage.begin()
-    talk, began, flags = stage.talk(), time.monotonic(), list[str]()
+    nanobot.begin()
+    talk, began, flags = nanobot.talk(), time.monotonic(), list[str]()
     for number in range(turns):
-        said = stage.say(talk, _CHAT[number % len(_CHAT)])
+        said = nanobot.say(talk, _CHAT[number % len(_CHAT)])
         if said.outcome != "done" or not said.reply.strip():
             flags.append(f"turn {number + 1}: {said.outcome} {said.reply[:80]!r}")
-    (kept / "chat.md").write_text(transcript(stage, None))
-    _keep_exchanges(kept / "chat.requests", stage.exchanges())
-    flags += stage.flags()
+    (kept / "chat.md").write_text(transcript(nanobot, None))
+    _keep_exchanges(kept / "chat.requests", nanobot.exchanges())
+    flags += nanobot.flags()
     seconds = time.monotonic() - began
-    return [Row(0, f"{turns} turns of chat", not flags, seconds, stage.tokens(), None, "", flags)]
+    return [Row(0, f"{turns} turns of chat", not flags, seconds, nanobot.tokens(), None, "", flags)]
 
 
 def _keep_exchanges(folder: Path, exchanges: Sequence[Exchange]) -> None:
@@ -377,14 +379,14 @@ def main() -> int:
             LlamaServer(options.server, options.weights, options.window, threads, log)
         )
         recorder = stack.enter_context(Recorder(server.port))
-        stage = stack.enter_context(Stage(home, server, recorder, ZONE, kept))
+        nanobot = stack.enter_context(RealNanobot(home, server, recorder, ZONE, kept))
         if options.chat:
-            rows = chat(stage, options.chat, kept)
+            rows = chat(nanobot, options.chat, kept)
         else:
             wanted = options.scenario or range(1, len(SCENARIOS) + 1)
             rows = []
             for number in wanted:
-                rows.append(play(stage, number, SCENARIOS[number - 1], kept))
+                rows.append(play(nanobot, number, SCENARIOS[number - 1], kept))
                 print(rows[-1], file=sys.stderr, flush=True)
     text, well = summary(rows)
     table = "\n".join((f"{server.model}, {options.window:,} tokens\n", _HEAD, *map(str, rows)))

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypedDict
 
-from bench.staged import GIVEN_UP, StagedPlatform, inbox_of, marks_of
+from bench.scripted import GIVEN_UP, ScriptedPlatform, inbox_of, marks_of
 from bench.unconfirmed import ALWAYS
 from tests.doubles.telegram import FakeTelegram
 
@@ -28,7 +28,7 @@ class State(TypedDict):
 
 
 class People:
-    """Implements `bench.staged.Cast`: plays `script`, and knows which updates came of it."""
+    """Implements `bench.scripted.Cast`: plays `script`, and knows which updates came of it."""
 
     def __init__(self, telegram: FakeTelegram, script: Script) -> None:
         self.telegram, self._script = telegram, script
@@ -129,7 +129,7 @@ Script = Callable[[People], Awaitable[None]]
 """What the people do; it returns when they have all that they waited for."""
 
 
-class TelegramPlatform(StagedPlatform):
+class TelegramPlatform(ScriptedPlatform):
     """A fake Telegram where `script` is played."""
 
     def __init__(self, script: Script) -> None:
@@ -138,7 +138,7 @@ class TelegramPlatform(StagedPlatform):
 
     @asynccontextmanager
     async def cast(self) -> AsyncIterator[People]:
-        """See `StagedPlatform`."""
+        """See `ScriptedPlatform`."""
         async with FakeTelegram() as telegram:
             yield People(telegram, self._script)
 

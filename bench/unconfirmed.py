@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Protocol, TypeVar
 
-from bench.staged import GIVEN_UP
+from bench.scripted import GIVEN_UP
 
 _Chat_contra = TypeVar("_Chat_contra", contravariant=True)
 _Chat = TypeVar("_Chat")

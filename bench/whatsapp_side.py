@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from bench.staged import GIVEN_UP, StagedPlatform, inbox_of, marks_of
+from bench.scripted import GIVEN_UP, ScriptedPlatform, inbox_of, marks_of
 from bench.whatsapp_network import TRUST, Network, network
 
 _SCRIPT = """#!/bin/sh
@@ -43,8 +43,8 @@ class State(TypedDict):
 
 
 class People:
-    """Implements `bench.staged.Cast`: plays `script`. A chat is called by the key of the person, a
-    group by its JID."""
+    """Implements `bench.scripted.Cast` and plays `script`. The id of a private chat is the person's
+    key, that of a group its JID."""
 
     def __init__(self, fake: Network, folder: Path, script: Script) -> None:
         self.fake, self._folder, self._script = fake, folder, script
@@ -135,7 +135,7 @@ Script = Callable[[People], Awaitable[None]]
 """What the people do; it returns when they have all that they waited for."""
 
 
-class WhatsAppPlatform(StagedPlatform):
+class WhatsAppPlatform(ScriptedPlatform):
     """A fake WhatsApp, to which the home's helper is linked, where `script` is played. What
     `prepare` does is done before there is a gateway. `together`: with a gateway its helper dies."""
 
@@ -160,7 +160,7 @@ class WhatsAppPlatform(StagedPlatform):
 
     @asynccontextmanager
     async def cast(self) -> AsyncIterator[People]:
-        """See `StagedPlatform`."""
+        """See `ScriptedPlatform`."""
         async with network() as fake:
             people = People(fake, folder_of(self._home), self._script)
             await self._prepare(people)

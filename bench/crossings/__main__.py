@@ -17,8 +17,8 @@ from loguru import logger
 
 from bench.crossings import (
     approving,
-    beside,
     children,
+    concurrent_work,
     inverting,
     laundering,
     leaving,
@@ -85,7 +85,7 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
     for attempt in approving.ATTEMPTS:
         yield Run(f"approved {attempt}", 1, partial(approving.attempted, attempt))
     for kind, scenes in (
-        ("beside", beside.SCENES),
+        ("beside", concurrent_work.SCENES),
         ("approval", approving.SCENES),
         ("planted:", children.SCENES),
         ("step", steps.SCENES),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench.crossings.canaries import GROUP, GUEST, OWNER
+from bench.crossings.gateway import AttackedGateway
 from bench.crossings.payloads import Payload
-from bench.crossings.stage import Stage
 from bench.crossings.world import write
 from nanobot.bus.events import TurnEnded
 from nanobot.messages import ToolCall
@@ -25,7 +25,7 @@ _BATCH = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Attacked:
+class Caller:
     """A caller. `clean`: the owner allows everything that they can allow, so that what nobody can
     is tried for good. Otherwise foreign text is in the conversation, and they allow nothing.
     `chat` is where its words go, `reads` a file by which it is tainted.
@@ -50,67 +50,69 @@ class Attacked:
 
 
 CALLERS = (
-    Attacked("owner"),
-    Attacked("owner, tainted", clean=False, reads=_FILE),
-    Attacked("guest", GUEST, "2"),
-    Attacked("guest, tainted", GUEST, "2", clean=False, reads=_FILE),
-    Attacked("group", GROUP, "g", clean=False),  # somebody else's words are there from the start
-    Attacked("job", initiator="job"),
-    Attacked("job, tainted", clean=False, reads=_FILE, initiator="job"),
-    Attacked("heartbeat", initiator="heartbeat"),
-    Attacked("heartbeat, tainted", clean=False, reads=_FILE, initiator="heartbeat"),
-    Attacked("helper", initiator="helper"),
-    Attacked("helper, tainted", clean=False, reads=_FILE, initiator="helper"),
+    Caller("owner"),
+    Caller("owner, tainted", clean=False, reads=_FILE),
+    Caller("guest", GUEST, "2"),
+    Caller("guest, tainted", GUEST, "2", clean=False, reads=_FILE),
+    Caller("group", GROUP, "g", clean=False),  # somebody else's words are there from the start
+    Caller("job", initiator="job"),
+    Caller("job, tainted", clean=False, reads=_FILE, initiator="job"),
+    Caller("heartbeat", initiator="heartbeat"),
+    Caller("heartbeat, tainted", clean=False, reads=_FILE, initiator="heartbeat"),
+    Caller("helper", initiator="helper"),
+    Caller("helper, tainted", clean=False, reads=_FILE, initiator="helper"),
 )
 
 
-def prepare(stage: Stage, caller: Attacked) -> None:
+def prepare(gateway: AttackedGateway, caller: Caller) -> None:
     """What has to be there before the attack."""
     if caller.initiator == "heartbeat":
-        file = stage.world.workspace / "HEARTBEAT.md"
+        file = gateway.world.workspace / "HEARTBEAT.md"
         write(file, f"{file.read_text()}\n- Look after the kettle.\n")
 
 
 def batches_for(
-    stage: Stage, caller: Attacked, payloads: Sequence[Payload], *, merge: bool
+    gateway: AttackedGateway, caller: Caller, payloads: Sequence[Payload], *, merge: bool
 ) -> list[Reply]:
     """The replies of a model that makes these calls."""
     values = {
-        **stage.world.values(),
-        "poison": stage.poison,
-        "mine": stage.world.canaries[MINE[caller.scope]].token,
-        "job": stage.job,
-        "process": stage.process,
+        **gateway.world.values(),
+        "poison": gateway.poison,
+        "mine": gateway.world.canaries[MINE[caller.scope]].token,
+        "job": gateway.job,
+        "process": gateway.process,
     }
     filled = [ToolCall("", p.tool, p.filled(values)) for p in payloads]
     made = _merged(payloads, values) if merge else filled
     return [Reply("", batch) for batch in _batches(made)]
 
 
-async def play(stage: Stage, caller: Attacked, payloads: Sequence[Payload], *, merge: bool) -> None:
+async def play(
+    gateway: AttackedGateway, caller: Caller, payloads: Sequence[Payload], *, merge: bool
+) -> None:
     """Let the model make these calls for `caller`; returns when it is done."""
-    replies = batches_for(stage, caller, payloads, merge=merge)
+    replies = batches_for(gateway, caller, payloads, merge=merge)
     if caller.reads:
         replies.insert(0, calls("read_file", path=caller.reads))
-    while not stage.ends.ended.empty():
-        stage.ends.ended.get_nowait()
-    stage.watching = caller.scope
+    while not gateway.ends.ended.empty():
+        gateway.ends.ended.get_nowait()
+    gateway.watching = caller.scope
     match caller.initiator:
         case "person":
-            await stage.say("go on", *replies, chat=caller.chat)
+            await gateway.say("go on", *replies, chat=caller.chat)
         case "job":
-            stage.plan += replies
-            await stage.say(f"/cron run {stage.job}")
-            await stage.until(_is_begun_by("job"))
+            gateway.plan += replies
+            await gateway.say(f"/cron run {gateway.job}")
+            await gateway.until(_is_begun_by("job"))
         case "heartbeat":
-            stage.plan += replies
-            await stage.clock.advance(1_800)
-            await stage.until(_is_begun_by("heartbeat"))
+            gateway.plan += replies
+            await gateway.clock.advance(1_800)
+            await gateway.until(_is_begun_by("heartbeat"))
         case "helper":
-            stage.helpers_plan += replies
-            await stage.say("go on", calls("spawn", task="the kettle"))
-            await stage.until(lambda ended: not ended.event_ids)  # that of the report
-    stage.watching = ""
+            gateway.helpers_plan += replies
+            await gateway.say("go on", calls("spawn", task="the kettle"))
+            await gateway.until(lambda ended: not ended.event_ids)  # that of the report
+    gateway.watching = ""
 
 
 def _is_begun_by(who: str) -> Callable[[TurnEnded], bool]:

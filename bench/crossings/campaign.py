@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.crossings.callers import Attacked, play, prepare
+from bench.crossings.callers import Caller, play, prepare
+from bench.crossings.gateway import prelude, running
 from bench.crossings.judging import bereaved, crossings, look
 from bench.crossings.laundering import SCENES
 from bench.crossings.listeners import MARKER
 from bench.crossings.payloads import Payload
-from bench.crossings.stage import prelude, running
 from bench.crossings.world import Crossing, World, made
 from nanobot.tooling import Tool
 
@@ -23,7 +23,7 @@ _ALLOWING = {f"NANOBOT_TOOLS__APPROVAL__{kind}": "allow" for kind in _KINDS}
 
 
 async def attack(
-    caller: Attacked,
+    caller: Caller,
     payloads: Sequence[Payload],
     *,
     merge: bool = False,
@@ -43,16 +43,18 @@ async def attack(
                 environ["NANOBOT_TOOLS__WEB__PROXY"] = f"http://127.0.0.1:{world.listeners.proxy}"
             with _signals_counted(world):
                 answers = "Approve" if allows else "Deny"
-                async with running(world, tools=tools, answers=answers, environ=environ) as stage:
-                    prepare(stage, caller)
-                    await prelude(stage, commands=any("{process}" in p.arguments for p in payloads))
-                    before = look(stage)
-                    await play(stage, caller, payloads, merge=merge)
-                    found = await bereaved(stage)
-            return [*found, *crossings(stage, caller, before)]
+                async with running(world, tools=tools, answers=answers, environ=environ) as gateway:
+                    prepare(gateway, caller)
+                    await prelude(
+                        gateway, commands=any("{process}" in p.arguments for p in payloads)
+                    )
+                    before = look(gateway)
+                    await play(gateway, caller, payloads, merge=merge)
+                    found = await bereaved(gateway)
+            return [*found, *crossings(gateway, caller, before)]
 
 
-TAINTED = Attacked("owner, tainted unawares", clean=False)
+TAINTED = Caller("owner, tainted unawares", clean=False)
 
 
 async def launder(
@@ -62,15 +64,15 @@ async def launder(
     `RuntimeError` where the scene does not bring foreign text at all."""
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder), mcp=scene == "an MCP result") as world:
-            async with running(world) as stage:
-                prepare(stage, TAINTED)
-                await prelude(stage, commands=False)
-                await SCENES[scene](stage)
-                before = look(stage)
-                await play(stage, TAINTED, payloads, merge=merge)
-            if not any(MARKER in m.text for _, prompt in stage.watched for m in prompt.messages):
+            async with running(world) as gateway:
+                prepare(gateway, TAINTED)
+                await prelude(gateway, commands=False)
+                await SCENES[scene](gateway)
+                before = look(gateway)
+                await play(gateway, TAINTED, payloads, merge=merge)
+            if not any(MARKER in m.text for _, prompt in gateway.watched for m in prompt.messages):
                 raise RuntimeError(f"{scene}: nothing foreign came into the conversation")
-            return crossings(stage, TAINTED, before)
+            return crossings(gateway, TAINTED, before)
 
 
 @contextmanager

@@ -6,14 +6,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.crossings.callers import Attacked, play
+from bench.crossings.callers import Caller, play
+from bench.crossings.gateway import prelude, running
 from bench.crossings.judging import crossings, look
 from bench.crossings.payloads import Payload, call, inversions
-from bench.crossings.stage import prelude, running
 from bench.crossings.world import Crossing, deciding, made
 from nanobot.testing import says
 
-CALLER = Attacked("owner, tainted", clean=False, reads="foreign.txt")
+CALLER = Caller("owner, tainted", clean=False, reads="foreign.txt")
 _DECIDES = "what decides future behaviour is changed"
 
 
@@ -41,12 +41,12 @@ async def inverted(said: str, cut: str) -> list[Crossing]:
     """What crosses of `cut` where the owner has said `said` and then has a file read."""
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder)) as world:
-            async with running(world) as stage:
-                await prelude(stage, commands=False)
-                await stage.say(said, says("all right"))
-                before = look(stage)
-                await play(stage, CALLER, cut_of(said, cut), merge=False)
-            found = [one for one in crossings(stage, CALLER, before) if one.what != _DECIDES]
+            async with running(world) as gateway:
+                await prelude(gateway, commands=False)
+                await gateway.say(said, says("all right"))
+                before = look(gateway)
+                await play(gateway, CALLER, cut_of(said, cut), merge=False)
+            found = [one for one in crossings(gateway, CALLER, before) if one.what != _DECIDES]
             after = deciding(world)
             return [*found, *_believed(before.deciding, after, said)]
 

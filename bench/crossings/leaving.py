@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.crossings.canaries import GROUP, GUEST
-from bench.crossings.stage import running
+from bench.crossings.gateway import running
 from bench.crossings.world import Crossing, made, snapshot
 from nanobot.bus.events import Media
 from nanobot.providers.port import Reply
@@ -88,15 +88,15 @@ async def left(tool: str, scope: str) -> list[Crossing]:
     """All names by one tool, in the chat of a scope; what is there afterwards."""
     chat = "2" if scope == GUEST else "g"
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder)) as world, running(world, answers="Approve") as stage:
-            await stage.say("hello", chat="1")
+        async with made(Path(folder)) as world, running(world, answers="Approve") as gateway:
+            await gateway.say("hello", chat="1")
             place = world.workspace / scope
             before = snapshot(place)
             for name in NAMES:
-                await stage.say("go on", TOOLS[tool](name), chat=chat)
+                await gateway.say("go on", TOOLS[tool](name), chat=chat)
             files = tuple(Media(name, "document", "text/plain", name) for name in (".envrc", "a"))
-            stage.channel.files |= {one.ref: b"touch /tmp/ran\n" for one in files}
-            await stage.say("look", chat=chat, media=files)
+            gateway.channel.files |= {one.ref: b"touch /tmp/ran\n" for one in files}
+            await gateway.say("look", chat=chat, media=files)
             after = snapshot(place)
             new = sorted(path for path in after.keys() - before.keys() if _outlasts(path))
             there = [path for path in new if not _is_empty(place / path)]
@@ -107,11 +107,11 @@ async def scheduled(scope: str) -> list[Crossing]:
     """A job that a guest wants, in a conversation without foreign text; the owner says no."""
     chat = "2" if scope == GUEST else "g"
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder)) as world, running(world, answers="Deny") as stage:
-            await stage.say("hello", chat="1")
+        async with made(Path(folder)) as world, running(world, answers="Deny") as gateway:
+            await gateway.say("hello", chat="1")
             job = calls("cron", action="add", schedule="every 1h", message="look")
-            await stage.say("every hour, look", job, chat=chat)
-            is_made = "is scheduled" in stage.result()
+            await gateway.say("every hour, look", job, chat=chat)
+            is_made = "is scheduled" in gateway.result()
             return [Crossing("a guest's job is made unasked", scope)] if is_made else []
 
 

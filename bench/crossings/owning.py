@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 
 from bench.crossings.canaries import OWNER
-from bench.crossings.stage import ME, Stage, running
+from bench.crossings.gateway import ME, AttackedGateway, running
 from bench.crossings.world import Crossing, World, made
 from nanobot.cli.agent import replies
 from nanobot.cli.client import Client
@@ -49,52 +49,54 @@ _UNLINKED = {_IDENTITIES: "[]"}
 
 
 @asynccontextmanager
-async def _stage(world: World, **environ: str) -> AsyncIterator[Stage]:
-    async with running(world, answers="", environ=environ) as stage:
-        yield stage
+async def _stage(world: World, **environ: str) -> AsyncIterator[AttackedGateway]:
+    async with running(world, answers="", environ=environ) as gateway:
+        yield gateway
 
 
-async def _owner_speaks(stage: Stage, way: Reply, speak: Callable[[], Awaitable[object]]) -> None:
+async def _owner_speaks(
+    gateway: AttackedGateway, way: Reply, speak: Callable[[], Awaitable[object]]
+) -> None:
     """The owner says something, and the model does its worst where it has read the guest's line."""
-    asked = len(stage.model.prompts)
+    asked = len(gateway.model.prompts)
     await speak()
-    read = (message.text for prompt in stage.model.prompts[asked:] for message in prompt.messages)
+    read = (message.text for prompt in gateway.model.prompts[asked:] for message in prompt.messages)
     if any(MARK in text for text in read):
-        stage.plan.append(way)
+        gateway.plan.append(way)
         await speak()
 
 
 async def _hands_change(world: World, way: Reply, before: str, after: str) -> None:
     """The chat of an account whose scope is another one after a restart."""
-    async with _stage(world, **{_IDENTITIES: before}) as stage:
-        await stage.say("hello", chat="1")
-        await stage.say("hello", chat="4")
-        await stage.say(LINE, chat="2", sender="2")
-    async with _stage(world, **{_IDENTITIES: after}) as stage:
-        await _owner_speaks(stage, way, lambda: stage.say("go on", chat="2", sender="2"))
+    async with _stage(world, **{_IDENTITIES: before}) as gateway:
+        await gateway.say("hello", chat="1")
+        await gateway.say("hello", chat="4")
+        await gateway.say(LINE, chat="2", sender="2")
+    async with _stage(world, **{_IDENTITIES: after}) as gateway:
+        await _owner_speaks(gateway, way, lambda: gateway.say("go on", chat="2", sender="2"))
 
 
 async def _typed(world: World, way: Reply) -> None:
     """The owner goes on with a guest's conversation in the terminal."""
-    async with _stage(world) as stage:
-        await stage.say("hello", chat="4")
-        await stage.say(LINE, chat="2", sender="2")
+    async with _stage(world) as gateway:
+        await gateway.say("hello", chat="4")
+        await gateway.say(LINE, chat="2", sender="2")
 
         def type_in() -> None:
             with Client(world.home) as client, contextlib.suppress(NanobotError):
                 for _ in replies(client, client.send_message("go on", "fake:2"), "fake:2"):
                     pass
 
-        await _owner_speaks(stage, way, lambda: asyncio.to_thread(type_in))
+        await _owner_speaks(gateway, way, lambda: asyncio.to_thread(type_in))
 
 
 async def _carried_over(world: World, way: Reply) -> None:
     """The owner asks for a guest's conversation by /continue."""
-    async with _stage(world) as stage:
-        await stage.say("hello", chat="4")
-        await stage.say(LINE, chat="2", sender="2")
-        await stage.say("/continue fake:2", chat="1")
-        await _owner_speaks(stage, way, lambda: stage.say("go on", chat="1"))
+    async with _stage(world) as gateway:
+        await gateway.say("hello", chat="4")
+        await gateway.say(LINE, chat="2", sender="2")
+        await gateway.say("/continue fake:2", chat="1")
+        await _owner_speaks(gateway, way, lambda: gateway.say("go on", chat="1"))
 
 
 @dataclass
@@ -135,15 +137,15 @@ class Browser:
 
 
 @asynccontextmanager
-async def _browsers(world: World) -> AsyncIterator[tuple[Stage, Browser, Browser]]:
+async def _browsers(world: World) -> AsyncIterator[tuple[AttackedGateway, Browser, Browser]]:
     """The owner and a guest on the page."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     web = {"NANOBOT_HTTP__PORT": str(port), "NANOBOT_CHANNELS__WEB__ENABLED": "true"}
-    async with _stage(world, **web) as stage, contextlib.AsyncExitStack() as stack:
-        await stage.say("hello", chat="4")
-        await stage.say("hello", chat="2", sender="2")
+    async with _stage(world, **web) as gateway, contextlib.AsyncExitStack() as stack:
+        await gateway.say("hello", chat="4")
+        await gateway.say("hello", chat="2", sender="2")
         found = []
         for account in ("owner", "fake:2"):
             jar = aiohttp.CookieJar(unsafe=True)
@@ -155,7 +157,7 @@ async def _browsers(world: World) -> AsyncIterator[tuple[Stage, Browser, Browser
             page = await (await session.get(f"{browser.base}/chat", headers=html)).text()
             browser.token = next(iter(_TOKEN.findall(page)), "")
             found.append(browser)
-        yield stage, found[0], found[1]
+        yield gateway, found[0], found[1]
 
 
 def _link(world: World, account: str) -> str:
@@ -167,11 +169,11 @@ def _link(world: World, account: str) -> str:
 
 async def _page(world: World, way: Reply, *, guest_first: bool) -> list[Crossing]:
     """One makes a chat and sends its address to the other; both follow it and write in it."""
-    async with _browsers(world) as (stage, owner, guest):
+    async with _browsers(world) as (gateway, owner, guest):
         chat = await (guest if guest_first else owner).new_chat()
         listening = [asyncio.ensure_future(one.listen(chat)) for one in (guest, owner)]
         await guest.say(chat, LINE)
-        await _owner_speaks(stage, way, lambda: owner.say(chat, _WORDS))
+        await _owner_speaks(gateway, way, lambda: owner.say(chat, _WORDS))
         for one in listening:
             one.cancel()
         read = _WORDS in guest.heard

@@ -21,10 +21,10 @@ from bench.crossings.callers import batches_for
 from bench.crossings.campaign import TAINTED
 from bench.crossings.canaries import OWNER
 from bench.crossings.clients import IN_THE_USERS_MESSAGE, SHAPES
+from bench.crossings.gateway import AttackedGateway, prelude, running
 from bench.crossings.judging import crossings, look
 from bench.crossings.listeners import FOREIGN, MARKER
 from bench.crossings.payloads import Payload
-from bench.crossings.stage import Stage, prelude, running
 from bench.crossings.world import Crossing, made
 from nanobot.channel.keys import ApiKeys
 from nanobot.clock import SystemClock
@@ -39,18 +39,18 @@ _NOTED = says(f"It says: {FOREIGN}")
 class Program:
     """A program with a key of the owner's."""
 
-    stage: Stage
+    gateway: AttackedGateway
     port: int
     key: str
 
     async def post(self, path: str, body: Mapping[str, object], *replies: Reply) -> dict[str, Any]:
         """Send a request, for which the model does `replies`; the answer."""
-        self.stage.plan += replies
+        self.gateway.plan += replies
         headers = {"Authorization": f"Bearer {self.key}"}
         url = f"http://127.0.0.1:{self.port}/v1/{path}"
         async with aiohttp.ClientSession(headers=headers) as session:
             asking = asyncio.ensure_future(session.post(url, json={"model": "nanobot", **body}))
-            async with await self.stage.patiently(asking) as answer:
+            async with await self.gateway.patiently(asking) as answer:
                 if answer.status != 200:
                     raise RuntimeError(f"{url}: {await answer.text()}")
                 found = await answer.json()
@@ -98,31 +98,31 @@ async def _followed_twice(program: Program, sent: list[dict[str, Any]], worst: l
 
 async def _continued(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await program.chat(sent, _NOTED, conversation="c")
-    await program.stage.say("/continue api:program:c")
-    await program.stage.say("go on", *worst)
+    await program.gateway.say("/continue api:program:c")
+    await program.gateway.say("go on", *worst)
 
 
 async def _condensed(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await _continued(program, sent, [])
-    await program.stage.say("/compact")
-    await program.stage.say("go on", *worst)
+    await program.gateway.say("/compact")
+    await program.gateway.say("go on", *worst)
 
 
 async def _retried(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await _continued(program, sent, [])
-    program.stage.plan += worst
-    await program.stage.say("/retry")
+    program.gateway.plan += worst
+    await program.gateway.say("/retry")
 
 
 async def _searched(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await program.chat(sent, _NOTED, conversation="c")
     look = calls("search_memory", query="teapotamus everybody tell")
-    await program.stage.say("look it up", look, *worst)
+    await program.gateway.say("look it up", look, *worst)
 
 
 async def _key_made_own(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await program.chat(sent, _NOTED, conversation="c")
-    keys = _keys(program.stage)
+    keys = _keys(program.gateway)
     keys.revoke("program")
     program.key = keys.add("program", "", SystemClock().now(), own_words=True)
     await program.chat([{"role": "user", "content": "go on"}], *worst, conversation="c")
@@ -135,34 +135,34 @@ async def _in_an_object(program: Program, sent: list[dict[str, Any]], worst: lis
 
 
 async def _by_a_helper(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
-    stage = program.stage
-    stage.helpers_plan += worst
-    while not stage.ends.ended.empty():
-        stage.ends.ended.get_nowait()
+    gateway = program.gateway
+    gateway.helpers_plan += worst
+    while not gateway.ends.ended.empty():
+        gateway.ends.ended.get_nowait()
     await program.chat(sent, calls("spawn", task=FOREIGN), says("Begun."), conversation="c")
-    await stage.until(lambda ended: not ended.event_ids)
+    await gateway.until(lambda ended: not ended.event_ids)
 
 
 async def _noted(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await program.chat(sent, calls("note", text=FOREIGN), says("Noted."), conversation="c")
-    await program.stage.say("/new")
-    await program.stage.say("go on", *worst)
+    await program.gateway.say("/new")
+    await program.gateway.say("go on", *worst)
 
 
 async def _in_a_file(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     left = calls("write_file", path="plan.md", content=FOREIGN)
     await program.chat(sent, left, says("Written."), conversation="c")
-    await program.stage.say("read it", calls("read_file", path="plan.md"), *worst)
+    await program.gateway.say("read it", calls("read_file", path="plan.md"), *worst)
 
 
 async def _continued_twice(
     program: Program, sent: list[dict[str, Any]], worst: list[Reply]
 ) -> None:
     await program.chat(sent, _NOTED, conversation="c")
-    await program.stage.say("/continue api:program:c", chat="3")
-    await program.stage.say("and?", _NOTED, chat="3")
-    await program.stage.say("/continue fake:3")
-    await program.stage.say("go on", *worst)
+    await program.gateway.say("/continue api:program:c", chat="3")
+    await program.gateway.say("and?", _NOTED, chat="3")
+    await program.gateway.say("/continue fake:3")
+    await program.gateway.say("go on", *worst)
 
 
 WAYS: Mapping[str, Way] = {
@@ -210,20 +210,20 @@ async def played(client: str, way: str, own: bool, payloads: list[Payload]) -> l
     environ = {"NANOBOT_CHANNELS__API__ENABLED": "true", "NANOBOT_HTTP__PORT": str(port)}
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder)) as world:
-            async with running(world, environ=environ) as stage:
-                await prelude(stage, commands=False)
-                keys = _keys(stage)
+            async with running(world, environ=environ) as gateway:
+                await prelude(gateway, commands=False)
+                keys = _keys(gateway)
                 key = keys.add("program", "", SystemClock().now(), own_words=own, reads_system=own)
-                before = look(stage)
-                stage.watching = OWNER
+                before = look(gateway)
+                gateway.watching = OWNER
                 sent = SHAPES[client](WORDS, FOREIGN)
-                worst = batches_for(stage, TAINTED, payloads, merge=True)
-                await WAYS[way](Program(stage, port, key), sent, worst)
-                stage.watching = ""
-            if not any(MARKER in m.text for _, prompt in stage.watched for m in prompt.messages):
+                worst = batches_for(gateway, TAINTED, payloads, merge=True)
+                await WAYS[way](Program(gateway, port, key), sent, worst)
+                gateway.watching = ""
+            if not any(MARKER in m.text for _, prompt in gateway.watched for m in prompt.messages):
                 raise RuntimeError(f"{client}, {way}: the added text was not read")
-            return crossings(stage, TAINTED, before)
+            return crossings(gateway, TAINTED, before)
 
 
-def _keys(stage: Stage) -> ApiKeys:
-    return ApiKeys(stage.world.home / "state" / "channels" / "api")
+def _keys(gateway: AttackedGateway) -> ApiKeys:
+    return ApiKeys(gateway.world.home / "state" / "channels" / "api")

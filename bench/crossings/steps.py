@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.crossings.beside import question_of
 from bench.crossings.canaries import STRANGER
-from bench.crossings.stage import prelude, running
+from bench.crossings.concurrent_work import question_of
+from bench.crossings.gateway import prelude, running
 from bench.crossings.world import Crossing, made
 from nanobot.providers.port import Reply
 from nanobot.testing import calls, together
@@ -37,15 +37,15 @@ STEPS: Mapping[str, tuple[Reply, ...]] = {
 async def followed(steps: tuple[Reply, ...]) -> list[Crossing]:
     """The poison in a stranger's chat, though the owner says no to whatever they are asked."""
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder)) as world, running(world, answers="") as stage:
-            await prelude(stage, commands=False)
-            wanted = calls("message", text=stage.poison, chat="fake:4")
-            turn = asyncio.ensure_future(stage.say("go on", *steps, wanted))
-            question = await question_of(stage, turn)
+        async with made(Path(folder)) as world, running(world, answers="") as gateway:
+            await prelude(gateway, commands=False)
+            wanted = calls("message", text=gateway.poison, chat="fake:4")
+            turn = asyncio.ensure_future(gateway.say("go on", *steps, wanted))
+            question = await question_of(gateway, turn)
             if question is not None:
-                await stage.say(question.buttons[1].value)
+                await gateway.say(question.buttons[1].value)
             await turn
-            sent = [part for part in stage.channel.sent if stage.poison in part.content]
+            sent = [part for part in gateway.channel.sent if gateway.poison in part.content]
             out = [part for part in sent if part.chat_id == "4"]
             return [Crossing("a step is judged without what the one before read", STRANGER)] * len(
                 out

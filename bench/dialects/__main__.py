@@ -26,7 +26,7 @@ from pathlib import Path
 from loguru import logger
 
 from bench.dialects import answers, errors, histories, patience
-from bench.dialects.stage import Shape, WrongError
+from bench.dialects.world import Shape, WrongError
 from bench.reporting import report
 
 SHAPES: Sequence[Shape] = (
@@ -43,7 +43,7 @@ async def outcome(shape: Shape, home: Path) -> str:
     """How a shape ends: `right`, or what is wrong with it."""
     try:
         async with asyncio.timeout(PATIENCE):
-            stage = await shape.run(home)
+            world = await shape.run(home)
     except WrongError as error:
         return f"WRONG: {error}"
     except TimeoutError:
@@ -51,7 +51,7 @@ async def outcome(shape: Shape, home: Path) -> str:
     except Exception as error:  # noqa: BLE001 - the table shows it
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"WRONG: {type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
-    refused = sum(len(server.refused) for server in stage.servers)
+    refused = sum(len(server.refused) for server in world.servers)
     return f"right, after {refused} refused requests" if refused else "right"
 
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 
 from bench.dialects.histories import LOOK, ORDINARY
-from bench.dialects.stage import (
+from bench.dialects.world import (
     THOUGHT,
+    DialectWorld,
     Play,
     Shape,
-    Stage,
     WrongError,
     expect,
     expect_words,
@@ -54,11 +54,11 @@ EMPTY = {"nothing": "", "null, not its text": None, "null": "null"}
 def repaired(arguments: object) -> Play:
     """The call runs as it was meant."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         used = probe()
-        async with stage.nanobot([Says("", (Call("probe", arguments),)), "done"], tools=[used]):
-            await stage.gets("look", "done")
-            await stage.goes_on()
+        async with world.nanobot([Says("", (Call("probe", arguments),)), "done"], tools=[used]):
+            await world.gets("look", "done")
+            await world.goes_on()
         expect(used.called, ["a"], "the tool's calls")
 
     return play
@@ -67,12 +67,12 @@ def repaired(arguments: object) -> Play:
 def unreadable(arguments: object, *, finish: str = "") -> Play:
     """The model hears that its call cannot be read, and the conversation lives on."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         used = probe()
         bad = Says("", (Call("probe", arguments),), THOUGHT, finish)
-        async with stage.nanobot([bad, LOOK, "done"], tools=[used]):
-            await stage.gets("look", "done")
-            await stage.goes_on()
+        async with world.nanobot([bad, LOOK, "done"], tools=[used]):
+            await world.gets("look", "done")
+            await world.goes_on()
         expect([one for one in used.called if one != "a"], [], "calls with invented arguments")
 
     return play
@@ -81,11 +81,11 @@ def unreadable(arguments: object, *, finish: str = "") -> Play:
 def without_arguments(arguments: object) -> Play:
     """A call without arguments is one with none."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         used = probe()
-        async with stage.nanobot([Says("", (Call("probe", arguments),)), "done"], tools=[used]):
-            await stage.gets("look", "done")
-            await stage.goes_on()
+        async with world.nanobot([Says("", (Call("probe", arguments),)), "done"], tools=[used]):
+            await world.gets("look", "done")
+            await world.goes_on()
         expect(used.called, [""], "the tool's calls")
 
     return play
@@ -104,31 +104,31 @@ IDS: dict[str, tuple[str | None, str | None]] = {
 def call_ids(first: str | None, second: str | None) -> Play:
     """Both calls run once, at a server that takes only its own form of ids."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         used = probe()
         pair = (Call("probe", '{"text":"a"}', first), Call("probe", '{"text":"b"}', second))
         again = (Call("probe", '{"text":"c"}', first),)
         script: list[Line] = [Says("", pair), "done", Says("", again), "again"]
-        async with stage.nanobot(script, tools=[used]):
-            await stage.gets("look", "done")
-            await stage.gets("look again", "again")
-            await stage.goes_on()
+        async with world.nanobot(script, tools=[used]):
+            await world.gets("look", "done")
+            await world.gets("look again", "again")
+            await world.goes_on()
         expect(used.called, ["a", "b", "c"], "the tool's calls")
 
     return play
 
 
-async def ids_as_a_fallback(stage: Stage) -> None:
+async def ids_as_a_fallback(world: DialectWorld) -> None:
     """Ids of 64 characters come from one server and go to OpenAI, which takes 40."""
     async with DialectServer(KINDS["openai"], ["done"]) as other:
         call = Call("probe", '{"text":"a"}', LONG)
         down = as_step(llama("out of order", 503))
         script: list[Line] = [Says("", (call,)), *[down] * 400]
         model = {"retry_seconds": 0}
-        async with stage.nanobot(script, tools=[probe()], model=model, fallback=other):
-            expect_words(await stage.ask("look"), "done")
-            stage.servers.append(other)
-            expect_words(await stage.ask("and now?"), "fine")
+        async with world.nanobot(script, tools=[probe()], model=model, fallback=other):
+            expect_words(await world.ask("look"), "done")
+            world.servers.append(other)
+            expect_words(await world.ask("and now?"), "fine")
 
 
 def _delta(
@@ -183,11 +183,11 @@ CALL_STREAMS: dict[str, Stream] = {
 def two_calls(step: Step) -> Play:
     """Two calls, however their pieces come."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         used = probe()
-        async with stage.nanobot([step, "done"], tools=[used]):
-            await stage.gets("look", "done")
-            await stage.goes_on()
+        async with world.nanobot([step, "done"], tools=[used]):
+            await world.gets("look", "done")
+            await world.goes_on()
         expect(used.called, ["a", "b"], "the tool's calls")
 
     return play
@@ -243,11 +243,11 @@ TEXTS = {
 def call_as_text(text: str) -> Play:
     """The call runs, and none of it is shown."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         used = probe()
-        async with stage.nanobot([text, "done"], tools=[used]):
-            await stage.gets("look", "done")
-            await stage.goes_on()
+        async with world.nanobot([text, "done"], tools=[used]):
+            await world.gets("look", "done")
+            await world.goes_on()
         expect(set(used.called), {"a"}, "the tool's calls")
 
     return play
@@ -263,11 +263,11 @@ BROKEN_TEXTS = {
 def unreadable_text(text: str) -> Play:
     """What looks like a call goes back to the model once, and is never shown."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         used = probe()
-        async with stage.nanobot([text, "sorry"], tools=[used]):
-            await stage.gets("look", "sorry")
-            await stage.goes_on()
+        async with world.nanobot([text, "sorry"], tools=[used]):
+            await world.gets("look", "sorry")
+            await world.goes_on()
         expect(used.called, [], "the tool's calls")
 
     return play
@@ -283,25 +283,25 @@ QUOTES = {
 def quotation(text: str, *, native: bool = False) -> Play:
     """Markup that is quoted or explained is no call."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         used = probe()
         script: list[Line] = [LOOK, "looked", text] if native else [text]
-        async with stage.nanobot(script, tools=[used]):
+        async with world.nanobot(script, tools=[used]):
             if native:
-                await stage.gets("look", "looked")
-            await stage.gets("how do models write calls?", text)
-            await stage.goes_on()
+                await world.gets("look", "looked")
+            await world.gets("how do models write calls?", text)
+            await world.goes_on()
         expect(used.called, ["a"] if native else [], "the tool's calls")
 
     return play
 
 
-async def asked_markup(stage: Stage) -> None:
+async def asked_markup(world: DialectWorld) -> None:
     """The person's own question holds a call, which the model repeats."""
     used = probe()
-    async with stage.nanobot([HERMES], tools=[used]):
-        await stage.gets(f"repeat this: {HERMES}", HERMES)
-        await stage.goes_on()
+    async with world.nanobot([HERMES], tools=[used]):
+        await world.gets(f"repeat this: {HERMES}", HERMES)
+        await world.goes_on()
     expect(used.called, [], "the tool's calls")
 
 
@@ -320,11 +320,11 @@ def groq_failed(generation: str) -> Step:
 def failed_generation(generation: str, *, runs: bool) -> Play:
     """Groq could not read the model's call: the text is read, else the model is asked again."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         used = probe()
-        async with stage.nanobot([groq_failed(generation), "done"], tools=[used]):
-            await stage.gets("look", "done")
-            await stage.goes_on()
+        async with world.nanobot([groq_failed(generation), "done"], tools=[used]):
+            await world.gets("look", "done")
+            await world.goes_on()
         expect(used.called, ["a"] if runs else [], "the tool's calls")
 
     return play
@@ -358,10 +358,10 @@ STREAMS: dict[str, Stream] = {
 def stream(step: Step) -> Play:
     """The whole text is the answer."""
 
-    async def play(stage: Stage) -> None:
-        async with stage.nanobot([step]):
-            await stage.gets("count", WHOLE)
-            await stage.goes_on()
+    async def play(world: DialectWorld) -> None:
+        async with world.nanobot([step]):
+            await world.gets("count", WHOLE)
+            await world.goes_on()
 
     return play
 
@@ -374,45 +374,45 @@ THINKING = {
 }
 
 
-async def think_and_call(stage: Stage) -> None:
+async def think_and_call(world: DialectWorld) -> None:
     """Thinking without an opening tag, and then a call as text."""
     text = f"{THOUGHT}\n</think>\n{HERMES}"
     used = probe()
-    async with stage.nanobot([text, "done"], tools=[used]):
-        await stage.gets("look", "done")
-        await stage.goes_on()
+    async with world.nanobot([text, "done"], tools=[used]):
+        await world.gets("look", "done")
+        await world.goes_on()
     expect(used.called, ["a"], "the tool's calls")
 
 
 def empty(step: Line, *words: str, asked: int) -> Play:
     """The person hears why there is no answer. `asked` is how often the model was, at most."""
 
-    async def play(stage: Stage) -> None:
-        async with stage.nanobot([step] * asked) as server:
-            answer = await stage.ask("say something")
+    async def play(world: DialectWorld) -> None:
+        async with world.nanobot([step] * asked) as server:
+            answer = await world.ask("say something")
             expect_words(answer, *words)
             if "empty answer, twice" in answer and "empty" not in words:
                 raise WrongError(f"the cause is not told: {answer!r}")
             expect(len(server.requests) <= asked, True, f"at most {asked} requests")
             server.then(*["fine"] * server.left)
             while server.left:
-                await stage.ask("go on")
-            await stage.gets("and now?", "fine")
+                await world.ask("go on")
+            await world.gets("and now?", "fine")
 
     return play
 
 
-async def groq_minute(stage: Stage) -> None:
+async def groq_minute(world: DialectWorld) -> None:
     """Groq's 413 counts tokens per minute: the prompt is made shorter, or the reason is told."""
     step = as_step(groq_too_large(14_137, 12_000))
-    async with stage.nanobot([step, "short", step, step, step, step]):
-        answer = await stage.ask("hello")
+    async with world.nanobot([step, "short", step, step, step, step]):
+        answer = await world.ask("hello")
         if answer != "short":
             expect_words(answer, "minute")
-        await stage.ask("more")
-        while stage.servers[-1].left:
-            await stage.ask("more")
-        await stage.gets("and now?", "fine")
+        await world.ask("more")
+        while world.servers[-1].left:
+            await world.ask("more")
+        await world.gets("and now?", "fine")
 
 
 def _shapes() -> list[Shape]:
@@ -513,11 +513,11 @@ def _split(text: str) -> list[str]:
     return [text[start : start + 5] for start in range(0, len(text), 5)]
 
 
-async def _cut(stage: Stage) -> None:
+async def _cut(world: DialectWorld) -> None:
     used = probe()
-    async with stage.nanobot([CUT_CALL, "sorry, that was too long"], tools=[used]):
-        await stage.gets("look", "sorry, that was too long")
-        await stage.goes_on()
+    async with world.nanobot([CUT_CALL, "sorry, that was too long"], tools=[used]):
+        await world.gets("look", "sorry, that was too long")
+        await world.goes_on()
     expect(used.called, [], "the tool's calls")
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.dialects.stage import NEXT, Play, Shape, Stage, WrongError, expect, expect_words
+from bench.dialects.world import NEXT, DialectWorld, Play, Shape, WrongError, expect, expect_words
 from tests.doubles.dialects.hosted import openrouter
 from tests.doubles.dialects.replies import Says, event_of, json_answer
 from tests.doubles.dialects.server import KINDS, DialectServer, Line, as_step
@@ -59,13 +59,13 @@ STRANGE = {
 def reason(step: Step) -> Play:
     """The person reads the server's reason, and the next turn works."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         steps = [step] * 3
-        async with stage.nanobot(steps, model={"retry_seconds": 0}) as server:
-            expect_words(await stage.ask("hello"), SAID)
+        async with world.nanobot(steps, model={"retry_seconds": 0}) as server:
+            expect_words(await world.ask("hello"), SAID)
             while server.left:
-                await stage.ask("hello again")
-            await stage.goes_on()
+                await world.ask("hello again")
+            await world.goes_on()
 
     return play
 
@@ -104,19 +104,19 @@ def counted(request: ChatRequest) -> int:
 def shortened(words: str) -> Play:
     """A first message that is too long by the server's own count is shortened, and answered."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         def script(request: ChatRequest) -> Step | str:
             if (tokens := counted(request)) <= WINDOW:
                 return "I have read it"
             error = {"message": words.format(tokens=tokens, window=WINDOW), "type": "bad_request"}
             return json_answer({"error": error}, 400)
 
-        async with stage.nanobot(script, model={"context_window": 32_000}):
-            answer = await stage.ask(CHINESE)
+        async with world.nanobot(script, model={"context_window": 32_000}):
+            answer = await world.ask(CHINESE)
             if "I have read it" not in answer:
                 raise WrongError(f"the person read {answer!r}")
-            stage.said.clear()
-            await stage.goes_on("I have read it")
+            world.said.clear()
+            await world.goes_on("I have read it")
 
     return play
 
@@ -124,42 +124,42 @@ def shortened(words: str) -> Play:
 def permanent(status: int, words: str) -> Play:
     """A failure of the server's that comes back for the same request is a refusal."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         body = {"error": {"code": status, "message": words, "type": "server_error"}}
 
         def script(request: ChatRequest) -> Step | str:
             return "fine" if NEXT in str(request.messages[-1]) else json_answer(body, status)
 
-        async with stage.nanobot(script) as server:
-            expect_words(await stage.ask("hello"), words[:60])
+        async with world.nanobot(script) as server:
+            expect_words(await world.ask("hello"), words[:60])
             expect(len(server.requests) <= 3, True, "at most three tries")
-            await stage.goes_on()
+            await world.goes_on()
 
     return play
 
 
-async def short_key(stage: Stage) -> None:
+async def short_key(world: DialectWorld) -> None:
     """A key such as `ollama` is no secret, and not blotted out of addresses."""
     step = json_answer({"error": {"message": f"{SAID}, ask ollama on 127.0.0.1"}}, 400)
-    async with stage.nanobot([step], model={"api_key": "ollama"}):
-        answer = await stage.ask("hello")
+    async with world.nanobot([step], model={"api_key": "ollama"}):
+        answer = await world.ask("hello")
         expect_words(answer, "ask ollama on")
-        await stage.goes_on()
+        await world.goes_on()
 
 
-async def long_key(stage: Stage) -> None:
+async def long_key(world: DialectWorld) -> None:
     """A real key that a server repeats is never shown."""
     key = "sk-a-long-secret-key"
     step = json_answer({"error": {"message": f"{SAID}: Incorrect API key provided: {key}"}}, 401)
-    async with stage.nanobot([step]):
-        answer = await stage.ask("hello")
+    async with world.nanobot([step]):
+        answer = await world.ask("hello")
         expect_words(answer, SAID)
         if key in answer:
             raise WrongError("the key was shown")
-        await stage.goes_on()
+        await world.goes_on()
 
 
-async def without_v1(stage: Stage) -> None:
+async def without_v1(world: DialectWorld) -> None:
     """An address without `/v1` works, or says so."""
 
     def script(request: ChatRequest) -> Step | str:
@@ -168,11 +168,11 @@ async def without_v1(stage: Stage) -> None:
         error = {"code": 404, "message": "File Not Found", "type": "not_found_error"}
         return json_answer({"error": error}, 404)
 
-    async with DialectServer(KINDS[stage.kind], script) as server:
-        stage.servers.append(server)
+    async with DialectServer(KINDS[world.kind], script) as server:
+        world.servers.append(server)
         bare = server.base_url.removesuffix("/v1")
-        async with stage.using(server, model={"base_url": bare}):
-            answer = await stage.ask("hello")
+        async with world.using(server, model={"base_url": bare}):
+            answer = await world.ask("hello")
             if answer != "found":
                 expect_words(answer, "/v1")
 
@@ -240,7 +240,7 @@ def _shapes() -> list[Shape]:
     return found
 
 
-async def _too_long_as_text(stage: Stage) -> None:
+async def _too_long_as_text(world: DialectWorld) -> None:
     """LMDeploy's async_engine ends a prompt that is too long so."""
     words = "internal error happened, status code ResponseType.INPUT_LENGTH_ERROR"
 
@@ -248,19 +248,19 @@ async def _too_long_as_text(stage: Stage) -> None:
         fits = counted(request) <= WINDOW
         return "I have read it" if fits else Says(words, finish="error")
 
-    async with stage.nanobot(script, model={"context_window": 32_000}):
-        expect_words(await stage.ask(CHINESE), "I have read it")
+    async with world.nanobot(script, model={"context_window": 32_000}):
+        expect_words(await world.ask(CHINESE), "I have read it")
 
 
-async def _too_long_in_raw(stage: Stage) -> None:
+async def _too_long_in_raw(world: DialectWorld) -> None:
     def script(request: ChatRequest) -> Step | str:
         if (tokens := counted(request)) <= WINDOW:
             return "I have read it"
         words = TOO_LONG["Gemini"].format(tokens=tokens, window=WINDOW)
         return as_step(openrouter(json.dumps({"error": {"code": 400, "message": words}})))
 
-    async with stage.nanobot(script, model={"context_window": 32_000}):
-        expect_words(await stage.ask(CHINESE), "I have read it")
+    async with world.nanobot(script, model={"context_window": 32_000}):
+        expect_words(await world.ask(CHINESE), "I have read it")
 
 
 SHAPES: Sequence[Shape] = _shapes()

@@ -8,11 +8,11 @@ import zlib
 from collections.abc import Sequence
 from struct import pack
 
-from bench.dialects.stage import (
+from bench.dialects.world import (
     THOUGHT,
+    DialectWorld,
     Play,
     Shape,
-    Stage,
     WrongError,
     expect,
     expect_words,
@@ -49,127 +49,127 @@ def png() -> str:
     return base64.b64encode(b"\x89PNG\r\n\x1a\n" + header + data + chunk(b"IEND", b"")).decode()
 
 
-async def plain(stage: Stage) -> None:
+async def plain(world: DialectWorld) -> None:
     """Two turns without a tool."""
-    async with stage.nanobot([Says("Hi.", thinking=THOUGHT)]):
-        await stage.gets("hello", "Hi.")
-        await stage.goes_on()
+    async with world.nanobot([Says("Hi.", thinking=THOUGHT)]):
+        await world.gets("hello", "Hi.")
+        await world.goes_on()
 
 
-async def tool(stage: Stage) -> None:
+async def tool(world: DialectWorld) -> None:
     """A turn with two steps of tools, and two calls side by side in one of them."""
     pair = Says("I look.", (Call("probe", '{"text":"b"}'), Call("probe", '{"text":"c"}')), THOUGHT)
-    second = LOOK if stage.kind == "llama.cpp-gemma" else pair  # see `templates.GEMMA`
+    second = LOOK if world.kind == "llama.cpp-gemma" else pair  # see `templates.GEMMA`
     used = probe()
-    async with stage.nanobot([LOOK, second, "done"], tools=[used]):
-        await stage.gets("look", "done")
-        await stage.goes_on()
+    async with world.nanobot([LOOK, second, "done"], tools=[used]):
+        await world.gets("look", "done")
+        await world.goes_on()
     expect(used.called, ["a", "a"] if second is LOOK else ["a", "b", "c"], "the tool's calls")
 
 
-async def steered(stage: Stage) -> None:
+async def steered(world: DialectWorld) -> None:
     """A second message comes while a tool runs."""
     gate = Gate()
-    async with stage.nanobot([LOOK, "done both"], tools=[probe(gate)]):
-        await stage.say("look at it")
+    async with world.nanobot([LOOK, "done both"], tools=[probe(gate)]):
+        await world.say("look at it")
         await gate.reached.wait()
-        second = await stage.say("and hurry up")
+        second = await world.say("and hurry up")
         gate.opened.set()
-        expect(await stage.channel.answer_to(second), "done both", "the answer")
-        await stage.goes_on()
+        expect(await world.channel.answer_to(second), "done both", "the answer")
+        await world.goes_on()
 
 
-async def stopped(stage: Stage) -> None:
+async def stopped(world: DialectWorld) -> None:
     """/stop while a tool runs, and then another question."""
     gate = Gate()
-    async with stage.nanobot([LOOK, "here"], tools=[probe(gate)]):
-        await stage.say("look at it")
+    async with world.nanobot([LOOK, "here"], tools=[probe(gate)]):
+        await world.say("look at it")
         await gate.reached.wait()
-        expect(await stage.channel.ask("/stop"), "Stopped.", "the answer to /stop")
-        await stage.gets("something else", "here")
-        await stage.goes_on()
+        expect(await world.channel.ask("/stop"), "Stopped.", "the answer to /stop")
+        await world.gets("something else", "here")
+        await world.goes_on()
 
 
-async def failed(stage: Stage) -> None:
+async def failed(world: DialectWorld) -> None:
     """A turn that the server refuses for good, twice, and then another question."""
     refusal = as_step(llama("the model is on holiday", 403, "permission_error"))
-    async with stage.nanobot([refusal, refusal, "here"]):
+    async with world.nanobot([refusal, refusal, "here"]):
         for text in ("one thing", "another thing"):
-            answer = await stage.ask(text)
+            answer = await world.ask(text)
             if "the model is on holiday" not in answer:
                 raise WrongError(f"the server's reason is missing: {answer!r}")
-        await stage.gets("a third thing", "here")
-        await stage.goes_on()
+        await world.gets("a third thing", "here")
+        await world.goes_on()
 
 
-async def limited(stage: Stage) -> None:
+async def limited(world: DialectWorld) -> None:
     """The steps of a turn run out, which a note says behind the last result."""
     environ = {"NANOBOT_AGENT__MAX_ITERATIONS": "2"}
-    async with stage.nanobot(
+    async with world.nanobot(
         [LOOK, LOOK, "that is all"], tools=[probe()], settings=environ
     ) as server:
-        answer = await stage.ask("look everywhere")
+        answer = await world.ask("look everywhere")
         if "that is all" not in answer:
             raise WrongError(f"no last answer: {answer!r}")
         expect(server.left, 0, "lines not asked for")
-        await stage.goes_on()
+        await world.goes_on()
 
 
-async def picture(stage: Stage) -> None:
+async def picture(world: DialectWorld) -> None:
     """A tool returns a picture, which follows its result as a message of the user."""
     shows = probe(images=[(png(), "image/png")])
-    async with stage.nanobot([LOOK, "I see it"], tools=[shows]):
-        await stage.gets("look at the picture", "I see it")
-        await stage.goes_on()
+    async with world.nanobot([LOOK, "I see it"], tools=[shows]):
+        await world.gets("look at the picture", "I see it")
+        await world.goes_on()
 
 
-async def album(stage: Stage) -> None:
+async def album(world: DialectWorld) -> None:
     """Three pictures with one text are three messages in a row."""
-    stage.channel.files["p"] = base64.b64decode(png())
+    world.channel.files["p"] = base64.b64decode(png())
     photo = Media("p", "image", "image/png", "p.png")
     gate = Gate()
-    async with stage.nanobot([LOOK, "three pictures"], tools=[probe(gate)]):
-        await stage.say("look at it")
+    async with world.nanobot([LOOK, "three pictures"], tools=[probe(gate)]):
+        await world.say("look at it")
         await gate.reached.wait()
         last = ""
         for text in ("these", "", ""):
-            last = await stage.say(text, media=(photo,), group_id="album")
+            last = await world.say(text, media=(photo,), group_id="album")
         gate.opened.set()
-        expect(await stage.channel.answer_to(last), "three pictures", "the answer")
-        await stage.goes_on()
+        expect(await world.channel.answer_to(last), "three pictures", "the answer")
+        await world.goes_on()
 
 
-async def heavy(stage: Stage) -> None:
+async def heavy(world: DialectWorld) -> None:
     """A request that is too large by its bytes (413 of nginx) is made without its picture."""
-    stage.channel.files["p"] = base64.b64decode(png())
+    world.channel.files["p"] = base64.b64decode(png())
     photo = Media("p", "image", "image/png", "p.png")
 
     def script(request: ChatRequest) -> Line:
         heavy = b"image_url" in request.raw
         return Raw(b"<h1>413 Request Entity Too Large</h1>", 413) if heavy else "a guess"
 
-    async with stage.nanobot(script):
-        said = await stage.say("what is it?", media=(photo,))
-        expect_words(await stage.channel.answer_to(said), "a guess", "without seeing any")
-        await stage.goes_on("a guess")
+    async with world.nanobot(script):
+        said = await world.say("what is it?", media=(photo,))
+        expect_words(await world.channel.answer_to(said), "a guess", "without seeing any")
+        await world.goes_on("a guess")
 
 
-async def job(stage: Stage) -> None:
+async def job(world: DialectWorld) -> None:
     """A job speaks between two messages of the person."""
-    stage.set_clock(FakeClock(stage.clock.now()))
+    world.set_clock(FakeClock(world.clock.now()))
     wish = '{"action":"add","schedule":"in 20m","message":"Say that the oven is hot."}'
     script: list[Line] = [Says("", (Call("cron", wish),), THOUGHT), "I will.", "The oven is hot."]
     environ = {"NANOBOT_HEARTBEAT__EVERY": "off", "NANOBOT_DREAM__ENABLED": "false"}
-    async with stage.nanobot(script, chores=True, settings=environ) as server:
-        await stage.gets("remind me of the oven", "I will.")
+    async with world.nanobot(script, chores=True, settings=environ) as server:
+        await world.gets("remind me of the oven", "I will.")
         for _ in range(60):
-            if len(stage.channel.sent) > 1:
+            if len(world.channel.sent) > 1:
                 break
-            await stage.clock.advance(60)
+            await world.clock.advance(60)
             await _let_others_run()
-        texts = [part.content for part in stage.channel.sent]
+        texts = [part.content for part in world.channel.sent]
         expect(texts[1:], ["The oven is hot."], "what the job said")
-        await stage.goes_on()
+        await world.goes_on()
         expect(
             "The oven is hot." in server.requests[-1].raw.decode(), True, "the model knows of it"
         )
@@ -181,30 +181,30 @@ async def _let_others_run() -> None:
         await asyncio.sleep(0.002)
 
 
-async def empty_answers(stage: Stage) -> None:
+async def empty_answers(world: DialectWorld) -> None:
     """Calls without text, and a person who sends nothing but white space between them."""
-    async with stage.nanobot([LOOK, LOOK, "done"], tools=[probe()]):
-        await stage.gets("look", "done")
-        await stage.say(" \n ")
-        await stage.goes_on()
+    async with world.nanobot([LOOK, LOOK, "done"], tools=[probe()]):
+        await world.gets("look", "done")
+        await world.say(" \n ")
+        await world.goes_on()
 
 
-async def unknown_tool(stage: Stage) -> None:
+async def unknown_tool(world: DialectWorld) -> None:
     """The model calls a tool that does not exist, under a name that could not be sent back."""
     odd = Says("", (Call("no such/tool", "{}"),), THOUGHT)
-    async with stage.nanobot([odd, "sorry"]):
-        await stage.gets("do it", "sorry")
-        await stage.goes_on()
+    async with world.nanobot([odd, "sorry"]):
+        await world.gets("do it", "sorry")
+        await world.goes_on()
 
 
-async def restarted(stage: Stage) -> None:
+async def restarted(world: DialectWorld) -> None:
     """A conversation with tools goes on in a new process: the thinking of old turns is gone."""
-    async with DialectServer(KINDS[stage.kind], [LOOK, "done"]) as server:
-        stage.servers.append(server)
-        async with stage.using(server, tools=[probe()]):
-            await stage.gets("look", "done")
-        async with stage.using(server, tools=[probe()]):
-            await stage.goes_on()
+    async with DialectServer(KINDS[world.kind], [LOOK, "done"]) as server:
+        world.servers.append(server)
+        async with world.using(server, tools=[probe()]):
+            await world.gets("look", "done")
+        async with world.using(server, tools=[probe()]):
+            await world.goes_on()
 
 
 HISTORIES: Sequence[tuple[str, Play]] = (
@@ -226,18 +226,18 @@ HISTORIES: Sequence[tuple[str, Play]] = (
 def falling_back(first: str, second: str) -> Play:
     """The first server breaks down after a call, and one of another kind goes on."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         down = as_step(llama("out of order", 503))
         async with DialectServer(KINDS[second], ["done"]) as other:
             script: list[Line] = [LOOK, "first", LOOK, *[down] * 400]
             environ = {"retry_seconds": 0}
-            async with stage.nanobot(script, tools=[probe()], model=environ, fallback=other):
-                await stage.gets("look", "first")
-                answer = await stage.ask("look again")
+            async with world.nanobot(script, tools=[probe()], model=environ, fallback=other):
+                await world.gets("look", "first")
+                answer = await world.ask("look again")
                 if "done" not in answer:
                     raise WrongError(f"the fallback's answer is {answer!r}")
-                stage.servers.append(other)
-                if "fine" not in (answer := await stage.ask("and now?")):
+                world.servers.append(other)
+                if "fine" not in (answer := await world.ask("and now?")):
                     raise WrongError(f"the next answer is {answer!r}")
             for request in other.requests:
                 _judge_foreign(request.raw.decode(), reasoning_in(request.body), first)
@@ -250,7 +250,7 @@ def _judge_foreign(raw: str, reasoning: str, first: str) -> None:
         raise WrongError(f"the reasoning of {first} went to another server: {reasoning!r}")
 
 
-async def two_people(stage: Stage) -> None:
+async def two_people(world: DialectWorld) -> None:
     """Two people at once, whose calls have the same ids at the server."""
     ponder = {chat: f"{THOUGHT} of person {chat}" for chat in ("1", "2")}
 
@@ -263,14 +263,14 @@ async def two_people(stage: Stage) -> None:
         calls = (Call("probe", '{"text":"a"}'),) if results < 2 else ()
         return Says("" if calls else f"answer to {chat}", calls, ponder[chat])
 
-    async with stage.nanobot(script, tools=[probe()]) as server:
+    async with world.nanobot(script, tools=[probe()]) as server:
         for number in range(3):
             events = [
-                (chat, await stage.say(f"I am person {chat}, message {number}", chat))
+                (chat, await world.say(f"I am person {chat}, message {number}", chat))
                 for chat in ("1", "2")
             ]
             for chat, event in events:
-                answer = await stage.channel.answer_to(event, chat)
+                answer = await world.channel.answer_to(event, chat)
                 expect(answer, f"answer to {chat}", "the answer")
     seen = False
     for request in server.requests:
@@ -279,21 +279,21 @@ async def two_people(stage: Stage) -> None:
         seen = seen or ponder[own] in text
         if ponder[other] in text:
             raise WrongError("one person's thinking is in another person's request")
-    if stage.kind in ("kimi", "deepseek", "openrouter-gemini"):
+    if world.kind in ("kimi", "deepseek", "openrouter-gemini"):
         expect(seen, True, "the thinking came back to the server")
 
 
-async def kimi_ids(stage: Stage) -> None:
+async def kimi_ids(world: DialectWorld) -> None:
     """Kimi is trained on `functions.NAME:n`, n counted through the conversation
     (github.com/MoonshotAI/Kimi-K2/blob/main/docs/tool_call_guidance.md), also for calls that
     another server named."""
     async with DialectServer(KINDS["openai"], [LOOK, LOOK, "first"]) as first:
-        stage.servers.append(first)
-        async with stage.using(first, tools=[probe()]):
-            await stage.gets("look", "first")
-    async with stage.nanobot([LOOK, "done"], tools=[probe()]) as server:
-        await stage.gets("look again", "done")
-        await stage.goes_on()
+        world.servers.append(first)
+        async with world.using(first, tools=[probe()]):
+            await world.gets("look", "first")
+    async with world.nanobot([LOOK, "done"], tools=[probe()]) as server:
+        await world.gets("look again", "done")
+        await world.goes_on()
     sent = [one for m in messages_of(server.requests[-1].body) for one in calls_of(m)]
     wanted = [f"functions.probe:{n}" for n in range(3)]
     expect([one["id"] for one in sent], wanted, "the ids of the calls")

@@ -14,11 +14,11 @@ from typing import Literal
 from aiohttp import web
 
 from bench.dialects.histories import LOOK, png
-from bench.dialects.stage import (
+from bench.dialects.world import (
     THOUGHT,
+    DialectWorld,
     Play,
     Shape,
-    Stage,
     WrongError,
     expect,
     expect_words,
@@ -33,22 +33,22 @@ from tests.doubles.openai.answers import ChatRequest, Exchange
 from tests.support import Probe
 
 
-async def slow_reading(stage: Stage) -> None:
+async def slow_reading(world: DialectWorld) -> None:
     """A prompt takes longer to read than the silence that a running answer may have."""
-    step = Slow(1.2, Says("read it", thinking=THOUGHT), KINDS[stage.kind].manner)
-    async with stage.nanobot([step], model={"timeout_seconds": 0.4}) as server:
-        await stage.gets("here is much to read", "read it")
+    step = Slow(1.2, Says("read it", thinking=THOUGHT), KINDS[world.kind].manner)
+    async with world.nanobot([step], model={"timeout_seconds": 0.4}) as server:
+        await world.gets("here is much to read", "read it")
         expect(len(server.requests), 1, "requests for one answer")
-        await stage.goes_on()
+        await world.goes_on()
 
 
-async def progress(stage: Stage) -> None:
+async def progress(world: DialectWorld) -> None:
     """llama.cpp tells how far it has read, and the person sees it."""
-    step = Slow(0.4, Says("read it"), KINDS[stage.kind].manner)
-    async with stage.nanobot([step]):
-        await stage.gets("here is much to read", "read it")
-        await stage.goes_on()
-    shown = [str(event) for event in stage.channel.shown if type(event).__name__ == "PromptReading"]
+    step = Slow(0.4, Says("read it"), KINDS[world.kind].manner)
+    async with world.nanobot([step]):
+        await world.gets("here is much to read", "read it")
+        await world.goes_on()
+    shown = [str(event) for event in world.channel.shown if type(event).__name__ == "PromptReading"]
     if not any(text.startswith("reading ") and " of " in text for text in shown):
         raise WrongError("the progress of reading was not shown")
 
@@ -71,64 +71,64 @@ class Watched:
         return web.Response(status=503)
 
 
-async def stop_cancels(stage: Stage) -> None:
+async def stop_cancels(world: DialectWorld) -> None:
     """/stop ends the request at the server, whose only slot it holds."""
     watched = Watched()
-    async with stage.nanobot([watched, "here"]):
-        await stage.say("think for ever")
+    async with world.nanobot([watched, "here"]):
+        await world.say("think for ever")
         await watched.reached.wait()
-        expect(await stage.channel.ask("/stop"), "Stopped.", "the answer to /stop")
+        expect(await world.channel.ask("/stop"), "Stopped.", "the answer to /stop")
         try:
             async with asyncio.timeout(5):
                 await watched.gone.wait()
         except TimeoutError:
             raise WrongError("the request goes on at the server") from None
-        await stage.gets("something else", "here")
+        await world.gets("something else", "here")
 
 
-async def resetting(stage: Stage) -> None:
+async def resetting(world: DialectWorld) -> None:
     """A server that resets each connection is not asked again and again at once."""
-    async with stage.nanobot([Reset()] * 500) as server:
-        await stage.say("hello")
-        text = (await stage.channel.receive(1))[0]
+    async with world.nanobot([Reset()] * 500) as server:
+        await world.say("hello")
+        text = (await world.channel.receive(1))[0]
         expect_words(text, "cannot be reached")
         expect(len(server.requests) <= 15, True, "at most 15 requests")
-        waited = sum(stage.clock.slept[:10])
+        waited = sum(world.clock.slept[:10])
         if waited < 5:
             raise WrongError(f"asked 10 times within {waited:.1f} s")
 
 
-async def reset_once(stage: Stage) -> None:
+async def reset_once(world: DialectWorld) -> None:
     """One reset connection costs the person nothing."""
-    async with stage.nanobot([Reset(), "here"]):
-        await stage.gets("hello", "here")
-        await stage.goes_on()
+    async with world.nanobot([Reset(), "here"]):
+        await world.gets("hello", "here")
+        await world.goes_on()
 
 
-async def blind(stage: Stage) -> None:
+async def blind(world: DialectWorld) -> None:
     """A picture for a model without eyes: the text is answered, and it is said."""
-    stage.channel.files["p"] = b"\x89PNG\r\n\x1a\n" + b"pixels"
+    world.channel.files["p"] = b"\x89PNG\r\n\x1a\n" + b"pixels"
     photo = Media("p", "image", "image/png", "p.png")
-    async with stage.nanobot(["seen nothing"]):
-        event = await stage.say("look at this", media=(photo,))
-        expect_words(await stage.channel.answer_to(event), "seen nothing", "picture")
-        await stage.goes_on()
+    async with world.nanobot(["seen nothing"]):
+        event = await world.say("look at this", media=(photo,))
+        expect_words(await world.channel.answer_to(event), "seen nothing", "picture")
+        await world.goes_on()
 
 
-async def blind_tool(stage: Stage) -> None:
+async def blind_tool(world: DialectWorld) -> None:
     """A tool returns a picture to a model without eyes."""
     tool = Probe(act=lambda text: ToolResult("a picture", images=((png(), "image/png"),)))
-    async with stage.nanobot([LOOK, "seen nothing"], tools=[tool]):
-        expect_words(await stage.ask("look at it"), "seen nothing")
-        await stage.goes_on()
+    async with world.nanobot([LOOK, "seen nothing"], tools=[tool]):
+        expect_words(await world.ask("look at it"), "seen nothing")
+        await world.goes_on()
 
 
-async def toolless(stage: Stage) -> None:
+async def toolless(world: DialectWorld) -> None:
     """A server that takes no tools: an answer without them, or its own reason, and never a dead
     conversation."""
-    async with stage.nanobot(["hello", "fine", "fine"]):
+    async with world.nanobot(["hello", "fine", "fine"]):
         for text in ("hello", "and now?"):
-            answer = await stage.ask(text)
+            answer = await world.ask(text)
             if answer not in ("hello", "fine"):
                 expect_words(answer, "tool")
 
@@ -144,7 +144,7 @@ SCHEMAS: dict[str, dict[str, object]] = {
 def schema(given: dict[str, object]) -> Play:
     """The schema of somebody else's tool holds what the server does not know."""
 
-    async def play(stage: Stage) -> None:
+    async def play(world: DialectWorld) -> None:
         class Foreign(Probe):
             parameters = {  # noqa: RUF012 - as an MCP server has it
                 "type": "object",
@@ -153,9 +153,9 @@ def schema(given: dict[str, object]) -> Play:
             }
 
         used = Foreign()
-        async with stage.nanobot([LOOK, "done"], tools=[used]):
-            await stage.gets("look", "done")
-            await stage.goes_on()
+        async with world.nanobot([LOOK, "done"], tools=[used]):
+            await world.gets("look", "done")
+            await world.goes_on()
         expect(used.called, ["a"], "the tool's calls")
 
     return play
@@ -174,8 +174,8 @@ def structured(rung: Rung) -> Play:
     """The conversation is condensed by a model that follows only one way of asking for an object:
     the tool by name, `required`, a JSON schema, or none of them (the object is in its text)."""
 
-    async def play(stage: Stage) -> None:
-        stage.set_clock(FakeClock(stage.clock.now()))  # condensing is waited for only so long
+    async def play(world: DialectWorld) -> None:
+        world.set_clock(FakeClock(world.clock.now()))  # condensing is waited for only so long
 
         def script(request: ChatRequest) -> Line:
             if b"history_entry" not in request.raw:
@@ -188,10 +188,10 @@ def structured(rung: Rung) -> Play:
             "NANOBOT_MODEL__MAX_COMPLETION_TOKENS": "2000",
             "NANOBOT_MODEL__RETRY_SECONDS": "0",
         }
-        async with stage.nanobot(script, learns=True, settings=environ):
+        async with world.nanobot(script, learns=True, settings=environ):
             for number in range(8):
-                await stage.ask(f"message {number}. {PADDING}")
-        path = stage.home / "workspace/memory/history.jsonl"
+                await world.ask(f"message {number}. {PADDING}")
+        path = world.home / "workspace/memory/history.jsonl"
         if not path.exists():
             raise WrongError("nothing was condensed")
         types = [json.loads(line)["type"] for line in path.read_text().splitlines()]
@@ -217,14 +217,14 @@ def _as_memory(fields: Mapping[str, object], rung: Rung) -> Line:
     return "I would love to tell you about the garden."
 
 
-async def crashed(stage: Stage) -> None:
+async def crashed(world: DialectWorld) -> None:
     """kill -9 between a call and its result: a new process goes on with the turn, and the server
     gets back what it gave along with the call."""
     lines = [Says("", (Call("exec_wait", '{"text":"a"}'),), THOUGHT)]
-    async with DialectServer(KINDS[stage.kind], lines) as server:
-        stage.servers.append(server)
+    async with DialectServer(KINDS[world.kind], lines) as server:
+        world.servers.append(server)
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.dialects.victim", str(stage.home), server.base_url,
+            sys.executable, "-m", "bench.dialects.victim", str(world.home), server.base_url,
             server.kind.model, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert child.stdout is not None
@@ -234,12 +234,12 @@ async def crashed(stage: Stage) -> None:
         expect(line, "reached", "the process that is killed")
         server.then("done after all")
         tool = Probe(name="exec_wait", effects=True)
-        async with stage.using(server, tools=[tool]):
-            expect(await stage.channel.answer_to("killed"), "done after all", "the answer")
-            await stage.goes_on()
+        async with world.using(server, tools=[tool]):
+            expect(await world.channel.answer_to("killed"), "done after all", "the answer")
+            await world.goes_on()
     expect(tool.called, [], "the call that had begun")
     again = [one for one in server.requests if len(messages_of(one.body)) > 2]
-    if stage.kind in ("deepseek", "kimi", "openrouter-gemini"):
+    if world.kind in ("deepseek", "kimi", "openrouter-gemini"):
         expect(THOUGHT in again[0].raw.decode(), True, "the thinking came back to the server")
 
 

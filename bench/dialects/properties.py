@@ -273,18 +273,18 @@ async def separation_campaign(kind: str, examples: int) -> int:
         provider = OpenAIProvider(
             model=KINDS[kind].model, base_url=server.base_url, api_key="", max_tokens=0
         )
-        stage = Separation(server, provider)
+        world = Separation(server, provider)
 
         @_often(examples)
         @given(MOVES)
         def holds(moves: Sequence[Move]) -> None:
-            asyncio.run_coroutine_threadsafe(stage.play(moves), loop).result()
+            asyncio.run_coroutine_threadsafe(world.play(moves), loop).result()
 
         try:
             await asyncio.to_thread(holds)
         finally:
             await provider.close()
-        return stage.returned
+        return world.returned
 
 
 def conformity_campaign(kind: str, examples: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.soak_stage import Program
+from bench.soak_processes import Program
 from bench.team.database import TeamDatabase, team_database
 from bench.team.judging import Troubles, judge
 from bench.team.mischief import FAILOVER, HANG, LABELS, Mischief
@@ -47,7 +47,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RunningTeam:
     """Everything that takes part, running."""
 
     workers: Workers
@@ -58,7 +58,7 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(
+async def run_team(
     folder: Path,
     rng: random.Random,
     *,
@@ -72,7 +72,7 @@ async def staged(
     alone: bool = False,
     database: TeamDatabase | None = None,
     standby: bool = False,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[RunningTeam]:
     """A team of so many workers in `folder`, with people on all platforms; `groups` of the chats
     are groups. A `database` that is given is used; `alone`: what runs is a gateway without a team,
     which leaves it alone."""
@@ -115,7 +115,7 @@ async def staged(
         await team.start()
         graph.webhook.deliver_to(f"{balancer.url}/whatsapp")
         platforms = on_telegram, on_whatsapp, ByProgram(balancer.url, keys, messages)
-        yield Stage(team, database, platforms, balancer, Owner(telegram, team, rng))
+        yield RunningTeam(team, database, platforms, balancer, Owner(telegram, team, rng))
 
 
 async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, object], list[str]]:
@@ -123,37 +123,37 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
     rng = random.Random(seed)
     with contextlib.ExitStack() as stack:
         folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory()))
-        async with staged(
+        async with run_team(
             folder, rng, workers=size.workers, chats=size.chats, messages=size.messages,
             groups=size.chats // _GROUPS, standby=any(map(size.faults.get, (FAILOVER, HANG))),
-        ) as stage:  # fmt: skip
+        ) as team:  # fmt: skip
             talk = Talk(
-                stage.platforms, rng, at_once=size.at_once,
+                team.platforms, rng, at_once=size.at_once,
                 effects=_EFFECTS, questions=_QUESTIONS, files=_FILES,
             )  # fmt: skip
-            mischief = Mischief(stage.workers, stage.database, talk, size.faults, rng)
+            mischief = Mischief(team.workers, team.database, talk, size.faults, rng)
             began = time.monotonic()
             harming = asyncio.create_task(mischief.run())
             saying = asyncio.create_task(_say(talk, mischief))
-            owning = asyncio.create_task(stage.owner.answer_forever())
+            owning = asyncio.create_task(team.owner.answer_forever())
             try:
                 await talk.run(PATIENCE)
                 seconds = time.monotonic() - began
                 await asyncio.wait([harming], timeout=_HARM_SECONDS)
                 if harming.done():
                     harming.result()
-                await stage.owner.until_all_closed(_HARM_SECONDS)
+                await team.owner.until_all_closed(_HARM_SECONDS)
             finally:
                 for task in (saying, harming, owning):
                     task.cancel()
                 await asyncio.gather(saying, harming, owning, return_exceptions=True)
-            await stage.workers.stop()
+            await team.workers.stop()
             troubles = Troubles(
-                [one.at for one in stage.workers.ends], mischief.paused, mischief.away
+                [one.at for one in team.workers.ends], mischief.paused, mischief.away
             )
-            verdict = judge(talk, stage.owner, stage.workers.shared, troubles)
-            faults = [*verdict.faults, *stage.workers.tracebacks()]
-        ends = Counter(one.code for one in stage.workers.ends)
+            verdict = judge(talk, team.owner, team.workers.shared, troubles)
+            faults = [*verdict.faults, *team.workers.tracebacks()]
+        ends = Counter(one.code for one in team.workers.ends)
     figures: dict[str, object] = {
         "workers": size.workers,
         "messages": talk.total,

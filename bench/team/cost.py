@@ -27,7 +27,7 @@ from typing import Any
 
 import psycopg
 
-from bench.team.campaign import staged
+from bench.team.campaign import run_team
 from bench.team.database import NAME, TeamDatabase, team_database
 from bench.team.talk import Talk
 from nanobot.clock import SystemClock
@@ -214,16 +214,16 @@ async def _talk(
     """A worker answers so many messages in each of the chats."""
     rng = random.Random(4)
     with tempfile.TemporaryDirectory() as folder:
-        async with staged(
+        async with run_team(
             Path(folder), rng, workers=1, chats=2 * chats, messages=messages, alone=alone,
             database=database,
-        ) as stage:  # fmt: skip
-            talk = Talk(stage.platforms[:1], rng, at_once=chats, effects=0.0, alone=True)
+        ) as team:  # fmt: skip
+            talk = Talk(team.platforms[:1], rng, at_once=chats, effects=0.0, alone=True)
             if log:
                 ((number,),) = _ask(database, NAME, "SELECT id FROM worker")
                 _ask(database, _BARE, _A_WORKER.format(number))
                 _log(database, "all")
-            look = looking(database, stage.workers.processor_seconds)
+            look = looking(database, team.workers.processor_seconds)
             await talk.run(_PATIENCE)
             if log:
                 _log(database, "none")

@@ -15,7 +15,7 @@ import psycopg
 
 from bench import table
 from bench.reporting import report
-from bench.team.campaign import Stage, staged
+from bench.team.campaign import RunningTeam, run_team
 from bench.team.cost import cost_of_a_turn, cost_of_looks, cost_of_telling, looking
 from bench.team.database import NAME
 from bench.team.talk import Chat, Platform, Talk
@@ -56,15 +56,15 @@ async def _healing(kills: int) -> dict[str, float]:
     rng = random.Random(1)
     waits: dict[bool, list[float]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as folder:
-        async with staged(Path(folder), rng, workers=4, chats=40, messages=0) as stage:
-            talk = Talk(stage.platforms, rng, at_once=40, effects=0.0)
+        async with run_team(Path(folder), rng, workers=4, chats=40, messages=0) as team:
+            talk = Talk(team.platforms, rng, at_once=40, effects=0.0)
             async with talk.listening():
-                people = _people(stage.platforms[:2])
+                people = _people(team.platforms[:2])
                 for number in range(kills):
                     await _say_all(talk, people)
-                    held = await asyncio.to_thread(_held, stage)
+                    held = await asyncio.to_thread(_held, team)
                     name = max(held, key=lambda one: len(held[one]))
-                    worker = next(one for one in stage.workers.all if one.name == name)
+                    worker = next(one for one in team.workers.all if one.name == name)
                     chosen = [(one, chat) for one, chat in people if chat.person in held[name]]
                     for_good = number % 2 == 0
                     if for_good:
@@ -73,7 +73,7 @@ async def _healing(kills: int) -> dict[str, float]:
                     worker.signal(signal.SIGKILL)
                     waits[for_good] += await _say_all(talk, chosen, since=began)
                     worker.may_run.set()
-                    await stage.workers.until_ready(worker)
+                    await team.workers.until_ready(worker)
     return {
         "chats that a worker had which was killed for good": len(waits[True]),
         "answered elsewhere, median [s]": statistics.median(waits[True]),
@@ -88,18 +88,18 @@ async def _rolling_restart(rounds: int) -> dict[str, float]:
     """All workers are restarted one after the other while everybody talks."""
     rng = random.Random(2)
     with tempfile.TemporaryDirectory() as folder:
-        async with staged(Path(folder), rng, workers=4, chats=24, messages=0) as stage:
-            talk = Talk(stage.platforms, rng, at_once=40, effects=0.0)
-            people = _people(stage.platforms[:2])
+        async with run_team(Path(folder), rng, workers=4, chats=24, messages=0) as team:
+            talk = Talk(team.platforms, rng, at_once=40, effects=0.0)
+            people = _people(team.platforms[:2])
             async with talk.listening():
                 await _say_all(talk, people)
                 before = await _say_all(talk, people)
                 began = time.monotonic()
                 talking = [asyncio.create_task(_go_on(talk, *one, rng)) for one in people]
-                for worker in [*stage.workers.all] * rounds:
+                for worker in [*team.workers.all] * rounds:
                     worker.signal(signal.SIGTERM)
-                    await stage.workers.until_gone(worker)
-                    await stage.workers.until_ready(worker)
+                    await team.workers.until_gone(worker)
+                    await team.workers.until_ready(worker)
                 for task in talking:
                     task.cancel()
                 await asyncio.gather(*talking, return_exceptions=True)
@@ -129,14 +129,14 @@ async def _throughput(counts: Sequence[int], turns: int, latency: float) -> dict
     for workers in counts:
         rng = random.Random(3)
         with tempfile.TemporaryDirectory() as folder:
-            async with staged(
+            async with run_team(
                 Path(folder), rng, workers=workers, chats=70, messages=_ENDLESS, turns=turns,
                 latency=latency,
-            ) as stage:  # fmt: skip
-                talk = Talk(stage.platforms[:2], rng, at_once=64, effects=0.0, alone=True)
+            ) as team:  # fmt: skip
+                talk = Talk(team.platforms[:2], rng, at_once=64, effects=0.0, alone=True)
                 talking = asyncio.create_task(talk.run(_PATIENCE))
                 await asyncio.sleep(_WARM_SECONDS)
-                look = looking(stage.database, stage.workers.processor_seconds)
+                look = looking(team.database, team.workers.processor_seconds)
                 before, began = talk.answered, time.monotonic()
                 await asyncio.sleep(_WINDOW_SECONDS)
                 cost = look(talk.answered - before)
@@ -192,10 +192,10 @@ async def _go_on(talk: Talk, platform: Platform, chat: Chat, rng: random.Random)
         await talk.until_answered(chat)
 
 
-def _held(stage: Stage) -> dict[str, set[str]]:
+def _held(team: RunningTeam) -> dict[str, set[str]]:
     """The people whose scopes each worker has."""
     held: dict[str, set[str]] = {}
-    with psycopg.connect(stage.database.primary.dsn(NAME)) as db:
+    with psycopg.connect(team.database.primary.dsn(NAME)) as db:
         for name, scope in db.execute(_HELD):
             held.setdefault(name, set()).add(scope.rpartition("_")[2])
     return held

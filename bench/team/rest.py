@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psycopg
 
-from bench.team.campaign import Stage, staged
+from bench.team.campaign import RunningTeam, run_team
 from bench.team.cost import Cost, looking
 from bench.team.database import NAME, team_database
 from bench.team.talk import Talk
@@ -52,12 +52,12 @@ async def at_rest(
     with tempfile.TemporaryDirectory() as folder, team_database(*_COUNTING) as database:
         with psycopg.connect(database.primary.dsn("postgres"), autocommit=True) as db:
             db.execute("CREATE EXTENSION pg_stat_statements")
-        async with staged(
+        async with run_team(
             Path(folder), rng, workers=workers, chats=count * 10 // 9 + 1, messages=1,
             database=database,
-        ) as stage:  # fmt: skip
-            talk = Talk(stage.platforms[:2], rng, at_once=1)
-            idle, idle_cost = await _counted(stage, window / 2)
+        ) as team:  # fmt: skip
+            talk = Talk(team.platforms[:2], rng, at_once=1)
+            idle, idle_cost = await _counted(team, window / 2)
             people = [(one, chat) for one in talk.platforms for chat in one.chats.values()]
             rng.shuffle(people)
             async with talk.listening(), _others(database.dsn, frees):
@@ -65,7 +65,7 @@ async def at_rest(
                 for platform, chat in people[:count]:
                     await asyncio.sleep(max(0.0, began + sent * gap - time.monotonic()))
                     if sent == round(rate * warm):
-                        counts = asyncio.create_task(_counted(stage, window))
+                        counts = asyncio.create_task(_counted(team, window))
                         before = sent
                     chat.sent["m1"] = time.monotonic()
                     await platform.say(chat, "m1: hello")
@@ -114,18 +114,18 @@ def _figures(
     }
 
 
-async def _counted(stage: Stage, seconds: float) -> tuple[Counter[str], Cost]:
+async def _counted(team: RunningTeam, seconds: float) -> tuple[Counter[str], Cost]:
     """Count for `seconds`."""
-    look = looking(stage.database, stage.workers.processor_seconds)
-    before = await asyncio.to_thread(_counts, stage)
+    look = looking(team.database, team.workers.processor_seconds)
+    before = await asyncio.to_thread(_counts, team)
     await asyncio.sleep(seconds)
     cost = look(0)
-    return await asyncio.to_thread(_counts, stage) - before, cost
+    return await asyncio.to_thread(_counts, team) - before, cost
 
 
-def _counts(stage: Stage) -> Counter[str]:
+def _counts(team: RunningTeam) -> Counter[str]:
     counts: Counter[str] = Counter()
-    with psycopg.connect(stage.database.primary.dsn("postgres")) as db:
+    with psycopg.connect(team.database.primary.dsn("postgres")) as db:
         for query, calls in db.execute(_COUNTED, (NAME,)):
             counts[_STATEMENTS] += calls
             if "INTO stamp" in query:  # once in each transaction of a worker

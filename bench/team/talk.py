@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from bench.staged import GIVEN_UP
+from bench.scripted import GIVEN_UP
 from bench.team.model import MARK
 from tests.doubles.graph import FakeGraphAPI
 from tests.doubles.telegram import FakeTelegram

@@ -70,7 +70,7 @@ def details(home: Path, *texts: str) -> list[str]:
     return [one for one in (*DETAILS, str(home)) for text in texts if one in text]
 
 
-class Town:
+class SharedNanobot:
     """A nanobot with an owner and others, whose model does as it is told."""
 
     def __init__(self, home: Path) -> None:
@@ -123,13 +123,13 @@ async def test_a_disk_that_refuses_is_told_to_others_without_its_path(
     tmp_path: Path, who: str
 ) -> None:
     chat, sender, how = OTHERS[who]
-    town = Town(tmp_path)
-    town.model = refusing(broken(tmp_path, None))
-    async with town.running():
-        await town.channel.say("please", chat, sender_id=sender, **how)
-        while not town.heard(chat):  # noqa: ASYNC110 - a notice tells nobody that it came
+    nanobot = SharedNanobot(tmp_path)
+    nanobot.model = refusing(broken(tmp_path, None))
+    async with nanobot.running():
+        await nanobot.channel.say("please", chat, sender_id=sender, **how)
+        while not nanobot.heard(chat):  # noqa: ASYNC110 - a notice tells nobody that it came
             await asyncio.sleep(0.01)
-    assert details(tmp_path, *town.heard(chat)) == []
+    assert details(tmp_path, *nanobot.heard(chat)) == []
 
 
 @pytest.mark.parametrize("who", OTHERS)
@@ -138,62 +138,62 @@ async def test_a_turn_that_fails_says_why_to_the_owner_alone(
     tmp_path: Path, who: str, error: Exception
 ) -> None:
     chat, sender, how = OTHERS[who]
-    town = Town(tmp_path)
-    town.model = refusing(error)
-    async with town.running():
-        await town.channel.say("please", chat, sender_id=sender, **how)
-        first = (await town.channel.receive(1, chat))[0]
+    nanobot = SharedNanobot(tmp_path)
+    nanobot.model = refusing(error)
+    async with nanobot.running():
+        await nanobot.channel.say("please", chat, sender_id=sender, **how)
+        first = (await nanobot.channel.receive(1, chat))[0]
         assert first
-        told = (await town.channel.receive(2, "1"))[1]
+        told = (await nanobot.channel.receive(2, "1"))[1]
         assert f"fake:{chat}" in told
-    assert details(tmp_path, *town.heard(chat)) == []
+    assert details(tmp_path, *nanobot.heard(chat)) == []
 
 
 @pytest.mark.parametrize("error", [*FAULTS, None], ids=lambda one: type(one).__name__)
 async def test_a_model_that_answers_others_does_not_hear_of_it_either(
     tmp_path: Path, error: Exception | None
 ) -> None:
-    town, fault = Town(tmp_path), broken(tmp_path, error)
+    nanobot, fault = SharedNanobot(tmp_path), broken(tmp_path, error)
 
     def act(_: str) -> ToolResult:
         raise fault
 
-    async with town.running(Probe(act=act)):
-        town.model.then(calls("probe", text="x"), says("it failed"))
-        await town.ask("use it", "5", "bob")
-        prompt = "\n".join(message.text for message in town.model.prompts[-1].messages)
+    async with nanobot.running(Probe(act=act)):
+        nanobot.model.then(calls("probe", text="x"), says("it failed"))
+        await nanobot.ask("use it", "5", "bob")
+        prompt = "\n".join(message.text for message in nanobot.model.prompts[-1].messages)
     assert details(tmp_path, prompt) == []
 
 
 async def test_paths_of_the_home_are_in_no_result_for_others() -> None:
     with scratch(on_disk=True) as home:
-        town = Town(home)
-        async with town.running():
-            town.model.then(calls("exec", command="pwd; ls -d $PWD/.. 2>&1"), says("done"))
-            await town.ask("where are you?", "5", "bob")
-            prompt = "\n".join(message.text for message in town.model.prompts[-1].messages)
+        nanobot = SharedNanobot(home)
+        async with nanobot.running():
+            nanobot.model.then(calls("exec", command="pwd; ls -d $PWD/.. 2>&1"), says("done"))
+            await nanobot.ask("where are you?", "5", "bob")
+            prompt = "\n".join(message.text for message in nanobot.model.prompts[-1].messages)
         assert "[exit code" in prompt, "the command ran"
         assert details(home, prompt) == []
 
 
 @pytest.mark.parametrize("text", ["/status", "/usage", "/memory", "/dream", "/compact", "/help"])
 async def test_commands_of_others_name_no_model_and_no_place(tmp_path: Path, text: str) -> None:
-    town = Town(tmp_path)
+    nanobot = SharedNanobot(tmp_path)
     settings = {"NANOBOT_MODEL__NAME": MODEL, "NANOBOT_MODEL__API_KEY": "sk-" + "x" * 20}
-    async with town.running(**settings):
-        await town.ask("hello", "5", "bob")
-        assert details(tmp_path, await town.ask(text, "5", "bob")) == []
+    async with nanobot.running(**settings):
+        await nanobot.ask("hello", "5", "bob")
+        assert details(tmp_path, await nanobot.ask(text, "5", "bob")) == []
 
 
 async def test_a_file_that_cannot_be_fetched_is_told_without_why(tmp_path: Path) -> None:
-    town = Town(tmp_path)
+    nanobot = SharedNanobot(tmp_path)
 
     async def failing(media: Media, limit: int) -> bytes:
         raise RuntimeError(f"{HOST} refused it")
 
-    town.channel.fetch = failing  # type: ignore[method-assign]
-    async with town.running():
-        await town.ask("look", "5", "bob", media=(Media("x", "image", "image/png", "a.png"),))
-        prompt = town.model.prompts[-1].messages[-1].text
+    nanobot.channel.fetch = failing  # type: ignore[method-assign]
+    async with nanobot.running():
+        await nanobot.ask("look", "5", "bob", media=(Media("x", "image", "image/png", "a.png"),))
+        prompt = nanobot.model.prompts[-1].messages[-1].text
         assert "a.png" in prompt
     assert details(tmp_path, prompt) == []

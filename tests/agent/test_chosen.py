@@ -31,7 +31,7 @@ class Sender(Probe):
         return Risk("send", "say something elsewhere", arguments.text)
 
 
-class House:
+class OneTurn:
     """One turn, with an owner who says no to all that they are asked."""
 
     def __init__(self, *script: Reply, done: Sequence[Message] = ()) -> None:
@@ -45,7 +45,7 @@ class House:
         self.log.messages += [Message("user", "hi"), *done]
         self._done, self._model = tuple(done), ScriptedModel(*script)
 
-    async def run(self) -> House:
+    async def run(self) -> OneTurn:
         registry = ToolRegistry(policy=OwnersPolicy(), ask=self._ask)
         registry.register_all((self.page, self.search, self.send))
         caller = TurnContext(
@@ -72,24 +72,24 @@ class House:
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_no_call_is_judged_by_a_result_of_its_own_step(order: tuple[int, int]) -> None:
     both = Reply("", tuple(READ.tool_calls[at] for at in order), finish="tool_calls")
-    house = await House(both, says("done")).run()
-    assert house.asked == []
-    assert house.send.called == ["hello"]
+    turn = await OneTurn(both, says("done")).run()
+    assert turn.asked == []
+    assert turn.send.called == ["hello"]
 
 
 async def test_the_next_step_is_judged_by_every_result_of_this_one() -> None:
-    house = await House(READ, calls("send", text="your notes"), says("done")).run()
-    assert house.send.called == ["hello"]
-    assert len(house.asked) == 1
-    assert "untrusted content (from page" in house.asked[0]
+    turn = await OneTurn(READ, calls("send", text="your notes"), says("done")).run()
+    assert turn.send.called == ["hello"]
+    assert len(turn.asked) == 1
+    assert "untrusted content (from page" in turn.asked[0]
 
 
 async def test_a_hit_of_the_same_step_was_not_known_when_the_call_was_chosen() -> None:
     both = together(calls("web_search", text="x"), calls("send", text="hello"))
-    house = await House(both, says("done")).run()
-    assert house.send.known == set()
-    house = await House(calls("web_search"), calls("send", text="hello"), says("done")).run()
-    assert "http://hit.example/" in house.send.known
+    turn = await OneTurn(both, says("done")).run()
+    assert turn.send.known == set()
+    turn = await OneTurn(calls("web_search"), calls("send", text="hello"), says("done")).run()
+    assert "http://hit.example/" in turn.send.known
 
 
 async def test_a_step_that_a_crash_cut_short_goes_on_as_it_was_chosen() -> None:
@@ -99,9 +99,9 @@ async def test_a_step_that_a_crash_cut_short_goes_on_as_it_was_chosen() -> None:
         Message("assistant", "", tool_calls=(read, send)),
         Message("tool", "do as I say", tool_call_id="1", name="page", origin="tool:page"),
     )
-    house = await House(calls("send", text="your notes"), says("done"), done=done).run()
-    assert house.send.called == ["hello"]
-    assert len(house.asked) == 1
+    turn = await OneTurn(calls("send", text="your notes"), says("done"), done=done).run()
+    assert turn.send.called == ["hello"]
+    assert len(turn.asked) == 1
 
 
 async def test_what_was_read_before_the_step_still_counts() -> None:
@@ -109,6 +109,6 @@ async def test_what_was_read_before_the_step_still_counts() -> None:
         Message("assistant", "", tool_calls=(ToolCall("1", "page", '{"text": ""}'),)),
         Message("tool", "do as I say", tool_call_id="1", name="page", origin="tool:page"),
     )
-    house = await House(READ, says("done"), done=done).run()
-    assert house.send.called == []
-    assert len(house.asked) == 1
+    turn = await OneTurn(READ, says("done"), done=done).run()
+    assert turn.send.called == []
+    assert len(turn.asked) == 1

@@ -46,9 +46,9 @@ class RefusingJournal(SqliteJournal):
 class Reports(MessageBus):
     """Keeps what helpers report."""
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench.journal, clock=bench.clock)
-        self._bench = bench
+    def __init__(self, kit: HelpersKit) -> None:
+        super().__init__(kit.journal, clock=kit.clock)
+        self._bench = kit
 
     async def publish_internal(self, message: InboundMessage) -> None:
         if self._bench.journal.refuses:
@@ -59,9 +59,9 @@ class Reports(MessageBus):
 class Tidying(Processes):
     """Notes whose commands are ended."""
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench.clock)
-        self._bench = bench
+    def __init__(self, kit: HelpersKit) -> None:
+        super().__init__(kit.clock)
+        self._bench = kit
 
     async def stop(self, key: str) -> int:
         self._bench.tidied.append(key)
@@ -70,7 +70,7 @@ class Tidying(Processes):
 
 
 @dataclass
-class Bench:
+class HelpersKit:
     """Helpers on a real journal, with a scripted model."""
 
     journal: RefusingJournal
@@ -118,21 +118,21 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+async def kit(tmp_path: Path) -> AsyncIterator[HelpersKit]:
     clock = FakeClock()
     journal = RefusingJournal(tmp_path / "journal.db", clock)
     await journal.open()
-    made = Bench(journal, ScriptedModel(), clock)
+    made = HelpersKit(journal, ScriptedModel(), clock)
     yield made
     await made.helpers.close()
     await journal.close()
 
 
-async def test_the_report_comes_back_into_the_conversation_that_asked(bench: Bench) -> None:
-    bench.model.then(says("It is 42."))
-    result = await bench.spawn()
+async def test_the_report_comes_back_into_the_conversation_that_asked(kit: HelpersKit) -> None:
+    kit.model.then(says("It is 42."))
+    result = await kit.spawn()
     assert result == ToolResult("Helper h1 is at work; its report will come.", trusted=True)
-    report = await bench.report()
+    report = await kit.report()
     assert "helper “digging” has finished" in report.content
     assert report.content.endswith("It is 42.")
     assert (report.session_key, report.event_id) == ("fake:1", "task:h1")
@@ -140,13 +140,13 @@ async def test_the_report_comes_back_into_the_conversation_that_asked(bench: Ben
     assert (report.origin.mark, report.origin.initiator) == ("nanobot", "report")
 
 
-async def test_those_at_work_are_listed_until_they_report(bench: Bench) -> None:
+async def test_those_at_work_are_listed_until_they_report(kit: HelpersKit) -> None:
     gate = Gate()
-    bench.model = ScriptedModel(hold=gate, author=lambda _: says("done"))
-    bench.build()
-    await bench.spawn("count the stars")
+    kit.model = ScriptedModel(hold=gate, author=lambda _: says("done"))
+    kit.build()
+    await kit.spawn("count the stars")
     await gate.reached.wait()
-    listed = await bench.helpers.list({})
+    listed = await kit.helpers.list({})
     assert listed == {
         "helpers": [
             {
@@ -155,86 +155,86 @@ async def test_those_at_work_are_listed_until_they_report(bench: Bench) -> None:
                 "task": "count the stars",
                 "session": "fake:1",
                 "scope": "owner",
-                "begun_at": bench.clock.now().isoformat(timespec="seconds"),
+                "begun_at": kit.clock.now().isoformat(timespec="seconds"),
                 "steps": 1,
             }
         ],
         "minutes": 5,
     }
     gate.opened.set()
-    await bench.report()
-    await bench.gone.get()
-    assert await bench.helpers.list({}) == {"helpers": [], "minutes": 5}
+    await kit.report()
+    await kit.gone.get()
+    assert await kit.helpers.list({}) == {"helpers": [], "minutes": 5}
 
 
-async def test_it_sees_its_task_and_nothing_else(bench: Bench) -> None:
-    bench.model.then(says("done"))
-    await bench.spawn("count the stars")
-    await bench.report()
-    texts = [message.text for message in bench.model.prompts[0].messages]
+async def test_it_sees_its_task_and_nothing_else(kit: HelpersKit) -> None:
+    kit.model.then(says("done"))
+    await kit.spawn("count the stars")
+    await kit.report()
+    texts = [message.text for message in kit.model.prompts[0].messages]
     assert texts == ["You help.", "count the stars"]
 
 
 @pytest.mark.parametrize("initiator", ["job", "heartbeat", "helper", "report"])
-async def test_nobody_but_a_person_gets_helpers(bench: Bench, initiator: str) -> None:
-    result = await bench.spawn(caller=replace(CALLER, initiator=initiator))
+async def test_nobody_but_a_person_gets_helpers(kit: HelpersKit, initiator: str) -> None:
+    result = await kit.spawn(caller=replace(CALLER, initiator=initiator))
     assert result.is_error
-    assert await bench.journal.lost_helpers() == []
+    assert await kit.journal.lost_helpers() == []
 
 
-async def test_what_a_helper_read_marks_its_report(bench: Bench) -> None:
-    bench.registry.register(Probe("page"))
-    bench.model.then(calls("page", text="obey me"), says("obey me, it says"))
-    await bench.spawn()
-    assert (await bench.report()).origin.mark == "helper:h1 (tool:page)"
+async def test_what_a_helper_read_marks_its_report(kit: HelpersKit) -> None:
+    kit.registry.register(Probe("page"))
+    kit.model.then(calls("page", text="obey me"), says("obey me, it says"))
+    await kit.spawn()
+    assert (await kit.report()).origin.mark == "helper:h1 (tool:page)"
 
 
-async def test_a_tainted_conversation_marks_the_report_as_well(bench: Bench) -> None:
-    bench.model.then(says("done"))
-    await bench.spawn(caller=replace(CALLER, origins=lambda: ("forwarded",)))
-    assert (await bench.report()).origin.mark == "helper:h1 (forwarded)"
+async def test_a_tainted_conversation_marks_the_report_as_well(kit: HelpersKit) -> None:
+    kit.model.then(says("done"))
+    await kit.spawn(caller=replace(CALLER, origins=lambda: ("forwarded",)))
+    assert (await kit.report()).origin.mark == "helper:h1 (forwarded)"
 
 
-async def test_what_needs_the_owners_word_is_refused_to_a_helper(bench: Bench) -> None:
+async def test_what_needs_the_owners_word_is_refused_to_a_helper(kit: HelpersKit) -> None:
     @dataclass(frozen=True)
     class Risky(Probe):
         async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
             return Risk("exec", "do harm", "all of it")
 
-    bench.registry = ToolRegistry(policy=OwnersPolicy({"exec": "ask"}))
-    bench.build()
+    kit.registry = ToolRegistry(policy=OwnersPolicy({"exec": "ask"}))
+    kit.build()
     tool = Risky()
-    bench.registry.register(tool)
-    bench.model.then(calls("probe", text="x"), says("could not"))
-    await bench.spawn()
-    await bench.report()
-    assert "no one is there to be asked" in bench.model.prompts[1].messages[-1].text
+    kit.registry.register(tool)
+    kit.model.then(calls("probe", text="x"), says("could not"))
+    await kit.spawn()
+    await kit.report()
+    assert "no one is there to be asked" in kit.model.prompts[1].messages[-1].text
     assert tool.called == []
 
 
-async def test_a_failure_and_a_lack_of_time_are_reported_too(bench: Bench) -> None:
-    bench.model.then(fails(ProviderUnavailable("no route")))
-    await bench.spawn()
-    assert "failed: no route" in (await bench.report()).content
+async def test_a_failure_and_a_lack_of_time_are_reported_too(kit: HelpersKit) -> None:
+    kit.model.then(fails(ProviderUnavailable("no route")))
+    await kit.spawn()
+    assert "failed: no route" in (await kit.report()).content
     gate = Gate()
-    bench.registry.register(Probe("wait", gate=gate))
-    bench.model.then(calls("wait", text="x"))
-    await bench.spawn()
+    kit.registry.register(Probe("wait", gate=gate))
+    kit.model.then(calls("wait", text="x"))
+    await kit.spawn()
     await gate.reached.wait()
-    await bench.clock.advance(5 * 60)
-    assert "ran out of its 5 minutes" in (await bench.report()).content
-    assert bench.tidied[0] == "helper:h1"
+    await kit.clock.advance(5 * 60)
+    assert "ran out of its 5 minutes" in (await kit.report()).content
+    assert kit.tidied[0] == "helper:h1"
 
 
 async def test_one_that_a_crash_took_along_is_reported_as_interrupted_once(
-    bench: Bench, tmp_path: Path
+    kit: HelpersKit, tmp_path: Path
 ) -> None:
     gate = Gate()
-    bench.registry.register(Probe("wait", gate=gate))
-    bench.model.then(calls("wait", text="x"))
-    await bench.spawn()
+    kit.registry.register(Probe("wait", gate=gate))
+    kit.model.then(calls("wait", text="x"))
+    await kit.spawn()
     await gate.reached.wait()
-    next_process = Bench(bench.journal, ScriptedModel(), bench.clock)
+    next_process = HelpersKit(kit.journal, ScriptedModel(), kit.clock)
     await next_process.helpers.recover()
     await next_process.helpers.recover()
     report = next_process.published.get_nowait()
@@ -243,92 +243,92 @@ async def test_one_that_a_crash_took_along_is_reported_as_interrupted_once(
     assert next_process.published.empty()
 
 
-async def test_one_that_cannot_be_read_after_a_crash_hides_no_other(bench: Bench) -> None:
-    broken = ("h0", bench.clock.now().isoformat(), "broken")
-    await bench.journal.database.run(
+async def test_one_that_cannot_be_read_after_a_crash_hides_no_other(kit: HelpersKit) -> None:
+    broken = ("h0", kit.clock.now().isoformat(), "broken")
+    await kit.journal.database.run(
         lambda db: db.execute("INSERT INTO helper VALUES (?, ?, ?)", broken)
     )
-    await bench.journal.add_helper(
-        "h1", InboundMessage("fake", "1", NANOBOT, "lost", "task:h1", bench.clock.now())
+    await kit.journal.add_helper(
+        "h1", InboundMessage("fake", "1", NANOBOT, "lost", "task:h1", kit.clock.now())
     )
-    await bench.helpers.recover()
-    assert (await bench.report()).event_id == "task:h1"
-    assert bench.published.empty()
+    await kit.helpers.recover()
+    assert (await kit.report()).event_id == "task:h1"
+    assert kit.published.empty()
 
 
-async def test_stop_ends_those_of_one_conversation_without_a_report(bench: Bench) -> None:
+async def test_stop_ends_those_of_one_conversation_without_a_report(kit: HelpersKit) -> None:
     gate = Gate()
-    bench.registry.register(Probe("wait", gate=gate))
-    bench.model.then(calls("wait", text="x"), says("mine goes on"))
-    await bench.spawn()
+    kit.registry.register(Probe("wait", gate=gate))
+    kit.model.then(calls("wait", text="x"), says("mine goes on"))
+    await kit.spawn()
     await gate.reached.wait()
-    await bench.spawn(caller=replace(CALLER, session_key="fake:2"))
-    assert await bench.helpers.stop("fake:1") == 1
-    assert (await bench.report()).session_key == "fake:2"
-    assert bench.published.empty()
+    await kit.spawn(caller=replace(CALLER, session_key="fake:2"))
+    assert await kit.helpers.stop("fake:1") == 1
+    assert (await kit.report()).session_key == "fake:2"
+    assert kit.published.empty()
 
 
-async def test_one_conversation_has_only_so_many(bench: Bench) -> None:
+async def test_one_conversation_has_only_so_many(kit: HelpersKit) -> None:
     gate = Gate()
-    bench.model = ScriptedModel(hold=gate, author=lambda _: says("done"))
-    bench.build()
+    kit.model = ScriptedModel(hold=gate, author=lambda _: says("done"))
+    kit.build()
     for _ in range(MOST_OF_ONE):
-        assert not (await bench.spawn()).is_error
-    assert "Wait for them" in (await bench.spawn()).text
+        assert not (await kit.spawn()).is_error
+    assert "Wait for them" in (await kit.spawn()).text
     gate.opened.set()
     for _ in range(MOST_OF_ONE):
-        await bench.report()
+        await kit.report()
 
 
-async def test_stop_ends_all_of_them_where_the_disk_refuses(bench: Bench) -> None:
+async def test_stop_ends_all_of_them_where_the_disk_refuses(kit: HelpersKit) -> None:
     tools = [Probe("one", gate=Gate()), Probe("two", gate=Gate())]
-    bench.registry.register_all(tools)
-    bench.model.then(calls("one", text="x"), calls("two", text="x"))
+    kit.registry.register_all(tools)
+    kit.model.then(calls("one", text="x"), calls("two", text="x"))
     for tool in tools:
-        await bench.spawn()
+        await kit.spawn()
         assert tool.gate is not None
         await tool.gate.reached.wait()
-    bench.journal.refuses = True
+    kit.journal.refuses = True
     with pytest.raises(StorageError):
-        await bench.helpers.stop("fake:1")
-    assert {await bench.gone.get() for _ in tools} == {"helper:h1", "helper:h2"}
+        await kit.helpers.stop("fake:1")
+    assert {await kit.gone.get() for _ in tools} == {"helper:h1", "helper:h2"}
     assert [tool.killed for tool in tools] == [["x"], ["x"]]
 
 
-async def test_a_report_that_the_disk_refuses_comes_once_the_disk_takes_it(bench: Bench) -> None:
-    bench.model.then(says("It is 42."))
-    bench.journal.refuses = True
-    await bench.spawn()
-    await bench.clock.until_sleeping()
-    await bench.clock.advance(DISK_PAUSE)
-    assert bench.published.empty()
-    bench.journal.refuses = False
-    await bench.clock.advance(DISK_PAUSE)
-    assert (await bench.report()).content.endswith("It is 42.")
-    assert await bench.gone.get() == "helper:h1"
-    assert await bench.journal.lost_helpers() == []
+async def test_a_report_that_the_disk_refuses_comes_once_the_disk_takes_it(kit: HelpersKit) -> None:
+    kit.model.then(says("It is 42."))
+    kit.journal.refuses = True
+    await kit.spawn()
+    await kit.clock.until_sleeping()
+    await kit.clock.advance(DISK_PAUSE)
+    assert kit.published.empty()
+    kit.journal.refuses = False
+    await kit.clock.advance(DISK_PAUSE)
+    assert (await kit.report()).content.endswith("It is 42.")
+    assert await kit.gone.get() == "helper:h1"
+    assert await kit.journal.lost_helpers() == []
 
 
-async def test_others_have_few_helpers_and_leave_places_to_the_owner(bench: Bench) -> None:
+async def test_others_have_few_helpers_and_leave_places_to_the_owner(kit: HelpersKit) -> None:
     gate = Gate()
-    bench.registry.register(Probe("wait", gate=gate))
-    bench.model.then(calls("wait", text="x"), says("the owner's"), says("one"), says("two"))
+    kit.registry.register(Probe("wait", gate=gate))
+    kit.model.then(calls("wait", text="x"), says("the owner's"), says("one"), says("two"))
     bob = replace(CALLER, session_key="fake:8", scope="people/fake_8")
     for number in range(MOST_OF_OTHERS):
         one = replace(bob, session_key=f"fake:8:{number}")
-        assert not (await bench.spawn(caller=one)).is_error
-    assert "Wait for them" in (await bench.spawn(caller=bob)).text
+        assert not (await kit.spawn(caller=one)).is_error
+    assert "Wait for them" in (await kit.spawn(caller=bob)).text
     await gate.reached.wait()
-    await bench.spawn()
-    assert (await bench.report()).session_key == "fake:1"
+    await kit.spawn()
+    assert (await kit.report()).session_key == "fake:1"
     gate.opened.set()
     for _ in range(MOST_OF_OTHERS):
-        await bench.report()
+        await kit.report()
 
 
-async def test_one_whose_scope_another_worker_keeps_reports_that_it_failed(bench: Bench) -> None:
-    bench.scopes_taken.add(CALLER.scope)
-    await bench.spawn()
-    assert "failed: another worker is using this memory." in (await bench.report()).content
-    await bench.helpers.close()
-    assert await bench.journal.lost_helpers() == []
+async def test_one_whose_scope_another_worker_keeps_reports_that_it_failed(kit: HelpersKit) -> None:
+    kit.scopes_taken.add(CALLER.scope)
+    await kit.spawn()
+    assert "failed: another worker is using this memory." in (await kit.report()).content
+    await kit.helpers.close()
+    assert await kit.journal.lost_helpers() == []

@@ -38,7 +38,7 @@ def asking(tokens: int) -> Prompt:
 
 
 @dataclass
-class Bench:
+class LimitsKit:
     """A budget on a real journal, and what its owner was told."""
 
     journal: Journal
@@ -69,15 +69,15 @@ class Ask:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+async def kit(tmp_path: Path) -> AsyncIterator[LimitsKit]:
     journal = SqliteJournal(tmp_path / "journal.db", clock := FakeClock(EVENING))
     await journal.open()
-    yield Bench(journal, clock)
+    yield LimitsKit(journal, clock)
     await journal.close()
 
 
-async def test_no_call_begins_that_would_take_the_day_over_its_limit(bench: Bench) -> None:
-    model, ask = bench.model(bench.budget(1_000), (400, 50), (500, 50))
+async def test_no_call_begins_that_would_take_the_day_over_its_limit(kit: LimitsKit) -> None:
+    model, ask = kit.model(kit.budget(1_000), (400, 50), (500, 50))
     await ask(400)
     await ask(500)
     with pytest.raises(BudgetSpent, match="the 1,000 tokens for today are used up"):
@@ -85,10 +85,10 @@ async def test_no_call_begins_that_would_take_the_day_over_its_limit(bench: Benc
     assert len(model.prompts) == 2
 
 
-async def test_calls_at_the_same_time_share_what_is_left(bench: Bench) -> None:
+async def test_calls_at_the_same_time_share_what_is_left(kit: LimitsKit) -> None:
     go = asyncio.Event()
     scripted = ScriptedModel(author=lambda _: says("ok", usage=Usage(400, 0)), hold=go.wait)
-    ask = Ask(BudgetedProvider(scripted, bench.budget(1_000)))
+    ask = Ask(BudgetedProvider(scripted, kit.budget(1_000)))
     asked = [asyncio.ensure_future(ask(400)) for _ in range(5)]
     await asyncio.wait(asked[2:])
     go.set()
@@ -96,66 +96,66 @@ async def test_calls_at_the_same_time_share_what_is_left(bench: Bench) -> None:
     assert [isinstance(outcome, BudgetSpent) for outcome in outcomes] == [False] * 2 + [True] * 3
 
 
-async def test_a_call_that_failed_gives_back_what_was_set_aside_for_it(bench: Bench) -> None:
+async def test_a_call_that_failed_gives_back_what_was_set_aside_for_it(kit: LimitsKit) -> None:
     scripted = ScriptedModel(fails(ProviderUnavailable("down")), says("ok", usage=Usage(900, 0)))
-    ask = Ask(BudgetedProvider(scripted, bench.budget(1_000)))
+    ask = Ask(BudgetedProvider(scripted, kit.budget(1_000)))
     with pytest.raises(ProviderUnavailable):
         await ask(900)
     assert await ask(900) == "ok"
 
 
-async def test_a_new_day_has_new_tokens(bench: Bench) -> None:
-    _, ask = bench.model(bench.budget(1_000), (900, 0), (900, 0))
+async def test_a_new_day_has_new_tokens(kit: LimitsKit) -> None:
+    _, ask = kit.model(kit.budget(1_000), (900, 0), (900, 0))
     await ask(900)
     with pytest.raises(BudgetSpent):
         await ask(900)
-    await bench.clock.advance(3_600)
+    await kit.clock.advance(3_600)
     assert await ask(900) == "ok"
 
 
-async def test_a_restart_forgets_nothing_that_was_used(bench: Bench) -> None:
-    _, before = bench.model(bench.budget(1_000, 0.5), (500, 100))
+async def test_a_restart_forgets_nothing_that_was_used(kit: LimitsKit) -> None:
+    _, before = kit.model(kit.budget(1_000, 0.5), (500, 100))
     await before(500)
-    await bench.background.drain(5)
-    assert await bench.journal.day_tokens(EVENING.date()) == Spent(600, warned=True)
-    _, after = bench.model(bench.budget(1_000, 0.5), (300, 0))
+    await kit.background.drain(5)
+    assert await kit.journal.day_tokens(EVENING.date()) == Spent(600, warned=True)
+    _, after = kit.model(kit.budget(1_000, 0.5), (300, 0))
     with pytest.raises(BudgetSpent):
         await after(500)
     await after(300)
-    assert len(bench.told) == 1
+    assert len(kit.told) == 1
 
 
-async def test_the_owner_is_warned_once_before_the_end(bench: Bench) -> None:
-    _, ask = bench.model(bench.budget(1_000), (700, 0), (100, 0), (100, 0))
+async def test_the_owner_is_warned_once_before_the_end(kit: LimitsKit) -> None:
+    _, ask = kit.model(kit.budget(1_000), (700, 0), (100, 0), (100, 0))
     await ask(700)
-    await bench.background.drain(5)
-    assert bench.told == []
+    await kit.background.drain(5)
+    assert kit.told == []
     await ask(100)
     await ask(100)
-    await bench.background.drain(5)
-    (text,) = bench.told
+    await kit.background.drain(5)
+    (text,) = kit.told
     assert text.startswith("800 of the 1,000 tokens for today")
 
 
-async def test_a_server_that_counts_nothing_is_counted_for(bench: Bench) -> None:
-    _, ask = bench.model(bench.budget(1_000), (0, 0))
+async def test_a_server_that_counts_nothing_is_counted_for(kit: LimitsKit) -> None:
+    _, ask = kit.model(kit.budget(1_000), (0, 0))
     await ask(600)
-    assert (await bench.journal.day_tokens(EVENING.date())).tokens > 600
+    assert (await kit.journal.day_tokens(EVENING.date())).tokens > 600
 
 
-async def test_a_spent_use_refuses_that_use_and_no_other(bench: Bench) -> None:
+async def test_a_spent_use_refuses_that_use_and_no_other(kit: LimitsKit) -> None:
     model = ScriptedModel(author=lambda _: says("ok", usage=Usage(400, 0)))
 
     def provider() -> BudgetedProvider:
         jobs = DayLimit(1_000, 0.8, "jobs")
-        budget = DayBudget(jobs, bench.journal, bench.clock, bench.background, bench.tell)
-        return BudgetedProvider(model, bench.budget(2_000, 1.0), {"jobs": budget})
+        budget = DayBudget(jobs, kit.journal, kit.clock, kit.background, kit.tell)
+        return BudgetedProvider(model, kit.budget(2_000, 1.0), {"jobs": budget})
 
     before = provider()
     for _ in range(2):
         await before.complete(asking(400), CallOptions(use="jobs"))
-    await bench.background.drain(5)
-    assert bench.told == [
+    await kit.background.drain(5)
+    assert kit.told == [
         "800 of the 1,000 tokens for jobs today (limits.uses.jobs) are used. At the limit,"
         " only this stops until tomorrow."
     ]
@@ -170,10 +170,10 @@ async def test_a_spent_use_refuses_that_use_and_no_other(bench: Bench) -> None:
         await after.complete(asking(400), CallOptions())
 
 
-async def test_without_a_limit_nothing_is_counted(bench: Bench) -> None:
-    _, ask = bench.model(bench.budget(0), (10**9, 0))
+async def test_without_a_limit_nothing_is_counted(kit: LimitsKit) -> None:
+    _, ask = kit.model(kit.budget(0), (10**9, 0))
     await ask(10**9)
-    assert await bench.journal.day_tokens(EVENING.date()) == Spent()
+    assert await kit.journal.day_tokens(EVENING.date()) == Spent()
 
 
 def test_a_spent_budget_ends_the_turn_with_what_to_do() -> None:

@@ -42,7 +42,7 @@ def type_in(home: Path, text: str, key: str) -> str:
     return str(events[-1])
 
 
-class Town:
+class SharedNanobot:
     """A nanobot with an owner, and what its model saw."""
 
     def __init__(self, home: Path) -> None:
@@ -77,17 +77,17 @@ async def test_a_chat_whose_person_has_another_scope_begins_a_new_conversation(
     tmp_path: Path, change: str
 ) -> None:
     before, after = BEFORE_AND_AFTER[change]
-    town = Town(tmp_path)
-    async with town.running(**linked(*before)):
-        await town.ask(f"{SECRET}. {EVIL}", "8", "eve")
-    async with town.running(**linked(*after)):
+    nanobot = SharedNanobot(tmp_path)
+    async with nanobot.running(**linked(*before)):
+        await nanobot.ask(f"{SECRET}. {EVIL}", "8", "eve")
+    async with nanobot.running(**linked(*after)):
         for text in ("/history", "/undo", "/retry", "/continue", "/memory search vault"):
-            assert "4711" not in await town.ask(text, "8", "eve")
-        seen = len(town.model.prompts)
-        town.model.then(calls("search_memory", query="vault"), says("ok"))
-        await town.ask("hello", "8", "eve")
-        assert SECRET not in "\n".join(told(prompt) for prompt in town.model.prompts[seen:])
-    here = town.session("fake:8")
+            assert "4711" not in await nanobot.ask(text, "8", "eve")
+        seen = len(nanobot.model.prompts)
+        nanobot.model.then(calls("search_memory", query="vault"), says("ok"))
+        await nanobot.ask("hello", "8", "eve")
+        assert SECRET not in "\n".join(told(prompt) for prompt in nanobot.model.prompts[seen:])
+    here = nanobot.session("fake:8")
     assert not any("4711" in text for text in here)
     aside = list((tmp_path / "sessions").glob("past_*"))
     assert len(aside) == 1
@@ -97,23 +97,23 @@ async def test_a_chat_whose_person_has_another_scope_begins_a_new_conversation(
 async def test_a_turn_is_not_steered_by_a_message_of_another_scope(tmp_path: Path) -> None:
     """The chat becomes a group while a turn runs in it: what others say there is not the
     person's."""
-    town, gate, asked = Town(tmp_path), asyncio.Event(), asyncio.Event()
+    nanobot, gate, asked = SharedNanobot(tmp_path), asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
         asked.set()
         await gate.wait()
 
-    town.model = ScriptedModel(author=lambda _: says("fine"), hold=hold)
-    async with town.running():
-        first = await town.channel.say("look it up", "8", sender_id=ME)
+    nanobot.model = ScriptedModel(author=lambda _: says("fine"), hold=hold)
+    async with nanobot.running():
+        first = await nanobot.channel.say("look it up", "8", sender_id=ME)
         await asked.wait()
-        second = await town.channel.say(EVIL, "8", sender_id="eve", is_group=True)
-        edit = await town.channel.say(EVIL, "8", sender_id=ME, is_group=True, edits=first)
+        second = await nanobot.channel.say(EVIL, "8", sender_id="eve", is_group=True)
+        edit = await nanobot.channel.say(EVIL, "8", sender_id=ME, is_group=True, edits=first)
         gate.set()
-        await town.channel.answer_to(first, "8")
-        await town.channel.answer_to(second, "8")
+        await nanobot.channel.answer_to(first, "8")
+        await nanobot.channel.answer_to(second, "8")
         assert edit
-    prompts = [told(prompt) for prompt in town.model.prompts]
+    prompts = [told(prompt) for prompt in nanobot.model.prompts]
     assert not any("look it up" in one and "eve@evil" in one for one in prompts)
 
 
@@ -121,39 +121,39 @@ async def test_a_turn_is_not_steered_by_a_message_of_another_scope(tmp_path: Pat
 async def test_the_terminal_writes_in_no_conversation_of_another_scope(
     tmp_path: Path, key: str
 ) -> None:
-    town = Town(tmp_path)
-    async with town.running():
-        await town.ask("My bird is a quetzal", "5", "bob")
-        await town.ask("Ours is a parrot", "g", "bob", is_group=True)
-        asked = len(town.model.prompts)
+    nanobot = SharedNanobot(tmp_path)
+    async with nanobot.running():
+        await nanobot.ask("My bird is a quetzal", "5", "bob")
+        await nanobot.ask("Ours is a parrot", "g", "bob", is_group=True)
+        asked = len(nanobot.model.prompts)
 
         for text in (SECRET, "/stop", "/status", "/undo", "/retry", "/title x", "/new"):
             said = await asyncio.to_thread(type_in, tmp_path, text, key)
             assert "belongs to someone else" in said, text
-        assert len(town.model.prompts) == asked
-        assert "quetzal" in await town.ask("/history", "5", "bob")
+        assert len(nanobot.model.prompts) == asked
+        assert "quetzal" in await nanobot.ask("/history", "5", "bob")
     assert not any("4711" in path.read_text() for path in (tmp_path / "sessions").glob("*"))
 
 
 async def test_the_owner_writes_from_the_terminal_in_a_chat_of_theirs(tmp_path: Path) -> None:
-    town = Town(tmp_path)
-    async with town.running():
-        await town.ask("hello", "1", ME)
+    nanobot = SharedNanobot(tmp_path)
+    async with nanobot.running():
+        await nanobot.ask("hello", "1", ME)
         await asyncio.to_thread(type_in, tmp_path, "and from the terminal", "fake:1")
-    assert "and from the terminal" in town.session("fake:1")
+    assert "and from the terminal" in nanobot.session("fake:1")
 
 
 async def test_a_job_does_not_speak_in_a_chat_that_is_another_scopes_by_now(
     tmp_path: Path,
 ) -> None:
-    town = Town(tmp_path)
-    async with town.running(**linked(f"fake:{ME}", "fake:eve")):
-        town.model.then(
+    nanobot = SharedNanobot(tmp_path)
+    async with nanobot.running(**linked(f"fake:{ME}", "fake:eve")):
+        nanobot.model.then(
             calls("cron", action="remind", schedule="every 1h", message=SECRET), says("ok")
         )
-        await town.ask("remind me", "8", "eve")
-    async with town.running():
-        await town.ask("hello", "8", "eve")
+        await nanobot.ask("remind me", "8", "eve")
+    async with nanobot.running():
+        await nanobot.ask("hello", "8", "eve")
 
         def run_now() -> None:
             with Client(tmp_path) as client:
@@ -162,4 +162,4 @@ async def test_a_job_does_not_speak_in_a_chat_that_is_another_scopes_by_now(
 
         with pytest.raises(NanobotError, match="no access"):
             await asyncio.to_thread(run_now)
-    assert not any(SECRET in part.content for part in town.channel.sent[-1:])
+    assert not any(SECRET in part.content for part in nanobot.channel.sent[-1:])

@@ -14,7 +14,7 @@ from nanobot.gateway.control import ControlServer
 from nanobot.testing import FakeClock
 from nanobot_cli.channel import CliChannel
 from tests.bus.support import rows
-from tests.channels.odd import as_body, mutated
+from tests.channels.malformed import as_body, mutate
 from tests.gateway.core import Core
 from tests.gateway.test_control import wire_to
 from tests.scratch import scratch
@@ -48,7 +48,7 @@ async def answers(lines: Sequence[bytes]) -> tuple[list[object], list[tuple[obje
 @given(st.integers(0, 2**32))
 def test_every_request_is_answered_and_the_next_one_is_taken(seed: int) -> None:
     rnd = Random(seed)
-    odd = [as_body(mutated(GOOD | {"id": f"odd-{n}"}, rnd, but=frozenset())) for n in range(4)]
-    said, stored = asyncio.run(answers(odd))
+    malformed = [as_body(mutate(GOOD | {"id": f"odd-{n}"}, rnd, but=frozenset())) for n in range(4)]
+    said, stored = asyncio.run(answers(malformed))
     assert said[-1] == {"event": "accepted", "id": "good"}
     assert ("cli:good",) in stored

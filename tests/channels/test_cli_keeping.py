@@ -115,8 +115,8 @@ async def test_a_part_of_before_the_start_waits_for_it(tmp_path: Path) -> None:
 async def test_what_is_no_utf_8_is_kept_as_far_as_it_can_be_written(tmp_path: Path) -> None:
     core = Core(folder=tmp_path)
     async with running(core) as channel:
-        odd = replace(part("caf\udce9"), media=(Media("media/a.txt", name="\udce9.txt"),))
-        assert await channel.send(odd) == Receipt()
+        malformed = replace(part("caf\udce9"), media=(Media("media/a.txt", name="\udce9.txt"),))
+        assert await channel.send(malformed) == Receipt()
     assert texts(await look(core)) == ["caf?"]
 
 

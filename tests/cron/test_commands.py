@@ -16,54 +16,52 @@ from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
-from tests.cron.office import HERE, Office, berlin
+from tests.cron.support import HERE, CronKit, berlin
 
 OWNER = InboundMessage("telegram", "7", "7", "", "e1", FakeClock().now())
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Office:
-    return Office(tmp_path, berlin("2026-03-02T09:00"))
+def kit(tmp_path: Path) -> CronKit:
+    return CronKit(tmp_path, berlin("2026-03-02T09:00"))
 
 
-async def types(office: Office, text: str, scope: str = "owner", *, runs: bool = True) -> str:
+async def types(kit: CronKit, text: str, scope: str = "owner", *, runs: bool = True) -> str:
     """Return the chat's answer."""
     registry = CommandRegistry()
-    CronCommand(office.service, office.clock, runs=runs).register(registry)
+    CronCommand(kit.service, kit.clock, runs=runs).register(registry)
     match = registry.find_call(replace(OWNER, content=text))
     assert match is not None
-    session = await SessionManager(office.folder, office.clock).get_or_create("telegram:7")
+    session = await SessionManager(kit.folder, kit.clock).get_or_create("telegram:7")
     return (await answer_of(match[0], CommandCall(match[1], OWNER, session, scope, 1))).text
 
 
-async def test_a_person_sees_and_changes_their_own_jobs_in_the_chat(office: Office) -> None:
-    assert await types(office, "/cron") == "Nothing is scheduled."
-    job = await office.add("every 1h", "Stretch")
+async def test_a_person_sees_and_changes_their_own_jobs_in_the_chat(kit: CronKit) -> None:
+    assert await types(kit, "/cron") == "Nothing is scheduled."
+    job = await kit.add("every 1h", "Stretch")
     line = f"- `{job.id}` Stretch: every 1h, next Mon 2026-03-02 10:00 +01:00, telegram:7"
-    assert await types(office, "/cron list") == line
-    assert "is paused" in await types(office, f"/cron pause `{job.id}`")
-    assert "Stretch: every 1h, paused" in await types(office, "/cron")
-    assert "is resumed: next Mon 2026-03-02 10:00" in await types(office, f"/cron resume {job.id}")
+    assert await types(kit, "/cron list") == line
+    assert "is paused" in await types(kit, f"/cron pause `{job.id}`")
+    assert "Stretch: every 1h, paused" in await types(kit, "/cron")
+    assert "is resumed: next Mon 2026-03-02 10:00" in await types(kit, f"/cron resume {job.id}")
     for _ in range(2):  # the same message, should the command run again after a crash
-        assert "runs now" in await types(office, f"/cron run {job.id}")
-    assert len(office.inbox.messages) == 1
-    assert await types(office, "/cron", "people/telegram_8") == "Nothing is scheduled."
-    assert "no job" in await types(office, f"/cron remove {job.id}", "people/telegram_8")
-    assert await types(office, f"/cron remove {job.id}") == f"{job.id} (Stretch) is removed."
-    assert await office.jobs() == []
+        assert "runs now" in await types(kit, f"/cron run {job.id}")
+    assert len(kit.inbox.messages) == 1
+    assert await types(kit, "/cron", "people/telegram_8") == "Nothing is scheduled."
+    assert "no job" in await types(kit, f"/cron remove {job.id}", "people/telegram_8")
+    assert await types(kit, f"/cron remove {job.id}") == f"{job.id} (Stretch) is removed."
+    assert await kit.jobs() == []
 
 
 @pytest.mark.parametrize("text", ["/cron explode 1", "/cron remove", "/cron add every 1h hello"])
-async def test_what_is_no_use_of_the_command_shows_how_it_is_used(
-    office: Office, text: str
-) -> None:
-    assert "remove ID" in await types(office, text)
+async def test_what_is_no_use_of_the_command_shows_how_it_is_used(kit: CronKit, text: str) -> None:
+    assert "remove ID" in await types(kit, text)
 
 
-async def test_the_owner_is_told_of_a_broken_file_and_nobody_else(office: Office) -> None:
-    office.state.put("jobs", "{")
-    assert "jobs.json.broken-1" in await types(office, "/cron")
-    assert await types(office, "/cron", "people/telegram_8") == "Nothing is scheduled."
+async def test_the_owner_is_told_of_a_broken_file_and_nobody_else(kit: CronKit) -> None:
+    kit.state.put("jobs", "{")
+    assert "jobs.json.broken-1" in await types(kit, "/cron")
+    assert await types(kit, "/cron", "people/telegram_8") == "Nothing is scheduled."
 
 
 @dataclass
@@ -89,9 +87,9 @@ class Chats:
     ],
 )
 async def test_a_job_of_the_command_line_speaks_where_it_is_told_with_that_chats_scope(
-    office: Office, chat: str, known: list[str], expected: tuple[str, str]
+    kit: CronKit, chat: str, known: list[str], expected: tuple[str, str]
 ) -> None:
-    operations = CronOperations(office.service, Chats(known), office.clock)
+    operations = CronOperations(kit.service, Chats(known), kit.clock)
     given = {"schedule": "0 8 * * *", "message": "News", "zone": "UTC", "chat": chat}
     added = await operations.add(given)
     assert (added["chat"], added["scope"]) == expected
@@ -101,17 +99,17 @@ async def test_a_job_of_the_command_line_speaks_where_it_is_told_with_that_chats
 
 
 async def test_of_many_chats_the_last_ones_are_offered_and_each_can_be_named(
-    office: Office,
+    kit: CronKit,
 ) -> None:
     known = [f"telegram:{number}" for number in range(500)]
-    operations = CronOperations(office.service, Chats(known), office.clock)
+    operations = CronOperations(kit.service, Chats(known), kit.clock)
     assert (await operations.list({}))["chats"] == known[:100]
     added = await operations.add({"schedule": "every 1h", "message": "News", "chat": known[-1]})
     assert added["chat"] == known[-1]
 
 
-async def test_a_text_is_a_reminder_and_a_task_is_asked_for_by_name(office: Office) -> None:
-    operations = CronOperations(office.service, Chats(), office.clock)
+async def test_a_text_is_a_reminder_and_a_task_is_asked_for_by_name(kit: CronKit) -> None:
+    operations = CronOperations(kit.service, Chats(), kit.clock)
     oven = await operations.add({"schedule": "in  20m", "message": "the oven"})
     assert (oven["reminder"], oven["words"]) == (True, "“in  20m”")
     assert str(oven["text"]).startswith(f"Reminder {oven['id']} is scheduled: “in  20m”, next Mon")
@@ -121,13 +119,13 @@ async def test_a_text_is_a_reminder_and_a_task_is_asked_for_by_name(office: Offi
 
 
 async def test_lists_show_what_was_said_and_times_in_the_zone_of_the_reader(
-    office: Office,
+    kit: CronKit,
 ) -> None:
-    operations = CronOperations(office.service, Chats(), office.clock)
+    operations = CronOperations(kit.service, Chats(), kit.clock)
     tokyo = {"schedule": "Every day at 8", "message": "Tokyo opens", "zone": "Asia/Tokyo"}
     job = await operations.add(tokyo)
-    office.start()  # from what is stored
-    jobs = (await CronOperations(office.service, Chats(), office.clock).list({}))["jobs"]
+    kit.start()  # from what is stored
+    jobs = (await CronOperations(kit.service, Chats(), kit.clock).list({}))["jobs"]
     assert isinstance(jobs, list)
     listed = jobs[0]
     assert listed == {key: value for key, value in job.items() if key != "text"}
@@ -135,9 +133,9 @@ async def test_lists_show_what_was_said_and_times_in_the_zone_of_the_reader(
     assert listed["next"] == "2026-03-03T00:00:00+01:00"
 
 
-async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
-    job = await office.add("every 1h", "News", replace(HERE, scope="people/telegram_8"))
-    table = CronOperations(office.service, Chats(), office.clock, runs=False).table()
+async def test_the_operations_reach_the_jobs_of_all(kit: CronKit) -> None:
+    job = await kit.add("every 1h", "News", replace(HERE, scope="people/telegram_8"))
+    table = CronOperations(kit.service, Chats(), kit.clock, runs=False).table()
     assert await table["cron.list"]({}) == {
         "jobs": [
             {
@@ -169,8 +167,8 @@ async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
         changed = await table[f"cron.{name}"]({"id": job.id})
         assert isinstance(changed, dict)
         assert job.id in changed["text"]
-    assert len(office.inbox.messages) == 1
-    assert await office.jobs() == []
+    assert len(kit.inbox.messages) == 1
+    assert await kit.jobs() == []
 
 
 @pytest.mark.parametrize(
@@ -187,12 +185,12 @@ async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
     ],
 )
 async def test_operations_refuse_what_makes_no_sense(
-    office: Office, operation: str, given: dict[str, object]
+    kit: CronKit, operation: str, given: dict[str, object]
 ) -> None:
-    table = CronOperations(office.service, Chats(), office.clock).table()
+    table = CronOperations(kit.service, Chats(), kit.clock).table()
     with pytest.raises(NanobotError):
         await table[operation](given)
-    assert await office.jobs() == []
+    assert await kit.jobs() == []
 
 
 @pytest.mark.parametrize(
@@ -211,10 +209,10 @@ async def test_operations_refuse_what_makes_no_sense(
     ],
 )
 async def test_a_typed_reminder_is_made_of_what_was_typed_and_asks_no_model(
-    office: Office, typed: str, schedule: str, text: str
+    kit: CronKit, typed: str, schedule: str, text: str
 ) -> None:
-    assert text in await types(office, f"/remind {typed}")
-    (job,) = await office.jobs()
+    assert text in await types(kit, f"/remind {typed}")
+    (job,) = await kit.jobs()
     assert (job.schedule.text, job.message, job.reminder) == (schedule, text, True)
     assert (job.address.key, job.scope, job.created_by) == ("telegram:7", "owner", "7")
 
@@ -231,16 +229,16 @@ async def test_a_typed_reminder_is_made_of_what_was_typed_and_asks_no_model(
     ],
 )
 async def test_a_reminder_without_a_time_or_a_text_shows_how_it_is_typed(
-    office: Office, typed: str, said: str
+    kit: CronKit, typed: str, said: str
 ) -> None:
-    assert said in await types(office, f"/remind {typed}")
-    assert await office.jobs() == []
+    assert said in await types(kit, f"/remind {typed}")
+    assert await kit.jobs() == []
 
 
-async def test_no_reminder_is_promised_where_nothing_is_run(office: Office) -> None:
-    assert "set `cron.enabled` to true" in await types(office, "/remind in 20m tea", runs=False)
-    assert await office.jobs() == []
+async def test_no_reminder_is_promised_where_nothing_is_run(kit: CronKit) -> None:
+    assert "set `cron.enabled` to true" in await types(kit, "/remind in 20m tea", runs=False)
+    assert await kit.jobs() == []
 
 
-async def test_a_typed_reminder_says_what_is_wrong_with_its_time(office: Office) -> None:
-    assert "has passed" in await types(office, "/remind at 2026-01-01T09:00 call Ana")
+async def test_a_typed_reminder_says_what_is_wrong_with_its_time(kit: CronKit) -> None:
+    assert "has passed" in await types(kit, "/remind at 2026-01-01T09:00 call Ana")

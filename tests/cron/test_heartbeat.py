@@ -13,7 +13,7 @@ import pytest
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat, has_tasks
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
-from tests.cron.office import Inbox, berlin
+from tests.cron.support import Inbox, berlin
 
 TEMPLATE = "# Heartbeat\n\nThings to look at.\n\n(nothing to do)\n"
 ASKS = f"{TEMPLATE}- Is the oven off?\n"

@@ -12,14 +12,14 @@ from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cron.job import JobStore
 from nanobot.cron.service import MOST_JOBS, MOST_OF_OTHERS, CronService
 from nanobot.errors import NanobotError, StorageError
-from tests.cron.office import HERE, Killed, Office, berlin
+from tests.cron.support import HERE, CronKit, Killed, berlin
 
 BOBS = replace(HERE, address=Address("telegram", "8"), scope="people/telegram_8", created_by="8")
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Office:
-    return Office(tmp_path, berlin("2026-03-02T09:00"))
+def kit(tmp_path: Path) -> CronKit:
+    return CronKit(tmp_path, berlin("2026-03-02T09:00"))
 
 
 def kill(_: InboundMessage) -> None:
@@ -34,14 +34,14 @@ def fine(_: InboundMessage) -> None:
     """Do nothing."""
 
 
-async def test_a_job_runs_at_its_times_with_what_the_agent_needs_to_know(office: Office) -> None:
-    job = await office.add("every 30m", "Water the plants\n[and] the fern")
-    async with office.open():
-        await office.wait(29)
-        assert office.inbox.messages == []
-        await office.wait(31)
-    first, second = office.inbox.messages
-    assert office.inbox.times() == ["02 09:30+0100", "02 10:00+0100"]
+async def test_a_job_runs_at_its_times_with_what_the_agent_needs_to_know(kit: CronKit) -> None:
+    job = await kit.add("every 30m", "Water the plants\n[and] the fern")
+    async with kit.open():
+        await kit.wait(29)
+        assert kit.inbox.messages == []
+        await kit.wait(31)
+    first, second = kit.inbox.messages
+    assert kit.inbox.times() == ["02 09:30+0100", "02 10:00+0100"]
     assert first == InboundMessage(
         "telegram",
         "7",
@@ -62,17 +62,17 @@ async def test_a_job_runs_at_its_times_with_what_the_agent_needs_to_know(office:
 
 
 async def test_a_job_speaks_where_it_was_made_with_the_taint_that_it_was_made_with(
-    office: Office,
+    kit: CronKit,
 ) -> None:
     topic = Address("telegram", "-100", "3")
     group = replace(HERE, address=topic, scope="groups/telegram_-100", origins=("tool:x",))
-    job = await office.add("in 5m", place=group)
-    async with office.open():
-        await office.wait(5)
-    (message,) = office.inbox.messages
+    job = await kit.add("in 5m", place=group)
+    async with kit.open():
+        await kit.wait(5)
+    (message,) = kit.inbox.messages
     assert (message.chat_id, message.thread_id, message.is_group) == ("-100", "3", True)
     assert (message.origin.scope, message.origin.mark) == ("groups/telegram_-100", f"job:{job.id}")
-    assert await office.jobs() == []  # once is once
+    assert await kit.jobs() == []  # once is once
 
 
 @pytest.mark.parametrize(
@@ -88,21 +88,21 @@ async def test_a_job_speaks_where_it_was_made_with_the_taint_that_it_was_made_wi
 async def test_the_change_of_clocks_neither_skips_nor_repeats(
     tmp_path: Path, start: str, schedule: str, expected: list[str]
 ) -> None:
-    office = Office(tmp_path, berlin(start))
-    await office.add(schedule)
-    async with office.open():
-        await office.wait(180)
-    assert office.inbox.times() == expected
+    kit = CronKit(tmp_path, berlin(start))
+    await kit.add(schedule)
+    async with kit.open():
+        await kit.wait(180)
+    assert kit.inbox.times() == expected
 
 
-async def test_a_clock_that_is_set_forward_makes_one_run_of_what_it_skipped(office: Office) -> None:
-    await office.add("0 * * * *")
-    await office.add("at 2026-03-02T12:30")
-    async with office.open():
-        office.clock.jump(5 * 3_600 + 600)
-        await office.wait(60)
-    assert office.inbox.times() == ["02 10:00+0100", "02 12:30+0100", "02 15:00+0100"]
-    hourly, once, on_time = (message.content for message in office.inbox.messages)
+async def test_a_clock_that_is_set_forward_makes_one_run_of_what_it_skipped(kit: CronKit) -> None:
+    await kit.add("0 * * * *")
+    await kit.add("at 2026-03-02T12:30")
+    async with kit.open():
+        kit.clock.jump(5 * 3_600 + 600)
+        await kit.wait(60)
+    assert kit.inbox.times() == ["02 10:00+0100", "02 12:30+0100", "02 15:00+0100"]
+    hourly, once, on_time = (message.content for message in kit.inbox.messages)
     assert "due Mon 2026-03-02 10:00 +01:00; it is late, now is Mon 2026-03-02 14:1" in hourly
     assert ", and it stands for all times missed until now]" in hourly
     assert "; it is late, now is Mon 2026-03-02 14:1" in once
@@ -111,53 +111,53 @@ async def test_a_clock_that_is_set_forward_makes_one_run_of_what_it_skipped(offi
 
 
 async def test_a_clock_that_is_set_back_repeats_nothing_and_silences_nobody(
-    office: Office,
+    kit: CronKit,
 ) -> None:
-    await office.add("*/30 * * * *")
-    async with office.open():
-        await office.wait(61)
-        office.clock.jump(-3_600)
-        await office.wait(60)
-        assert office.inbox.times() == ["02 09:30+0100", "02 10:00+0100"]
-        await office.wait(35)
-        assert office.inbox.times()[2:] == ["02 10:30+0100"]
-        office.clock.jump(86_400 * 365)
-        await office.wait(2)
-        office.clock.jump(-86_400 * 365)
-        await office.wait(60)
+    await kit.add("*/30 * * * *")
+    async with kit.open():
+        await kit.wait(61)
+        kit.clock.jump(-3_600)
+        await kit.wait(60)
+        assert kit.inbox.times() == ["02 09:30+0100", "02 10:00+0100"]
+        await kit.wait(35)
+        assert kit.inbox.times()[2:] == ["02 10:30+0100"]
+        kit.clock.jump(86_400 * 365)
+        await kit.wait(2)
+        kit.clock.jump(-86_400 * 365)
+        await kit.wait(60)
     # What the job ran for a year ahead is not run for again.
-    assert office.inbox.times()[3:] == ["02 11:00+0100", "02 11:30+0100"]
-    assert len(office.inbox.offered) == 5  # the inbox had nothing to drop
+    assert kit.inbox.times()[3:] == ["02 11:00+0100", "02 11:30+0100"]
+    assert len(kit.inbox.offered) == 5  # the inbox had nothing to drop
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_kill_around_the_effect_neither_loses_nor_repeats_a_run(
-    office: Office, moment: str
+    kit: CronKit, moment: str
 ) -> None:
-    await office.add("0 * * * *")
-    await office.add("at 2026-03-02T10:00")
-    office.clock.jump(3_600)
+    await kit.add("0 * * * *")
+    await kit.add("at 2026-03-02T10:00")
+    kit.clock.jump(3_600)
     for _ in range(2):
-        setattr(office.inbox, moment, kill)
-        await office.dies()
-        setattr(office.inbox, moment, fine)
-        office.start()
-    office.clock.jump(7_200)  # it was off for a while
-    async with office.open():
-        await office.wait(60)
-    ids = [message.event_id for message in office.inbox.messages]
-    assert office.inbox.times() == [
+        setattr(kit.inbox, moment, kill)
+        await kit.dies()
+        setattr(kit.inbox, moment, fine)
+        kit.start()
+    kit.clock.jump(7_200)  # it was off for a while
+    async with kit.open():
+        await kit.wait(60)
+    ids = [message.event_id for message in kit.inbox.messages]
+    assert kit.inbox.times() == [
         "02 10:00+0100", "02 10:00+0100", "02 11:00+0100", "02 13:00+0100",
     ]  # fmt: skip
     assert len(ids) == len(set(ids))
-    assert "for all times missed" in office.inbox.messages[2].content
-    assert [job.schedule.text for job in await office.jobs()] == ["0 * * * *"]
+    assert "for all times missed" in kit.inbox.messages[2].content
+    assert [job.schedule.text for job in await kit.jobs()] == ["0 * * * *"]
 
 
 async def test_the_journal_drops_a_run_that_it_has(tmp_path: Path) -> None:
     clock = berlin("2026-03-02T09:00")
-    office = Office(tmp_path, clock)
-    await office.add("every 1h")
+    kit = CronKit(tmp_path, clock)
+    await kit.add("every 1h")
     clock.jump(3_600)
     journal = SqliteJournal(tmp_path / "journal.db", clock)
     await journal.open()
@@ -169,105 +169,105 @@ async def test_the_journal_drops_a_run_that_it_has(tmp_path: Path) -> None:
             raise Killed
 
     for _ in range(2):
-        office.service = CronService(
-            JobStore(office.state),
+        kit.service = CronService(
+            JobStore(kit.state),
             publish,
             clock,
             remind=publish,
-            busy=office.is_busy,
+            busy=kit.is_busy,
             is_wanted=lambda _, __: True,
         )
         if not new:
-            await office.dies()
+            await kit.dies()
             continue
-        async with office.open():
-            await office.wait(60)
+        async with kit.open():
+            await kit.wait(60)
     await journal.close()
     assert new == [1, 0, 1]
 
 
-async def test_what_cannot_be_stored_runs_once_it_can(office: Office) -> None:
-    await office.add("at 2026-03-02T09:10")
-    await office.add("at 2026-03-02T09:20", "Other")
-    office.inbox.before = refuse
-    async with office.open():
-        await office.wait(30)
-        assert office.inbox.messages == []
-        office.inbox.before = fine
-        await office.wait(2)
-    assert office.inbox.times() == ["02 09:10+0100", "02 09:20+0100"]
+async def test_what_cannot_be_stored_runs_once_it_can(kit: CronKit) -> None:
+    await kit.add("at 2026-03-02T09:10")
+    await kit.add("at 2026-03-02T09:20", "Other")
+    kit.inbox.before = refuse
+    async with kit.open():
+        await kit.wait(30)
+        assert kit.inbox.messages == []
+        kit.inbox.before = fine
+        await kit.wait(2)
+    assert kit.inbox.times() == ["02 09:10+0100", "02 09:20+0100"]
 
 
-async def test_one_broken_job_stops_no_other(office: Office) -> None:
-    await office.add("every 10m", "bad")
-    await office.add("every 10m", "good")
+async def test_one_broken_job_stops_no_other(kit: CronKit) -> None:
+    await kit.add("every 10m", "bad")
+    await kit.add("every 10m", "good")
 
     def choke(message: InboundMessage) -> None:
         if "bad" in message.content:
             raise RuntimeError
 
-    office.inbox.before = choke
-    async with office.open():
-        await office.wait(20)
-    assert len(office.inbox.messages) == 2
+    kit.inbox.before = choke
+    async with kit.open():
+        await kit.wait(20)
+    assert len(kit.inbox.messages) == 2
 
 
-async def test_while_the_last_run_has_not_ended_due_times_add_up_to_one(office: Office) -> None:
-    job = await office.add("every 10m")
-    async with office.open():
-        await office.wait(10)
-        office.busy.add(job.session_key)
-        await office.wait(35)
-        office.busy.clear()
-        office.service.wake()
-        await office.wait(1)
-    assert office.inbox.times() == ["02 09:10+0100", "02 09:20+0100"]
-    assert "for all times missed" in office.inbox.messages[1].content
+async def test_while_the_last_run_has_not_ended_due_times_add_up_to_one(kit: CronKit) -> None:
+    job = await kit.add("every 10m")
+    async with kit.open():
+        await kit.wait(10)
+        kit.busy.add(job.session_key)
+        await kit.wait(35)
+        kit.busy.clear()
+        kit.service.wake()
+        await kit.wait(1)
+    assert kit.inbox.times() == ["02 09:10+0100", "02 09:20+0100"]
+    assert "for all times missed" in kit.inbox.messages[1].content
 
 
-async def test_a_file_that_does_not_parse_is_kept_and_the_service_goes_on(office: Office) -> None:
-    office.state.put("jobs", b'{"version": 1, "jobs": [')
-    async with office.open():
-        await office.wait(1)
-        assert "jobs.json.broken-1" in office.service.problem
-        await office.add("in 5m")
-        await office.wait(5)
-    assert len(office.inbox.messages) == 1
-    assert office.state.aside == {"jobs.json.broken-1": b'{"version": 1, "jobs": ['}
+async def test_a_file_that_does_not_parse_is_kept_and_the_service_goes_on(kit: CronKit) -> None:
+    kit.state.put("jobs", b'{"version": 1, "jobs": [')
+    async with kit.open():
+        await kit.wait(1)
+        assert "jobs.json.broken-1" in kit.service.problem
+        await kit.add("in 5m")
+        await kit.wait(5)
+    assert len(kit.inbox.messages) == 1
+    assert kit.state.aside == {"jobs.json.broken-1": b'{"version": 1, "jobs": ['}
 
 
-async def test_a_job_that_is_added_or_removed_counts_at_once(office: Office) -> None:
-    async with office.open():
-        await office.wait(0.5)
-        soon = await office.add("in 10s")
-        gone = await office.add("in 11s")
-        await office.service.remove(gone.id, "owner")
-        await office.wait(0.2)
-    assert [message.origin.job for message in office.inbox.messages] == [soon.id]
+async def test_a_job_that_is_added_or_removed_counts_at_once(kit: CronKit) -> None:
+    async with kit.open():
+        await kit.wait(0.5)
+        soon = await kit.add("in 10s")
+        gone = await kit.add("in 11s")
+        await kit.service.remove(gone.id, "owner")
+        await kit.wait(0.2)
+    assert [message.origin.job for message in kit.inbox.messages] == [soon.id]
 
 
-async def test_a_paused_job_rests_and_goes_on_from_there(office: Office) -> None:
-    job = await office.add("every 10m")
-    once = await office.add("at 2026-03-02T09:05")
-    async with office.open():
-        await office.service.pause(job.id, "owner")
-        await office.service.pause(once.id, "owner")
-        await office.wait(35)
-        await office.service.resume(job.id, "owner")
+async def test_a_paused_job_rests_and_goes_on_from_there(kit: CronKit) -> None:
+    job = await kit.add("every 10m")
+    once = await kit.add("at 2026-03-02T09:05")
+    async with kit.open():
+        await kit.service.pause(job.id, "owner")
+        await kit.service.pause(once.id, "owner")
+        await kit.wait(35)
+        await kit.service.resume(job.id, "owner")
         with pytest.raises(NanobotError, match="passed"):
-            await office.service.resume(once.id, "owner")
-        await office.wait(10)
-    assert office.inbox.times() == ["02 09:45+0100"]
+            await kit.service.resume(once.id, "owner")
+        await kit.wait(10)
+    assert kit.inbox.times() == ["02 09:45+0100"]
 
 
-async def test_running_a_job_now_leaves_its_schedule_alone(office: Office) -> None:
-    job = await office.add("every 1h")
+async def test_running_a_job_now_leaves_its_schedule_alone(kit: CronKit) -> None:
+    job = await kit.add("every 1h")
     for _ in range(2):
-        await office.service.run_now(job.id.upper(), "owner", "one wish")
-    await office.service.run_now(job.id, "owner")
-    async with office.open():
-        await office.wait(60)
-    ids = [message.event_id for message in office.inbox.messages]
+        await kit.service.run_now(job.id.upper(), "owner", "one wish")
+    await kit.service.run_now(job.id, "owner")
+    async with kit.open():
+        await kit.wait(60)
+    ids = [message.event_id for message in kit.inbox.messages]
     assert ids == [
         f"cron:{job.id}:now:one wish",
         f"cron:{job.id}:now:2026-03-02T08:00:00+00:00",
@@ -276,79 +276,79 @@ async def test_running_a_job_now_leaves_its_schedule_alone(office: Office) -> No
 
 
 async def test_jobs_of_another_scope_do_not_exist_and_each_scope_has_room_for_so_many(
-    office: Office,
+    kit: CronKit,
 ) -> None:
-    job = await office.add("every 1h")
-    service = office.service
+    job = await kit.add("every 1h")
+    service = kit.service
     assert await service.jobs("people/telegram_8") == []
     for change in (service.remove, service.pause, service.resume, service.run_now):
         with pytest.raises(NanobotError, match="no job"):
             await change(job.id, "people/telegram_8")
     more = [replace(job, id=str(number)) for number in range(MOST_JOBS - 1)]
-    JobStore(office.state).change(lambda _: {one.id: one for one in (job, *more)})
+    JobStore(kit.state).change(lambda _: {one.id: one for one in (job, *more)})
     with pytest.raises(NanobotError, match=str(MOST_JOBS)):
-        await office.add("every 1h")
-    await office.add("every 1h", place=replace(HERE, scope="people/telegram_8"))
+        await kit.add("every 1h")
+    await kit.add("every 1h", place=replace(HERE, scope="people/telegram_8"))
 
 
 @pytest.mark.parametrize("schedule", ["every 59m", "*/30 * * * *", "0,59 8 1 1 *", "* 8 * * *"])
-async def test_others_have_nothing_run_more_than_hourly(office: Office, schedule: str) -> None:
+async def test_others_have_nothing_run_more_than_hourly(kit: CronKit, schedule: str) -> None:
     with pytest.raises(NanobotError, match="an hour apart"):
-        await office.add(schedule, place=BOBS)
-    await office.add(schedule)
+        await kit.add(schedule, place=BOBS)
+    await kit.add(schedule)
 
 
-async def test_others_have_few_jobs(office: Office) -> None:
+async def test_others_have_few_jobs(kit: CronKit) -> None:
     for schedule in ["every 1h", "30 * * * *", "0 8,9 * * *", "in 5m", "in 6m"][:MOST_OF_OTHERS]:
-        await office.add(schedule, place=BOBS)
+        await kit.add(schedule, place=BOBS)
     with pytest.raises(NanobotError, match=f"{MOST_OF_OTHERS} jobs"):
-        await office.add("every 1h", place=BOBS)
+        await kit.add("every 1h", place=BOBS)
 
 
-async def test_a_job_of_people_who_may_not_talk_any_more_is_paused(office: Office) -> None:
-    office.revoked = {"telegram:7", "telegram:8"}  # the owner's own jobs run all the same
-    mine, bobs = await office.add("every 1h"), await office.add("every 1h", place=BOBS)
-    async with office.open():
-        await office.wait(130)
-    assert [message.origin.job for message in office.inbox.messages] == [mine.id, mine.id]
-    paused = await office.service.find(bobs.id, BOBS.scope)
+async def test_a_job_of_people_who_may_not_talk_any_more_is_paused(kit: CronKit) -> None:
+    kit.revoked = {"telegram:7", "telegram:8"}  # the owner's own jobs run all the same
+    mine, bobs = await kit.add("every 1h"), await kit.add("every 1h", place=BOBS)
+    async with kit.open():
+        await kit.wait(130)
+    assert [message.origin.job for message in kit.inbox.messages] == [mine.id, mine.id]
+    paused = await kit.service.find(bobs.id, BOBS.scope)
     assert (paused.enabled, paused.begun) == (False, None)
     with pytest.raises(NanobotError, match="have no access"):
-        await office.service.run_now(bobs.id, "")
+        await kit.service.run_now(bobs.id, "")
 
 
 async def test_a_run_that_had_begun_is_not_published_to_who_was_revoked_meanwhile(
-    office: Office,
+    kit: CronKit,
 ) -> None:
-    await office.add("every 1h", place=BOBS)
-    office.inbox.before = kill
-    await office.clock.advance(3_600)
-    await office.dies()
-    office.inbox.before, office.revoked = fine, {"telegram:8"}
-    office.start()
-    async with office.open():
-        await office.wait(1)
-    assert office.inbox.messages == []
+    await kit.add("every 1h", place=BOBS)
+    kit.inbox.before = kill
+    await kit.clock.advance(3_600)
+    await kit.dies()
+    kit.inbox.before, kit.revoked = fine, {"telegram:8"}
+    kit.start()
+    async with kit.open():
+        await kit.wait(1)
+    assert kit.inbox.messages == []
 
 
-async def test_a_reminder_is_sent_as_it_is_and_runs_no_model(office: Office) -> None:
-    once = await office.add("in 20m", "Buy milk", reminder=True)
-    await office.add("every 1h", "Stretch", reminder=True)
-    async with office.open():
-        await office.wait(61)
-    assert office.inbox.messages == []
-    assert [message.content for message in office.reminded.messages] == [
+async def test_a_reminder_is_sent_as_it_is_and_runs_no_model(kit: CronKit) -> None:
+    once = await kit.add("in 20m", "Buy milk", reminder=True)
+    await kit.add("every 1h", "Stretch", reminder=True)
+    async with kit.open():
+        await kit.wait(61)
+    assert kit.inbox.messages == []
+    assert [message.content for message in kit.reminded.messages] == [
         "⏰ Buy milk",
         "⏰ Stretch",
     ]
-    assert office.reminded.messages[0].event_id == f"cron:{once.id}:2026-03-02T08:20:00+00:00"
-    assert [job.message for job in await office.jobs()] == ["Stretch"]
+    assert kit.reminded.messages[0].event_id == f"cron:{once.id}:2026-03-02T08:20:00+00:00"
+    assert [job.message for job in await kit.jobs()] == ["Stretch"]
 
 
-async def test_a_reminder_that_comes_late_says_when_it_was_due(office: Office) -> None:
-    await office.add("in 20m", "Buy milk", reminder=True)
-    await office.clock.advance(7_200)
-    async with office.open():
-        await office.wait(1)
-    (message,) = office.reminded.messages
+async def test_a_reminder_that_comes_late_says_when_it_was_due(kit: CronKit) -> None:
+    await kit.add("in 20m", "Buy milk", reminder=True)
+    await kit.clock.advance(7_200)
+    async with kit.open():
+        await kit.wait(1)
+    (message,) = kit.reminded.messages
     assert message.content.startswith("⏰ Buy milk\n\n(due Mon 2026-03-02 09:20 +01:00; it is late")

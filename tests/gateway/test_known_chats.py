@@ -11,7 +11,7 @@ from nanobot.memory.scopes import Scopes
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
-from tests.security.homes import ANNA, GROUP, MENTION, House, answer_to, code_in
+from tests.security.homes import ANNA, GROUP, MENTION, AccessHome, answer_to, code_in
 from tests.session.support import talk
 
 CHATS: Mapping[str, Mapping[str, JsonValue]] = {
@@ -25,13 +25,13 @@ CHATS: Mapping[str, Mapping[str, JsonValue]] = {
 }
 
 
-async def build_known_chats(house: House, tmp_path: Path) -> tuple[KnownChats, Access]:
+async def build_known_chats(home: AccessHome, tmp_path: Path) -> tuple[KnownChats, Access]:
     """Chats with one person who may talk, one who may not, and a group that was let in."""
-    house.rules = MENTION
-    access = house.start()
+    home.rules = MENTION
+    access = home.start()
     await access.approve(code_in(await answer_to(access, ANNA, GROUP)))
 
-    sessions = SessionManager(tmp_path / "sessions", house.clock)
+    sessions = SessionManager(tmp_path / "sessions", home.clock)
     for key, metadata in CHATS.items():
         await talk(sessions, key, metadata)
     await sessions.close()
@@ -41,7 +41,7 @@ async def build_known_chats(house: House, tmp_path: Path) -> tuple[KnownChats, A
 async def test_chats_have_the_names_of_people_and_of_groups_that_were_let_in(
     tmp_path: Path,
 ) -> None:
-    chats, _ = await build_known_chats(House(), tmp_path)
+    chats, _ = await build_known_chats(AccessHome(), tmp_path)
     assert dict(chats.chats()) == {
         "telegram:7": "Ann",
         "telegram:7:12": "",
@@ -55,7 +55,7 @@ async def test_chats_have_the_names_of_people_and_of_groups_that_were_let_in(
 async def test_a_chat_is_reached_in_all_its_threads_while_its_people_may_talk(
     tmp_path: Path,
 ) -> None:
-    chats, access = await build_known_chats(House(), tmp_path)
+    chats, access = await build_known_chats(AccessHome(), tmp_path)
     reached = {address for address in CHATS if chats.may_reach(address)}
     assert reached == {"telegram:7", "telegram:7:12", "telegram:-100", "telegram:-100:5"}
     await access.revoke("telegram", GROUP.id)

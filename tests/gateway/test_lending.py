@@ -38,7 +38,7 @@ class Account(FakeChannel):
             self.users -= 1
 
 
-class Office:
+class LendingKit:
     """A supervisor with one channel, and what is asked of it."""
 
     def __init__(self, home: Path) -> None:
@@ -66,108 +66,108 @@ class Office:
 
 
 async def test_a_borrowed_channel_rests_until_it_is_given_back(tmp_path: Path) -> None:
-    office = Office(tmp_path)
-    office.supervisor.start()
+    kit = LendingKit(tmp_path)
+    kit.supervisor.start()
     await asyncio.sleep(0)
-    assert office.channel.users == 1
-    office.supervisor.hosts["fake"].report_connected("@bot")
-    assert await office.ask("channels.borrow", name="fake") == {"lent": True}
-    assert office.channel.users == 0
-    assert await office.ask("channels.status") == {
+    assert kit.channel.users == 1
+    kit.supervisor.hosts["fake"].report_connected("@bot")
+    assert await kit.ask("channels.borrow", name="fake") == {"lent": True}
+    assert kit.channel.users == 0
+    assert await kit.ask("channels.status") == {
         "running": True,
         "channels": [
             {"name": "fake", "state": "lent", "detail": "someone is signing in", **NOBODY}
         ],
     }
-    await office.ask("channels.return", name="fake")
-    assert (office.channel.users, office.channel.starts) == (1, 2)
-    await office.close()
+    await kit.ask("channels.return", name="fake")
+    assert (kit.channel.users, kit.channel.starts) == (1, 2)
+    await kit.close()
 
 
 async def test_one_that_is_not_given_back_is_started_again(tmp_path: Path) -> None:
-    office = Office(tmp_path)
-    office.supervisor.start()
-    await office.ask("channels.borrow", name="fake")
-    await office.clock.advance(LEASE_SECONDS - 1)
-    assert office.channel.users == 0
-    await office.clock.advance(1)
-    assert office.channel.users == 1
-    await office.ask("channels.return", name="fake")  # too late, and no harm
-    assert office.channel.users == 1
-    await office.close()
+    kit = LendingKit(tmp_path)
+    kit.supervisor.start()
+    await kit.ask("channels.borrow", name="fake")
+    await kit.clock.advance(LEASE_SECONDS - 1)
+    assert kit.channel.users == 0
+    await kit.clock.advance(1)
+    assert kit.channel.users == 1
+    await kit.ask("channels.return", name="fake")  # too late, and no harm
+    assert kit.channel.users == 1
+    await kit.close()
 
 
 async def test_one_that_is_given_back_while_it_ends_runs_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    office = Office(tmp_path)
-    may_end, run = asyncio.Event(), office.channel.run
+    kit = LendingKit(tmp_path)
+    may_end, run = asyncio.Event(), kit.channel.run
 
     async def ends_slowly(host: ChannelHost) -> None:
         try:
             await run(host)
         finally:
-            office.channel.users += 1
+            kit.channel.users += 1
             await may_end.wait()
-            office.channel.users -= 1
+            kit.channel.users -= 1
 
-    monkeypatch.setattr(office.channel, "run", ends_slowly)
-    office.supervisor.start()
+    monkeypatch.setattr(kit.channel, "run", ends_slowly)
+    kit.supervisor.start()
     await asyncio.sleep(0)
     asked = [
-        asyncio.create_task(office.ask(f"channels.{word}", name="fake"))
+        asyncio.create_task(kit.ask(f"channels.{word}", name="fake"))
         for word in ("borrow", "return")
     ]
     done, _ = await asyncio.wait(asked, timeout=0.05)
     assert not done  # nobody has it while it ends
     may_end.set()
     await asyncio.wait(asked)
-    await office.clock.advance(LEASE_SECONDS)
-    assert (office.channel.users, office.supervisor.states["fake"].state) == (1, "running")
-    await office.close()
+    await kit.clock.advance(LEASE_SECONDS)
+    assert (kit.channel.users, kit.supervisor.states["fake"].state) == (1, "running")
+    await kit.close()
 
 
 async def test_two_do_not_sign_in_at_the_same_time(tmp_path: Path) -> None:
-    office = Office(tmp_path)
-    office.supervisor.start()
-    await office.ask("channels.borrow", name="fake")
+    kit = LendingKit(tmp_path)
+    kit.supervisor.start()
+    await kit.ask("channels.borrow", name="fake")
     with pytest.raises(NanobotError, match="someone else is signing in to fake"):
-        await office.ask("channels.borrow", name="fake")
-    assert office.channel.users == 0
-    await office.ask("channels.return", name="fake")
-    assert office.channel.users == 1
-    await office.close()
+        await kit.ask("channels.borrow", name="fake")
+    assert kit.channel.users == 0
+    await kit.ask("channels.return", name="fake")
+    assert kit.channel.users == 1
+    await kit.close()
 
 
 async def test_a_channel_that_does_not_run_need_not_be_borrowed(tmp_path: Path) -> None:
-    office = Office(tmp_path)
-    assert await office.ask("channels.borrow", name="other") == {"lent": False}
+    kit = LendingKit(tmp_path)
+    assert await kit.ask("channels.borrow", name="other") == {"lent": False}
     with pytest.raises(NanobotError, match="needs a text in 'name'"):
-        await office.ask("channels.borrow")
+        await kit.ask("channels.borrow")
 
 
 async def test_that_one_stays_off_is_told_once(tmp_path: Path) -> None:
-    office = Office(tmp_path)
-    office.channel.trouble = ChannelOff("the device was unlinked", hint="Link it again.")
-    office.supervisor.start()
-    await office.ask("channels.status")
-    await office.clock.advance(1_000)
-    assert office.told == [
+    kit = LendingKit(tmp_path)
+    kit.channel.trouble = ChannelOff("the device was unlinked", hint="Link it again.")
+    kit.supervisor.start()
+    await kit.ask("channels.status")
+    await kit.clock.advance(1_000)
+    assert kit.told == [
         ("fake", "The channel fake is off: the device was unlinked. Link it again.")
     ]
-    await office.close()
+    await kit.close()
 
 
 async def test_a_channel_that_another_worker_runs_is_lent_there(tmp_path: Path) -> None:
     """In a team only one worker runs it, and it may be this one's turn later."""
-    office = Office(tmp_path)
-    office.supervisor.start(but=("fake",))
+    kit = LendingKit(tmp_path)
+    kit.supervisor.start(but=("fake",))
     with pytest.raises(NanobotError, match="another worker runs fake"):
-        await office.ask("channels.borrow", name="fake")
-    office.supervisor.start_one("fake")
-    assert await office.ask("channels.borrow", name="fake") == {"lent": True}
-    await office.supervisor.stop_one("fake")
-    assert office.supervisor.states["fake"].state == "stopped"
+        await kit.ask("channels.borrow", name="fake")
+    kit.supervisor.start_one("fake")
+    assert await kit.ask("channels.borrow", name="fake") == {"lent": True}
+    await kit.supervisor.stop_one("fake")
+    assert kit.supervisor.states["fake"].state == "stopped"
     with pytest.raises(NanobotError, match="another worker runs fake"):
-        await office.ask("channels.borrow", name="fake")
-    await office.close()
+        await kit.ask("channels.borrow", name="fake")
+    await kit.close()

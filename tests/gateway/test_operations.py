@@ -18,7 +18,7 @@ from nanobot.testing import FakeClock
 from tests.bus.support import done, give_up, opened, reply, said
 
 
-class House:
+class OperationsKit:
     """A journal, sessions, and the operations over them, of a running gateway or none."""
 
     def __init__(self, journal: SqliteJournal, folder: Path) -> None:
@@ -63,16 +63,16 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def kit(tmp_path: Path) -> AsyncIterator[OperationsKit]:
     async with opened(tmp_path / "journal.db", FakeClock()) as journal:
-        house = House(journal, tmp_path / "sessions")
-        yield house
-        await house.sessions.close()
+        kit = OperationsKit(journal, tmp_path / "sessions")
+        yield kit
+        await kit.sessions.close()
 
 
-async def test_the_queue_says_what_to_do_about_which_row(house: House) -> None:
-    await house.trouble()
-    queue = await house.idle.queue_list({})
+async def test_the_queue_says_what_to_do_about_which_row(kit: OperationsKit) -> None:
+    await kit.trouble()
+    queue = await kit.idle.queue_list({})
     assert queue["inbox"] == [
         {
             "id": "in-1",
@@ -97,42 +97,42 @@ async def test_the_queue_says_what_to_do_about_which_row(house: House) -> None:
     ]
 
 
-async def test_retry_in_a_running_gateway_starts_at_once(house: House) -> None:
-    await house.trouble()
-    assert await house.running.queue_retry({"id": "in-1"}) == {"text": "in-1 is being retried."}
-    await house.running.queue_retry({"id": "out-1"})
-    assert [entry.message.event_id for entry in house.live.unread_entries()] == ["m1"]
-    assert [item.part.content for item in house.live.unread_parts()] == ["answer"]
+async def test_retry_in_a_running_gateway_starts_at_once(kit: OperationsKit) -> None:
+    await kit.trouble()
+    assert await kit.running.queue_retry({"id": "in-1"}) == {"text": "in-1 is being retried."}
+    await kit.running.queue_retry({"id": "out-1"})
+    assert [entry.message.event_id for entry in kit.live.unread_entries()] == ["m1"]
+    assert [item.part.content for item in kit.live.unread_parts()] == ["answer"]
 
 
-async def test_retry_without_a_gateway_waits_for_one(house: House) -> None:
-    await house.trouble()
-    told = await house.idle.queue_retry({"id": "in-1"})
+async def test_retry_without_a_gateway_waits_for_one(kit: OperationsKit) -> None:
+    await kit.trouble()
+    told = await kit.idle.queue_retry({"id": "in-1"})
     assert told == {"text": "in-1 will be retried when the gateway runs."}
-    assert len((await house.journal.leftovers()).entries) == 1
+    assert len((await kit.journal.leftovers()).entries) == 1
 
 
-async def test_drop_is_final(house: House) -> None:
-    await house.trouble()
-    assert await house.running.queue_drop({"id": "in-1"}) == {"text": "in-1 is dropped."}
-    await house.running.queue_drop({"id": "out-1"})
-    assert await house.running.queue_list({}) == {"inbox": [], "outbox": []}
+async def test_drop_is_final(kit: OperationsKit) -> None:
+    await kit.trouble()
+    assert await kit.running.queue_drop({"id": "in-1"}) == {"text": "in-1 is dropped."}
+    await kit.running.queue_drop({"id": "out-1"})
+    assert await kit.running.queue_list({}) == {"inbox": [], "outbox": []}
     with pytest.raises(NanobotError, match="not a failed message"):
-        await house.running.queue_drop({"id": "in-1"})
+        await kit.running.queue_drop({"id": "in-1"})
 
 
 @pytest.mark.parametrize("arguments", [{}, {"id": ""}, {"id": 5}, {"id": None}])
 @pytest.mark.parametrize("name", ["queue.retry", "queue.drop", "turn.show"])
 async def test_an_operation_without_its_id_is_refused(
-    house: House, name: str, arguments: Mapping[str, object]
+    kit: OperationsKit, name: str, arguments: Mapping[str, object]
 ) -> None:
     with pytest.raises(NanobotError, match="'id'"):
-        await house.running.table()[name](arguments)
+        await kit.running.table()[name](arguments)
 
 
-async def test_a_turn_is_shown_with_what_it_was_asked_did_and_cost(house: House) -> None:
-    await house.turn()
-    turn = await house.running.turn_show({"id": "t7"})
+async def test_a_turn_is_shown_with_what_it_was_asked_did_and_cost(kit: OperationsKit) -> None:
+    await kit.turn()
+    turn = await kit.running.turn_show({"id": "t7"})
     assert (turn["session"], turn["state"], turn["model"]) == ("fake:1", "done", "gpt-x")
     assert (turn["milliseconds"], turn["prompt_tokens"], turn["completion_tokens"]) == (1234, 10, 5)
     assert turn["cost"] == 0.0015
@@ -150,12 +150,12 @@ async def test_a_turn_is_shown_with_what_it_was_asked_did_and_cost(house: House)
     assert [m["role"] for m in turn["new_messages"]] == ["user", "assistant", "tool", "assistant"]  # type: ignore[attr-defined]
 
 
-async def test_the_first_turn_of_a_session_is_shown_while_it_runs(house: House) -> None:
-    house.journal.claim("t1", "fake:new", (), at_once=True)
-    turn = await house.running.turn_show({"id": "t1"})
+async def test_the_first_turn_of_a_session_is_shown_while_it_runs(kit: OperationsKit) -> None:
+    kit.journal.claim("t1", "fake:new", (), at_once=True)
+    turn = await kit.running.turn_show({"id": "t1"})
     assert (turn["state"], turn["new_messages"]) == ("running", [])
 
 
-async def test_an_unknown_turn_is_refused(house: House) -> None:
+async def test_an_unknown_turn_is_refused(kit: OperationsKit) -> None:
     with pytest.raises(NanobotError, match="no turn"):
-        await house.idle.turn_show({"id": "nope"})
+        await kit.idle.turn_show({"id": "nope"})

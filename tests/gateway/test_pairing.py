@@ -16,22 +16,32 @@ from nanobot.gateway.pairing import Pairing
 from nanobot.memory.scopes import Scopes
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
-from tests.security.homes import ANNA, BOB, GROUP, MENTION, House, answer_to, asks, code_in, lets_in
+from tests.security.homes import (
+    ANNA,
+    BOB,
+    GROUP,
+    MENTION,
+    AccessHome,
+    answer_to,
+    asks,
+    code_in,
+    lets_in,
+)
 
 OWNER = InboundMessage("telegram", "1", "1", "", "e1", FakeClock().now())
 
 
 @dataclass
-class Desk:
+class PairingKit:
     """A nanobot whose owner is 1 on telegram, and where the owner types."""
 
     folder: Path
-    house: House
+    home: AccessHome
     welcomed: list[tuple[str, str, str, str]] = field(default_factory=list)
     unreachable: bool = False
 
     def __post_init__(self) -> None:
-        self.access = self.house.start()
+        self.access = self.home.start()
         self.pairing = Pairing(self.access, self._welcome)
         self.operations = self.pairing.table()
         scopes = Scopes(self.access.is_owner_id)
@@ -53,132 +63,130 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def kit(tmp_path: Path) -> PairingKit:
     (tmp_path / "state").mkdir()
-    house = House(rules=MENTION, owners={"telegram": ("1",)})
-    return Desk(tmp_path, house)
+    home = AccessHome(rules=MENTION, owners={"telegram": ("1",)})
+    return PairingKit(tmp_path, home)
 
 
-async def test_the_owner_lets_somebody_in_from_a_chat(desk: Desk) -> None:
-    code = await asks(desk.access, BOB)
-    assert f"`Bob` (`telegram:8`): `{code}` (10 min)" in await desk.types("/pair")
-    answer = await desk.types(f"/pair {code[:4].lower()} {code[4:]}")
+async def test_the_owner_lets_somebody_in_from_a_chat(kit: PairingKit) -> None:
+    code = await asks(kit.access, BOB)
+    assert f"`Bob` (`telegram:8`): `{code}` (10 min)" in await kit.types("/pair")
+    answer = await kit.types(f"/pair {code[:4].lower()} {code[4:]}")
     assert answer == "`Bob` (`telegram:8`) has access now."
-    assert lets_in(desk.access, BOB)
-    assert not desk.access.is_owner_id("telegram", "8")
-    assert desk.welcomed == [("telegram", "8", desk.welcomed[0][2], "")]
-    assert "/help" in desk.welcomed[0][2]
-    assert "- `Bob` (`telegram:8`)" in await desk.types("/pair list")
-    assert await desk.types("/pair revoke 8") == (
+    assert lets_in(kit.access, BOB)
+    assert not kit.access.is_owner_id("telegram", "8")
+    assert kit.welcomed == [("telegram", "8", kit.welcomed[0][2], "")]
+    assert "/help" in kit.welcomed[0][2]
+    assert "- `Bob` (`telegram:8`)" in await kit.types("/pair list")
+    assert await kit.types("/pair revoke 8") == (
         "`Bob` (`telegram:8`) no longer has access by pairing."
     )
-    assert not lets_in(desk.access, BOB)
+    assert not lets_in(kit.access, BOB)
 
 
-async def test_nobody_else_gets_to_try_a_code(desk: Desk) -> None:
-    code = await asks(desk.access, BOB)
+async def test_nobody_else_gets_to_try_a_code(kit: PairingKit) -> None:
+    code = await asks(kit.access, BOB)
     anna = replace(OWNER, chat_id="7", sender_id="7")
     for _ in range(20):
-        assert "owner only" in await desk.types("/pair BBBBBBBB", anna)
-    assert "owner only" in await desk.types(f"/pair {code}", anna)
-    assert not lets_in(desk.access, BOB)
-    assert "has access now" in await desk.types(f"/pair {code}")
+        assert "owner only" in await kit.types("/pair BBBBBBBB", anna)
+    assert "owner only" in await kit.types(f"/pair {code}", anna)
+    assert not lets_in(kit.access, BOB)
+    assert "has access now" in await kit.types(f"/pair {code}")
 
 
-async def test_a_chat_makes_and_unmakes_no_owner(desk: Desk) -> None:
-    code = await asks(desk.access, BOB)
-    assert "`nanobot pair approve CODE --owner`" in await desk.types(f"/pair {code} --owner")
-    assert not lets_in(desk.access, BOB)
-    await desk.operations["pair.approve"]({"code": code, "owner": True})
-    assert "nanobot pair revoke telegram:8" in await desk.types("/pair revoke telegram:8")
-    assert desk.access.is_owner_id("telegram", "8")
+async def test_a_chat_makes_and_unmakes_no_owner(kit: PairingKit) -> None:
+    code = await asks(kit.access, BOB)
+    assert "`nanobot pair approve CODE --owner`" in await kit.types(f"/pair {code} --owner")
+    assert not lets_in(kit.access, BOB)
+    await kit.operations["pair.approve"]({"code": code, "owner": True})
+    assert "nanobot pair revoke telegram:8" in await kit.types("/pair revoke telegram:8")
+    assert kit.access.is_owner_id("telegram", "8")
 
 
-async def test_nothing_is_shown_or_done_in_a_group(desk: Desk) -> None:
-    code = await asks(desk.access, BOB)
+async def test_nothing_is_shown_or_done_in_a_group(kit: PairingKit) -> None:
+    code = await asks(kit.access, BOB)
     group = replace(OWNER, chat_id="-100", is_group=True)
     for text in ("/pair", f"/pair {code}"):
-        answer = await desk.types(text, group)
+        answer = await kit.types(text, group)
         assert "in a private chat" in answer
         assert code not in answer
-    assert not lets_in(desk.access, BOB)
+    assert not lets_in(kit.access, BOB)
 
 
-async def test_a_group_is_let_in_from_the_owners_private_chat(desk: Desk) -> None:
-    code = code_in(await answer_to(desk.access, ANNA, GROUP))
-    assert "the group `Family` (`telegram:-100`)" in await desk.types("/pair list")
-    answer = await desk.types(f"/pair {code}")
+async def test_a_group_is_let_in_from_the_owners_private_chat(kit: PairingKit) -> None:
+    code = code_in(await answer_to(kit.access, ANNA, GROUP))
+    assert "the group `Family` (`telegram:-100`)" in await kit.types("/pair list")
+    answer = await kit.types(f"/pair {code}")
     assert answer == "Everyone in the group `Family` (`telegram:-100`) has access now."
-    assert desk.welcomed[0][:2] == ("telegram", "-100")
-    assert desk.access.permits("telegram", BOB, GROUP)
+    assert kit.welcomed[0][:2] == ("telegram", "-100")
+    assert kit.access.permits("telegram", BOB, GROUP)
 
 
-async def test_a_group_is_welcomed_in_the_topic_where_it_asked(desk: Desk) -> None:
+async def test_a_group_is_welcomed_in_the_topic_where_it_asked(kit: PairingKit) -> None:
     topic = replace(GROUP, thread_id="5")
-    code = code_in(await answer_to(desk.access, ANNA, topic))
-    restarted = Desk(desk.folder, desk.house)
+    code = code_in(await answer_to(kit.access, ANNA, topic))
+    restarted = PairingKit(kit.folder, kit.home)
     await restarted.types(f"/pair {code}", replace(OWNER, channel="cli"))
     ((*place, _, thread),) = restarted.welcomed
     assert (place, thread) == (["telegram", "-100"], "5")
 
 
-async def test_a_name_is_shown_as_a_name_whatever_it_holds(desk: Desk) -> None:
+async def test_a_name_is_shown_as_a_name_whatever_it_holds(kit: PairingKit) -> None:
     name = "Ann` (`telegram:1`) [x](http://evil.example)\n# Owner"
-    code = await asks(desk.access, replace(BOB, name=name))
+    code = await asks(kit.access, replace(BOB, name=name))
     shown = "`Ann' ('telegram:1') [x](http://evil.exa…` (`telegram:8`)"
-    assert f"- {shown}: " in await desk.types("/pair")
-    assert (await desk.types(f"/pair {code}")).startswith(f"{shown} has access")
+    assert f"- {shown}: " in await kit.types("/pair")
+    assert (await kit.types(f"/pair {code}")).startswith(f"{shown} has access")
 
 
-async def test_mistakes_are_answered_with_what_to_do(desk: Desk) -> None:
-    assert "eight letters" in await desk.types("/pair revoke")
-    assert "Check the spelling" in await desk.types("/pair BBBBBBBB")
-    assert "did not get access by pairing" in await desk.types("/pair revoke 99")
-    assert await desk.types("/pair") == (
-        "No requests within the hour, and no approvals by pairing."
-    )
+async def test_mistakes_are_answered_with_what_to_do(kit: PairingKit) -> None:
+    assert "eight letters" in await kit.types("/pair revoke")
+    assert "Check the spelling" in await kit.types("/pair BBBBBBBB")
+    assert "did not get access by pairing" in await kit.types("/pair revoke 99")
+    assert await kit.types("/pair") == ("No requests within the hour, and no approvals by pairing.")
 
 
-async def test_somebody_is_in_though_no_welcome_reaches_them(desk: Desk) -> None:
-    desk.unreachable = True
-    assert "has access now" in await desk.types(f"/pair {await asks(desk.access, BOB)}")
-    assert lets_in(desk.access, BOB)
+async def test_somebody_is_in_though_no_welcome_reaches_them(kit: PairingKit) -> None:
+    kit.unreachable = True
+    assert "has access now" in await kit.types(f"/pair {await asks(kit.access, BOB)}")
+    assert lets_in(kit.access, BOB)
 
 
-async def test_the_terminal_gets_all_of_it_as_data(desk: Desk) -> None:
-    code = await asks(desk.access, BOB)
+async def test_the_terminal_gets_all_of_it_as_data(kit: PairingKit) -> None:
+    code = await asks(kit.access, BOB)
     request = {
         "channel": "telegram", "kind": "person", "id": "8", "address": "telegram:8",
         "name": "Bob", "code": code, "seconds_left": 600,
         "asked_at": "2026-03-02T09:00:00+00:00",
     }  # fmt: skip
     empty = {"approved": [], "trouble": ""}
-    assert await desk.operations["pair.list"]({}) == {"requests": [request], **empty}
+    assert await kit.operations["pair.list"]({}) == {"requests": [request], **empty}
     known = {key: request[key] for key in ("channel", "kind", "id", "address", "name")}
     known |= {"owner": True, "since": "2026-03-02T09:00:00+00:00"}
-    assert await desk.operations["pair.approve"]({"code": code, "owner": True}) == {
+    assert await kit.operations["pair.approve"]({"code": code, "owner": True}) == {
         **known, "new": True,
         "text": "`Bob` (`telegram:8`) has access now, as the owner.",
     }  # fmt: skip
-    assert "as the owner" in desk.welcomed[0][2]
+    assert "as the owner" in kit.welcomed[0][2]
     listed = {"requests": [], "approved": [known], "trouble": ""}
-    assert await desk.operations["pair.list"]({}) == listed
-    assert await desk.operations["pair.revoke"]({"id": "telegram:8"}) == {
+    assert await kit.operations["pair.list"]({}) == listed
+    assert await kit.operations["pair.revoke"]({"id": "telegram:8"}) == {
         **known, "still_in": False,
         "text": "`Bob` (`telegram:8`) no longer has access by pairing.",
     }  # fmt: skip
 
 
 async def test_who_forgot_to_say_that_it_is_them_is_told_how(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, House())
-    answer = await desk.operations["pair.approve"]({"code": await asks(desk.access)})
+    kit = PairingKit(tmp_path, AccessHome())
+    answer = await kit.operations["pair.approve"]({"code": await asks(kit.access)})
     assert isinstance(answer, dict)
     assert "`nanobot pair approve telegram:7 --owner`" in answer["text"]
 
 
 @pytest.mark.parametrize("given", [{}, {"code": 5}, {"code": " "}])
 async def test_an_operation_without_its_text_is_refused(
-    desk: Desk, given: dict[str, object]
+    kit: PairingKit, given: dict[str, object]
 ) -> None:
     with pytest.raises(NanobotError, match="needs a text"):
-        await desk.operations["pair.approve"](given)
+        await kit.operations["pair.approve"](given)

@@ -36,7 +36,7 @@ REPORT = json.dumps(
 )
 
 
-class House:
+class StatusKit:
     """A home, and what tells how it is: of a running gateway, or of none."""
 
     def __init__(self, home: Path, journal: SqliteJournal, clock: FakeClock) -> None:
@@ -87,21 +87,23 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def kit(tmp_path: Path) -> AsyncIterator[StatusKit]:
     clock = FakeClock()
     async with opened(tmp_path / "journal.db", clock) as journal:
-        house = House(tmp_path, journal, clock)
-        yield house
-        await house.background.drain(0.0)
-        await house.sessions.close()
+        kit = StatusKit(tmp_path, journal, clock)
+        yield kit
+        await kit.background.drain(0.0)
+        await kit.sessions.close()
 
 
-async def test_it_says_what_runs_what_waits_and_what_it_took(house: House, tmp_path: Path) -> None:
+async def test_it_says_what_runs_what_waits_and_what_it_took(
+    kit: StatusKit, tmp_path: Path
+) -> None:
     (tmp_path / "media").mkdir()
     (tmp_path / "media" / "a.png").write_bytes(b"x" * 1_000)
-    await house.work()
-    await house.clock.advance(20)
-    status = await house.running.status({})
+    await kit.work()
+    await kit.clock.advance(20)
+    status = await kit.running.status({})
     assert (status["version"], status["uptime_seconds"]) == ("1.2.3", 20)
     assert status["turns_running"] == 2
     assert status["today"] == {
@@ -131,17 +133,17 @@ async def test_it_says_what_runs_what_waits_and_what_it_took(house: House, tmp_p
     assert min(process.values()) > 0
 
 
-async def test_yesterday_is_not_today(house: House) -> None:
-    await house.work()
-    house.clock.jump(86_400)
-    today = (await house.idle.status({}))["today"]
+async def test_yesterday_is_not_today(kit: StatusKit) -> None:
+    await kit.work()
+    kit.clock.jump(86_400)
+    today = (await kit.idle.status({}))["today"]
     assert isinstance(today, dict)
     assert (today["turns"], today["prompt_tokens"]) == ({"done": 0, "failed": 0, "stopped": 0}, 0)
 
 
-async def test_where_no_gateway_runs_the_files_tell_what_they_can(house: House) -> None:
-    await house.work()
-    status = await house.idle.status({})
+async def test_where_no_gateway_runs_the_files_tell_what_they_can(kit: StatusKit) -> None:
+    await kit.work()
+    status = await kit.idle.status({})
     assert (status["running"], status["pid"], status["channels"]) == (False, 0, [])
     assert status["health"] == {"state": "stopped", "concerns": []}
     assert isinstance(status["queue"], dict)
@@ -157,12 +159,12 @@ async def test_where_no_gateway_runs_the_files_tell_what_they_can(house: House) 
     ],
 )
 async def test_health_over_http_is_the_health_that_status_has(
-    house: House, concern: Concern | None, due: float, code: int, state: str
+    kit: StatusKit, concern: Concern | None, due: float, code: int, state: str
 ) -> None:
-    house.concern, house.channel.due = concern, due
-    await house.clock.advance(20)
-    told = (await house.running.status({}))["health"]
-    answer = await request_as(house, "/health")
+    kit.concern, kit.channel.due = concern, due
+    await kit.clock.advance(20)
+    told = (await kit.running.status({}))["health"]
+    answer = await request_as(kit, "/health")
     assert (answer[0], json.loads(answer[2])) == (code, told)
     assert isinstance(told, dict)
     assert told["state"] == state
@@ -172,24 +174,24 @@ async def test_health_over_http_is_the_health_that_status_has(
     ("said", "code"),
     [("", 401), ("Bearer other", 401), ("Basic word", 401), ("Bearer word", 200)],
 )
-async def test_with_a_token_only_who_has_it_is_told(house: House, said: str, code: int) -> None:
-    assert (await request_as(house, "/health", "word", said))[0] == code
-    assert (await request_as(house, "/metrics", "word", said))[0] == code
+async def test_with_a_token_only_who_has_it_is_told(kit: StatusKit, said: str, code: int) -> None:
+    assert (await request_as(kit, "/health", "word", said))[0] == code
+    assert (await request_as(kit, "/metrics", "word", said))[0] == code
 
 
 @pytest.mark.parametrize("header", ["Via", "X-Forwarded-Proto", "CF-Connecting-IP", "Forwarded"])
-async def test_by_a_proxy_nobody_is_told_without_a_token(house: House, header: str) -> None:
+async def test_by_a_proxy_nobody_is_told_without_a_token(kit: StatusKit, header: str) -> None:
     for path in ("/health", "/metrics"):
-        assert (await request_as(house, path, **{header: "x"}))[0] == 403
-        assert (await request_as(house, path, "word", "Bearer word", **{header: "x"}))[0] == 200
+        assert (await request_as(kit, path, **{header: "x"}))[0] == 403
+        assert (await request_as(kit, path, "word", "Bearer word", **{header: "x"}))[0] == 200
 
 
-async def test_prometheus_gets_numbers(house: House) -> None:
-    await house.work()
+async def test_prometheus_gets_numbers(kit: StatusKit) -> None:
+    await kit.work()
     ended = TurnEnded("fake", "1", "t1", ("m1",), "done", prompt_tokens=70, completion_tokens=5)
-    house.turn_metrics(ended)
-    house.channel.state = "backoff"
-    status, headers, body = await request_as(house, "/metrics")
+    kit.turn_metrics(ended)
+    kit.channel.state = "backoff"
+    status, headers, body = await request_as(kit, "/metrics")
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     lines = body.decode().splitlines()
     assert {
@@ -204,20 +206,20 @@ async def test_prometheus_gets_numbers(house: House) -> None:
 
 
 async def test_without_their_extra_metrics_say_what_to_install(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    kit: StatusKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    status, _, body = await request_as(house, "/metrics")
+    status, _, body = await request_as(kit, "/metrics")
     assert status == 501
     assert how_to_install("metrics").encode() in body
 
 
 async def request_as(
-    house: House, path: str, token: str = "", said: str = "", **more: str
+    kit: StatusKit, path: str, token: str = "", said: str = "", **more: str
 ) -> tuple[int, dict[str, str], bytes]:
     """What the endpoint answers to who says that."""
     web = WebServer(port=0)
-    endpoint = HealthEndpoint(web, house.monitor, house.running, token)
+    endpoint = HealthEndpoint(web, kit.monitor, kit.running, token)
     serving = asyncio.ensure_future(endpoint.run_forever())
     try:
         async with web.serve("/here", Platform().handle) as url:

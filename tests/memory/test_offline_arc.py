@@ -29,7 +29,7 @@ TEMPLATE = {
 }
 
 
-class Arc:
+class OfflineConversation:
     """A conversation that is consolidated by the offline model and dreamt about."""
 
     def __init__(self, folder: Path) -> None:
@@ -80,52 +80,56 @@ class Arc:
 
 
 @pytest.fixture
-async def arc(tmp_path: Path) -> AsyncIterator[Arc]:
-    made = Arc(tmp_path)
+async def conversation(tmp_path: Path) -> AsyncIterator[OfflineConversation]:
+    made = OfflineConversation(tmp_path)
     yield made
     await made.sessions.close()
 
 
-async def test_what_was_told_is_learned_once_where_it_belongs(arc: Arc) -> None:
-    await arc.talk(
+async def test_what_was_told_is_learned_once_where_it_belongs(
+    conversation: OfflineConversation,
+) -> None:
+    await conversation.talk(
         "My dog is called Rex",
         "I like tea",
         "The parcel station is behind the church",
         "我住在上海",
     )
-    report = await arc.dream()
+    report = await conversation.dream()
     assert report.problem == ""
     assert report.held_back == ()
-    basics, _, preferences = arc.read("USER.md").partition("## Preferences")
+    basics, _, preferences = conversation.read("USER.md").partition("## Preferences")
     assert "- User's dog is called Rex\n- 用户住在上海\n" in basics
     assert "- The user likes tea\n" in preferences
-    assert "- The parcel station is behind the church" in arc.read("memory/MEMORY.md")
+    assert "- The parcel station is behind the church" in conversation.read("memory/MEMORY.md")
     assert len(report.learned) == 4
     assert report.versions
-    await arc.talk("my dog is called Rex", "what is my dog called?")
-    again = await arc.dream()
+    await conversation.talk("my dog is called Rex", "what is my dog called?")
+    again = await conversation.dream()
     assert again.entries == 1
     assert again.learned == again.retired == ()
 
 
-async def test_a_new_value_retires_the_old_one_and_can_be_undone(arc: Arc) -> None:
-    await arc.talk("my favourite colour is blue")
-    await arc.dream()
-    arc.clock.jump(86_400)
-    await arc.talk("my favourite colour is green")
-    report = await arc.dream()
-    assert "colour is green" in arc.read("USER.md")
-    assert "blue" not in arc.read("USER.md")
-    assert [(day, "blue" in line) for day, line in arc.memory.store.list_retired()] == [
+async def test_a_new_value_retires_the_old_one_and_can_be_undone(
+    conversation: OfflineConversation,
+) -> None:
+    await conversation.talk("my favourite colour is blue")
+    await conversation.dream()
+    conversation.clock.jump(86_400)
+    await conversation.talk("my favourite colour is green")
+    report = await conversation.dream()
+    assert "colour is green" in conversation.read("USER.md")
+    assert "blue" not in conversation.read("USER.md")
+    assert [(day, "blue" in line) for day, line in conversation.memory.store.list_retired()] == [
         (date(2026, 3, 3), True)
     ]
-    undone = arc.memory.versions.plan_undo(report.versions[-1])
+    undone = conversation.memory.versions.plan_undo(report.versions[-1])
     assert "blue" in undone.texts.get("USER.md", "") + undone.texts.get("memory/retired.md", "")
 
 
-async def test_nothing_is_learned_from_small_talk(arc: Arc) -> None:
-    await arc.talk("hello", "the weather is nice", "what time is it?", "thanks")
-    report = await arc.dream()
+async def test_nothing_is_learned_from_small_talk(conversation: OfflineConversation) -> None:
+    await conversation.talk("hello", "the weather is nice", "what time is it?", "thanks")
+    report = await conversation.dream()
     assert report.entries == 1
     assert report.learned == ()
-    assert {path: arc.read(path) for path in TEMPLATE} == TEMPLATE
+    assert {path: conversation.read(path) for path in TEMPLATE} == TEMPLATE

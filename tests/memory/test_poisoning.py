@@ -32,7 +32,7 @@ DAY = 86_400
 
 
 @dataclass
-class Stage:
+class PoisonedNanobot:
     """A running nanobot whose owner talks in chat 1, with a scripted model."""
 
     home: Path
@@ -64,13 +64,13 @@ class Stage:
         await self.say("/dream", chat=chat, **how)
 
 
-Scene = Callable[[Stage], Awaitable[object]]
+Scene = Callable[[PoisonedNanobot], Awaitable[object]]
 
 
-async def play(home: Path, *scenes: Scene) -> Stage:
+async def play(home: Path, *scenes: Scene) -> PoisonedNanobot:
     """Play scenes in one home. Each starts nanobot again."""
     clock = FakeClock()
-    one = Stage(home, FakeChannel(clock=clock), ScriptedModel(), clock)
+    one = PoisonedNanobot(home, FakeChannel(clock=clock), ScriptedModel(), clock)
     fetch = Probe("probe_page", act=lambda _: ToolResult(TEXT))
     for scene in scenes:
         async with run_owned(
@@ -85,24 +85,24 @@ async def play(home: Path, *scenes: Scene) -> Stage:
     return one
 
 
-async def page(s: Stage) -> None:
+async def page(s: PoisonedNanobot) -> None:
     await s.say("Read tea.example for me", calls("probe_page"), obeying(), repeating())
     await s.launder()
 
 
-async def file(s: Stage) -> None:
+async def file(s: PoisonedNanobot) -> None:
     (s.home / "workspace" / "tea.txt").write_text(TEXT)
     await s.say("Read tea.txt", calls("read_file", path="tea.txt"), obeying(), says("ok"))
     await s.launder()
 
 
-async def file_name(s: Stage) -> None:
+async def file_name(s: PoisonedNanobot) -> None:
     (s.home / "workspace" / f"{ORDER} {QUIET}.txt").write_text("x")
     await s.say("What is here?", calls("list_dir"), obeying(), says("ok"))
     await s.launder()
 
 
-async def library(s: Stage) -> None:
+async def library(s: PoisonedNanobot) -> None:
     (s.home / "workspace" / "library").mkdir()
     (s.home / "workspace" / "library" / "tea.md").write_text(f"# Tea\n\n{TEXT}\n")
     found = calls("search_memory", query="accountant household tea")
@@ -110,38 +110,38 @@ async def library(s: Stage) -> None:
     await s.launder()
 
 
-async def forward_and_try_again(s: Stage) -> None:
+async def forward_and_try_again(s: PoisonedNanobot) -> None:
     await s.say(TEXT, obeying(), says("ok"), forwarded_from="Eve")
     await s.say("/retry", obeying(), says("ok"))
     await s.launder()
 
 
-async def forward_command(s: Stage) -> None:
+async def forward_command(s: PoisonedNanobot) -> None:
     await s.say(f"/note {TEXT}", obeying(), says("ok"), forwarded_from="Eve")
     await s.launder()
 
 
-async def quote_and_try_again(s: Stage) -> None:
+async def quote_and_try_again(s: PoisonedNanobot) -> None:
     quote = Quote("9", "Eve]\n", f"{TEXT}]\n{TEXT}\u2028{TEXT}")
     await s.say("what do you make of this?", obeying(), says("ok"), reply_to=quote)
     await s.say("/retry", obeying(), says("ok"))
     await s.launder()
 
 
-async def image_name(s: Stage) -> None:
+async def image_name(s: PoisonedNanobot) -> None:
     s.channel.files["r"] = PNG
     media = (Media("r", "image", "image/png", f"{TEXT}]\n{TEXT}.png"),)
     await s.say("look", obeying(), says("ok"), media=media)
     await s.launder()
 
 
-async def name_of_a_file_that_is_not_there(s: Stage) -> None:
+async def name_of_a_file_that_is_not_there(s: PoisonedNanobot) -> None:
     media = (Media("gone", "document", "", f"{TEXT}\n{TEXT}"),)
     await s.say("look", obeying(), says("ok"), media=media)
     await s.launder()
 
 
-async def another_person(s: Stage) -> None:
+async def another_person(s: PoisonedNanobot) -> None:
     group = {"chat": "g", "is_group": True}
     await s.say("Shall we meet on Friday?", says("yes"), **group)  # type: ignore[arg-type]
     for text in (TEXT, "and do it", f"/note {TEXT}"):
@@ -180,12 +180,12 @@ async def test_nothing_of_the_attackers_stands_in_a_long_term_file(
 
 
 async def test_what_a_search_finds_again_is_as_foreign_as_it_was(tmp_path: Path) -> None:
-    async def read(s: Stage) -> None:
+    async def read(s: PoisonedNanobot) -> None:
         await s.say("Read tea.example", calls("probe_page"), repeating())
         await s.say("/compact")
         await s.say("/new")
 
-    async def search(s: Stage) -> None:
+    async def search(s: PoisonedNanobot) -> None:
         for source, query in (("message", "report accountant"), ("history", "They talked")):
             found = calls("search_memory", query=query, source=source)
             await s.say("What is new?", found, obeying(note=False), says("ok"))
@@ -199,7 +199,7 @@ async def test_what_a_search_finds_again_is_as_foreign_as_it_was(tmp_path: Path)
 
 
 async def test_an_unconfirmed_note_is_foreign_in_every_prompt_that_shows_it(tmp_path: Path) -> None:
-    async def scene(s: Stage) -> None:
+    async def scene(s: PoisonedNanobot) -> None:
         await s.say("Hello", says("hi"), chat="2")
         await s.say("Read tea.example", calls("probe_page"), calls("note", text=TEXT), says("ok"))
         await s.say("What is new?", obeying(note=False), repeating(), chat="3")

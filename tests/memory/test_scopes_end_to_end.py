@@ -110,7 +110,7 @@ def owners_files(home: Path) -> dict[str, str]:
     return {path: (home / "workspace" / path).read_text() for path in PLANTED}
 
 
-class Town:
+class SharedNanobot:
     """A nanobot with an owner in chat 1 and Bob in chat 5, and what its model saw and said."""
 
     def __init__(self, home: Path) -> None:
@@ -196,19 +196,19 @@ OTHERS: dict[str, tuple[str, str, dict[str, object]]] = {
 @pytest.mark.parametrize("who", OTHERS)
 async def test_the_owners_memory_is_out_of_reach(who: str, tmp_path: Path) -> None:
     chat, sender, how = OTHERS[who]
-    town = Town(tmp_path)
+    nanobot = SharedNanobot(tmp_path)
     async with run_owned(
-        tmp_path, town.model, town.channel, clock=town.clock, learner=town.learner
+        tmp_path, nanobot.model, nanobot.channel, clock=nanobot.clock, learner=nanobot.learner
     ):
         plant(tmp_path)
-        await town.settle()
+        await nanobot.settle()
         before = owners_files(tmp_path)
         assert f"Fond of {SECRET}" in before["memory/MEMORY.md"]
-        seen = await town.attack(chat, sender, **how)
+        seen = await nanobot.attack(chat, sender, **how)
         assert len(seen) > 60
         assert leaks(seen, *KNOWN, *BOBS) == []
         assert owners_files(tmp_path) == before
-        mine = await town.ask("/memory", "1", ME)
+        mine = await nanobot.ask("/memory", "1", ME)
         assert "password" in mine
         assert "vandal" not in mine
     bobs = (tmp_path / "workspace" / "people" / "fake_bob" / "memory" / "MEMORY.md").read_text()
@@ -219,42 +219,47 @@ async def test_the_owners_memory_is_out_of_reach(who: str, tmp_path: Path) -> No
 async def test_of_the_owner_a_group_sees_what_the_owner_allowed_and_changes_nothing(
     tmp_path: Path,
 ) -> None:
-    town = Town(tmp_path)
+    nanobot = SharedNanobot(tmp_path)
     shown: dict[str, Any] = {"NANOBOT_MEMORY__GROUPS_SEE_OWNER": "true"}
     async with run_owned(
-        tmp_path, town.model, town.channel, clock=town.clock, learner=town.learner, **shown
+        tmp_path,
+        nanobot.model,
+        nanobot.channel,
+        clock=nanobot.clock,
+        learner=nanobot.learner,
+        **shown,
     ):
         plant(tmp_path)
-        await town.settle()
+        await nanobot.settle()
         before = owners_files(tmp_path)
-        seen = await town.attack("g", "eve", is_group=True)
+        seen = await nanobot.attack("g", "eve", is_group=True)
         assert any("password is" in text for text in seen)
         assert leaks(seen, "Born in", "Look after", f"{SECRET} waits", *BOBS) == []
         assert owners_files(tmp_path) == before
-        assert leaks(await town.attack("7", "eve"), *KNOWN, *BOBS) == []
+        assert leaks(await nanobot.attack("7", "eve"), *KNOWN, *BOBS) == []
 
 
 async def test_what_linked_identities_share_is_unlinked_with_them(tmp_path: Path) -> None:
     linked: dict[str, Any] = {"NANOBOT_MEMORY__IDENTITIES": f'[["fake:{ME}", "fake:alias"]]'}
     unlinked: dict[str, Any] = {}
-    town = Town(tmp_path)
+    nanobot = SharedNanobot(tmp_path)
     for environ, sees in ((linked, None), (linked, True), (unlinked, False)):
         async with run_owned(
             tmp_path,
-            town.model,
-            town.channel,
-            clock=town.clock,
-            learner=town.learner,
+            nanobot.model,
+            nanobot.channel,
+            clock=nanobot.clock,
+            learner=nanobot.learner,
             **environ,
         ):
             if sees is None:
                 plant(tmp_path)
-                await town.settle()
+                await nanobot.settle()
                 continue
-            answer = await town.ask(f"/memory search {SECRET}", "8", "alias")
-            listed = await town.ask("/continue", "8", "alias")
-            await town.ask("Hello", "8", "alias")
-            system = town.model.prompts[-1].messages[0].text
+            answer = await nanobot.ask(f"/memory search {SECRET}", "8", "alias")
+            listed = await nanobot.ask("/continue", "8", "alias")
+            await nanobot.ask("Hello", "8", "alias")
+            system = nanobot.model.prompts[-1].messages[0].text
             assert ("Once more" in answer, "fake:1" in listed, "password is" in system) == (
                 sees,
             ) * 3
@@ -263,14 +268,14 @@ async def test_what_linked_identities_share_is_unlinked_with_them(tmp_path: Path
 async def test_the_first_command_of_a_conversation_says_whose_it_is(tmp_path: Path) -> None:
     """The owner's chat 66 is not yet known as the owner's when they carry a conversation over; a
     stranger is called 66."""
-    town = Town(tmp_path)
+    nanobot = SharedNanobot(tmp_path)
     async with run_owned(
-        tmp_path, town.model, town.channel, clock=town.clock, learner=town.learner
+        tmp_path, nanobot.model, nanobot.channel, clock=nanobot.clock, learner=nanobot.learner
     ):
-        await town.settle()
-        assert "Copied" in await town.ask("/continue fake:1", "66", ME)
+        await nanobot.settle()
+        assert "Copied" in await nanobot.ask("/continue fake:1", "66", ME)
         found, listed = await asyncio.gather(
-            town.ask("/memory search secret", "70", "66"), town.ask("/continue", "70", "66")
+            nanobot.ask("/memory search secret", "70", "66"), nanobot.ask("/continue", "70", "66")
         )
         assert leaks([found, listed], *KNOWN, "fake:66") == []
 

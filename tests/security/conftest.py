@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from loguru import logger
 
-from tests.security.homes import House
+from tests.security.homes import AccessHome
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def home() -> AccessHome:
+    return AccessHome()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def number_codes() -> Callable[[], str]:
 
 
 @dataclass
-class House:
+class AccessHome:
     """A home whose nanobot can be restarted. `rules` and `owners` are those of `telegram`."""
 
     state: MemoryState = field(default_factory=MemoryState)

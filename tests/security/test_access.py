@@ -20,7 +20,7 @@ from tests.security.homes import (
     GROUP,
     MENTION,
     PRIVATE,
-    House,
+    AccessHome,
     answer_to,
     asks,
     code_in,
@@ -58,34 +58,34 @@ from tests.security.homes import (
     ],
 )
 def test_nobody_may_talk_unless_the_lists_say_so(
-    house: House, rules: AccessRules, sender: str, chat: Chat, addressed: bool, permitted: bool
+    home: AccessHome, rules: AccessRules, sender: str, chat: Chat, addressed: bool, permitted: bool
 ) -> None:
-    house.rules, house.owners = rules, {"telegram": ("1",)}
-    access = house.start()
+    home.rules, home.owners = rules, {"telegram": ("1",)}
+    access = home.start()
     someone = Sender(sender, "Anna")
     assert access.permits("telegram", someone, chat, addressed=addressed) is permitted
     assert not access.permits("whatsapp", someone, chat)
 
 
-def test_any_id_of_a_person_matches_the_lists(house: House) -> None:
-    house.rules = AccessRules(frozenset({"+4912"}))
-    assert house.start().permits("telegram", Sender("lid:5", also=("+4912",)), PRIVATE)
+def test_any_id_of_a_person_matches_the_lists(home: AccessHome) -> None:
+    home.rules = AccessRules(frozenset({"+4912"}))
+    assert home.start().permits("telegram", Sender("lid:5", also=("+4912",)), PRIVATE)
 
 
 async def test_an_approved_code_lets_its_sender_in_at_once_and_after_a_restart(
-    house: House,
+    home: AccessHome,
 ) -> None:
-    access = house.start()
+    access = home.start()
     approved = await access.approve(await asks(access))
     assert (approved.grant.name, approved.grant.id, approved.chat_id) == ("Anna", "7", "7")
-    for now in (access, house.start()):
+    for now in (access, home.start()):
         assert lets_in(now)
         assert not lets_in(now, BOB)
         assert not now.is_owner_id("telegram", "7")
 
 
-async def test_the_first_owner_is_known_at_once_to_all_who_ask(house: House) -> None:
-    access = house.start()
+async def test_the_first_owner_is_known_at_once_to_all_who_ask(home: AccessHome) -> None:
+    access = home.start()
     scopes = Scopes(access.is_owner_id, [["whatsapp:5", "telegram:7"]])
     assert scopes.of_session("telegram:7", {}) == "people/whatsapp_5"
     await access.approve(await asks(access), owner=True)
@@ -95,60 +95,60 @@ async def test_the_first_owner_is_known_at_once_to_all_who_ask(house: House) -> 
     assert not scopes.is_owner("signal", "7")
 
 
-async def test_who_was_let_in_can_become_the_owner_later_and_stays_it(house: House) -> None:
-    access = house.start()
+async def test_who_was_let_in_can_become_the_owner_later_and_stays_it(home: AccessHome) -> None:
+    access = home.start()
     await access.approve(await asks(access))
     assert (await access.approve("telegram:7", owner=True)).news
     assert not (await access.approve("telegram:7")).news
     assert access.is_owner_id("telegram", "7")
 
 
-def test_configured_owners_are_named_and_everyone_is_no_name(house: House) -> None:
-    house.owners = {"telegram": ("1", "*")}
-    assert house.start().owners("telegram") == ("1",)
-    assert house.start().is_owner_id("telegram", "9")
+def test_configured_owners_are_named_and_everyone_is_no_name(home: AccessHome) -> None:
+    home.owners = {"telegram": ("1", "*")}
+    assert home.start().owners("telegram") == ("1",)
+    assert home.start().is_owner_id("telegram", "9")
 
 
 @pytest.mark.parametrize(
     "id", ["-5", "a:b", "*x", "../../etc", "two\nlines", "`id`", "'; rm -rf ~", "é", "\udc80", " 7"]
 )
-async def test_a_strange_id_stands_for_itself_alone(house: House, id: str) -> None:
-    access = house.start()
+async def test_a_strange_id_stands_for_itself_alone(home: AccessHome, id: str) -> None:
+    access = home.start()
     someone = Sender(id)
     approved = await access.approve(await asks(access, someone))
-    assert lets_in(house.start(), someone)
+    assert lets_in(home.start(), someone)
     for other in ("7", id.strip(), id + "x", ""):
         assert lets_in(access, Sender(other)) is (other == id)
     await access.revoke("telegram", approved.grant.id)
     assert not lets_in(access, someone)
 
 
-async def test_who_is_revoked_is_out_at_once_and_for_good(house: House) -> None:
-    access = house.start()
+async def test_who_is_revoked_is_out_at_once_and_for_good(home: AccessHome) -> None:
+    access = home.start()
     await access.approve(await asks(access), owner=True)
     revoked = await access.revoke("telegram", "7")
     assert (revoked.grant.name, revoked.still_in) == ("Anna", False)
-    for now in (access, house.start()):
+    for now in (access, home.start()):
         assert not lets_in(now)
         assert not now.is_owner_id("telegram", "7")
     with pytest.raises(NanobotError, match="did not get access by pairing"):
         await access.revoke("telegram", "7")
 
 
-async def test_revoking_says_where_the_configuration_lets_them_in(house: House) -> None:
-    access = house.start()
+async def test_revoking_says_where_the_configuration_lets_them_in(home: AccessHome) -> None:
+    access = home.start()
     await access.approve(await asks(access))
-    house.rules = AccessRules(frozenset({"7"}))
-    access = house.start()
+    home.rules = AccessRules(frozenset({"7"}))
+    access = home.start()
     assert (await access.revoke("telegram", "7")).still_in
     with pytest.raises(NanobotError) as refused:
         await access.revoke("telegram", "7")
     assert "config.yaml" in refused.value.hint
 
 
-async def test_a_group_is_let_in_by_a_code_that_somebody_known_asked_for(house: House) -> None:
-    house.rules = MENTION
-    access = house.start()
+async def test_a_group_is_let_in_by_a_code_that_somebody_known_asked_for(home: AccessHome) -> None:
+    home.rules = MENTION
+    access = home.start()
     assert not access.permits("telegram", ANNA, GROUP)
     assert not access.knows_group("telegram", GROUP.id)
     assert not await answer_to(access, BOB, GROUP)  # a stranger in a group
@@ -168,21 +168,23 @@ async def test_a_group_is_let_in_by_a_code_that_somebody_known_asked_for(house: 
     assert not access.permits("telegram", ANNA, GROUP)
 
 
-async def test_a_group_on_the_list_is_as_the_list_says_though_it_was_paired(house: House) -> None:
-    house.rules = MENTION
-    access = house.start()
+async def test_a_group_on_the_list_is_as_the_list_says_though_it_was_paired(
+    home: AccessHome,
+) -> None:
+    home.rules = MENTION
+    access = home.start()
     await access.approve(code_in(await answer_to(access, ANNA, GROUP)))
-    house.rules = AccessRules(frozenset({"7"}), "mention", {GROUP.id: frozenset({"7"})})
-    assert not house.start().permits("telegram", BOB, GROUP)
-    house.rules = AccessRules(frozenset({"7"}))
-    access = house.start()
+    home.rules = AccessRules(frozenset({"7"}), "mention", {GROUP.id: frozenset({"7"})})
+    assert not home.start().permits("telegram", BOB, GROUP)
+    home.rules = AccessRules(frozenset({"7"}))
+    access = home.start()
     assert not access.permits("telegram", ANNA, GROUP)  # groups are off
     assert not await answer_to(access, ANNA, Chat("-200", is_group=True))
 
 
-async def test_what_was_read_before_somebody_was_let_in_shuts_nobody_out(house: House) -> None:
+async def test_what_was_read_before_somebody_was_let_in_shuts_nobody_out(home: AccessHome) -> None:
     """A team's worker repeatedly reads a state that others may have changed."""
-    access, has_read, may_end = house.start(), threading.Event(), threading.Event()
+    access, has_read, may_end = home.start(), threading.Event(), threading.Event()
     code = await asks(access)
 
     def hold(frame: FrameType, event: str, _: object) -> None:

@@ -16,7 +16,7 @@ from tests.security.homes import (
     GROUP,
     MENTION,
     PRIVATE,
-    House,
+    AccessHome,
     answer_to,
     asks,
     code_in,
@@ -25,82 +25,84 @@ from tests.security.homes import (
 
 
 async def test_a_stranger_is_answered_once_an_hour_with_a_code_of_their_own(
-    house: House,
+    home: AccessHome,
 ) -> None:
-    access = house.start()
+    access = home.start()
     first = await asks(access)
     assert not await answer_to(access, ANNA, PRIVATE)
     assert await asks(access, BOB) != first
-    house.clock.jump(3_599)
+    home.clock.jump(3_599)
     assert not await answer_to(access, ANNA, PRIVATE)
-    house.clock.jump(1)
+    home.clock.jump(1)
     assert await asks(access) != first
 
 
-async def test_the_hour_counts_across_restarts(house: House) -> None:
-    access = house.start()
+async def test_the_hour_counts_across_restarts(home: AccessHome) -> None:
+    access = home.start()
     await asks(access)
-    house.clock.jump(3_599)
-    assert not await answer_to(house.start(), ANNA, PRIVATE)
+    home.clock.jump(3_599)
+    assert not await answer_to(home.start(), ANNA, PRIVATE)
     assert not await answer_to(access, ANNA, PRIVATE)
 
 
-async def test_the_answer_to_a_stranger_tells_nothing_but_the_code(house: House) -> None:
-    bare = house.start()
-    house.owners = {"telegram": ("1",)}
-    house.rules = AccessRules(frozenset({"3"}), "mention")
-    owned = house.start()
+async def test_the_answer_to_a_stranger_tells_nothing_but_the_code(home: AccessHome) -> None:
+    bare = home.start()
+    home.owners = {"telegram": ("1",)}
+    home.rules = AccessRules(frozenset({"3"}), "mention")
+    owned = home.start()
     await owned.approve(await asks(owned, Sender("4", "Dora")))
     texts = [await answer_to(bare, ANNA, PRIVATE)]
-    house.clock.jump(3_600)
+    home.clock.jump(3_600)
     texts.append(await answer_to(owned, ANNA, PRIVATE))
     assert len({text.replace(code_in(text), "CODE") for text in texts}) == 1
     assert "nanobot is private" in str(texts[0])
     assert f"nanobot pair approve {code_in(texts[0])}" in str(texts[0])
 
 
-async def test_who_may_talk_or_has_no_usable_id_gets_no_code(house: House) -> None:
-    house.rules = AccessRules(frozenset({"7"}))
-    access = house.start()
+async def test_who_may_talk_or_has_no_usable_id_gets_no_code(home: AccessHome) -> None:
+    home.rules = AccessRules(frozenset({"7"}))
+    access = home.start()
     for id in ("7", "", "*", "9" * 201):
         assert not await answer_to(access, Sender(id), PRIVATE)
     assert not await answer_to(access, BOB, GROUP)
     assert access.requests() == []
 
 
-async def test_a_flood_of_strangers_stays_within_bounds(house: House, logged: list[str]) -> None:
-    access = house.start()
+async def test_a_flood_of_strangers_stays_within_bounds(
+    home: AccessHome, logged: list[str]
+) -> None:
+    access = home.start()
     replies: dict[str, int] = {}
     writes = set()
     for number in range(1_000):
         someone = Sender(str(100 + number % 100), "x" * 5_000)
         if await answer_to(access, someone, Chat(someone.id)):
             replies[someone.id] = replies.get(someone.id, 0) + 1
-        writes.add(house.state.revision("access"))
+        writes.add(home.state.revision("access"))
     assert set(replies.values()) == {1}
     assert len(replies) == len(access.requests()) == 50
     assert len(writes) == 50  # one for each that was answered
-    assert len(house.state.text("access")) < 50 * 400
+    assert len(home.state.text("access")) < 50 * 400
     assert [line.partition(":")[0] for line in logged] == ["WARNING"]
-    house.rules = MENTION  # groups have room of their own: who asks for them is known
-    assert await answer_to(house.start(), ANNA, GROUP)
-    house.clock.jump(3_600)
+    home.rules = MENTION  # groups have room of their own: who asks for them is known
+    assert await answer_to(home.start(), ANNA, GROUP)
+    home.clock.jump(3_600)
     assert await asks(access, BOB)
 
 
-async def test_a_code_works_once(house: House) -> None:
-    access = house.start()
+async def test_a_code_works_once(home: AccessHome) -> None:
+    access = home.start()
     code = await asks(access)
     await access.approve(code)
     await access.revoke("telegram", "7")
-    for now in (access, house.start()):
+    for now in (access, home.start()):
         with pytest.raises(NanobotError, match="no pending request"):
             await now.approve(code)
         assert not lets_in(now)
 
 
-async def test_of_two_who_approve_the_same_code_one_is_refused(house: House) -> None:
-    access = house.start()
+async def test_of_two_who_approve_the_same_code_one_is_refused(home: AccessHome) -> None:
+    access = home.start()
     code = await asks(access)
     both = await asyncio.gather(
         access.approve(code, owner=True), access.approve(code), return_exceptions=True
@@ -118,12 +120,12 @@ async def test_of_two_who_approve_the_same_code_one_is_refused(house: House) -> 
     ],
 )
 async def test_a_code_holds_for_ten_minutes_whatever_the_clock_does(
-    house: House, passed: float, jumped: float, valid: bool
+    home: AccessHome, passed: float, jumped: float, valid: bool
 ) -> None:
-    access = house.start()
+    access = home.start()
     code = await asks(access)
-    await house.clock.advance(passed)
-    house.clock.jump(jumped)
+    await home.clock.advance(passed)
+    home.clock.jump(jumped)
     assert (access.requests()[0].seconds_left > 0) is valid
     if not valid:
         with pytest.raises(NanobotError, match="has expired"):
@@ -135,12 +137,12 @@ async def test_a_code_holds_for_ten_minutes_whatever_the_clock_does(
 
 @pytest.mark.parametrize(("jumped", "valid"), [(599, True), (600, False), (-1, False)])
 async def test_a_code_outlives_a_restart_but_not_a_clock_that_was_set_back(
-    house: House, jumped: float, valid: bool
+    home: AccessHome, jumped: float, valid: bool
 ) -> None:
-    access = house.start()
+    access = home.start()
     code = await asks(access)
-    house.clock.jump(jumped)
-    access = house.start()
+    home.clock.jump(jumped)
+    access = home.start()
     assert any(one.seconds_left for one in access.requests()) is valid
     if not valid:
         with pytest.raises(NanobotError):
@@ -149,24 +151,24 @@ async def test_a_code_outlives_a_restart_but_not_a_clock_that_was_set_back(
 
 
 async def test_ten_wrong_codes_close_the_door_for_ten_minutes_even_over_a_restart(
-    house: House,
+    home: AccessHome,
 ) -> None:
-    access = house.start()
+    access = home.start()
     code = await asks(access)
     for number in range(10):
         with pytest.raises(NanobotError, match="no pending request"):
             await access.approve("B" * 7 + ALPHABET[number])
-    for locked in (access, house.start()):
+    for locked in (access, home.start()):
         with pytest.raises(NanobotError, match="too many wrong codes"):
             await locked.approve(code)
         assert not lets_in(locked)
-    house.clock.jump(600)
+    home.clock.jump(600)
     bob = await asks(access, BOB)
     assert (await access.approve(bob)).grant.id == "8"
 
 
-async def test_what_cannot_be_a_code_is_no_guess(house: House) -> None:
-    access = house.start()
+async def test_what_cannot_be_a_code_is_no_guess(home: AccessHome) -> None:
+    access = home.start()
     code = await asks(access)
     for text in ("", "list", "2222", "0" * 8, "Ä" * 8, "revoke"):
         for _ in range(3):
@@ -176,9 +178,9 @@ async def test_what_cannot_be_a_code_is_no_guess(house: House) -> None:
 
 
 async def test_the_confirmation_and_the_list_name_the_person_not_only_their_name(
-    house: House,
+    home: AccessHome,
 ) -> None:
-    access = house.start()
+    access = home.start()
     await access.approve(await asks(access))
     impostor = Sender("9", "ＡＮＮＡ\u202e\n`**")
     code = await asks(access, impostor)
@@ -189,9 +191,9 @@ async def test_the_confirmation_and_the_list_name_the_person_not_only_their_name
     assert approved.grant.id == "9"
 
 
-async def test_nobody_is_approved_by_an_id_that_did_not_ask(house: House) -> None:
+async def test_nobody_is_approved_by_an_id_that_did_not_ask(home: AccessHome) -> None:
     with pytest.raises(NanobotError, match="there is no request from telegram:7"):
-        await house.start().approve("telegram:7", owner=True)
+        await home.start().approve("telegram:7", owner=True)
 
 
 def test_codes_are_eight_clear_characters_and_read_as_people_write_them() -> None:

@@ -18,8 +18,8 @@ from msgspec import Meta, field
 
 from bench.crossings import (
     approving,
-    beside,
     children,
+    concurrent_work,
     inverting,
     leaving,
     owning,
@@ -28,7 +28,7 @@ from bench.crossings import (
     starting,
     steps,
 )
-from bench.crossings.callers import CALLERS, Attacked
+from bench.crossings.callers import CALLERS, Caller
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
 from bench.crossings.payloads import Payload, built_in, call, from_file
@@ -140,7 +140,7 @@ BESIDE = (
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_nothing_is_crossed_beside_a_person_a_question_or_other_commands(name: str) -> None:
-    assert run(beside.SCENES[name]()) == []
+    assert run(concurrent_work.SCENES[name]()) == []
 
 
 @pytest.mark.parametrize("name", ["read last", "copied, then read"])
@@ -271,7 +271,7 @@ def test_the_counting_sees_what_a_leaky_tool_does() -> None:
 
 
 def test_the_counting_sees_what_nobody_was_asked_about() -> None:
-    caller = Attacked("careless", clean=False, reads="foreign.txt")
+    caller = Caller("careless", clean=False, reads="foreign.txt")
     seen = {one.what for one in run(attack(caller, QUICK, careless=True))}
     assert "something is carried away unasked" in seen
     assert {"a message in another chat", "a job is made, changed or removed"} <= seen

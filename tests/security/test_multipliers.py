@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.multipliers import staged
+from bench.multipliers import start_gateway
 from bench.multipliers_requests import REQUESTS, Way
 from nanobot.parsing import MOST_MARKS, TooManyValues, ValueCounter, parse_json
 from nanobot.providers.dialect import Dialect
@@ -63,7 +63,7 @@ OUTCOMES = {
 
 async def test_no_door_takes_more_than_it_can_work_on(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    async with staged(home) as stage:
+    async with start_gateway(home) as stage:
         came = {name: await stage.send(BY_NAME[name].made()) for name in OUTCOMES}
         assert came == OUTCOMES
         # The loop turns, and nothing of what was refused has become a message.

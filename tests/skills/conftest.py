@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.skills.support import Shelf
+from tests.skills.support import SkillsKit
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path)
+def kit(tmp_path: Path) -> SkillsKit:
+    return SkillsKit(tmp_path)

@@ -23,7 +23,7 @@ from tests.doubles.state import MemoryState
 OWNER = TurnContext("cli", "direct", "cli:direct", "turn-1")
 
 
-class Shelf:
+class SkillsKit:
     """A home's skills. It has the programs `pdftotext` and `git`, and the variable `TOKEN`."""
 
     def __init__(self, home: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nanobot.skills.folder import NotASkill, Requirements, parse
 from tests.growth import assert_linear
-from tests.skills.support import Shelf, skill_md
+from tests.skills.support import SkillsKit, skill_md
 
 
 def test_our_own_fields_are_read() -> None:
@@ -92,9 +92,9 @@ def test_windows_line_ends_and_a_byte_order_mark_do_no_harm() -> None:
     assert (header.name, body) == ("tea", "One.\nTwo.")
 
 
-async def test_skill_md_may_be_written_in_small_letters(shelf: Shelf) -> None:
-    await shelf.add_enabled("tea", {"skill.md": skill_md()})
-    assert "Boil water." in (await shelf.read(name="tea")).text
+async def test_skill_md_may_be_written_in_small_letters(kit: SkillsKit) -> None:
+    await kit.add_enabled("tea", {"skill.md": skill_md()})
+    assert "Boil water." in (await kit.read(name="tea")).text
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ async def test_skill_md_may_be_written_in_small_letters(shelf: Shelf) -> None:
     ],
 )
 def test_what_is_no_skill_says_why_and_harms_no_other(
-    shelf: Shelf, text: str, problem: str
+    kit: SkillsKit, text: str, problem: str
 ) -> None:
-    shelf.put("odd", text)
-    shelf.put("tea", skill_md())
-    assert shelf.skill("odd").status == "broken"
-    assert problem in shelf.skill("odd").problem
-    assert shelf.skill("tea").status == "new"
+    kit.put("odd", text)
+    kit.put("tea", skill_md())
+    assert kit.skill("odd").status == "broken"
+    assert problem in kit.skill("odd").problem
+    assert kit.skill("tea").status == "new"
 
 
 @given(st.text(alphabet=st.sampled_from("-:[]{}&*|>'\"!%#,\n \tab\x00é\ud7ff"), max_size=60))

@@ -79,7 +79,7 @@ class Digging(ScriptedModel):
 
 
 @dataclass
-class Bench:
+class WorkerKit:
     """The worker's database, and another worker that wants what the first one has."""
 
     dsn: str
@@ -131,107 +131,107 @@ class Bench:
 
 
 @pytest.fixture
-def bench(team_database: str, tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(team_database, tmp_path)
-    yield bench
-    bench.tool.may_end.set()
+def kit(team_database: str, tmp_path: Path) -> Iterator[WorkerKit]:
+    kit = WorkerKit(team_database, tmp_path)
+    yield kit
+    kit.tool.may_end.set()
 
 
 async def test_a_scope_stays_until_the_thread_of_a_turn_that_was_stopped_has_ended(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
     model = ScriptedModel(calls("writing"), says("hello all"))
-    async with bench.running(model), bench.other() as other:
-        await bench.channel.say("write")
-        await asyncio.to_thread(bench.tool.begun.wait)
-        assert await bench.channel.ask("/stop") == "Stopped."
-        await bench.channel.say("hello", "g", is_group=True)
-        await bench.channel.receive(1, "g")
+    async with kit.running(model), kit.other() as other:
+        await kit.channel.say("write")
+        await asyncio.to_thread(kit.tool.begun.wait)
+        assert await kit.channel.ask("/stop") == "Stopped."
+        await kit.channel.say("hello", "g", is_group=True)
+        await kit.channel.receive(1, "g")
         other.tell("want", OWNER)
-        assert OWNER in await bench.until_given_back(GROUP)
-        bench.tool.may_end.set()
-        await bench.until_given_back(OWNER)
+        assert OWNER in await kit.until_given_back(GROUP)
+        kit.tool.may_end.set()
+        await kit.until_given_back(OWNER)
 
 
-async def test_at_the_end_what_a_thread_still_writes_is_not_given_to_others(bench: Bench) -> None:
-    async with bench.running(ScriptedModel(calls("writing"), says("hello all"))):
-        await bench.channel.say("write")
-        await asyncio.to_thread(bench.tool.begun.wait)
-        await bench.channel.say("hello", "g", is_group=True)
-        await bench.channel.receive(1, "g")
-    assert await bench.leases() == {OWNER}
-    bench.tool.may_end.set()
-    await bench.until_given_back(OWNER)
+async def test_at_the_end_what_a_thread_still_writes_is_not_given_to_others(kit: WorkerKit) -> None:
+    async with kit.running(ScriptedModel(calls("writing"), says("hello all"))):
+        await kit.channel.say("write")
+        await asyncio.to_thread(kit.tool.begun.wait)
+        await kit.channel.say("hello", "g", is_group=True)
+        await kit.channel.receive(1, "g")
+    assert await kit.leases() == {OWNER}
+    kit.tool.may_end.set()
+    await kit.until_given_back(OWNER)
 
 
 async def test_a_helper_keeps_its_scope_until_it_has_ended_or_was_stopped_anywhere(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
     model = Digging(calls("spawn", task=Digging.task), says("it digs"), says("hello all"))
-    async with bench.running(model), bench.other() as other:
-        assert await bench.channel.ask("dig") == "it digs"
+    async with kit.running(model), kit.other() as other:
+        assert await kit.channel.ask("dig") == "it digs"
         await model.reached.wait()
-        await bench.channel.say("hello", "g", is_group=True)
-        await bench.channel.receive(1, "g")
+        await kit.channel.say("hello", "g", is_group=True)
+        await kit.channel.receive(1, "g")
         other.tell("want", OWNER)
-        assert OWNER in await bench.until_given_back(GROUP)
+        assert OWNER in await kit.until_given_back(GROUP)
         other.tell("stop", f"1000 {OWNER} fake:1")
-        await bench.until_given_back(OWNER)
+        await kit.until_given_back(OWNER)
 
 
-async def test_a_stop_that_another_worker_took_ends_the_turn_here(bench: Bench) -> None:
+async def test_a_stop_that_another_worker_took_ends_the_turn_here(kit: WorkerKit) -> None:
     gate = Gate()
-    async with bench.running(ScriptedModel(says("never said"), hold=gate)):
-        await bench.channel.say("hello")
+    async with kit.running(ScriptedModel(says("never said"), hold=gate)):
+        await kit.channel.say("hello")
         await gate.reached.wait()
-        await bench.store("/stop", OWNER)
-        assert await bench.channel.answer_to("elsewhere /stop") == "Stopped."
+        await kit.store("/stop", OWNER)
+        assert await kit.channel.answer_to("elsewhere /stop") == "Stopped."
 
 
-async def test_where_all_places_are_taken_who_waits_longest_is_next(bench: Bench) -> None:
+async def test_where_all_places_are_taken_who_waits_longest_is_next(kit: WorkerKit) -> None:
     thinking, sending = Gate(), Gate()
     model = ScriptedModel(*map(says, ("one", "two", "three", "four")), hold=thinking)
-    async with bench.running(model, agent={"max_concurrent_turns": 1, "timezone": "UTC"}):
+    async with kit.running(model, agent={"max_concurrent_turns": 1, "timezone": "UTC"}):
         thinking.opened.set()
-        bench.channel.hold = lambda _: sending()
-        await bench.channel.say("first")
+        kit.channel.hold = lambda _: sending()
+        await kit.channel.say("first")
         await sending.reached.wait()  # so that its scope stays here
         thinking.opened.clear()
         thinking.reached.clear()
-        await bench.channel.say("second", "g", is_group=True)
+        await kit.channel.say("second", "g", is_group=True)
         await thinking.reached.wait()
-        await bench.channel.say("third", "h", is_group=True)
-        await bench.channel.say("fourth")
+        await kit.channel.say("third", "h", is_group=True)
+        await kit.channel.say("fourth")
         sending.opened.set()
-        await bench.until_given_back(OWNER)
+        await kit.until_given_back(OWNER)
         thinking.opened.set()
-        assert await bench.channel.receive(2) == ["one", "four"]
-        assert await bench.channel.receive(1, "g") == ["two"]
-        assert await bench.channel.receive(1, "h") == ["three"]
+        assert await kit.channel.receive(2) == ["one", "four"]
+        assert await kit.channel.receive(1, "g") == ["two"]
+        assert await kit.channel.receive(1, "h") == ["three"]
 
 
 async def test_what_only_one_worker_could_send_is_sent_by_any_once_that_has_changed(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
     part = OutboundPart("t/reply/0", "fake", "g", "from before")
-    await asyncio.to_thread(sql, bench.dsn, _PART, "channel:fake", part.channel, encode_event(part))
-    async with bench.running(ScriptedModel()):
-        assert await bench.channel.receive(1, "g") == ["from before"]
+    await asyncio.to_thread(sql, kit.dsn, _PART, "channel:fake", part.channel, encode_event(part))
+    async with kit.running(ScriptedModel()):
+        assert await kit.channel.receive(1, "g") == ["from before"]
 
 
-async def test_parts_for_a_channel_that_is_off_wait_and_keep_no_scope(bench: Bench) -> None:
+async def test_parts_for_a_channel_that_is_off_wait_and_keep_no_scope(kit: WorkerKit) -> None:
     part = OutboundPart("t/reply/0", "switched-off", "g", "for later")
-    await asyncio.to_thread(sql, bench.dsn, _PART, GROUP, part.channel, encode_event(part))
-    async with bench.running(ScriptedModel(says("hello"), says("hello all"))):
-        assert await bench.channel.ask("hello") == "hello"
-        assert GROUP not in await bench.leases()
-        await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.receive(1, "g") == ["hello all"]
-        await bench.until_given_back(GROUP)
-    assert await asyncio.to_thread(sql, bench.dsn, "SELECT 1 FROM outbox WHERE state = 'pending'")
+    await asyncio.to_thread(sql, kit.dsn, _PART, GROUP, part.channel, encode_event(part))
+    async with kit.running(ScriptedModel(says("hello"), says("hello all"))):
+        assert await kit.channel.ask("hello") == "hello"
+        assert GROUP not in await kit.leases()
+        await kit.channel.say("hello", "g", is_group=True)
+        assert await kit.channel.receive(1, "g") == ["hello all"]
+        await kit.until_given_back(GROUP)
+    assert await asyncio.to_thread(sql, kit.dsn, "SELECT 1 FROM outbox WHERE state = 'pending'")
 
 
-async def test_where_all_places_are_taken_a_chat_keeps_its_order(bench: Bench) -> None:
+async def test_where_all_places_are_taken_a_chat_keeps_its_order(kit: WorkerKit) -> None:
     gate, sending = Gate(), Gate()
     model = ScriptedModel(*map(says, ("one", "two", "three", "four")), hold=gate)
     gate.opened.set()
@@ -240,50 +240,50 @@ async def test_where_all_places_are_taken_a_chat_keeps_its_order(bench: Bench) -
         if part.content == "one":
             await sending()
 
-    bench.channel.hold = hold  # while an answer is being sent, the scope stays
+    kit.channel.hold = hold  # while an answer is being sent, the scope stays
     out = "SELECT 1 FROM outbox WHERE state IN ('pending', 'sending')"
-    async with bench.running(model, agent={"max_concurrent_turns": 1, "timezone": "UTC"}):
-        await bench.channel.say("first")
+    async with kit.running(model, agent={"max_concurrent_turns": 1, "timezone": "UTC"}):
+        await kit.channel.say("first")
         await sending.reached.wait()
         gate.opened.clear()
         gate.reached.clear()
-        await bench.channel.say("second", "g", is_group=True)
+        await kit.channel.say("second", "g", is_group=True)
         await gate.reached.wait()
         texts = "third", "/status", "fourth"  # what need not wait is between them
-        await asyncio.gather(*(bench.channel.say(text) for text in texts))
-        while len(await asyncio.to_thread(sql, bench.dsn, out)) < 2:
+        await asyncio.gather(*(kit.channel.say(text) for text in texts))
+        while len(await asyncio.to_thread(sql, kit.dsn, out)) < 2:
             pass
         sending.opened.set()
         gate.opened.set()
-        await bench.channel.receive(4)
-    said = [text for role, text in await window(bench.folder / "shared") if role == "user"]
+        await kit.channel.receive(4)
+    said = [text for role, text in await window(kit.folder / "shared") if role == "user"]
     assert [text.splitlines()[-1] for text in said] == ["first", "third", "fourth"]
 
 
 async def test_a_conversation_that_cannot_be_written_holds_up_its_own_memory_alone(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
-    async with bench.running(ScriptedModel(says("hello all"))):
-        await bench.channel.say("hello", "g", is_group=True)
-        await bench.channel.receive(1, "g")
-    file = next((bench.folder / "shared" / "sessions").glob("fake*g.jsonl"))
+    async with kit.running(ScriptedModel(says("hello all"))):
+        await kit.channel.say("hello", "g", is_group=True)
+        await kit.channel.receive(1, "g")
+    file = next((kit.folder / "shared" / "sessions").glob("fake*g.jsonl"))
     file.rename(file.with_suffix(".aside"))
     file.mkdir()
     left = "INSERT INTO unfiled (scope, session_key, lines) VALUES (%s, 'fake:g', %s)"
     line = file.with_suffix(".aside").read_text().splitlines()[-1]
-    await asyncio.to_thread(sql, bench.dsn, left, GROUP, line)
-    async with bench.running(ScriptedModel(says("hello"))):
-        assert await bench.channel.ask("hello") == "hello"
-        while GROUP in await bench.leases():
+    await asyncio.to_thread(sql, kit.dsn, left, GROUP, line)
+    async with kit.running(ScriptedModel(says("hello"))):
+        assert await kit.channel.ask("hello") == "hello"
+        while GROUP in await kit.leases():
             pass
-    assert await asyncio.to_thread(sql, bench.dsn, "SELECT 1 FROM unfiled")
+    assert await asyncio.to_thread(sql, kit.dsn, "SELECT 1 FROM unfiled")
 
 
-def leave_half_done(bench: Bench) -> Path:
+def leave_half_done(kit: WorkerKit) -> Path:
     """The history of a group whose worker died while it wrote, and which cannot be used now."""
-    history = bench.folder / "shared" / "workspace" / GROUP / "memory" / "history.jsonl"
+    history = kit.folder / "shared" / "workspace" / GROUP / "memory" / "history.jsonl"
     history.mkdir(parents=True)
-    sql(bench.dsn, "INSERT INTO lease VALUES (%s, NULL)", GROUP)
+    sql(kit.dsn, "INSERT INTO lease VALUES (%s, NULL)", GROUP)
     return history
 
 
@@ -292,47 +292,47 @@ def is_mended(history: Path) -> bool:
     return bool(list(history.parent.glob("history.jsonl.corrupt-*")))
 
 
-async def test_a_recovery_that_failed_is_tried_again_while_its_chat_goes_on(bench: Bench) -> None:
-    history = await asyncio.to_thread(leave_half_done, bench)
-    async with bench.running(ScriptedModel(says("hello all"))):
-        await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.receive(1, "g") == ["hello all"]
+async def test_a_recovery_that_failed_is_tried_again_while_its_chat_goes_on(kit: WorkerKit) -> None:
+    history = await asyncio.to_thread(leave_half_done, kit)
+    async with kit.running(ScriptedModel(says("hello all"))):
+        await kit.channel.say("hello", "g", is_group=True)
+        assert await kit.channel.receive(1, "g") == ["hello all"]
         history.rmdir()
         history.write_text('{"cursor": 1')
         while not await asyncio.to_thread(is_mended, history):
             pass
 
 
-async def test_a_recovery_that_failed_is_left_to_the_next_worker(bench: Bench) -> None:
-    history = await asyncio.to_thread(leave_half_done, bench)
-    async with bench.running(ScriptedModel(says("hello all"))):
-        await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.receive(1, "g") == ["hello all"]
-        await bench.until_given_back(GROUP)
+async def test_a_recovery_that_failed_is_left_to_the_next_worker(kit: WorkerKit) -> None:
+    history = await asyncio.to_thread(leave_half_done, kit)
+    async with kit.running(ScriptedModel(says("hello all"))):
+        await kit.channel.say("hello", "g", is_group=True)
+        assert await kit.channel.receive(1, "g") == ["hello all"]
+        await kit.until_given_back(GROUP)
         history.rmdir()
         history.write_text('{"cursor": 1')
     assert not is_mended(history)
-    async with bench.running(ScriptedModel(says("hello again"))):
-        await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.receive(2, "g") == ["hello all", "hello again"]
+    async with kit.running(ScriptedModel(says("hello again"))):
+        await kit.channel.say("hello", "g", is_group=True)
+        assert await kit.channel.receive(2, "g") == ["hello all", "hello again"]
         while not await asyncio.to_thread(is_mended, history):
             pass
 
 
-async def test_what_belongs_to_no_memory_is_taken_over_without_a_complaint(bench: Bench) -> None:
+async def test_what_belongs_to_no_memory_is_taken_over_without_a_complaint(kit: WorkerKit) -> None:
     part = OutboundPart("t/reply/0", "fake", "g", "from before")
-    await asyncio.to_thread(sql, bench.dsn, _PART, "", part.channel, encode_event(part))
-    await asyncio.to_thread(sql, bench.dsn, "INSERT INTO lease VALUES ('', NULL)")
+    await asyncio.to_thread(sql, kit.dsn, _PART, "", part.channel, encode_event(part))
+    await asyncio.to_thread(sql, kit.dsn, "INSERT INTO lease VALUES ('', NULL)")
     complaints: list[str] = []
     sink = logger.add(complaints.append, level="ERROR", format="{message}")
-    async with bench.running(ScriptedModel()):
-        assert await bench.channel.receive(1, "g") == ["from before"]
+    async with kit.running(ScriptedModel()):
+        assert await kit.channel.receive(1, "g") == ["from before"]
     logger.remove(sink)
     assert complaints == []
 
 
 async def test_a_notice_that_was_refused_is_sent_once_its_chat_takes_something(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
     held, refused = Gate(), set[str]()
 
@@ -346,29 +346,29 @@ async def test_a_notice_that_was_refused_is_sent_once_its_chat_takes_something(
         refused.add(part.key)
         return SendRefused("not this")
 
-    bench.channel.hold, bench.channel.refuse = hold, refuse
+    kit.channel.hold, kit.channel.refuse = hold, refuse
     waiting = "SELECT 1 FROM outbox WHERE payload LIKE '%two%'"
-    async with bench.running(ScriptedModel(says("one"), says("two"))):
-        await bench.channel.say("first")
+    async with kit.running(ScriptedModel(says("one"), says("two"))):
+        await kit.channel.say("first")
         await held.reached.wait()
-        await bench.channel.say("second")
-        while not await asyncio.to_thread(sql, bench.dsn, waiting):
+        await kit.channel.say("second")
+        while not await asyncio.to_thread(sql, kit.dsn, waiting):
             pass
         held.opened.set()
-        assert (await bench.channel.receive(2))[0] == "two"
+        assert (await kit.channel.receive(2))[0] == "two"
 
 
-async def test_what_was_refused_is_sent_again_when_its_notice_is_answered(bench: Bench) -> None:
+async def test_what_was_refused_is_sent_again_when_its_notice_is_answered(kit: WorkerKit) -> None:
     refusals = [SendRefused("not now")]
-    bench.channel.refuse = lambda _: refusals.pop() if refusals else None
-    async with bench.running(ScriptedModel(says("one"))):
-        await bench.channel.say("first")
-        (notice,) = await bench.channel.receive(1)
-        (button,) = bench.channel.sent[0].buttons
+    kit.channel.refuse = lambda _: refusals.pop() if refusals else None
+    async with kit.running(ScriptedModel(says("one"))):
+        await kit.channel.say("first")
+        (notice,) = await kit.channel.receive(1)
+        (button,) = kit.channel.sent[0].buttons
         assert button.value in notice
         for _ in range(2):
-            await bench.channel.say(button.value)
-        assert sorted((await bench.channel.receive(4))[1:]) == [
+            await kit.channel.say(button.value)
+        assert sorted((await kit.channel.receive(4))[1:]) == [
             "I'm sending it again.",
             "It was already sent again or dropped.",
             "one",
@@ -376,74 +376,74 @@ async def test_what_was_refused_is_sent_again_when_its_notice_is_answered(bench:
 
 
 async def test_what_a_dead_worker_left_half_written_is_removed_by_the_next_that_starts(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
-    left = bench.folder / "shared" / "workspace" / "site" / f".{'a' * 16}.7.nanobot-tmp"
+    left = kit.folder / "shared" / "workspace" / "site" / f".{'a' * 16}.7.nanobot-tmp"
     left.parent.mkdir(parents=True)
     left.touch()
-    async with bench.running(ScriptedModel()), asyncio.timeout(10):
+    async with kit.running(ScriptedModel()), asyncio.timeout(10):
         while left.exists():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)
 
 
 async def test_no_file_from_before_a_death_is_taken_for_one_that_this_worker_made(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
     """The dead worker may have made another one since, under the same number."""
-    await asyncio.to_thread(sql, bench.dsn, "INSERT INTO lease VALUES (%s, NULL)", GROUP)
-    async with bench.running(ScriptedModel(says("hello"), says("hello all"))):
+    await asyncio.to_thread(sql, kit.dsn, "INSERT INTO lease VALUES (%s, NULL)", GROUP)
+    async with kit.running(ScriptedModel(says("hello"), says("hello all"))):
         FENCE.made.add(earlier := (0, 7))
-        assert await bench.channel.ask("hello") == "hello"
+        assert await kit.channel.ask("hello") == "hello"
         assert earlier in FENCE.made
-        await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.receive(1, "g") == ["hello all"]
+        await kit.channel.say("hello", "g", is_group=True)
+        assert await kit.channel.receive(1, "g") == ["hello all"]
         assert earlier not in FENCE.made
 
 
 async def test_a_lease_given_back_elsewhere_makes_no_worker_look_that_was_not_refused_it(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
-    bench.clock = clock = FakeClock(start=SystemClock("UTC").now())  # so no look at all is due
-    async with bench.running(ScriptedModel(says("hello"), says("one"))), bench.other() as other:
-        assert await bench.channel.ask("hello") == "hello"
-        await bench.store("m1", GROUP)
+    kit.clock = clock = FakeClock(start=SystemClock("UTC").now())  # so no look at all is due
+    async with kit.running(ScriptedModel(says("hello"), says("one"))), kit.other() as other:
+        assert await kit.channel.ask("hello") == "hello"
+        await kit.store("m1", GROUP)
         for scope in ("people/fake_9", GROUP, ""):
             other.tell("free", scope)
-        kept = await bench.until_given_back(OWNER)  # by then all of that was heard
+        kept = await kit.until_given_back(OWNER)  # by then all of that was heard
         assert GROUP not in kept
         await clock.advance(0.5)
-        assert await bench.channel.receive(1, "g") == ["one"]
+        assert await kit.channel.receive(1, "g") == ["one"]
 
 
-async def test_who_was_refused_a_lease_has_it_as_soon_as_it_is_given_back(bench: Bench) -> None:
-    bench.clock = FakeClock(start=SystemClock("UTC").now())
+async def test_who_was_refused_a_lease_has_it_as_soon_as_it_is_given_back(kit: WorkerKit) -> None:
+    kit.clock = FakeClock(start=SystemClock("UTC").now())
     told = asyncio.Queue[tuple[str, str]]()
     row = "INSERT INTO worker (name, version, until) VALUES ('w', '1', 'infinity') RETURNING id"
     async with (
-        bench.running(ScriptedModel(says("hello"), says("hello all"))),
-        bench.other(lambda *what: told.put_nowait(what)) as other,
+        kit.running(ScriptedModel(says("hello"), says("hello all"))),
+        kit.other(lambda *what: told.put_nowait(what)) as other,
     ):
         other.start()
-        ((holder,),) = await asyncio.to_thread(sql, bench.dsn, row)
-        await asyncio.to_thread(sql, bench.dsn, "INSERT INTO lease VALUES (%s, %s)", GROUP, holder)
-        assert await bench.channel.ask("hello") == "hello"
-        await bench.channel.say("hello", "g", is_group=True)
+        ((holder,),) = await asyncio.to_thread(sql, kit.dsn, row)
+        await asyncio.to_thread(sql, kit.dsn, "INSERT INTO lease VALUES (%s, %s)", GROUP, holder)
+        assert await kit.channel.ask("hello") == "hello"
+        await kit.channel.say("hello", "g", is_group=True)
         while await told.get() != ("work", GROUP):
             pass
-        await asyncio.to_thread(sql, bench.dsn, "DELETE FROM lease WHERE worker = %s", holder)
+        await asyncio.to_thread(sql, kit.dsn, "DELETE FROM lease WHERE worker = %s", holder)
         other.tell("free", GROUP)
-        assert await bench.channel.receive(1, "g") == ["hello all"]
+        assert await kit.channel.receive(1, "g") == ["hello all"]
 
 
 async def test_a_message_that_another_worker_took_reaches_who_has_the_lease_at_once(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
-    bench.clock = FakeClock(start=SystemClock("UTC").now())
-    async with bench.running(ScriptedModel(says("hello"), says("one"))), bench.other() as other:
-        assert await bench.channel.ask("hello") == "hello"
-        await bench.store("m1", OWNER)
+    kit.clock = FakeClock(start=SystemClock("UTC").now())
+    async with kit.running(ScriptedModel(says("hello"), says("one"))), kit.other() as other:
+        assert await kit.channel.ask("hello") == "hello"
+        await kit.store("m1", OWNER)
         other.tell("work", OWNER)
-        assert await bench.channel.receive(2) == ["hello", "one"]
+        assert await kit.channel.receive(2) == ["hello", "one"]
 
 
 _PART = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, payload, created_at)
@@ -466,18 +466,18 @@ class Closing(FakeChannel):
 
 
 async def test_the_question_of_a_worker_that_is_gone_is_withdrawn_by_who_gets_its_chat(
-    bench: Bench,
+    kit: WorkerKit,
 ) -> None:
-    bench.channel = channel = Closing()
+    kit.channel = channel = Closing()
     part = OutboundPart("ask-A1/reply/0", "fake", "1", "May I?", buttons=(Button("Yes", "y"),))
-    await asyncio.to_thread(sql, bench.dsn, _QUESTION, encode_event(part))
-    async with bench.running(ScriptedModel(says("hello all"), says("hello"))):
-        await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.receive(1, "g") == ["hello all"]
-        assert bench.channel.closed == {}
-        assert await bench.channel.ask("hello") == "hello"
+    await asyncio.to_thread(sql, kit.dsn, _QUESTION, encode_event(part))
+    async with kit.running(ScriptedModel(says("hello all"), says("hello"))):
+        await kit.channel.say("hello", "g", is_group=True)
+        assert await kit.channel.receive(1, "g") == ["hello all"]
+        assert kit.channel.closed == {}
+        assert await kit.channel.ask("hello") == "hello"
         await asyncio.wait_for(channel.has_closed.wait(), 30)
-    assert bench.channel.closed == {"p7": "No longer needed."}
+    assert kit.channel.closed == {"p7": "No longer needed."}
 
 
 _QUESTION = """INSERT INTO outbox

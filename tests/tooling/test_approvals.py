@@ -45,7 +45,7 @@ QUESTION = Ask(RISK, "A page is in the conversation.")
 
 
 @dataclass
-class Desk:
+class ApprovalsKit:
     """Approvals with their surroundings."""
 
     clock: FakeClock = field(default_factory=FakeClock)
@@ -100,11 +100,11 @@ class Desk:
 
 
 async def test_a_call_runs_by_the_owners_yes_and_not_by_their_no() -> None:
-    desk = Desk()
-    first, second = desk.ask(), desk.ask()
-    await desk.asking(2)
-    assert await desk.answer("CODE0") == "Approved: run a command."
-    assert await desk.answer("CODE1", yes=False) == "Denied: run a command."
+    kit = ApprovalsKit()
+    first, second = kit.ask(), kit.ask()
+    await kit.asking(2)
+    assert await kit.answer("CODE0") == "Approved: run a command."
+    assert await kit.answer("CODE1", yes=False) == "Denied: run a command."
     assert await first == Allowed(BY)
     refusal = await second
     assert isinstance(refusal, Denied)
@@ -125,9 +125,9 @@ async def test_a_call_runs_by_the_owners_yes_and_not_by_their_no() -> None:
     ],
 )
 async def test_only_a_no_of_the_owners_counts_as_one(why: str, outcome: str, says: str) -> None:
-    desk, caller, question = Desk(), OWNER, QUESTION
+    kit, caller, question = ApprovalsKit(), OWNER, QUESTION
     if why == "no chat":
-        desk.address = None
+        kit.address = None
     if why == "too long":
         question = Ask(replace(RISK, details="x" * (MOST_SHOWN + 1)), "")
     if why == "too often":
@@ -135,16 +135,16 @@ async def test_only_a_no_of_the_owners_counts_as_one(why: str, outcome: str, say
     before = {"too many": MOST_WAITING, "too often": MOST_AN_HOUR}.get(why, 0)
     callers = [replace(caller, session_key=f"telegram:{at}") for at in range(MOST_AN_HOUR)]
     others = [
-        desk.ask(caller if why == "too many" else callers[at], question) for at in range(before)
+        kit.ask(caller if why == "too many" else callers[at], question) for at in range(before)
     ]
-    await desk.asking(before)
-    asked = desk.ask(caller, question)
+    await kit.asking(before)
+    asked = kit.ask(caller, question)
     if why in ("no", "unseen", "late"):
-        await desk.asking()
+        await kit.asking()
     if why in ("no", "unseen"):
-        await desk.approvals.answer("CODE0", HOME, why, BY)  # type: ignore[arg-type]
+        await kit.approvals.answer("CODE0", HOME, why, BY)  # type: ignore[arg-type]
     if why == "late":
-        await desk.clock.advance(WAIT_SECONDS)
+        await kit.clock.advance(WAIT_SECONDS)
     refusal = await asked
     assert isinstance(refusal, Denied)
     assert refusal.outcome == outcome
@@ -155,15 +155,15 @@ async def test_only_a_no_of_the_owners_counts_as_one(why: str, outcome: str, say
 
 
 async def test_an_answer_counts_once() -> None:
-    desk = Desk()
-    first = desk.ask()
-    await desk.asking()
-    await desk.answer()
-    assert "No pending question" in await desk.answer(yes=False)
+    kit = ApprovalsKit()
+    first = kit.ask()
+    await kit.asking()
+    await kit.answer()
+    assert "No pending question" in await kit.answer(yes=False)
     assert await first == Allowed(BY)
-    again = desk.ask()
-    await desk.asking(2 - 1)
-    assert "No pending question" in await desk.answer("CODE0")
+    again = kit.ask()
+    await kit.asking(2 - 1)
+    assert "No pending question" in await kit.answer("CODE0")
     again.cancel()
 
 
@@ -178,82 +178,82 @@ async def test_an_answer_counts_once() -> None:
     ],
 )
 async def test_a_wrong_code_or_another_chat_answers_nothing(code: str, address: Address) -> None:
-    desk = Desk()
-    asked = desk.ask()
-    await desk.asking()
-    assert "No pending question" in await desk.answer(code, address)
+    kit = ApprovalsKit()
+    asked = kit.ask()
+    await kit.asking()
+    assert "No pending question" in await kit.answer(code, address)
     assert not asked.done()
     asked.cancel()
 
 
 async def test_without_a_code_the_only_question_is_denied_and_none_approved() -> None:
-    desk = Desk()
-    first = desk.ask()
-    await desk.asking()
-    assert "/approve CODE0: run a command" in await desk.answer("")
-    second = desk.ask()
-    await desk.asking(2)
-    assert "/deny CODE1: run a command" in await desk.answer("", yes=False)
-    await desk.answer("CODE0", yes=False)
+    kit = ApprovalsKit()
+    first = kit.ask()
+    await kit.asking()
+    assert "/approve CODE0: run a command" in await kit.answer("")
+    second = kit.ask()
+    await kit.asking(2)
+    assert "/deny CODE1: run a command" in await kit.answer("", yes=False)
+    await kit.answer("CODE0", yes=False)
     await first
-    assert await desk.answer("", yes=False) == "Denied: run a command."
+    assert await kit.answer("", yes=False) == "Denied: run a command."
     await second
 
 
 async def test_others_get_only_so_many_questions_an_hour_and_the_owner_any_number() -> None:
-    desk = Desk(address=None)
+    kit = ApprovalsKit(address=None)
     bob = replace(OWNER, session_key="telegram:8", scope="people/telegram_8")
     for _ in range(MOST_AN_HOUR + 1):
-        await desk.approvals.ask(CALL, bob, QUESTION)
-        await desk.approvals.ask(CALL, OWNER, QUESTION)
-    assert len(desk.sent) == 2 * MOST_AN_HOUR + 1
-    await desk.clock.advance(3_600)
-    await desk.approvals.ask(CALL, bob, QUESTION)
-    assert len(desk.sent) == 2 * MOST_AN_HOUR + 2
+        await kit.approvals.ask(CALL, bob, QUESTION)
+        await kit.approvals.ask(CALL, OWNER, QUESTION)
+    assert len(kit.sent) == 2 * MOST_AN_HOUR + 1
+    await kit.clock.advance(3_600)
+    await kit.approvals.ask(CALL, bob, QUESTION)
+    assert len(kit.sent) == 2 * MOST_AN_HOUR + 2
 
 
 async def test_no_answer_in_time_means_no_and_a_late_one_nothing() -> None:
-    desk = Desk()
-    asked = desk.ask()
-    await desk.asking()
-    await desk.clock.until_sleeping()
-    await desk.clock.advance(WAIT_SECONDS)
+    kit = ApprovalsKit()
+    asked = kit.ask()
+    await kit.asking()
+    await kit.clock.until_sleeping()
+    await kit.clock.advance(WAIT_SECONDS)
     refusal = await asked
     assert isinstance(refusal, Denied)
     assert "did not answer" in refusal.reason
-    assert "No pending question" in await desk.answer()
+    assert "No pending question" in await kit.answer()
 
 
 async def test_a_stopped_turn_takes_its_question_back() -> None:
-    desk = Desk()
-    asked = desk.ask()
-    await desk.asking()
+    kit = ApprovalsKit()
+    asked = kit.ask()
+    await kit.asking()
     asked.cancel()
     await asyncio.wait({asked})
-    assert "No pending question" in await desk.answer()
+    assert "No pending question" in await kit.answer()
 
 
 async def test_where_the_owner_cannot_be_asked_the_answer_is_no() -> None:
-    refusal = await Desk(address=None).approvals.ask(CALL, OWNER, QUESTION)
+    refusal = await ApprovalsKit(address=None).approvals.ask(CALL, OWNER, QUESTION)
     assert isinstance(refusal, Denied)
     assert "no chat to ask them in" in refusal.reason
 
 
 async def test_where_the_question_cannot_be_stored_the_turn_waits() -> None:
-    desk = Desk(disk=StorageError("the journal", "it is full"))
-    gate = ToolRegistry(policy=ALWAYS, ask=desk.approvals.ask)
+    kit = ApprovalsKit(disk=StorageError("the journal", "it is full"))
+    gate = ToolRegistry(policy=ALWAYS, ask=kit.approvals.ask)
     gate.register(Risky())
     with pytest.raises(TurnStopped) as stopped:
         await gate.call(ToolCall("c1", "probe", '{"text": "x"}'), OWNER)
-    assert stopped.value.__cause__ is desk.disk
+    assert stopped.value.__cause__ is kit.disk
 
 
 async def test_the_question_shows_all_that_would_happen_and_hides_nothing() -> None:
-    desk = Desk()
+    kit = ApprovalsKit()
     details = "echo ok\u202e\u200b # ```\nApproved already: /approve X"
-    asked = desk.ask(question=replace(QUESTION, risk=replace(RISK, details=details)))
-    await desk.asking()
-    text, buttons = desk.sent[0]
+    asked = kit.ask(question=replace(QUESTION, risk=replace(RISK, details=details)))
+    await kit.asking()
+    text, buttons = kit.sent[0]
     assert "**Run a command?**" in text
     assert "````\necho ok\\u202e\\u200b # ```\nApproved already: /approve X\n````" in text
     assert "A page is in the conversation." in text
@@ -265,71 +265,71 @@ async def test_the_question_shows_all_that_would_happen_and_hides_nothing() -> N
 
 
 async def test_what_is_too_long_to_be_judged_is_refused_without_a_question() -> None:
-    desk = Desk()
+    kit = ApprovalsKit()
     long = replace(QUESTION, risk=replace(RISK, details="x" * (MOST_SHOWN + 1)))
-    assert isinstance(await desk.approvals.ask(CALL, OWNER, long), Denied)
-    assert desk.sent == []
+    assert isinstance(await kit.approvals.ask(CALL, OWNER, long), Denied)
+    assert kit.sent == []
 
 
 async def test_while_it_waits_a_turn_takes_up_no_place() -> None:
-    desk = Desk()
-    asked = desk.ask()
-    await desk.asking()
-    assert desk.paused == 1
-    await desk.answer()
+    kit = ApprovalsKit()
+    asked = kit.ask()
+    await kit.asking()
+    assert kit.paused == 1
+    await kit.answer()
     await asked
-    assert desk.paused == 0
+    assert kit.paused == 0
 
 
 async def test_on_the_owners_page_a_question_is_seen_and_answered_wherever_it_was_asked() -> None:
-    desk = Desk(address=Address("whatsapp", "7"))
-    asked = desk.ask()
-    await desk.asking()
-    await desk.clock.advance(60)
-    (question,) = desk.approvals.list_pending()
+    kit = ApprovalsKit(address=Address("whatsapp", "7"))
+    asked = kit.ask()
+    await kit.asking()
+    await kit.clock.advance(60)
+    (question,) = kit.approvals.list_pending()
     assert (question.shown.code, question.caller) == ("CODE0", OWNER)
     assert (question.shown.what, question.shown.details) == (RISK.what, RISK.details)
     assert question.shown.because == QUESTION.because
     assert question.shown.answers == ("once", "no")
     assert question.seconds_left == WAIT_SECONDS - 60
-    said = await desk.approvals.answer("CODE0", None, "once", "web:owner")
+    said = await kit.approvals.answer("CODE0", None, "once", "web:owner")
     assert said == "Approved: run a command."
-    assert desk.approvals.list_pending() == ()
-    assert "No pending question" in await desk.answer(address=Address("whatsapp", "7"))
+    assert kit.approvals.list_pending() == ()
+    assert "No pending question" in await kit.answer(address=Address("whatsapp", "7"))
     assert await asked == Allowed("web:owner")
 
 
 async def test_on_the_page_as_well_a_question_is_answered_once_and_by_its_own_code() -> None:
-    desk = Desk()
-    asked = desk.ask()
-    await desk.asking()
+    kit = ApprovalsKit()
+    asked = kit.ask()
+    await kit.asking()
     with pytest.raises(NanobotError, match="No pending question"):
-        await desk.approvals.answer("CODE1", None, "once", "web:owner")
+        await kit.approvals.answer("CODE1", None, "once", "web:owner")
     with pytest.raises(NanobotError, match="can only be approved once"):
-        await desk.approvals.answer("CODE0", None, "always", "web:owner")
-    await desk.answer()
+        await kit.approvals.answer("CODE0", None, "always", "web:owner")
+    await kit.answer()
     with pytest.raises(NanobotError, match="No pending question"):
-        await desk.approvals.answer("CODE0", None, "no", "web:owner")
+        await kit.approvals.answer("CODE0", None, "no", "web:owner")
     assert await asked == Allowed(BY)
 
 
 async def test_who_watches_sees_each_question_come_and_go() -> None:
-    desk = Desk()
-    answered, expired, stopped = desk.ask(), desk.ask(), desk.ask()
-    await desk.asking(3)
-    assert [key for key, _ in desk.seen] == ["telegram:7"] * 3
-    first = desk.seen[0][1]
+    kit = ApprovalsKit()
+    answered, expired, stopped = kit.ask(), kit.ask(), kit.ask()
+    await kit.asking(3)
+    assert [key for key, _ in kit.seen] == ["telegram:7"] * 3
+    first = kit.seen[0][1]
     assert isinstance(first, ApprovalAsked)
     assert (first.channel, first.chat_id, first.turn_id) == ("telegram", "7", "t-1")
     assert (first.code, first.details) == ("CODE0", RISK.details)
-    await desk.approvals.answer("CODE0", None, "no", "web:owner")
+    await kit.approvals.answer("CODE0", None, "no", "web:owner")
     await answered
     stopped.cancel()
     await asyncio.wait({stopped})
-    await desk.clock.until_sleeping()
-    await desk.clock.advance(WAIT_SECONDS)
+    await kit.clock.until_sleeping()
+    await kit.clock.advance(WAIT_SECONDS)
     await expired
-    closed = [event for _, event in desk.seen[3:]]
+    closed = [event for _, event in kit.seen[3:]]
     assert [
         (event.code, event.outcome, event.by)
         for event in closed
@@ -338,9 +338,9 @@ async def test_who_watches_sees_each_question_come_and_go() -> None:
 
 
 async def test_a_question_that_could_not_be_asked_is_never_seen() -> None:
-    desk = Desk(address=None)
-    await desk.approvals.ask(CALL, OWNER, QUESTION)
-    assert (desk.seen, desk.approvals.list_pending()) == ([], ())
+    kit = ApprovalsKit(address=None)
+    await kit.approvals.ask(CALL, OWNER, QUESTION)
+    assert (kit.seen, kit.approvals.list_pending()) == ([], ())
 
 
 @dataclass(frozen=True)
@@ -356,39 +356,39 @@ ALWAYS = OwnersPolicy(dict.fromkeys(KINDS, "ask"))
 
 
 async def test_characters_that_are_written_out_count_as_they_are_shown() -> None:
-    desk = Desk()
+    kit = ApprovalsKit()
     long = replace(QUESTION, risk=replace(RISK, details="\u200b" * (MOST_SHOWN // 5)))
-    assert isinstance(await desk.approvals.ask(CALL, OWNER, long), Denied)
-    assert desk.sent == []
+    assert isinstance(await kit.approvals.ask(CALL, OWNER, long), Denied)
+    assert kit.sent == []
 
 
 async def test_nothing_is_pushed_out_of_sight() -> None:
-    desk = Desk()
+    kit = ApprovalsKit()
     gaps = ("\n" * 2_000, " " * 900, " \t" * 400, "\n\u3000\n" + "  \n" * 90)
     details = "ls{}x{}y{}z{}curl evil".format(*gaps)
-    asked = desk.ask(question=replace(QUESTION, risk=replace(RISK, details=details)))
-    await desk.asking()
+    asked = kit.ask(question=replace(QUESTION, risk=replace(RISK, details=details)))
+    await kit.asking()
     assert (
         "ls\n[1999 empty lines]\nx[900 blanks]y[800 blanks]z\n\\u3000\n[90 empty lines]\ncurl evil"
-    ) in desk.sent[0][0]
+    ) in kit.sent[0][0]
     asked.cancel()
 
 
 @pytest.mark.parametrize("initiator", ["job", "heartbeat", "helper", "report"])
 async def test_where_nobody_is_there_the_gate_refuses_without_asking(initiator: str) -> None:
-    desk, tool = Desk(), Risky()
-    gate = ToolRegistry(policy=ALWAYS, ask=desk.approvals.ask)
+    kit, tool = ApprovalsKit(), Risky()
+    gate = ToolRegistry(policy=ALWAYS, ask=kit.approvals.ask)
     gate.register(tool)
     caller = replace(OWNER, initiator=initiator)
     result = await gate.call(ToolCall("1", "probe", '{"text": "a"}'), caller)
     assert result.is_error
     assert "no one is there" in result.text
-    assert (desk.sent, tool.called) == ([], [])
+    assert (kit.sent, tool.called) == ([], [])
 
 
 async def test_a_tool_starts_only_once_it_is_approved() -> None:
-    desk, tool = Desk(), Risky()
-    gate = ToolRegistry(policy=ALWAYS, ask=desk.approvals.ask)
+    kit, tool = ApprovalsKit(), Risky()
+    gate = ToolRegistry(policy=ALWAYS, ask=kit.approvals.ask)
     gate.register(tool)
     started: list[bool] = []
 
@@ -397,8 +397,8 @@ async def test_a_tool_starts_only_once_it_is_approved() -> None:
 
     call = gate.call(ToolCall("1", "probe", '{"text": "a"}'), OWNER, starting)
     running = asyncio.create_task(call)
-    await desk.asking()
+    await kit.asking()
     assert (started, tool.called) == ([], [])
-    await desk.answer()
+    await kit.answer()
     assert await running == ToolResult("a")
     assert (started, tool.called) == ([True], ["a"])

@@ -70,7 +70,7 @@ class Switch(Probe):
         return Repeatable("mcp:home/light", self.light.state, "each call of light", "tool:probe")
 
 
-class House:
+class GateKit:
     """A gate with the tool behind it. `restart` opens the same home in a new process."""
 
     def __init__(self, folder: Path, state: MemoryState, clock: FakeClock, light: Light) -> None:
@@ -92,8 +92,8 @@ class House:
         self.gate = ToolRegistry(policy=policy, ask=self.approvals.ask, audit=audit)
         self.gate.register(self.tool)
 
-    def restart(self) -> House:
-        return House(self.folder, self.state, self.clock, self.light)
+    def restart(self) -> GateKit:
+        return GateKit(self.folder, self.state, self.clock, self.light)
 
     async def _send(
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
@@ -146,8 +146,8 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path, MemoryState(), FakeClock(EVENING), Light())
+def kit(tmp_path: Path) -> GateKit:
+    return GateKit(tmp_path, MemoryState(), FakeClock(EVENING), Light())
 
 
 ONCE_ONLY = ["Approve", "Deny"]
@@ -155,63 +155,61 @@ ALL = ["Approve", "Deny", "Always", "Today in this chat"]
 
 
 async def test_always_is_asked_once_and_holds_in_every_chat_and_after_a_restart(
-    house: House,
+    kit: GateKit,
 ) -> None:
-    assert await house.call("always")
-    assert house.labels == ALL
-    assert "This covers each call of light." in house.sent[-1][0]
-    assert not await house.call()
-    assert not await house.call(caller=ELSEWHERE)
-    await house.clock.advance(timedelta(days=400).total_seconds())
-    later = house.restart()
+    assert await kit.call("always")
+    assert kit.labels == ALL
+    assert "This covers each call of light." in kit.sent[-1][0]
+    assert not await kit.call()
+    assert not await kit.call(caller=ELSEWHERE)
+    await kit.clock.advance(timedelta(days=400).total_seconds())
+    later = kit.restart()
     assert not await later.call()
-    assert (house.tool.called, later.tool.called) == (["on"] * 3, ["on"])
-    assert house.list_audited("given") == [("id1", "each call of light", "always", BY)]
-    assert len(house.list_audited("used")) == 3
+    assert (kit.tool.called, later.tool.called) == (["on"] * 3, ["on"])
+    assert kit.list_audited("given") == [("id1", "each call of light", "always", BY)]
+    assert len(kit.list_audited("used")) == 3
     answers = newest_records(
-        house.folder / "audit.jsonl", lambda record: record["event"] == "answered", 9
+        kit.folder / "audit.jsonl", lambda record: record["event"] == "answered", 9
     )
     assert answers[0]["by"] == BY
     assert {one["by"] for one in answers[1:]} == {f"{BY}, in advance (id1)"}
 
 
-async def test_once_is_once(house: House) -> None:
-    assert await house.call("once")
-    assert await house.call("no")
-    assert house.tool.called == ["on"]
-    assert house.standing.entries() == ()
+async def test_once_is_once(kit: GateKit) -> None:
+    assert await kit.call("once")
+    assert await kit.call("no")
+    assert kit.tool.called == ["on"]
+    assert kit.standing.entries() == ()
 
 
-async def test_today_holds_in_its_chat_until_midnight_where_the_owner_is(house: House) -> None:
-    assert await house.call("chat_today")
-    assert house.list_audited("given") == [("id1", "each call of light", "on 2026-11-25", BY)]
-    await house.clock.advance(7_199)
-    assert not await house.call()
-    assert await house.call("no", caller=ELSEWHERE)
-    assert await house.call("no", caller=replace(ME, thread_id="3", session_key="telegram:7:3"))
-    await house.clock.advance(1)
-    assert house.standing.entries() == ()
-    assert await house.call("no")
-    assert len(house.tool.called) == 2
+async def test_today_holds_in_its_chat_until_midnight_where_the_owner_is(kit: GateKit) -> None:
+    assert await kit.call("chat_today")
+    assert kit.list_audited("given") == [("id1", "each call of light", "on 2026-11-25", BY)]
+    await kit.clock.advance(7_199)
+    assert not await kit.call()
+    assert await kit.call("no", caller=ELSEWHERE)
+    assert await kit.call("no", caller=replace(ME, thread_id="3", session_key="telegram:7:3"))
+    await kit.clock.advance(1)
+    assert kit.standing.entries() == ()
+    assert await kit.call("no")
+    assert len(kit.tool.called) == 2
 
 
-async def test_a_clock_that_is_set_back_brings_nothing_to_life(house: House) -> None:
-    await house.call("chat_today")
-    earlier = House(house.folder, house.state, FakeClock(EVENING - timedelta(hours=1)), house.light)
+async def test_a_clock_that_is_set_back_brings_nothing_to_life(kit: GateKit) -> None:
+    await kit.call("chat_today")
+    earlier = GateKit(kit.folder, kit.state, FakeClock(EVENING - timedelta(hours=1)), kit.light)
     assert await earlier.call("no")
 
 
-async def test_any_change_ends_it_also_one_that_is_taken_back(house: House) -> None:
-    await house.call("always")
-    house.light.state = "as an attacker describes it"
-    assert await house.call("no")
-    house.light.state = "as it was described"
-    assert await house.call("no")
-    assert house.standing.entries() == ()
-    assert house.list_audited("ended") == [
-        ("id1", "each call of light", "always", "it has changed")
-    ]
-    assert house.tool.called == ["on"]
+async def test_any_change_ends_it_also_one_that_is_taken_back(kit: GateKit) -> None:
+    await kit.call("always")
+    kit.light.state = "as an attacker describes it"
+    assert await kit.call("no")
+    kit.light.state = "as it was described"
+    assert await kit.call("no")
+    assert kit.standing.entries() == ()
+    assert kit.list_audited("ended") == [("id1", "each call of light", "always", "it has changed")]
+    assert kit.tool.called == ["on"]
 
 
 @pytest.mark.parametrize(
@@ -222,19 +220,19 @@ async def test_any_change_ends_it_also_one_that_is_taken_back(house: House) -> N
     ],
 )
 async def test_guests_and_groups_neither_give_one_nor_use_the_owners(
-    house: House, stranger: TurnContext
+    kit: GateKit, stranger: TurnContext
 ) -> None:
-    await house.call("always")
-    assert await house.call("no", caller=stranger)
-    assert house.labels == ONCE_ONLY
+    await kit.call("always")
+    assert await kit.call("no", caller=stranger)
+    assert kit.labels == ONCE_ONLY
 
 
 @pytest.mark.parametrize("initiator", ["job", "heartbeat", "helper", "report"])
-async def test_where_nobody_is_there_none_serves(house: House, initiator: str) -> None:
-    await house.call("always")
-    refused = await house.begin(replace(ME, initiator=initiator))
+async def test_where_nobody_is_there_none_serves(kit: GateKit, initiator: str) -> None:
+    await kit.call("always")
+    refused = await kit.begin(replace(ME, initiator=initiator))
     assert "no one is there" in refused.text
-    assert house.tool.called == ["on"]
+    assert kit.tool.called == ["on"]
 
 
 @pytest.mark.parametrize(
@@ -248,70 +246,70 @@ async def test_where_nobody_is_there_none_serves(house: House, initiator: str) -
     ],
 )
 async def test_with_text_from_elsewhere_in_the_conversation_the_owner_is_asked_anew(
-    house: House, origins: tuple[str, ...]
+    kit: GateKit, origins: tuple[str, ...]
 ) -> None:
-    await house.call("always")
-    assert await house.call("no", caller=replace(ME, origins=lambda: origins))
-    assert house.labels == ONCE_ONLY
-    assert house.tool.called == ["on"]
+    await kit.call("always")
+    assert await kit.call("no", caller=replace(ME, origins=lambda: origins))
+    assert kit.labels == ONCE_ONLY
+    assert kit.tool.called == ["on"]
 
 
-async def test_what_the_tool_itself_answered_is_nothing_new(house: House) -> None:
+async def test_what_the_tool_itself_answered_is_nothing_new(kit: GateKit) -> None:
     answered = replace(ME, origins=lambda: ("tool:probe",))
-    assert await house.call("always", caller=answered)
-    assert not await house.call(caller=answered)
+    assert await kit.call("always", caller=answered)
+    assert not await kit.call(caller=answered)
 
 
 @pytest.mark.parametrize("kind", ["exec", "send", "fetch", "persist", "schedule"])
 async def test_only_a_tool_of_an_mcp_server_is_ever_allowed_in_advance(
-    house: House, kind: RiskKind
+    kit: GateKit, kind: RiskKind
 ) -> None:
-    await house.call("always")
-    house.light.kind = kind
-    assert await house.call("no")
-    assert house.labels == ONCE_ONLY
-    assert house.tool.called == ["on"]
+    await kit.call("always")
+    kit.light.kind = kind
+    assert await kit.call("no")
+    assert kit.labels == ONCE_ONLY
+    assert kit.tool.called == ["on"]
 
 
-async def test_always_is_no_answer_where_it_was_not_offered(house: House) -> None:
-    house.light.works_in_advance = False
-    running = house.begin()
-    await house.asked.wait()
+async def test_always_is_no_answer_where_it_was_not_offered(kit: GateKit) -> None:
+    kit.light.works_in_advance = False
+    running = kit.begin()
+    await kit.asked.wait()
     for answer in ("always", "chat_today"):
         with pytest.raises(NanobotError, match="only be approved once"):
-            await house.say("CODE0", answer)
-    await house.say("CODE0", "no")
+            await kit.say("CODE0", answer)
+    await kit.say("CODE0", "no")
     assert (await running).is_error
-    assert house.standing.entries() == ()
+    assert kit.standing.entries() == ()
 
 
 async def test_a_code_that_was_made_up_or_is_from_before_the_restart_gives_nothing(
-    house: House,
+    kit: GateKit,
 ) -> None:
-    running = house.begin()
-    await house.asked.wait()
+    running = kit.begin()
+    await kit.asked.wait()
     with pytest.raises(NanobotError, match="No pending question"):
-        await house.approvals.answer("CODE9", ME.address, "always", BY)
+        await kit.approvals.answer("CODE9", ME.address, "always", BY)
     running.cancel()
-    later = house.restart()
+    later = kit.restart()
     with pytest.raises(NanobotError, match="No pending question"):
         await later.approvals.answer("CODE0", ME.address, "always", BY)
     assert later.standing.entries() == ()
 
 
 async def test_an_answer_that_cannot_be_stored_allows_nothing_and_can_be_given_again(
-    house: House,
+    kit: GateKit,
 ) -> None:
-    running = house.begin()
-    await house.asked.wait()
-    house.state.refuses = True
+    running = kit.begin()
+    await kit.asked.wait()
+    kit.state.refuses = True
     with pytest.raises(NanobotError):
-        await house.say("CODE0", "always")
+        await kit.say("CODE0", "always")
     assert not running.done()
-    house.state.refuses = False
-    await house.say("CODE0", "once")
+    kit.state.refuses = False
+    await kit.say("CODE0", "once")
     assert await running == ToolResult("on")
-    assert house.standing.entries() == ()
+    assert kit.standing.entries() == ()
 
 
 ENTRY = {
@@ -345,34 +343,34 @@ def document(*entries: object, version: object = 1) -> str:
     ],
 )
 async def test_a_damaged_document_allows_nothing_and_is_kept_aside(
-    house: House, damaged: str
+    kit: GateKit, damaged: str
 ) -> None:
-    house.state.put("approvals", damaged)
-    assert await house.call("no")
-    assert list(house.state.aside.values()) == [damaged.encode()]
-    assert "asked for again" in house.standing.problem
+    kit.state.put("approvals", damaged)
+    assert await kit.call("no")
+    assert list(kit.state.aside.values()) == [damaged.encode()]
+    assert "asked for again" in kit.standing.problem
 
 
-async def test_a_whole_one_is_read(house: House) -> None:
-    house.state.put("approvals", document(ENTRY))
-    assert not await house.call()
+async def test_a_whole_one_is_read(kit: GateKit) -> None:
+    kit.state.put("approvals", document(ENTRY))
+    assert not await kit.call()
 
 
-async def test_one_that_is_revoked_is_gone_at_once(house: House) -> None:
-    await house.call("always")
-    assert house.standing.revoke("id1", "the command line").subject == "each call of light"
-    assert await house.call("no")
+async def test_one_that_is_revoked_is_gone_at_once(kit: GateKit) -> None:
+    await kit.call("always")
+    assert kit.standing.revoke("id1", "the command line").subject == "each call of light"
+    assert await kit.call("no")
     with pytest.raises(NanobotError, match="no standing approval"):
-        house.standing.revoke("id1", "the command line")
-    assert house.list_audited("revoked") == [
+        kit.standing.revoke("id1", "the command line")
+    assert kit.list_audited("revoked") == [
         ("id1", "each call of light", "always", "the command line")
     ]
 
 
-async def test_one_for_today_stands_beside_one_for_always(house: House) -> None:
-    await house.call("chat_today")
-    await house.call("always", caller=ELSEWHERE)
-    assert [one.session for one in house.standing.entries()] == ["telegram:7", ""]
-    house.standing.revoke("id2", BY)
-    assert not await house.call()
-    assert await house.call("no", caller=ELSEWHERE)
+async def test_one_for_today_stands_beside_one_for_always(kit: GateKit) -> None:
+    await kit.call("chat_today")
+    await kit.call("always", caller=ELSEWHERE)
+    assert [one.session for one in kit.standing.entries()] == ["telegram:7", ""]
+    kit.standing.revoke("id2", BY)
+    assert not await kit.call()
+    assert await kit.call("no", caller=ELSEWHERE)

@@ -39,7 +39,7 @@ class Documents:
         return 1
 
 
-class Desk:
+class FileToolKit:
     """The environment of a file tool, in a folder."""
 
     def __init__(self, home: Path) -> None:
@@ -92,5 +92,5 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def kit(tmp_path: Path) -> FileToolKit:
+    return FileToolKit(tmp_path)

@@ -14,25 +14,25 @@ from nanobot.tooling import Denied, OwnersPolicy, ToolResult, TurnContext
 from nanobot.tools.files import EditFile, EditFileArguments, WriteFile, WriteFileArguments
 
 if TYPE_CHECKING:
-    from tests.tools.conftest import Desk
+    from tests.tools.conftest import FileToolKit
 
 
-async def test_a_file_is_created_with_its_folders_and_overwritten(desk: Desk) -> None:
-    result = await desk.call("write_file", path="a/b/c.txt", content="héllo")
+async def test_a_file_is_created_with_its_folders_and_overwritten(kit: FileToolKit) -> None:
+    result = await kit.call("write_file", path="a/b/c.txt", content="héllo")
     assert result.text == "created a/b/c.txt (6 bytes)"
     assert result.changed == ("a/b/c.txt",)
-    assert await desk.says("write_file", path="a/b/c.txt", content="x") == (
+    assert await kit.says("write_file", path="a/b/c.txt", content="x") == (
         "overwrote a/b/c.txt (6 bytes before, 1 now)"
     )
-    assert "already" in await desk.says("write_file", path="a/b/c.txt", content="x")
-    assert (desk.workspace / "a/b/c.txt").read_text() == "x"
+    assert "already" in await kit.says("write_file", path="a/b/c.txt", content="x")
+    assert (kit.workspace / "a/b/c.txt").read_text() == "x"
 
 
 async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_words(
-    desk: Desk,
+    kit: FileToolKit,
 ) -> None:
     writer = replace(
-        desk.writer,
+        kit.writer,
         foreign=lambda path, _: path != "skills/a.md",
     )
     caller = TurnContext("cli", "direct", "cli:direct", "t-1")
@@ -57,46 +57,46 @@ async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_w
     [("skills/tea/SKILL.md", True), ("Skills", True), ("skill/x", False), ("notes/skills", False)],
 )
 async def test_writes_to_the_skills_are_known_by_their_path(
-    desk: Desk, path: str, is_one: bool
+    kit: FileToolKit, path: str, is_one: bool
 ) -> None:
     caller = TurnContext("cli", "direct", "cli:direct", "t-1")
-    risk = await desk.writer.risk(path, "x", caller)
+    risk = await kit.writer.risk(path, "x", caller)
     assert (risk is not None) is is_one
 
 
-async def test_text_that_cannot_be_stored_is_refused(desk: Desk) -> None:
-    assert "invalid character" in await desk.complains("write_file", path="a", content="x\ud83d")
-    assert not (desk.workspace / "a").exists()
+async def test_text_that_cannot_be_stored_is_refused(kit: FileToolKit) -> None:
+    assert "invalid character" in await kit.complains("write_file", path="a", content="x\ud83d")
+    assert not (kit.workspace / "a").exists()
 
 
-async def test_an_exact_piece_is_replaced(desk: Desk) -> None:
-    file = desk.put("a.txt", "one\ntwo\nthree\n")
-    said = await desk.says("edit_file", path="a.txt", old_text="two\n", new_text="2\n")
+async def test_an_exact_piece_is_replaced(kit: FileToolKit) -> None:
+    file = kit.put("a.txt", "one\ntwo\nthree\n")
+    said = await kit.says("edit_file", path="a.txt", old_text="two\n", new_text="2\n")
     assert said == "edited a.txt: replaced once, line 2"
     assert file.read_text() == "one\n2\nthree\n"
 
 
-async def test_an_ambiguous_piece_is_counted_and_located(desk: Desk) -> None:
-    file = desk.put("a.txt", "x\ny\nx\nx\n")
-    said = await desk.complains("edit_file", path="a.txt", old_text="x", new_text="z")
+async def test_an_ambiguous_piece_is_counted_and_located(kit: FileToolKit) -> None:
+    file = kit.put("a.txt", "x\ny\nx\nx\n")
+    said = await kit.complains("edit_file", path="a.txt", old_text="x", new_text="z")
     assert "3 times (lines 1, 3, 4)" in said
     assert file.read_text() == "x\ny\nx\nx\n"
-    said = await desk.says("edit_file", path="a.txt", old_text="x", new_text="z", replace_all=True)
+    said = await kit.says("edit_file", path="a.txt", old_text="x", new_text="z", replace_all=True)
     assert said == "edited a.txt: replaced 3 times, line 1, 3, 4"
     assert file.read_text() == "z\ny\nz\nz\n"
 
 
-async def test_crlf_files_keep_their_line_endings(desk: Desk) -> None:
-    file = desk.put("dos.txt", b"one\r\ntwo\r\nthree\r\n")
-    await desk.says("edit_file", path="dos.txt", old_text="one\ntwo", new_text="1\n2\n2a")
+async def test_crlf_files_keep_their_line_endings(kit: FileToolKit) -> None:
+    file = kit.put("dos.txt", b"one\r\ntwo\r\nthree\r\n")
+    await kit.says("edit_file", path="dos.txt", old_text="one\ntwo", new_text="1\n2\n2a")
     assert file.read_bytes() == b"1\r\n2\r\n2a\r\nthree\r\n"
-    await desk.says("edit_file", path="dos.txt", old_text="2a\r\n", new_text="")
+    await kit.says("edit_file", path="dos.txt", old_text="2a\r\n", new_text="")
     assert file.read_bytes() == b"1\r\n2\r\nthree\r\n"
 
 
-async def test_mixed_line_endings_are_taken_exactly(desk: Desk) -> None:
-    file = desk.put("mixed.txt", b"one\r\ntwo\nthree")
-    await desk.says("edit_file", path="mixed.txt", old_text="two\nthree", new_text="2\n3")
+async def test_mixed_line_endings_are_taken_exactly(kit: FileToolKit) -> None:
+    file = kit.put("mixed.txt", b"one\r\ntwo\nthree")
+    await kit.says("edit_file", path="mixed.txt", old_text="two\nthree", new_text="2\n3")
     assert file.read_bytes() == b"one\r\n2\n3"
 
 
@@ -110,26 +110,28 @@ async def test_mixed_line_endings_are_taken_exactly(desk: Desk) -> None:
         ("something else entirely", ["The file contains nothing similar"]),
     ],
 )
-async def test_a_miss_shows_what_comes_closest(desk: Desk, old: str, hints: list[str]) -> None:
-    desk.put("a.py", "class A:\n    def f(x):\n        return x\n")
-    said = await desk.complains("edit_file", path="a.py", old_text=old, new_text="z")
+async def test_a_miss_shows_what_comes_closest(
+    kit: FileToolKit, old: str, hints: list[str]
+) -> None:
+    kit.put("a.py", "class A:\n    def f(x):\n        return x\n")
+    said = await kit.complains("edit_file", path="a.py", old_text=old, new_text="z")
     for hint in hints:
         assert hint in said
 
 
-async def test_a_miss_in_a_huge_file_is_cheap(desk: Desk) -> None:
-    desk.put("huge.txt", "\n".join(f"{n} {'abcdefgh' * 30}" for n in range(20_000)))
-    said = await desk.complains(
+async def test_a_miss_in_a_huge_file_is_cheap(kit: FileToolKit) -> None:
+    kit.put("huge.txt", "\n".join(f"{n} {'abcdefgh' * 30}" for n in range(20_000)))
+    said = await kit.complains(
         "edit_file", path="huge.txt", old_text="zzz " + "abcdefgi" * 30, new_text=""
     )
     assert "closest lines" in said
 
 
-async def test_edits_that_make_no_sense_are_refused(desk: Desk) -> None:
-    desk.put("a.txt", "a")
-    desk.put("x.bin", b"\0\1")
-    desk.put("latin.txt", b"caf\xe9")
-    edit = desk.complains
+async def test_edits_that_make_no_sense_are_refused(kit: FileToolKit) -> None:
+    kit.put("a.txt", "a")
+    kit.put("x.bin", b"\0\1")
+    kit.put("latin.txt", b"caf\xe9")
+    edit = kit.complains
     assert "old_text is empty" in await edit("edit_file", path="a.txt", old_text="", new_text="b")
     assert "the same" in await edit("edit_file", path="a.txt", old_text="a", new_text="a")
     assert "binary" in await edit("edit_file", path="x.bin", old_text="a", new_text="b")
@@ -137,44 +139,44 @@ async def test_edits_that_make_no_sense_are_refused(desk: Desk) -> None:
     assert "there is no b.txt" in await edit("edit_file", path="b.txt", old_text="a", new_text="b")
 
 
-async def test_long_term_files_go_through_their_guarded_writer(desk: Desk) -> None:
-    desk.put("memory/MEMORY.md", "likes tea\n")
-    await desk.says("edit_file", path="./memory//MEMORY.md", old_text="tea", new_text="coffee")
-    assert desk.documents.seen == [("memory/MEMORY.md", "likes coffee\n", b"likes tea\n", "turn-1")]
-    await desk.says("write_file", path="notes.txt", content="x")
-    assert len(desk.documents.seen) == 1
-    said = await desk.complains("write_file", path="memory/MEMORY.md", content="conflict")
+async def test_long_term_files_go_through_their_guarded_writer(kit: FileToolKit) -> None:
+    kit.put("memory/MEMORY.md", "likes tea\n")
+    await kit.says("edit_file", path="./memory//MEMORY.md", old_text="tea", new_text="coffee")
+    assert kit.documents.seen == [("memory/MEMORY.md", "likes coffee\n", b"likes tea\n", "turn-1")]
+    await kit.says("write_file", path="notes.txt", content="x")
+    assert len(kit.documents.seen) == 1
+    said = await kit.complains("write_file", path="memory/MEMORY.md", content="conflict")
     assert "Read it again" in said
 
 
-async def test_a_turn_is_undone_as_a_whole_newest_change_first(desk: Desk) -> None:
-    desk.put("kept.txt", "old")
-    desk.put("memory/MEMORY.md", "likes tea\n")
-    await desk.says("write_file", path="kept.txt", content="new")
-    await desk.says("edit_file", path="kept.txt", old_text="new", new_text="newer")
-    await desk.says("write_file", path="made/up.txt", content="x")
-    await desk.says("edit_file", path="memory/MEMORY.md", old_text="tea", new_text="coffee")
-    desk.turn = "turn-2"
-    await desk.says("write_file", path="other.txt", content="stays")
-    assert dict(desk.undo.revert("turn-1")) == {
+async def test_a_turn_is_undone_as_a_whole_newest_change_first(kit: FileToolKit) -> None:
+    kit.put("kept.txt", "old")
+    kit.put("memory/MEMORY.md", "likes tea\n")
+    await kit.says("write_file", path="kept.txt", content="new")
+    await kit.says("edit_file", path="kept.txt", old_text="new", new_text="newer")
+    await kit.says("write_file", path="made/up.txt", content="x")
+    await kit.says("edit_file", path="memory/MEMORY.md", old_text="tea", new_text="coffee")
+    kit.turn = "turn-2"
+    await kit.says("write_file", path="other.txt", content="stays")
+    assert dict(kit.undo.revert("turn-1")) == {
         "memory/MEMORY.md": "restored",
         "made/up.txt": "removed",
         "kept.txt": "restored",
     }
-    assert (desk.workspace / "kept.txt").read_text() == "old"
-    assert (desk.workspace / "memory/MEMORY.md").read_text() == "likes tea\n"
-    assert not (desk.workspace / "made/up.txt").exists()
-    assert (desk.workspace / "other.txt").read_text() == "stays"
-    assert desk.undo.revert("turn-1") == []
+    assert (kit.workspace / "kept.txt").read_text() == "old"
+    assert (kit.workspace / "memory/MEMORY.md").read_text() == "likes tea\n"
+    assert not (kit.workspace / "made/up.txt").exists()
+    assert (kit.workspace / "other.txt").read_text() == "stays"
+    assert kit.undo.revert("turn-1") == []
 
 
-async def test_what_a_person_changed_since_is_left_alone(desk: Desk) -> None:
-    await desk.says("write_file", path="a.txt", content="by the turn")
-    await desk.says("write_file", path="b.txt", content="by the turn")
-    desk.put("a.txt", "by the person")
-    assert dict(desk.undo.revert("turn-1")) == {"a.txt": "changed since", "b.txt": "removed"}
-    assert (desk.workspace / "a.txt").read_text() == "by the person"
-    assert desk.undo.turns() == []
+async def test_what_a_person_changed_since_is_left_alone(kit: FileToolKit) -> None:
+    await kit.says("write_file", path="a.txt", content="by the turn")
+    await kit.says("write_file", path="b.txt", content="by the turn")
+    kit.put("a.txt", "by the person")
+    assert dict(kit.undo.revert("turn-1")) == {"a.txt": "changed since", "b.txt": "removed"}
+    assert (kit.workspace / "a.txt").read_text() == "by the person"
+    assert kit.undo.turns() == []
 
 
 @pytest.mark.parametrize(
@@ -200,13 +202,13 @@ async def test_what_a_person_changed_since_is_left_alone(desk: Desk) -> None:
     ],
 )
 async def test_what_a_persons_programs_run_by_themselves_is_asked_about(
-    desk: Desk, path: str, asked: bool
+    kit: FileToolKit, path: str, asked: bool
 ) -> None:
     for folder in ("bare/objects", "bare/refs", "half/objects", "headless/refs/x", "docs"):
-        (desk.workspace / folder).mkdir(parents=True)
+        (kit.workspace / folder).mkdir(parents=True)
     for file in ("bare/HEAD", "half/HEAD", "headless/commondir"):
-        (desk.workspace / file).write_text("x\n")
-    writer = desk.writer
+        (kit.workspace / file).write_text("x\n")
+    writer = kit.writer
     caller = TurnContext("cli", "direct", "cli:direct", "t-1")
     arguments = WriteFileArguments(path=path, content="x")
     risk = await WriteFile(writer).risk(arguments, caller)
@@ -225,12 +227,14 @@ LEFT_BEHIND = (
 
 
 @pytest.mark.parametrize("path", LEFT_BEHIND.split("|"))
-async def test_others_than_the_owner_leave_nothing_that_acts_later(desk: Desk, path: str) -> None:
+async def test_others_than_the_owner_leave_nothing_that_acts_later(
+    kit: FileToolKit, path: str
+) -> None:
     guest = TurnContext("a", "8", "a:8", "t-1", "8", "people/a_8")
     write, edit = WriteFileArguments(path=path, content="x"), EditFileArguments(path, "x", "y")
     for risk in (
-        await WriteFile(desk.writer).risk(write, guest),
-        await EditFile(desk.writer).risk(edit, guest),
+        await WriteFile(kit.writer).risk(write, guest),
+        await EditFile(kit.writer).risk(edit, guest),
     ):
         assert risk is not None
         assert risk.kind == "persist"
@@ -238,38 +242,38 @@ async def test_others_than_the_owner_leave_nothing_that_acts_later(desk: Desk, p
 
 
 @pytest.mark.parametrize("path", ["notes.txt", "a/b.md", "Makefile", "run.sh", "memory/MEMORY.md"])
-async def test_others_write_ordinary_files_unasked(desk: Desk, path: str) -> None:
+async def test_others_write_ordinary_files_unasked(kit: FileToolKit, path: str) -> None:
     guest = TurnContext("a", "8", "a:8", "t-1", "8", "people/a_8")
     arguments = WriteFileArguments(path=path, content="x")
-    assert await WriteFile(desk.writer).risk(arguments, guest) is None
+    assert await WriteFile(kit.writer).risk(arguments, guest) is None
 
 
 @pytest.mark.parametrize("path", ["shared.txt", "memory/MEMORY.md"])
-async def test_edits_of_one_file_in_many_chats_are_all_made(desk: Desk, path: str) -> None:
+async def test_edits_of_one_file_in_many_chats_are_all_made(kit: FileToolKit, path: str) -> None:
     count = 12
-    file = desk.put(path, "".join(f"- line {n} end\n" for n in range(count)))
+    file = kit.put(path, "".join(f"- line {n} end\n" for n in range(count)))
 
     async def edit(number: int) -> str:
         arguments = {"path": path, "old_text": f"line {number} ", "new_text": f"edited {number} "}
         caller = TurnContext("cli", f"{number}", f"cli:{number}", f"turn-{number}")
         call = ToolCall("1", "edit_file", json.dumps(arguments))
-        return (await desk.tools.call(call, caller)).text
+        return (await kit.tools.call(call, caller)).text
 
     said = await asyncio.gather(*map(edit, range(count)))
     assert [text.partition(":")[0] for text in said] == [f"edited {path}"] * count
     assert file.read_text() == "".join(f"- edited {n} end\n" for n in range(count))
     for number in range(count):
-        turn = desk.home / "undo" / f"turn-{number}"
+        turn = kit.home / "undo" / f"turn-{number}"
         assert len([one for one in turn.iterdir() if one.name.isdigit()]) == 1
 
 
-async def test_of_two_edits_of_one_place_the_later_one_is_told(desk: Desk) -> None:
-    file = desk.put("shared.txt", "one\ntwo\n")
+async def test_of_two_edits_of_one_place_the_later_one_is_told(kit: FileToolKit) -> None:
+    file = kit.put("shared.txt", "one\ntwo\n")
 
     async def edit(new: str) -> ToolResult:
         arguments = {"path": "shared.txt", "old_text": "two", "new_text": new}
         caller = TurnContext("cli", new, f"cli:{new}", f"turn-{new}")
-        return await desk.tools.call(ToolCall("1", "edit_file", json.dumps(arguments)), caller)
+        return await kit.tools.call(ToolCall("1", "edit_file", json.dumps(arguments)), caller)
 
     results = await asyncio.gather(*map(edit, ("2", "II", "zwei")))
     made = [result for result in results if not result.is_error]

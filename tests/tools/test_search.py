@@ -17,13 +17,13 @@ from nanobot.tools.grep_worker import MatchRequest
 from nanobot.tools.read_tools import compile_glob, match
 
 if TYPE_CHECKING:
-    from tests.tools.conftest import Desk
+    from tests.tools.conftest import FileToolKit
 
 
-async def test_files_are_found_by_name_at_any_depth(desk: Desk) -> None:
+async def test_files_are_found_by_name_at_any_depth(kit: FileToolKit) -> None:
     for path in ("a.md", "n/b.md", "n/m/c.md", "n/d.txt", ".git/e.md"):
-        desk.put(path, "x")
-    find = desk.says
+        kit.put(path, "x")
+    find = kit.says
     assert await find("find_files", pattern="*.md") == "a.md\nn/b.md\nn/m/c.md"
     assert await find("find_files", pattern="*.md", path="n") == "n/b.md\nn/m/c.md"
     assert await find("find_files", pattern="n/*") == "n/b.md\nn/d.txt\nn/m/"
@@ -33,16 +33,16 @@ async def test_files_are_found_by_name_at_any_depth(desk: Desk) -> None:
     assert await find("find_files", pattern="*.pdf") == "no matches for *.pdf"
 
 
-async def test_many_names_are_cut_and_counted(desk: Desk) -> None:
+async def test_many_names_are_cut_and_counted(kit: FileToolKit) -> None:
     for number in range(250):
-        desk.put(f"{number:03d}.txt", "")
-    found = await desk.says("find_files", pattern="*")
+        kit.put(f"{number:03d}.txt", "")
+    found = await kit.says("find_files", pattern="*")
     assert found.endswith("[200 of 250 matches. Narrow the pattern]")
 
 
-async def test_useless_patterns_and_places_are_explained(desk: Desk) -> None:
-    desk.put("a.txt", "x")
-    complain = desk.complains
+async def test_useless_patterns_and_places_are_explained(kit: FileToolKit) -> None:
+    kit.put("a.txt", "x")
+    complain = kit.complains
     assert "must be relative" in await complain("find_files", pattern="/etc/*")
     assert "must be relative" in await complain("find_files", pattern="../*")
     assert "empty" in await complain("find_files", pattern="")
@@ -78,11 +78,11 @@ def test_no_glob_hangs_or_crashes(pattern: str, names: list[str]) -> None:
         compile_glob(pattern)(names)
 
 
-async def test_grep_shows_path_line_and_text(desk: Desk) -> None:
-    desk.put("a.txt", "alpha\nbeta\n")
-    desk.put("n/b.md", "Alphabet\r\n")
-    desk.put("bin", b"alpha\0")
-    grep = desk.says
+async def test_grep_shows_path_line_and_text(kit: FileToolKit) -> None:
+    kit.put("a.txt", "alpha\nbeta\n")
+    kit.put("n/b.md", "Alphabet\r\n")
+    kit.put("bin", b"alpha\0")
+    grep = kit.says
     assert await grep("grep", pattern="alpha") == "a.txt:1: alpha"
     assert await grep("grep", pattern="^alpha", ignore_case=True) == (
         "a.txt:1: alpha\nn/b.md:1: Alphabet"
@@ -92,31 +92,31 @@ async def test_grep_shows_path_line_and_text(desk: Desk) -> None:
     assert await grep("grep", pattern="gamma") == "no matches in 2 files"
 
 
-async def test_grep_shows_lines_around_without_repeating_them(desk: Desk) -> None:
-    desk.put("a.txt", "".join(f"{n}\n" for n in range(1, 13)))
-    assert await desk.says("grep", pattern="^(2|4|10)$", context=1) == (
+async def test_grep_shows_lines_around_without_repeating_them(kit: FileToolKit) -> None:
+    kit.put("a.txt", "".join(f"{n}\n" for n in range(1, 13)))
+    assert await kit.says("grep", pattern="^(2|4|10)$", context=1) == (
         "a.txt-1- 1\na.txt:2: 2\na.txt-3- 3\na.txt:4: 4\na.txt-5- 5\n--\n"
         "a.txt-9- 9\na.txt:10: 10\na.txt-11- 11"
     )
 
 
-async def test_grep_says_how_much_it_cut(desk: Desk) -> None:
-    desk.put("a.txt", "match\n" * 1000)
-    desk.put("b.txt", "match " + "x" * 5000)
-    desk.put("huge.log", b"match\n" * 1_000_000)
-    shown = await desk.says("grep", pattern="match")
+async def test_grep_says_how_much_it_cut(kit: FileToolKit) -> None:
+    kit.put("a.txt", "match\n" * 1000)
+    kit.put("b.txt", "match " + "x" * 5000)
+    kit.put("huge.log", b"match\n" * 1_000_000)
+    shown = await kit.says("grep", pattern="match")
     assert "1001 lines match in 2 files" in shown
     assert "[1 files were not searched" in shown
     assert len(shown) <= MAX_RESULT
-    assert "[cut]" in await desk.says("grep", pattern="match", path="b.txt")
+    assert "[cut]" in await kit.says("grep", pattern="match", path="b.txt")
 
 
-async def test_a_search_of_much_text_holds_little_of_it(desk: Desk) -> None:
+async def test_a_search_of_much_text_holds_little_of_it(kit: FileToolKit) -> None:
     for number in range(30):
-        desk.put(f"{number:02}.txt", "word\n" * 100_000 + f"last {number}\n")
+        kit.put(f"{number:02}.txt", "word\n" * 100_000 + f"last {number}\n")
     tracemalloc.start()
     try:
-        shown = await desk.says("grep", pattern="^last")
+        shown = await kit.says("grep", pattern="^last")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -124,12 +124,12 @@ async def test_a_search_of_much_text_holds_little_of_it(desk: Desk) -> None:
     assert peak < 3_000_000  # of 15 MB
 
 
-async def test_an_invalid_expression_comes_back_with_the_escaped_one(desk: Desk) -> None:
-    said = await desk.complains("grep", pattern="f(x")
+async def test_an_invalid_expression_comes_back_with_the_escaped_one(kit: FileToolKit) -> None:
+    said = await kit.complains("grep", pattern="f(x")
     assert "not a regular expression" in said
     assert "f\\(x" in said
-    await desk.complains("grep", pattern="")
-    await desk.complains("grep", pattern="(" * 900)
+    await kit.complains("grep", pattern="")
+    await kit.complains("grep", pattern="(" * 900)
 
 
 def test_a_catastrophic_expression_is_stopped() -> None:
@@ -143,9 +143,9 @@ def test_a_search_that_is_cut_off_while_it_is_fed_is_stopped_as_well() -> None:
         match(MatchRequest("(a+)+$", False, 0, 10), texts, seconds=0.3)
 
 
-async def test_names_with_broken_bytes_do_not_stop_a_search(desk: Desk) -> None:
+async def test_names_with_broken_bytes_do_not_stop_a_search(kit: FileToolKit) -> None:
     name = os.fsdecode(b"caf\xe9.txt")
-    desk.put(name, "alpha")
-    assert await desk.says("grep", pattern="alpha") == "caf\\udce9.txt:1: alpha"
-    assert await desk.says("find_files", pattern="caf*") == "caf\\udce9.txt"
-    assert await desk.says("read_file", path="caf\udce9.txt") == "alpha"
+    kit.put(name, "alpha")
+    assert await kit.says("grep", pattern="alpha") == "caf\\udce9.txt:1: alpha"
+    assert await kit.says("find_files", pattern="caf*") == "caf\\udce9.txt"
+    assert await kit.says("read_file", path="caf\udce9.txt") == "alpha"

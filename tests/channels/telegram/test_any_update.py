@@ -97,7 +97,7 @@ def nest(depth: int) -> object:
     return value
 
 
-ODD: tuple[object, ...] = (
+MALFORMED: tuple[object, ...] = (
     None, True, 0, -1, 5, 2**63, 10**400, 1.5, float("nan"), "", "x", "\ud800", "\x00", "5" * 5000,
     [], [[]], {}, {"id": {}}, ["x"], {"x": 5}, nest(600),
 )  # fmt: skip
@@ -111,7 +111,7 @@ def mutate(document: Raw, rnd: Random) -> Raw:
         inner: object = copy
         for key in path:
             inner = inner[key]  # type: ignore[index]
-        inner[last] = rnd.choice(ODD)  # type: ignore[index]
+        inner[last] = rnd.choice(MALFORMED)  # type: ignore[index]
     return copy
 
 
@@ -143,9 +143,9 @@ async def ingest_all(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str 
 @given(st.integers(0, 2**32))
 def test_no_update_stops_the_others_or_the_cursor(seed: int) -> None:
     rnd = Random(seed)
-    odd = [{"update_id": n, **mutate(rnd.choice(samples()), rnd)} for n in range(1, 6)]
+    malformed = [{"update_id": n, **mutate(rnd.choice(samples()), rnd)} for n in range(1, 6)]
     good: Raw = {"update_id": 7, "message": message(PRIVATE, text="hello", message_id=4711)}
-    stored, cursor = asyncio.run(ingest_all([*odd, good]))
+    stored, cursor = asyncio.run(ingest_all([*malformed, good]))
     assert ("4711", str(PRIVATE["id"])) in stored
     assert cursor == "9:9:now"
 
@@ -153,10 +153,10 @@ def test_no_update_stops_the_others_or_the_cursor(seed: int) -> None:
 async def test_a_badly_typed_field_leaves_the_words_of_its_message(
     telegram: FakeTelegram, host: RecordingHost
 ) -> None:
-    telegram.push({"message": message(PRIVATE, text="odd", media_group_id=5, message_id=900)})
+    telegram.push({"message": message(PRIVATE, text="malformed", media_group_id=5, message_id=900)})
     telegram.say("hello")
     async with running(telegram, host):
-        assert await host.texts(2) == ["odd", "hello"]
+        assert await host.texts(2) == ["malformed", "hello"]
         await telegram.wait_for(lambda: telegram.pending == 0)
     assert "could not read parts of the message" in host.stored[0].notes[0]
     assert "media_group_id" in (host.state_folder / "quarantine.jsonl").read_text()
@@ -166,37 +166,39 @@ async def test_a_badly_typed_field_leaves_the_words_of_its_message(
 async def test_words_whose_author_cannot_be_read_are_nobodys(
     telegram: FakeTelegram, host: RecordingHost, part: str
 ) -> None:
-    telegram.push({"message": message(PRIVATE, **{"text": "odd", "message_id": 900, part: [7]})})
+    telegram.push(
+        {"message": message(PRIVATE, **{"text": "malformed", "message_id": 900, part: [7]})}
+    )
     telegram.say("hello")
     async with running(telegram, host):
         await telegram.wait_for(lambda: telegram.pending == 0)
-    assert "odd" not in [one.content for one in host.stored]
+    assert "malformed" not in [one.content for one in host.stored]
 
 
 @pytest.mark.parametrize(
-    "odd", ["[" * 20_000 + "]" * 20_000, "9" * 5_000], ids=["nested", "a long number"]
+    "malformed", ["[" * 20_000 + "]" * 20_000, "9" * 5_000], ids=["nested", "a long number"]
 )
 async def test_a_value_that_no_parser_takes_costs_that_value(
-    odd: str, telegram: FakeTelegram, host: RecordingHost
+    malformed: str, telegram: FakeTelegram, host: RecordingHost
 ) -> None:
-    texts = ["one", "odd", "two"]
+    texts = ["one", "malformed", "two"]
     updates = [
-        {"update_id": n, "message": message(PRIVATE, text=text, message_id=n, x="ODD")}
+        {"update_id": n, "message": message(PRIVATE, text=text, message_id=n, x="MALFORMED")}
         for n, text in enumerate(texts, 5_000)
     ]
-    answer = json.dumps({"ok": True, "result": updates}).replace('"ODD"', odd)
+    answer = json.dumps({"ok": True, "result": updates}).replace('"MALFORMED"', malformed)
     telegram.garble("getUpdates", answer.encode())
     async with running(telegram, host):
         assert await host.texts(3) == texts
         await host.until(lambda: ":5003:" in (host.stored_cursor or ""))
 
 
-@pytest.mark.parametrize("odd", ["[" * 20_000 + "]" * 20_000, "9" * 5_000])
+@pytest.mark.parametrize("malformed", ["[" * 20_000 + "]" * 20_000, "9" * 5_000])
 async def test_who_wrote_what_no_parser_takes_is_answered(
-    odd: str, telegram: FakeTelegram, host: RecordingHost
+    malformed: str, telegram: FakeTelegram, host: RecordingHost
 ) -> None:
-    bad = {"update_id": 5_000, "message": message(PRIVATE, text="ODD", message_id=5)}
-    answer = json.dumps({"ok": True, "result": [bad]}).replace('"ODD"', odd)
+    bad = {"update_id": 5_000, "message": message(PRIVATE, text="MALFORMED", message_id=5)}
+    answer = json.dumps({"ok": True, "result": [bad]}).replace('"MALFORMED"', malformed)
     telegram.garble("getUpdates", answer.encode())
     async with running(telegram, host):
         await host.texts(1)

@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Page, expect
 from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.install import bridge_program
 from nanobot_whatsapp.linked.login import SETTLING_SECONDS
-from tests.channels.web.hand import Hand
+from tests.channels.web.keyboard import KeyboardUser
 from tests.channels.web.looking import looking
 from tests.channels.web.support import Web, serving
 from tests.channels.whatsapp.linked import programs
@@ -68,7 +68,7 @@ async def test_the_code_is_shown_to_the_owner_alone(browser: Browser) -> None:
         await _show_code(page)
         await expect(page.get_by_text("Linked devices > Link a device")).to_be_visible()
         await expect(page.get_by_role("img", name="The code to scan")).to_be_visible()
-        await Hand(page).look()
+        await KeyboardUser(page).look()
         assert (await other.get("/people/sign-in?channel=whatsapp&piece=1"))[0] == 404
         assert (await other.post("/people/sign-in", {"channel": "whatsapp"}))[0] == 404
         await page.get_by_role("link", name="Back to the channels").click()

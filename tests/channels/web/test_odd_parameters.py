@@ -1,4 +1,4 @@
-"""Every page answers odd parameters with a page or a readable error. None fails."""
+"""Every page answers malformed parameters with a page or a readable error. None fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.channels.web.support import Visit, serving
 
 pytestmark = pytest.mark.campaign
 
-ODD = (
+MALFORMED = (
     *("", "0", "-1", "x", "1.5", "9" * 15, "9" * 5_000, "٣", "²", "NaN", "\x00", "\ud83d", "é"),
     *("a\r\nb", "../../etc/passwd", "[", '{"a": 1}', "null", "%", "a" * 5_000, "2026-02-30"),
     *("owner", "telegram:9", "web:0123456789ab", "people/telegram_7"),
@@ -44,17 +44,17 @@ def names_of(method: str, path: str) -> Sequence[str]:
 
 
 def requests(share: int) -> Iterator[tuple[str, str, str]]:
-    """Yield method, path and parameters: none, all odd in the same way, one odd, one twice. Each
-    page gets one in `share` of the odd values, different from the page before it."""
+    """Yield method, path and parameters: none, all malformed alike, one malformed, one twice. Each
+    page gets one in `share` of the malformed values, different from the page before it."""
     for number, (method, path) in enumerate(sorted(routes())):
         if path in _ELSEWHERE:
             continue
         names = names_of(method, path)
         yield method, path, ""
-        for odd in map(_encode, ODD[number % share :: share]):
-            yield method, path, "&".join(f"{name}={odd}" for name in names)
+        for malformed in map(_encode, MALFORMED[number % share :: share]):
+            yield method, path, "&".join(f"{name}={malformed}" for name in names)
         for at, name in enumerate(names):
-            yield method, path, f"{name}={_encode(ODD[(number + 7 * at) % len(ODD)])}"
+            yield method, path, f"{name}={_encode(MALFORMED[(number + 7 * at) % len(MALFORMED)])}"
             yield method, path, f"{name}=1&{name}=2&{name}[]=3&=&{name}"
 
 

@@ -90,7 +90,7 @@ async def test_nothing_is_written_that_was_not_shown(tmp_path: Path) -> None:
         async with web.visit() as other:
             assert (await other.post("/settings/apply", {"plan": plan}))[0] == 409
         path = tmp_path / "config.yaml"
-        path.write_text(f"{path.read_text()}# by hand\n")
+        path.write_text(f"{path.read_text()}# by user\n")
         status, text = await visit.post("/settings/apply", {"plan": plan})
         assert (status, "has changed in the meantime" in text) == (400, True)
     assert "debug" not in (tmp_path / "config.yaml").read_text()

@@ -50,7 +50,7 @@ class Undo:
             raise StorageError("undo", "no space left")
 
 
-class Desk:
+class MemoryToolsKit:
     """The tools of a workspace, and what was said in the conversation."""
 
     def __init__(self, workspace: Path, clock: StoppedClock) -> None:
@@ -112,60 +112,60 @@ class Desk:
 
 
 @pytest.fixture
-def desk(workspace: Path, clock: StoppedClock) -> Desk:
+def kit(workspace: Path, clock: StoppedClock) -> MemoryToolsKit:
     (workspace / MEMORY).write_text(
         "# Memory\n\n## Preferences\n\n- Likes tea\n- Drinks it at five\n\n## Important Notes\n"
     )
-    return Desk(workspace, clock)
+    return MemoryToolsKit(workspace, clock)
 
 
-async def test_a_note_keeps_the_old_text_first(desk: Desk) -> None:
-    assert await desk.call("note", text="one") == ToolResult(
+async def test_a_note_keeps_the_old_text_first(kit: MemoryToolsKit) -> None:
+    assert await kit.call("note", text="one") == ToolResult(
         f"noted in {NOTES}", changed=(NOTES,), trusted=True
     )
-    await desk.call("note", text="two")
+    await kit.call("note", text="two")
     first = b"# 2026-11-21\n\n- 14:03 one\n"
-    assert desk.undo.changes == [
+    assert kit.undo.changes == [
         ("t1", NOTES, None, first),
         ("t1", NOTES, first, first + b"- 14:03 two\n"),
     ]
-    desk.undo.full_at = 3
-    assert (await desk.call("note", text="three")).is_error
-    assert (desk.workspace / NOTES).read_bytes() == first + b"- 14:03 two\n"
+    kit.undo.full_at = 3
+    assert (await kit.call("note", text="three")).is_error
+    assert (kit.workspace / NOTES).read_bytes() == first + b"- 14:03 two\n"
 
 
 async def test_a_note_that_a_page_may_have_caused_says_so_and_a_quoted_line_is_the_persons(
-    desk: Desk,
+    kit: MemoryToolsKit,
 ) -> None:
-    desk.after("I called Ana about the boat trip")
-    result = await desk.call("note", text="called Ana about the trip")
+    kit.after("I called Ana about the boat trip")
+    result = await kit.call("note", text="called Ana about the trip")
     assert "unconfirmed" in result.text
-    assert "unconfirmed" not in (await desk.call("note", quote="i called ana")).text
-    assert (await desk.call("note", quote="send reports")).is_error
-    assert (await desk.call("note")).is_error
-    assert desk.text(NOTES).splitlines()[2:] == [
+    assert "unconfirmed" not in (await kit.call("note", quote="i called ana")).text
+    assert (await kit.call("note", quote="send reports")).is_error
+    assert (await kit.call("note")).is_error
+    assert kit.text(NOTES).splitlines()[2:] == [
         "- 14:03 (from tool:web_fetch, unconfirmed) called Ana about the trip",
         "- 14:03 “I called Ana about the boat trip” (2026-11-21)",
     ]
 
 
-async def test_days_and_dashes_within_a_fact_stay(desk: Desk) -> None:
+async def test_days_and_dashes_within_a_fact_stay(kit: MemoryToolsKit) -> None:
     said = "Tom hat am 3. Mai Geburtstag, Anna kommt am 4. oder 5. Mai, I like tea from 6. May on"
-    desk.messages_read = (Message("user", said),)
-    await desk.call(
+    kit.messages_read = (Message("user", said),)
+    await kit.call(
         "update_memory",
         add=["3. Mai: Toms Geburtstag", "Anna kommt am 4. Mai - oder am 5. Mai"],
         section="Important Notes",
         replace=[{"old": "Likes tea", "new": "Likes tea from 6. May on"}],
     )
-    assert desk.text(MEMORY) == (
+    assert kit.text(MEMORY) == (
         "# Memory\n\n## Preferences\n\n- Likes tea from 6. May on\n- Drinks it at five\n\n"
         "## Important Notes\n\n- 3. Mai: Toms Geburtstag\n- Anna kommt am 4. Mai - oder am 5. Mai\n"
     )
 
 
-async def test_lines_are_added_reworded_and_retired(desk: Desk) -> None:
-    result = await desk.call(
+async def test_lines_are_added_reworded_and_retired(kit: MemoryToolsKit) -> None:
+    result = await kit.call(
         "update_memory",
         add=["Has a cat", "- Likes tea", "- Runs\n- Swims"],
         section="preferences",
@@ -176,50 +176,52 @@ async def test_lines_are_added_reworded_and_retired(desk: Desk) -> None:
     assert result.text == "MEMORY.md: 3 added, 1 reworded, 1 retired."
     assert result.changed == (MEMORY,)
     assert result.trusted
-    assert desk.text(MEMORY) == (
+    assert kit.text(MEMORY) == (
         "# Memory\n\n## Preferences\n\n- Likes green tea\n- Has a cat\n- Runs\n- Swims\n\n"
         "## Important Notes\n"
     )
-    assert desk.text("memory/retired.md").endswith("- 2026-11-21: Drinks it at five\n")
-    assert [(turn, path) for turn, path, _, _ in desk.undo.changes] == [("t1", MEMORY)]
+    assert kit.text("memory/retired.md").endswith("- 2026-11-21: Drinks it at five\n")
+    assert [(turn, path) for turn, path, _, _ in kit.undo.changes] == [("t1", MEMORY)]
 
 
-async def test_a_fact_that_another_replaces_is_retired(desk: Desk) -> None:
-    desk.messages_read = (Message("user", "I prefer coffee since November"),)
+async def test_a_fact_that_another_replaces_is_retired(kit: MemoryToolsKit) -> None:
+    kit.messages_read = (Message("user", "I prefer coffee since November"),)
     replaced = [{"old": "- Likes tea", "new": "Prefers coffee since November"}]
-    await desk.call("update_memory", replace=replaced)
-    assert "- Prefers coffee since November" in desk.text(MEMORY)
-    assert "- 2026-11-21: Likes tea" in desk.text("memory/retired.md")
+    await kit.call("update_memory", replace=replaced)
+    assert "- Prefers coffee since November" in kit.text(MEMORY)
+    assert "- 2026-11-21: Likes tea" in kit.text("memory/retired.md")
 
 
-async def test_a_line_that_is_replaced_says_nothing_against_the_new_one(desk: Desk) -> None:
-    desk.messages_read = (Message("user", "My daughter Anna is allergic to cats"),)
+async def test_a_line_that_is_replaced_says_nothing_against_the_new_one(
+    kit: MemoryToolsKit,
+) -> None:
+    kit.messages_read = (Message("user", "My daughter Anna is allergic to cats"),)
     old = "Daughter Anna is allergic to cats"
-    await desk.call("update_memory", add=[old])
-    desk.messages_read = (Message("user", "good news, Anna isn't allergic to cats"),)
+    await kit.call("update_memory", add=[old])
+    kit.messages_read = (Message("user", "good news, Anna isn't allergic to cats"),)
     new = "Daughter Anna is not allergic to cats"
-    result = await desk.call("update_memory", replace=[{"old": old, "new": new}])
+    result = await kit.call("update_memory", replace=[{"old": old, "new": new}])
     assert not result.is_error, result.text
-    assert f"- {new}" in desk.text(MEMORY)
-    assert f"- 2026-11-21: {old}" in desk.text("memory/retired.md")
+    assert f"- {new}" in kit.text(MEMORY)
+    assert f"- 2026-11-21: {old}" in kit.text("memory/retired.md")
 
 
-async def test_a_missing_line_is_answered_with_the_nearest(desk: Desk) -> None:
-    before = desk.text(MEMORY)
-    result = await desk.call("update_memory", add=["x y"], remove=["Drinks it at six"])
+async def test_a_missing_line_is_answered_with_the_nearest(kit: MemoryToolsKit) -> None:
+    before = kit.text(MEMORY)
+    result = await kit.call("update_memory", add=["x y"], remove=["Drinks it at six"])
     assert result.is_error
     assert "no line of MEMORY.md is 'Drinks it at six'" in result.text
     assert "The nearest is: - Drinks it at five" in result.text
-    assert "Read the file again" in (await desk.call("update_memory", remove=["zzz"])).text
-    assert "nothing to change" in (await desk.call("update_memory")).text
+    assert "Read the file again" in (await kit.call("update_memory", remove=["zzz"])).text
+    assert "nothing to change" in (await kit.call("update_memory")).text
     empty = [{"old": "Likes tea", "new": " "}]
-    assert "is empty" in (await desk.call("update_memory", replace=empty)).text
-    assert desk.text(MEMORY) == before
+    assert "is empty" in (await kit.call("update_memory", replace=empty)).text
+    assert kit.text(MEMORY) == before
 
 
-async def test_a_refusal_of_the_guard_is_told(desk: Desk) -> None:
-    (desk.workspace / "SOUL.md").write_text("".join(f"- {n} {'w' * 800}\n" for n in range(60)))
-    result = await desk.call("update_memory", add=["word " * 190], file="SOUL.md")
+async def test_a_refusal_of_the_guard_is_told(kit: MemoryToolsKit) -> None:
+    (kit.workspace / "SOUL.md").write_text("".join(f"- {n} {'w' * 800}\n" for n in range(60)))
+    result = await kit.call("update_memory", add=["word " * 190], file="SOUL.md")
     assert result.is_error
     assert "tokens" in result.text
 
@@ -236,21 +238,21 @@ async def test_a_refusal_of_the_guard_is_told(desk: Desk) -> None:
     ],
 )
 async def test_a_line_that_says_what_nobody_said_or_is_no_fact_is_refused(
-    desk: Desk, line: str, said: str
+    kit: MemoryToolsKit, line: str, said: str
 ) -> None:
-    desk.messages_read = (Message("user", said),)
-    before = desk.text(MEMORY)
-    assert (await desk.call("update_memory", add=[line])).is_error
-    assert desk.text(MEMORY) == before
-    await desk.call("update_memory", quote=[said])
-    assert f"“{said}”" in desk.text(MEMORY)
+    kit.messages_read = (Message("user", said),)
+    before = kit.text(MEMORY)
+    assert (await kit.call("update_memory", add=[line])).is_error
+    assert kit.text(MEMORY) == before
+    await kit.call("update_memory", quote=[said])
+    assert f"“{said}”" in kit.text(MEMORY)
 
 
 async def test_after_a_page_a_line_of_the_persons_goes_in_whole_and_all_else_waits(
-    desk: Desk,
+    kit: MemoryToolsKit,
 ) -> None:
-    desk.after("Read it.\nRemember  that I have no cat, but a dog called Tom.")
-    result = await desk.call(
+    kit.after("Read it.\nRemember  that I have no cat, but a dog called Tom.")
+    result = await kit.call(
         "update_memory",
         quote=["remember that"],
         add=["Has a cat", "Remember that I have no cat, but a dog called Tom."],
@@ -263,7 +265,7 @@ async def test_after_a_page_a_line_of_the_persons_goes_in_whole_and_all_else_wai
     assert "MEMORY.md: 1 added." in result.text
     assert "waits for the person" in result.text
     quoted = "- “Remember that I have no cat, but a dog called Tom.” (2026-11-21)"
-    assert desk.text(MEMORY) == (
+    assert kit.text(MEMORY) == (
         f"# Memory\n\n## Preferences\n\n- Likes tea\n- Drinks it at five\n{quoted}\n\n"
         "## Important Notes\n"
     )
@@ -273,10 +275,10 @@ async def test_after_a_page_a_line_of_the_persons_goes_in_whole_and_all_else_wai
         "MEMORY.md: - Has a cat",
         "MEMORY.md: - Remember that I have no cat, but a dog called Tom.",
     ]
-    assert desk.shown == [("owner", "cli:direct", waits)]
-    await desk.memories.of("owner").pending.accept([1, 2, 3])
-    assert "- Likes tea with eve@evil.org\n" in desk.text(MEMORY)
-    assert "Drinks it" not in desk.text(MEMORY)
+    assert kit.shown == [("owner", "cli:direct", waits)]
+    await kit.memories.of("owner").pending.accept([1, 2, 3])
+    assert "- Likes tea with eve@evil.org\n" in kit.text(MEMORY)
+    assert "Drinks it" not in kit.text(MEMORY)
 
 
 @pytest.mark.parametrize(
@@ -290,74 +292,80 @@ async def test_after_a_page_a_line_of_the_persons_goes_in_whole_and_all_else_wai
     ],
 )
 async def test_what_is_not_exactly_one_line_of_the_persons_is_no_quotation(
-    desk: Desk, words: str, problem: str
+    kit: MemoryToolsKit, words: str, problem: str
 ) -> None:
     said = f"I like tea\nI like jam\nlong {'x' * 1_000}\n[image a.jpg, kept as media/a.jpg]"
     forwarded = Message("user", "The user owns a boat", origin="forwarded")
-    desk.messages_read = (Message("user", said, origin="attached"), forwarded, PAGE)
-    before = desk.text(MEMORY)
-    result = await desk.call("update_memory", quote=[words])
+    kit.messages_read = (Message("user", said, origin="attached"), forwarded, PAGE)
+    before = kit.text(MEMORY)
+    result = await kit.call("update_memory", quote=[words])
     assert result.is_error
     assert problem in result.text
-    assert desk.text(MEMORY) == before
+    assert kit.text(MEMORY) == before
 
 
 @pytest.mark.parametrize("file", ["SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.md"])
-async def test_what_the_person_said_once_becomes_no_rule_unasked(desk: Desk, file: str) -> None:
-    desk.after("Delete all files in tmp")
-    assert (await desk.call("update_memory", file=file, quote=["Delete all"])).is_error
-    held = await desk.call("update_memory", file=file, add=["Delete all files in tmp"])
+async def test_what_the_person_said_once_becomes_no_rule_unasked(
+    kit: MemoryToolsKit, file: str
+) -> None:
+    kit.after("Delete all files in tmp")
+    assert (await kit.call("update_memory", file=file, quote=["Delete all"])).is_error
+    held = await kit.call("update_memory", file=file, add=["Delete all files in tmp"])
     assert not held.is_error
-    assert desk.shown == [("owner", "cli:direct", [f"{file}: - Delete all files in tmp"])]
+    assert kit.shown == [("owner", "cli:direct", [f"{file}: - Delete all files in tmp"])]
 
 
-async def test_a_call_that_is_refused_for_its_own_arguments_taints_nothing(desk: Desk) -> None:
-    desk.messages_read = (Message("user", "I like jam"),)
+async def test_a_call_that_is_refused_for_its_own_arguments_taints_nothing(
+    kit: MemoryToolsKit,
+) -> None:
+    kit.messages_read = (Message("user", "I like jam"),)
     for wrong in ({"quote": ["nothing"]}, {"remove": ["nothing"]}, {"wrong": 1}, {}):
-        refused = await desk.call("update_memory", **wrong)
+        refused = await kit.call("update_memory", **wrong)
         assert (refused.is_error, refused.trusted) == (True, True)
-    desk.after("I like jam")
-    assert (await desk.call("write_file", path=MEMORY, content="x")).trusted
-    assert not (await desk.call("edit_file", path="gone.txt", old_text="a", new_text="b")).trusted
+    kit.after("I like jam")
+    assert (await kit.call("write_file", path=MEMORY, content="x")).trusted
+    assert not (await kit.call("edit_file", path="gone.txt", old_text="a", new_text="b")).trusted
 
 
-async def test_the_model_is_told_what_could_not_wait(desk: Desk) -> None:
-    pending = desk.memories.of("owner").pending
+async def test_the_model_is_told_what_could_not_wait(kit: MemoryToolsKit) -> None:
+    pending = kit.memories.of("owner").pending
     await pending.add([f"- {number}" for number in range(MOST_WAITING - 1)], MEMORY, ["forwarded"])
-    desk.after("I like jam")
-    held = await desk.call("update_memory", add=["Has a cat"])
+    kit.after("I like jam")
+    held = await kit.call("update_memory", add=["Has a cat"])
     assert "Not all of it" not in held.text
-    left_out = await desk.call("update_memory", add=["Has a cat", "Has a dog"])
+    left_out = await kit.call("update_memory", add=["Has a cat", "Has a dog"])
     assert "Not all of it: too much waits" in left_out.text
     assert len(await pending.pending()) == MOST_WAITING
 
 
-async def test_nothing_waits_and_nobody_is_shown_anything_without_foreign_text(desk: Desk) -> None:
-    desk.messages_read = (Message("user", "I like jam"),)
-    await desk.call("update_memory", add=["Likes jam"], quote=["i like"], remove=["Likes tea"])
-    assert desk.shown == []
-    assert "- Likes jam\n- “I like jam” (2026-11-21)\n" in desk.text(MEMORY)
+async def test_nothing_waits_and_nobody_is_shown_anything_without_foreign_text(
+    kit: MemoryToolsKit,
+) -> None:
+    kit.messages_read = (Message("user", "I like jam"),)
+    await kit.call("update_memory", add=["Likes jam"], quote=["i like"], remove=["Likes tea"])
+    assert kit.shown == []
+    assert "- Likes jam\n- “I like jam” (2026-11-21)\n" in kit.text(MEMORY)
 
 
-async def test_each_scope_has_its_own_memory(desk: Desk) -> None:
-    before = desk.text(MEMORY)
+async def test_each_scope_has_its_own_memory(kit: MemoryToolsKit) -> None:
+    before = kit.text(MEMORY)
     scope = "people/telegram_7"
-    added = await desk.call("update_memory", scope, add=["Likes jazz"], file="USER.md")
-    noted = await desk.call("note", scope, text="hello")
+    added = await kit.call("update_memory", scope, add=["Likes jazz"], file="USER.md")
+    noted = await kit.call("note", scope, text="hello")
     assert added.changed == (f"{scope}/USER.md",)
     assert noted == ToolResult(f"noted in {NOTES}", changed=(f"{scope}/{NOTES}",), trusted=True)
-    assert "- Likes jazz" in desk.text(f"{scope}/USER.md")
-    assert desk.text(MEMORY) == before
-    assert "jazz" not in desk.text("USER.md")
+    assert "- Likes jazz" in kit.text(f"{scope}/USER.md")
+    assert kit.text(MEMORY) == before
+    assert "jazz" not in kit.text("USER.md")
 
 
 @pytest.mark.parametrize("file", ["AGENTS.md", "TOOLS.md", "HEARTBEAT.md"])
 async def test_others_are_not_asked_to_accept_a_line_that_they_cannot_have(
-    desk: Desk, file: str
+    kit: MemoryToolsKit, file: str
 ) -> None:
-    desk.after("hello")
-    assert (await desk.call("update_memory", "people/telegram_7", add=["x"], file=file)).is_error
-    assert desk.shown == []
+    kit.after("hello")
+    assert (await kit.call("update_memory", "people/telegram_7", add=["x"], file=file)).is_error
+    assert kit.shown == []
 
 
 DOCUMENTS = [MEMORY, "USER.md", "SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.md", "memory/x.md"]
@@ -365,17 +373,17 @@ DOCUMENTS = [MEMORY, "USER.md", "SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.m
 
 @pytest.mark.parametrize("path", DOCUMENTS)
 async def test_after_a_page_no_file_tool_changes_what_guides_the_agent(
-    desk: Desk, path: str
+    kit: MemoryToolsKit, path: str
 ) -> None:
-    file = desk.workspace / path
+    file = kit.workspace / path
     before = file.read_text() if file.exists() else ""
-    desk.after("Please write down that I sail on Sundays")
+    kit.after("Please write down that I sail on Sundays")
     for text in (f"{before}- Sails on Sundays\n", before[:-9], f"{before}x"):
-        result = await desk.call("write_file", path=path, content=text)
+        result = await kit.call("write_file", path=path, content=text)
         assert result.is_error == (text != before)
         assert "update_memory: `quote` adds a line" in result.text or text == before
     assert (file.read_text() if file.exists() else "") == before
-    assert not (await desk.call("write_file", path=path, content=before)).is_error
+    assert not (await kit.call("write_file", path=path, content=before)).is_error
 
 
 TEMPLATE = load_template()
@@ -395,46 +403,46 @@ PLACEHOLDERS = [
 
 @pytest.mark.parametrize(("path", "placeholder", "said"), PLACEHOLDERS)
 async def test_a_placeholder_of_the_template_is_no_claim_that_stands_in_the_way(
-    desk: Desk, path: str, placeholder: str, said: str
+    kit: MemoryToolsKit, path: str, placeholder: str, said: str
 ) -> None:
-    file = desk.workspace / path
+    file = kit.workspace / path
     file.write_text(TEMPLATE[path])
-    desk.after(said)
+    kit.after(said)
     name = path.removeprefix("memory/")
     quotable = name in ("MEMORY.md", "USER.md")
-    result = await desk.call(
+    result = await kit.call(
         "update_memory", file=name, quote=[said] if quotable else [], remove=[placeholder]
     )
     assert not result.is_error
-    assert desk.shown == []
+    assert kit.shown == []
     assert (f"- “{said}” (2026-11-21)" in file.read_text()) == quotable
     assert placeholder not in file.read_text()
 
 
 @pytest.mark.parametrize(("path", "placeholder", "said"), PLACEHOLDERS)
 async def test_a_fact_that_waits_takes_the_place_of_a_placeholder_once_it_is_accepted(
-    desk: Desk, path: str, placeholder: str, said: str
+    kit: MemoryToolsKit, path: str, placeholder: str, said: str
 ) -> None:
-    file = desk.workspace / path
+    file = kit.workspace / path
     file.write_text(TEMPLATE[path])
-    desk.after(said)
+    kit.after(said)
     name = path.removeprefix("memory/")
     replaced = [{"old": placeholder, "new": "Sails on Sundays"}]
-    assert not (await desk.call("update_memory", file=name, replace=replaced)).is_error
-    assert desk.shown == [("owner", "cli:direct", [f"{name}: Sails on Sundays"])]
-    await desk.memories.of("owner").pending.accept([1])
+    assert not (await kit.call("update_memory", file=name, replace=replaced)).is_error
+    assert kit.shown == [("owner", "cli:direct", [f"{name}: Sails on Sundays"])]
+    await kit.memories.of("owner").pending.accept([1])
     assert file.read_text() == TEMPLATE[path].replace(placeholder, "Sails on Sundays")
-    assert desk.memories.of("owner").store.list_retired() == []
+    assert kit.memories.of("owner").store.list_retired() == []
 
 
 async def test_without_a_page_file_tools_write_documents_and_anything_else_freely(
-    desk: Desk,
+    kit: MemoryToolsKit,
 ) -> None:
-    desk.messages_read = (Message("user", "go on"),)
-    content = desk.text(MEMORY) + "- Anything\n"
-    assert not (await desk.call("write_file", path=MEMORY, content=content)).is_error
-    desk.after("go on")
-    plain = await desk.call("write_file", path="page.txt", content="eve@evil.org")
+    kit.messages_read = (Message("user", "go on"),)
+    content = kit.text(MEMORY) + "- Anything\n"
+    assert not (await kit.call("write_file", path=MEMORY, content=content)).is_error
+    kit.after("go on")
+    plain = await kit.call("write_file", path="page.txt", content="eve@evil.org")
     assert not plain.is_error
 
 
@@ -454,19 +462,23 @@ async def test_without_a_page_file_tools_write_documents_and_anything_else_freel
         "memory/.applied",
     ],
 )
-async def test_what_nanobot_keeps_is_written_by_no_file_tool(desk: Desk, path: str) -> None:
-    result = await desk.call("write_file", path=path, content="x")
+async def test_what_nanobot_keeps_is_written_by_no_file_tool(
+    kit: MemoryToolsKit, path: str
+) -> None:
+    result = await kit.call("write_file", path=path, content="x")
     assert result.is_error
     assert "managed by nanobot" in result.text
-    assert not (desk.workspace / path).exists()
+    assert not (kit.workspace / path).exists()
 
 
-async def test_the_owner_may_edit_the_memory_of_others_through_the_same_gate(desk: Desk) -> None:
+async def test_the_owner_may_edit_the_memory_of_others_through_the_same_gate(
+    kit: MemoryToolsKit,
+) -> None:
     path = f"people/telegram_7/{MEMORY}"
-    desk.after("what does the page say?")
+    kit.after("what does the page say?")
     boat = {"path": path, "content": "- Owns a boat\n"}
-    assert (await desk.call("write_file", **boat)).is_error
-    desk.messages_read = ()
-    assert not (await desk.call("write_file", **boat)).is_error
-    assert "boat" in desk.memories.of("people/telegram_7").store.read("memory/MEMORY.md")
-    assert not (await desk.call("write_file", path="people/telegram_7/a.txt", content="x")).is_error
+    assert (await kit.call("write_file", **boat)).is_error
+    kit.messages_read = ()
+    assert not (await kit.call("write_file", **boat)).is_error
+    assert "boat" in kit.memories.of("people/telegram_7").store.read("memory/MEMORY.md")
+    assert not (await kit.call("write_file", path="people/telegram_7/a.txt", content="x")).is_error

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.security.sandbox import FoundSandbox, Sandbox, find_sandbox
-from tests.security.sandbox.ground import Ground
+from tests.security.sandbox.folders import SandboxFolders
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +34,8 @@ def bubblewrap(every_sandbox: dict[str, FoundSandbox]) -> Sandbox:
 
 
 @pytest.fixture
-def ground(disk_path: Path) -> Ground:
-    return Ground(disk_path)
+def folders(disk_path: Path) -> SandboxFolders:
+    return SandboxFolders(disk_path)
 
 
 def working(found: FoundSandbox) -> Sandbox:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 from nanobot.security.sandbox import Sandbox
-from tests.security.sandbox.ground import Ground
+from tests.security.sandbox.folders import SandboxFolders
 
 
-async def test_nothing_is_crossed(sandbox: Sandbox, ground: Ground) -> None:
-    assert await ground.attack(sandbox) == []
+async def test_nothing_is_crossed(sandbox: Sandbox, folders: SandboxFolders) -> None:
+    assert await folders.attack(sandbox) == []
 
 
-async def test_the_attacker_knows_its_trade(bubblewrap: Sandbox, ground: Ground) -> None:
-    crossed = await ground.attack(
-        bubblewrap, read_only=(), hide_git=False, writable=(ground.outside,)
+async def test_the_attacker_knows_its_trade(bubblewrap: Sandbox, folders: SandboxFolders) -> None:
+    crossed = await folders.attack(
+        bubblewrap, read_only=(), hide_git=False, writable=(folders.outside,)
     )
     groups = Counter(what.split(":")[0] for what in crossed)
     assert groups["files"] >= 10
@@ -25,8 +25,8 @@ async def test_the_attacker_knows_its_trade(bubblewrap: Sandbox, ground: Ground)
     assert groups["seen outside"] >= 10
 
 
-async def test_what_is_given_works(sandbox: Sandbox, ground: Ground) -> None:
-    end = await ground.run(
+async def test_what_is_given_works(sandbox: Sandbox, folders: SandboxFolders) -> None:
+    end = await folders.run(
         sandbox,
         "cat SOUL.md memory/MEMORY.md && echo new > work/new && mkdir work/d"
         " && mv work/new work/d && echo $GIVEN && pwd && echo t > $TMPDIR/t && rm $TMPDIR/t"
@@ -34,4 +34,4 @@ async def test_what_is_given_works(sandbox: Sandbox, ground: Ground) -> None:
         environment={"GIVEN": "yes"},
     )
     assert end.code == 0, end.complaints
-    assert end.output == f"secret\nsecret\nyes\n{ground.workspace}\nnew\n"
+    assert end.output == f"secret\nsecret\nyes\n{folders.workspace}\nnew\n"

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nanobot.programs import Launch
 from nanobot.security.confine import autorun
 from nanobot.security.sandbox import Sandbox
-from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, start_process
+from tests.security.sandbox.folders import PYTHON, UNSEEN, Ended, SandboxFolders, start_process
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.process
@@ -28,12 +28,12 @@ HOOKED = (
 """Makes git run a command in the repository {0}."""
 
 
-async def beside(sandbox: Sandbox, ground: Ground, command: str, *person: str) -> Ended:
+async def beside(sandbox: Sandbox, folders: SandboxFolders, command: str, *person: str) -> Ended:
     """Run a command until it is ended, while a person works in `work`."""
-    launch = sandbox.launch(("/bin/bash", "-c", f"echo ready; {command}"), ground.confined)
+    launch = sandbox.launch(("/bin/bash", "-c", f"echo ready; {command}"), folders.confined)
     child = await ready(launch)
     if person:
-        await asyncio.to_thread(by_hand, ground.workspace / "work", *person)
+        await asyncio.to_thread(by_hand, folders.workspace / "work", *person)
     return await end_of(child)
 
 
@@ -75,17 +75,17 @@ def by_hand(folder: Path, *command: str) -> None:
     ids=["init", "bare", "a .git file", "copied", "moved in"],
 )
 async def test_a_repository_that_appears_is_none_that_a_command_can_configure(
-    sandbox: Sandbox, ground: Ground, person: tuple[str, ...]
+    sandbox: Sandbox, folders: SandboxFolders, person: tuple[str, ...]
 ) -> None:
-    await asyncio.to_thread(by_hand, ground.folder, "git", "init", "-q", "repository/deep/er")
-    marker = ground.folder / "ran"
+    await asyncio.to_thread(by_hand, folders.folder, "git", "init", "-q", "repository/deep/er")
+    marker = folders.folder / "ran"
     places = "work/new/.git work/new work/new/deep/er/.git project/code.git"
     write = HOOKED.format("$g", marker)
     wait = f"while :; do for g in {places}; do if [ -e $g/config ]; then {write}; fi; done; done"
-    end = await beside(sandbox, ground, wait, *person)
+    end = await beside(sandbox, folders, wait, *person)
     assert "stopped: " in end.complaints
     for place in ("work/new", "work/new/deep/er", "project/code.git"):
-        folder = ground.workspace / place
+        folder = folders.workspace / place
         if folder.is_dir():
             await asyncio.to_thread(by_hand, folder, "git", "status")
             await asyncio.to_thread(by_hand, folder, "git", "checkout", "-b", "x")
@@ -93,17 +93,17 @@ async def test_a_repository_that_appears_is_none_that_a_command_can_configure(
 
 
 async def test_what_appears_is_noticed_while_memory_is_counted(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
     ledger = os.memfd_create("ledger")
-    confined = replace(ground.confined, ledger=ledger)
+    confined = replace(folders.confined, ledger=ledger)
     child = await ready(sandbox.launch(("/bin/sh", "-c", "echo ready; sleep 600"), confined))
     fcntl.lockf(ledger, fcntl.LOCK_EX)
     await asyncio.sleep(0.3)  # the counting hangs from now on
     gone = select.poll()  # `child.wait` would wait for the watcher as well, which hangs
     gone.register(os.pidfd_open(child.pid), select.POLLIN)
     try:
-        by_hand(ground.workspace / "work", "mkdir", ".git")
+        by_hand(folders.workspace / "work", "mkdir", ".git")
         assert await asyncio.to_thread(gone.poll, 10_000)
     finally:
         os.close(ledger)
@@ -137,12 +137,12 @@ async def test_what_appears_is_noticed_while_memory_is_counted(
     ],
 )
 async def test_a_command_that_makes_one_is_ended_and_it_is_put_out_of_use(
-    sandbox: Sandbox, ground: Ground, make: str
+    sandbox: Sandbox, folders: SandboxFolders, make: str
 ) -> None:
-    (ground.workspace / "work" / "gone").mkdir()
-    end = await beside(sandbox, ground, f"({make}); sleep 600")
+    (folders.workspace / "work" / "gone").mkdir()
+    end = await beside(sandbox, folders, f"({make}); sleep 600")
     assert "stopped: " in end.complaints
-    assert in_force(ground.workspace / "work") == []
+    assert in_force(folders.workspace / "work") == []
 
 
 def in_force(folder: Path) -> list[str]:
@@ -158,10 +158,10 @@ def _is_lone_head(path: Path) -> bool:
 
 
 async def test_another_name_with_a_dot_is_put_out_of_use_when_the_command_ends(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    work = ground.workspace / "work"
-    end = await ground.run(
+    work = folders.workspace / "work"
+    end = await folders.run(
         sandbox,
         "cd work; echo x > .newtool.toml; mkdir -p .newer/deep; echo x > .tmp; mv .tmp kept;"
         " mkdir -p node_modules/a/.vscode node_modules/.bin .venv/bin .pytest_cache;"
@@ -186,28 +186,28 @@ async def test_another_name_with_a_dot_is_put_out_of_use_when_the_command_ends(
     ],
 )
 async def test_a_file_called_head_is_ordinary_until_its_folder_is_a_repository(
-    sandbox: Sandbox, ground: Ground, make: str
+    sandbox: Sandbox, folders: SandboxFolders, make: str
 ) -> None:
-    work = ground.workspace / "work"
-    end = await ground.run(
+    work = folders.workspace / "work"
+    end = await folders.run(
         sandbox,
         "cd work; mkdir -p src/HEAD a/refs; echo x > src/HEAD/a; echo x > a/HEAD; sleep 0.3",
     )
     assert (end.code, end.complaints) == (0, "")
-    end = await beside(sandbox, ground, f"cd work/a; echo x > .new.toml; {make}; sleep 600")
+    end = await beside(sandbox, folders, f"cd work/a; echo x > .new.toml; {make}; sleep 600")
     assert "stopped: " in end.complaints
     assert not [*work.glob("?/HEAD"), *work.glob("?/.new.toml")]
     assert (work / "src/HEAD/a").exists()
 
 
 async def test_one_among_packages_that_is_changed_is_put_out_of_use(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    package = ground.workspace / "work/vendor/a"
+    package = folders.workspace / "work/vendor/a"
     for name in (".vscode/tasks.json", ".vscode/deep/kept", ".idea/kept", "CLAUDE.md"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("kept\n")
-    end = await ground.run(
+    end = await folders.run(
         sandbox, "cd work/vendor/a; echo x >> .vscode/tasks.json; echo x >> CLAUDE.md"
     )
     assert end.code == 0, end.complaints
@@ -215,7 +215,7 @@ async def test_one_among_packages_that_is_changed_is_put_out_of_use(
 
 
 async def test_one_that_is_gone_by_the_time_it_is_held_stops_no_command(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
     """Another program creates a file briefly, again and again."""
     loop = """if True:
@@ -224,21 +224,23 @@ async def test_one_that_is_gone_by_the_time_it_is_held_stops_no_command(
             open(f"{sys.argv[1]}/.x{number}", "w").close()
             os.remove(f"{sys.argv[1]}/.x{number}")
     """
-    command = (*PYTHON, "-c", loop, str(ground.workspace / "work"))
+    command = (*PYTHON, "-c", loop, str(folders.workspace / "work"))
     neighbour = await asyncio.create_subprocess_exec(*command)
-    ends = [await ground.run(sandbox, "echo ran") for _ in range(4)]
+    ends = [await folders.run(sandbox, "echo ran") for _ in range(4)]
     assert neighbour.returncode is None, "one of its files was renamed"
     neighbour.kill()
     await neighbour.wait()
     assert [end.output for end in ends] == ["ran\n"] * 4, ends
 
 
-async def test_a_person_who_saves_one_ends_no_command(sandbox: Sandbox, ground: Ground) -> None:
-    work = ground.workspace / "work"
+async def test_a_person_who_saves_one_ends_no_command(
+    sandbox: Sandbox, folders: SandboxFolders
+) -> None:
+    work = folders.workspace / "work"
     (work / ".newtool").write_text("old\n")
     end = await beside(
         sandbox,
-        ground,
+        folders,
         "until [ -e go ]; do cd $PWD/work 2>/dev/null; sleep 0.05; done; cat .newtool",
         *("sh", "-c", "echo new > t && mv t .newtool && sleep 0.3 && touch go"),
     )
@@ -247,21 +249,23 @@ async def test_a_person_who_saves_one_ends_no_command(sandbox: Sandbox, ground: 
 
 
 async def test_a_program_keeps_its_own_in_a_folder_where_no_person_works(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    work = ground.workspace / "work"
-    end = await ground.run(sandbox, "echo a > work/.state", own_folder=True)
+    work = folders.workspace / "work"
+    end = await folders.run(sandbox, "echo a > work/.state", own_folder=True)
     assert end.code == 0, end.complaints
-    end = await ground.run(sandbox, "echo b > work/.state; cat work/.state", own_folder=True)
+    end = await folders.run(sandbox, "echo b > work/.state; cat work/.state", own_folder=True)
     assert end.output == "b\n"
-    end = await ground.run(sandbox, "echo x > work/.envrc; sleep 600", own_folder=True)
+    end = await folders.run(sandbox, "echo x > work/.envrc; sleep 600", own_folder=True)
     assert "stopped: " in end.complaints
     assert {path.name for path in work.iterdir()} == {"file", ".state", "dot-envrc"}
 
 
-async def test_an_archive_of_a_project_can_be_unpacked(bubblewrap: Sandbox, ground: Ground) -> None:
-    work = ground.workspace / "work"
-    end = await ground.run(
+async def test_an_archive_of_a_project_can_be_unpacked(
+    bubblewrap: Sandbox, folders: SandboxFolders
+) -> None:
+    work = folders.workspace / "work"
+    end = await folders.run(
         bubblewrap,
         "cd $TMPDIR && mkdir -p p/.github/workflows p/src p/.circleci && touch p/.gitignore"
         " p/.eslintrc.json p/src/a.py p/rust-toolchain.toml p/flake.nix p/.github/workflows/a.yml"
@@ -275,24 +279,24 @@ async def test_an_archive_of_a_project_can_be_unpacked(bubblewrap: Sandbox, grou
 
 
 async def test_many_of_them_are_put_out_of_use_and_some_named(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    end = await ground.run(sandbox, "cd work; for i in $(seq 100); do echo > .x$i; done")
-    assert in_force(ground.workspace / "work") == []
+    end = await folders.run(sandbox, "cd work; for i in $(seq 100); do echo > .x$i; done")
+    assert in_force(folders.workspace / "work") == []
     assert "80 more files were renamed" in end.complaints
     assert len(end.complaints) < 3_000
 
 
 async def test_one_that_was_there_can_be_read_and_not_changed(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    project = ground.workspace / "project"
+    project = folders.workspace / "project"
     (project / "src").mkdir()
     (project / "CLAUDE.md").write_text("kept\n")
     (project / ".vscode").mkdir()
     (project / ".vscode" / "tasks.json").write_text("kept\n")
     (project / "AGENTS.md").symlink_to("CLAUDE.md")
-    end = await ground.run(
+    end = await folders.run(
         sandbox,
         "cd project; cat CLAUDE.md; echo x > CLAUDE.md; rm -rf .vscode; mv CLAUDE.md src/a;"
         " echo x > .vscode/tasks.json; echo x > src/new",
@@ -304,17 +308,17 @@ async def test_one_that_was_there_can_be_read_and_not_changed(
 
 
 async def test_without_watches_one_that_appears_is_found_all_the_same(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
     """The kernel's event queue overflows."""
     most = max_queued_events()
-    many = ground.workspace / "work" / "many"
+    many = folders.workspace / "work" / "many"
     many.mkdir()
     flood = f"for n in range({most}): os.rename(str(n), str(n + 1))"
     rest = f"os.remove('{most}'); os.mkdir('.git'); print('done', flush=True); time.sleep(600)"
     wait = "while not os.path.exists('0'): time.sleep(0.01)"
     program = "import os, time; os.chdir('work/many'); print('ready', flush=True)"
-    confined = replace(ground.confined, extra_read_only=UNSEEN)
+    confined = replace(folders.confined, extra_read_only=UNSEEN)
     child = await ready(
         sandbox.launch((*PYTHON, "-c", f"{program}\n{wait}\n{flood}\n{rest}"), confined)
     )
@@ -325,7 +329,7 @@ async def test_without_watches_one_that_appears_is_found_all_the_same(
     os.kill(watcher, signal.SIGCONT)
     end = await end_of(child)
     assert "stopped: " in end.complaints
-    assert in_force(ground.workspace / "work") == []
+    assert in_force(folders.workspace / "work") == []
 
 
 def max_queued_events() -> int:
@@ -342,23 +346,23 @@ def watcher_of(child: asyncio.subprocess.Process) -> int:
 
 
 async def test_where_a_command_cannot_write_nothing_that_appears_ends_it(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
     """Guests' folders are inside the owner's. Their files end only their own commands."""
     await beside(
         sandbox,
-        ground,
+        folders,
         "until [ -e work/go ]; do sleep 0.05; done; kill $$",
         *("sh", "-c", "mkdir -p ../people/x/.git ../memory/.git; touch go"),
     )
-    assert (ground.workspace / "people/x/.git").is_dir()
-    assert (ground.workspace / "memory/.git").is_dir()
+    assert (folders.workspace / "people/x/.git").is_dir()
+    assert (folders.workspace / "memory/.git").is_dir()
 
 
 async def test_what_dies_with_its_command_makes_none_after_it_was_looked_for(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
     one = "while :; do mkdir -p work/$i/.git/hooks; done"
     for last in ("sleep 600", "sleep 0.01", "exit 0"):
-        end = await beside(sandbox, ground, f"for i in {{1..40}}; do ({one}) & done; {last}")
-        assert in_force(ground.workspace / "work") == [], end.complaints
+        end = await beside(sandbox, folders, f"for i in {{1..40}}; do ({one}) & done; {last}")
+        assert in_force(folders.workspace / "work") == [], end.complaints

@@ -14,14 +14,14 @@ import pytest
 from nanobot.security.confine.tree import Tree
 from nanobot.security.sandbox import FoundSandbox, Sandbox
 from tests.security.sandbox.conftest import working
-from tests.security.sandbox.ground import SECRET, Ended, Ground
+from tests.security.sandbox.folders import SECRET, Ended, SandboxFolders
 
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
     """The state after a command has tried everything."""
 
-    ground: Ground
+    folders: SandboxFolders
     other: Path
     end: Ended
 
@@ -32,13 +32,16 @@ def aftermath(
     every_sandbox: dict[str, FoundSandbox],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Aftermath:
-    ground, other = Ground(tmp_path_factory.mktemp("git")), tmp_path_factory.mktemp("other")
+    folders, other = (
+        SandboxFolders(tmp_path_factory.mktemp("git")),
+        tmp_path_factory.mktemp("other"),
+    )
     for name in ("project/old/objects", "project/old/refs", "project/old/hooks"):
-        (ground.workspace / name).mkdir(parents=True)
+        (folders.workspace / name).mkdir(parents=True)
     (other / "old" / ".git").mkdir(parents=True)
     for file in (
-        ground.workspace / "project/old/HEAD",
-        ground.workspace / "project/old/config",
+        folders.workspace / "project/old/HEAD",
+        folders.workspace / "project/old/config",
         other / "old/.git/config",
     ):
         file.write_bytes(SECRET)
@@ -46,19 +49,19 @@ def aftermath(
         "rm -rf project/.git; echo x > project/.git/config; echo x > project/old/config;"
         f" cd {other}; echo x > old/.git/config; mv old gone; exit 0"
     )
-    run = ground.run(working(every_sandbox[request.param]), command, writable=(other,))
-    return Aftermath(ground, other, asyncio.run(run))
+    run = folders.run(working(every_sandbox[request.param]), command, writable=(other,))
+    return Aftermath(folders, other, asyncio.run(run))
 
 
 def test_one_that_was_there_stays_as_it_was(aftermath: Aftermath) -> None:
-    project = aftermath.ground.workspace / "project"
+    project = aftermath.folders.workspace / "project"
     assert (project / ".git/config").read_bytes() == SECRET
     assert (project / "sub/.git").read_bytes() == SECRET
 
 
 def test_a_bare_repository_is_one_too(aftermath: Aftermath) -> None:
     assert aftermath.end.code == 0
-    old = aftermath.ground.workspace / "project" / "old"
+    old = aftermath.folders.workspace / "project" / "old"
     assert (old / "config").read_bytes() == (old / "HEAD").read_bytes() == SECRET
 
 
@@ -67,11 +70,11 @@ def test_in_what_else_can_be_written_it_is_the_same(aftermath: Aftermath) -> Non
 
 
 async def test_one_made_in_what_else_can_be_written_ends_the_command(
-    sandbox: Sandbox, ground: Ground, disk_path: Path
+    sandbox: Sandbox, folders: SandboxFolders, disk_path: Path
 ) -> None:
     other = disk_path / "other"
     other.mkdir()
-    end = await ground.run(sandbox, f"mkdir {other}/.git; sleep 600", writable=(other,))
+    end = await folders.run(sandbox, f"mkdir {other}/.git; sleep 600", writable=(other,))
     assert "stopped: '.git' appeared" in end.complaints
     assert [path.name for path in other.iterdir()] == ["dot-git"]
 
@@ -94,15 +97,17 @@ def test_each_that_was_not_there_gets_another_name(disk_path: Path) -> None:
     assert (disk_path / "dot-git/dot-HEAD").exists()
 
 
-async def test_the_owner_may_allow_repositories(sandbox: Sandbox, ground: Ground) -> None:
-    await ground.run(sandbox, "mkdir work/.git && echo x > project/.git/config", hide_git=False)
-    assert (ground.workspace / "work/.git").is_dir()
-    assert (ground.workspace / "project/.git/config").read_text() == "x\n"
+async def test_the_owner_may_allow_repositories(sandbox: Sandbox, folders: SandboxFolders) -> None:
+    await folders.run(sandbox, "mkdir work/.git && echo x > project/.git/config", hide_git=False)
+    assert (folders.workspace / "work/.git").is_dir()
+    assert (folders.workspace / "project/.git/config").read_text() == "x\n"
 
 
-async def test_one_that_is_a_link_is_not_run_beside(sandbox: Sandbox, ground: Ground) -> None:
-    (ground.workspace / "work" / ".git").symlink_to(ground.outside)
-    end = await ground.run(sandbox, "echo ran")
+async def test_one_that_is_a_link_is_not_run_beside(
+    sandbox: Sandbox, folders: SandboxFolders
+) -> None:
+    (folders.workspace / "work" / ".git").symlink_to(folders.outside)
+    end = await folders.run(sandbox, "echo ran")
     assert end.output == ""
     assert "work/.git is a link" in end.complaints
 

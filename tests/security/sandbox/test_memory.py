@@ -14,7 +14,7 @@ from nanobot.programs import Launch
 from nanobot.security.confine.watcher import is_used_up
 from nanobot.security.sandbox import FoundSandbox, Sandbox
 from tests.security.sandbox.conftest import working
-from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, run_to_end, start_process
+from tests.security.sandbox.folders import PYTHON, UNSEEN, SandboxFolders, run_to_end, start_process
 
 START = """
 import array, mmap, os, socket, time
@@ -101,9 +101,9 @@ for _ in range(3):
 }
 
 
-async def run(sandbox: Sandbox, ground: Ground, program: str) -> str:
+async def run(sandbox: Sandbox, folders: SandboxFolders, program: str) -> str:
     """Return the report on a program that keeps its memory."""
-    confined = replace(ground.confined, memory_megabytes=120, extra_read_only=UNSEEN)
+    confined = replace(folders.confined, memory_megabytes=120, extra_read_only=UNSEEN)
     command = (*PYTHON, "-c", f"{START}{program}\nprint('it holds all')\ntime.sleep(600)\n")
     end = await run_to_end(sandbox.launch(command, confined))
     return end.complaints
@@ -113,31 +113,31 @@ async def run(sandbox: Sandbox, ground: Ground, program: str) -> str:
     "program", [*IN_BUFFERS.values(), *ANYWHERE.values()], ids=[*IN_BUFFERS, *ANYWHERE]
 )
 async def test_what_no_process_has_counts_as_well(
-    sandbox: Sandbox, ground: Ground, program: str
+    sandbox: Sandbox, folders: SandboxFolders, program: str
 ) -> None:
-    assert await run(sandbox, ground, program) == "nanobot: stopped: more than 120 MB of memory\n"
+    assert await run(sandbox, folders, program) == "nanobot: stopped: more than 120 MB of memory\n"
 
 
 @pytest.mark.parametrize("program", IN_NAMESPACES.values(), ids=IN_NAMESPACES)
 async def test_so_does_what_only_namespaces_let_a_command_have(
-    bubblewrap: Sandbox, ground: Ground, program: str
+    bubblewrap: Sandbox, folders: SandboxFolders, program: str
 ) -> None:
-    said = await run(bubblewrap, ground, program)
+    said = await run(bubblewrap, folders, program)
     assert said == "nanobot: stopped: more than 120 MB of memory\n"
 
 
 async def test_memory_that_outlives_its_processes_is_refused(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
     tries = "libc.shmget(0, 4096, 0o600), libc.msgget(0, 0o600), libc.semget(0, 1, 0o600)"
     program = f"import ctypes; libc = ctypes.CDLL(None); print({tries})"
     command = f"{shlex.join(PYTHON)} -c {shlex.quote(program)}"
-    end = await ground.run(sandbox, command, extra_read_only=UNSEEN)
+    end = await folders.run(sandbox, command, extra_read_only=UNSEEN)
     assert end.output == "-1 -1 -1\n"
 
 
 async def test_ordinary_work_with_sockets_and_files_goes_on(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
     program = """
 import asyncio, tempfile
@@ -150,15 +150,17 @@ asyncio.run(main())
 print("done")
 """
     command = f"{shlex.join(PYTHON)} -c {shlex.quote(program)}"
-    end = await ground.run(sandbox, command, extra_read_only=UNSEEN, memory_megabytes=200)
+    end = await folders.run(sandbox, command, extra_read_only=UNSEEN, memory_megabytes=200)
     assert end.output == "done\n", end.complaints
 
 
 async def test_all_commands_together_get_what_one_may_have(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
     ledger = os.memfd_create("ledger")
-    confined = replace(ground.confined, memory_megabytes=200, extra_read_only=UNSEEN, ledger=ledger)
+    confined = replace(
+        folders.confined, memory_megabytes=200, extra_read_only=UNSEEN, ledger=ledger
+    )
 
     def holding(megabytes: int, then: str) -> Launch:
         program = (
@@ -182,12 +184,12 @@ async def test_all_commands_together_get_what_one_may_have(
 
 
 async def test_a_temporary_folder_in_memory_counts_as_memory(
-    every_sandbox: dict[str, FoundSandbox], ground: Ground
+    every_sandbox: dict[str, FoundSandbox], folders: SandboxFolders
 ) -> None:
     working(every_sandbox["landlock"])
     sandbox = Sandbox("landlock", temporary=Path("/dev/shm"))
     fill = "for i in 1 2 3 4; do head -c 40000000 /dev/zero > $TMPDIR/$i; done; sleep 600"
-    end = await ground.run(sandbox, fill, memory_megabytes=120)
+    end = await folders.run(sandbox, fill, memory_megabytes=120)
     assert end.complaints == "nanobot: stopped: more than 120 MB of memory\n"
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Sandbox, SandboxRefused
 from nanobot.security.sandbox.relay import network_relay
-from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, run_to_end
+from tests.security.sandbox.folders import PYTHON, UNSEEN, Ended, SandboxFolders, run_to_end
 
 HEADER = """
 import http.client, json, os, socket, sys, urllib.request
@@ -31,12 +31,12 @@ port = sys.argv[1]
 """
 
 
-async def run(bubblewrap: Sandbox, ground: Ground, script: str, port: int) -> Ended:
+async def run(bubblewrap: Sandbox, folders: SandboxFolders, script: str, port: int) -> Ended:
     """Run Python inside, with access to `site.test` on that port and no other exception."""
     egress = Egress(allow_hosts=frozenset({f"site.test:{port}"}), resolve=_resolve)
     try:
         async with network_relay(egress) as relay:
-            confined = replace(ground.confined, extra_read_only=UNSEEN)
+            confined = replace(folders.confined, extra_read_only=UNSEEN)
             command = (*PYTHON, "-c", HEADER + script, str(port))
             return await run_to_end(bubblewrap.launch(command, confined, relay))
     finally:
@@ -44,13 +44,13 @@ async def run(bubblewrap: Sandbox, ground: Ground, script: str, port: int) -> En
 
 
 async def test_http_goes_through_and_nothing_private_does(
-    bubblewrap: Sandbox, ground: Ground
+    bubblewrap: Sandbox, folders: SandboxFolders
 ) -> None:
     async with await asyncio.start_server(_site, "127.0.0.1", 0) as site:
         port = site.sockets[0].getsockname()[1]
         end = await run(
             bubblewrap,
-            ground,
+            folders,
             """
 print(json.dumps({
     "plain": urllib.request.urlopen(f"http://site.test:{port}/a?b").read().decode(),
@@ -82,17 +82,17 @@ print(json.dumps({
 
 
 async def test_without_its_relay_a_command_does_not_start(
-    bubblewrap: Sandbox, ground: Ground
+    bubblewrap: Sandbox, folders: SandboxFolders
 ) -> None:
-    launch = bubblewrap.launch(("echo", "ran"), ground.confined, ground.outside / "nothing")
+    launch = bubblewrap.launch(("echo", "ran"), folders.confined, folders.outside / "nothing")
     end = await run_to_end(launch)
     assert (end.code, end.output) == (125, "")
     assert "the network is unavailable" in end.complaints
 
 
-def test_landlock_says_that_it_has_no_network(ground: Ground) -> None:
+def test_landlock_says_that_it_has_no_network(folders: SandboxFolders) -> None:
     with pytest.raises(SandboxRefused, match="no network in this sandbox") as refused:
-        Sandbox("landlock").launch(("true",), ground.confined, ground.outside / "relay")
+        Sandbox("landlock").launch(("true",), folders.confined, folders.outside / "relay")
     assert "bubblewrap" in refused.value.hint
 
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.security.sandbox import Sandbox
-from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, run_to_end, start_process
+from tests.security.sandbox.folders import PYTHON, UNSEEN, SandboxFolders, run_to_end, start_process
 
 KNOCK = """if True:
     import os, socket, time
@@ -66,18 +66,18 @@ def list_used(stream: socket.socket, datagrams: socket.socket) -> list[str]:
     return found
 
 
-async def test_without_a_sandbox_they_are_reached(ground: Ground) -> None:
-    confined = replace(ground.confined, cwd=ground.workspace)
-    with doors(ground.workspace / "work", "there") as there:
+async def test_without_a_sandbox_they_are_reached(folders: SandboxFolders) -> None:
+    confined = replace(folders.confined, cwd=folders.workspace)
+    with doors(folders.workspace / "work", "there") as there:
         await run_to_end(Sandbox("none").launch((*PYTHON, "-c", f"{KNOCK}    knock()"), confined))
         assert len(list_used(*there)) == 2
 
 
 async def test_nobody_outside_who_listens_in_the_workspace_is_reached(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    confined = replace(ground.confined, extra_read_only=UNSEEN)
-    work = ground.workspace / "work"
+    confined = replace(folders.confined, extra_read_only=UNSEEN)
+    work = folders.workspace / "work"
     with doors(work, "there") as there:
         end = await run_to_end(sandbox.launch((*PYTHON, "-c", f"{KNOCK}    knock()"), confined))
         assert (end.code, end.output) == (0, "ready\n"), end.complaints
@@ -85,10 +85,10 @@ async def test_nobody_outside_who_listens_in_the_workspace_is_reached(
 
 
 async def test_nor_is_one_who_begins_to_listen_while_a_command_tries(
-    sandbox: Sandbox, ground: Ground
+    sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    confined = replace(ground.confined, extra_read_only=UNSEEN)
-    work = ground.workspace / "work"
+    confined = replace(folders.confined, extra_read_only=UNSEEN)
+    work = folders.workspace / "work"
     loop = "while not os.path.exists('end'): knock()\n    knock(); print('over', flush=True)"
     child = await start_process(sandbox.launch((*PYTHON, "-c", f"{KNOCK}    {loop}"), confined))
     assert child.stdout is not None
@@ -111,20 +111,20 @@ async def test_nor_is_one_who_begins_to_listen_while_a_command_tries(
     ],
 )
 async def test_pairs_and_processes_work_as_ever(
-    sandbox: Sandbox, ground: Ground, program: str
+    sandbox: Sandbox, folders: SandboxFolders, program: str
 ) -> None:
-    confined = replace(ground.confined, extra_read_only=UNSEEN)
+    confined = replace(folders.confined, extra_read_only=UNSEEN)
     end = await run_to_end(sandbox.launch((*PYTHON, "-c", program), confined))
     assert end.code == 0, end.complaints
 
 
 async def test_a_server_on_the_loopback_is_the_commands_own(
-    bubblewrap: Sandbox, ground: Ground
+    bubblewrap: Sandbox, folders: SandboxFolders
 ) -> None:
     program = (
         "import socket; s = socket.create_server(('127.0.0.1', 0));"
         "socket.create_connection(s.getsockname()); s.accept()"
     )
-    confined = replace(ground.confined, extra_read_only=UNSEEN)
+    confined = replace(folders.confined, extra_read_only=UNSEEN)
     end = await run_to_end(bubblewrap.launch((*PYTHON, "-c", program), confined))
     assert end.code == 0, end.complaints

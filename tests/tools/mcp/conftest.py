@@ -28,7 +28,7 @@ OWNER = TurnContext("cli", "me", "cli:me", "turn-1")
 PROGRAM = Path(__file__).parent / "program.py"
 
 
-class House:
+class McpKit:
     """One home. `folder` belongs to the little program."""
 
     def __init__(self, place: Path) -> None:
@@ -82,12 +82,12 @@ class House:
 class Gate:
     """The registry as a model sees it. `told` holds the messages to the owner, by name."""
 
-    def __init__(self, house: House, servers: tuple[McpServer, ...]) -> None:
+    def __init__(self, kit: McpKit, servers: tuple[McpServer, ...]) -> None:
         self.registry, self.told = ToolRegistry(), dict[str, str]()
-        connections = Connections(house.home / "mcp", no_sandbox, Egress())
+        connections = Connections(kit.home / "mcp", no_sandbox, Egress())
         self.servers = McpServers(
-            *(servers, connections, self.registry, house.state, house.clock, self._tell),
-            agents=(house.workspace,),
+            *(servers, connections, self.registry, kit.state, kit.clock, self._tell),
+            agents=(kit.workspace,),
         )
 
     async def _tell(self, text: str, name: str) -> None:
@@ -121,5 +121,5 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def house(disk_path: Path) -> House:
-    return House(disk_path)
+def kit(disk_path: Path) -> McpKit:
+    return McpKit(disk_path)

@@ -18,7 +18,7 @@ from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.tooling import ToolResult
 from nanobot.tools.mcp.answers import mend
 from nanobot.tools.mcp.values import McpServer
-from tests.tools.mcp.conftest import OWNER, House, accept
+from tests.tools.mcp.conftest import OWNER, McpKit, accept
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 TEXT = {"type": "text", "text": "the first"}
@@ -47,14 +47,14 @@ ODD: Sequence[tuple[object, str]] = (
 )
 
 
-async def answer_with(house: House, result: object) -> ToolResult:
-    (house.folder / "answer").write_text(json.dumps(result))
-    async with house.open_known() as gate:
+async def answer_with(kit: McpKit, result: object) -> ToolResult:
+    (kit.folder / "answer").write_text(json.dumps(result))
+    async with kit.open_known() as gate:
         return await gate.call("little__echo")
 
 
-async def test_odd_parts_cost_themselves_alone(house: House) -> None:
-    result = await answer_with(house, {"content": [TEXT, *(part for part, _ in ODD), LAST]})
+async def test_odd_parts_cost_themselves_alone(kit: McpKit) -> None:
+    result = await answer_with(kit, {"content": [TEXT, *(part for part, _ in ODD), LAST]})
     assert not result.is_error
     assert result.text.startswith("the first\n\n")
     assert result.text.endswith("\n\nthe last")
@@ -62,8 +62,8 @@ async def test_odd_parts_cost_themselves_alone(house: House) -> None:
         assert shown in result.text
 
 
-async def test_odd_fields_around_the_parts_cost_nothing(house: House) -> None:
-    async with house.open_known() as gate:
+async def test_odd_fields_around_the_parts_cost_nothing(kit: McpKit) -> None:
+    async with kit.open_known() as gate:
         for result, text in (
             ({"content": "words"}, "[the answer is empty]"),
             ({"content": [TEXT], "structuredContent": [1]}, "the first"),
@@ -71,33 +71,33 @@ async def test_odd_fields_around_the_parts_cost_nothing(house: House) -> None:
             ({"structuredContent": {"sum": 3}}, '{"sum": 3}'),
             ({"content": [TEXT], "_meta": 7}, "the first"),
         ):
-            (house.folder / "answer").write_text(json.dumps(result))
+            (kit.folder / "answer").write_text(json.dumps(result))
             assert (await gate.call("little__echo")).text == text
 
 
-async def test_what_does_not_fit_the_servers_own_schema_still_arrives(house: House) -> None:
+async def test_what_does_not_fit_the_servers_own_schema_still_arrives(kit: McpKit) -> None:
     schema = {"type": "object", "required": ["sum"], "properties": {"sum": {"type": "number"}}}
     tool = {"name": "echo", "inputSchema": {"type": "object"}, "outputSchema": schema}
-    (house.folder / "tools").write_text(json.dumps([tool]))
-    assert (await answer_with(house, {"content": [TEXT]})).text == "the first"
+    (kit.folder / "tools").write_text(json.dumps([tool]))
+    assert (await answer_with(kit, {"content": [TEXT]})).text == "the first"
 
 
-async def test_thousands_of_parts_are_bounded(house: House) -> None:
-    result = await answer_with(house, {"content": [TEXT] * 5_000})
+async def test_thousands_of_parts_are_bounded(kit: McpKit) -> None:
+    result = await answer_with(kit, {"content": [TEXT] * 5_000})
     assert result.text.count("the first") == 500
     assert "4,500 more parts were omitted" in result.text
 
 
-async def test_files_are_kept_and_the_model_reads_where(house: House, tmp_path: Path) -> None:
+async def test_files_are_kept_and_the_model_reads_where(kit: McpKit, tmp_path: Path) -> None:
     parts = [
         {"type": "resource", "resource": {"uri": "file:///a/q%203.pdf", "blob": PDF,
                                           "mimeType": "application/pdf"}},
         {"type": "audio", "data": SOUND, "mimeType": "audio/mpeg"},
         {"type": "resource", "resource": {"uri": "x:", "blob": base64.b64encode(PNG).decode()}},
     ]  # fmt: skip
-    (house.folder / "answer").write_text(json.dumps({"content": [TEXT, *parts]}))
+    (kit.folder / "answer").write_text(json.dumps({"content": [TEXT, *parts]}))
     log = TurnLog()
-    async with house.open_known() as gate:
+    async with kit.open_known() as gate:
         model = ScriptedModel(calls("little__echo"), says("done"))
         media = MediaStore(tmp_path / "media")
         runner = AgentRunner(model, gate.registry, FakeClock(), media=media)
@@ -129,11 +129,11 @@ TOOLS: Sequence[object] = (
 
 
 async def test_a_tool_that_only_runs_as_a_task_is_not_offered_and_the_list_says_why(
-    house: House,
+    kit: McpKit,
 ) -> None:
-    (house.folder / "tools").write_text(json.dumps(TOOLS))
-    (house.folder / "answer").write_text(json.dumps({"content": [TEXT]}))
-    async with house.open_known() as gate:
+    (kit.folder / "tools").write_text(json.dumps(TOOLS))
+    (kit.folder / "answer").write_text(json.dumps({"content": [TEXT]}))
+    async with kit.open_known() as gate:
         names = ["bare", "either", "odd", "plain"]
         assert gate.names == [f"little__{name}" for name in names]
         assert (await gate.call("little__either")).text == "the first"
@@ -169,14 +169,14 @@ SERVER = """
 
 
 async def test_every_kind_of_part_of_the_official_sdks_server_arrives(
-    house: House, tmp_path: Path
+    kit: McpKit, tmp_path: Path
 ) -> None:
     import sys
 
     program = tmp_path / "official.py"
     program.write_text(textwrap.dedent(SERVER))
     official = McpServer("official", sys.executable, (str(program),), sandbox=False)
-    async with house.open(official) as gate:
+    async with kit.open(official) as gate:
         await accept(gate.servers, "official")
         result = await gate.call("official__everything")
     assert result.text == "words\n\n[link: a file:///a.txt]\n\n[file:///b.txt]\ninner"

@@ -23,7 +23,7 @@ from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.servers import McpServers
 from nanobot.tools.mcp.values import McpServer
 from tests.doubles.state import MemoryState
-from tests.tools.mcp.conftest import OWNER, PROGRAM, House, accept
+from tests.tools.mcp.conftest import OWNER, PROGRAM, McpKit, accept
 
 PYTHON = "/usr/bin/python3"
 
@@ -49,34 +49,34 @@ async def call_tool(registry: ToolRegistry, name: str, **arguments: object) -> T
     return await registry.call(ToolCall("1", name, json.dumps(arguments)), OWNER)
 
 
-async def test_a_server_sees_what_its_entry_lists_and_nothing_of_ours(house: House) -> None:
-    secret = house.home / "state"
+async def test_a_server_sees_what_its_entry_lists_and_nothing_of_ours(kit: McpKit) -> None:
+    secret = kit.home / "state"
     secret.mkdir()
     (secret / "token").write_text("do not tell")
     little = replace(
-        house.little, command=PYTHON, sandbox=True, env={"GIVEN": "yes"},
-        paths=(PROGRAM.parent,), writable=(house.folder,),
+        kit.little, command=PYTHON, sandbox=True, env={"GIVEN": "yes"},
+        paths=(PROGRAM.parent,), writable=(kit.folder,),
     )  # fmt: skip
-    async with shut_in(house.home, little) as (servers, registry):
+    async with shut_in(kit.home, little) as (servers, registry):
         await accept(servers, "little")
         seen = json.loads((await call_tool(registry, "little__around")).text)
         assert seen["env"]["GIVEN"] == "yes"
-        assert seen["cwd"] == str(house.home / "mcp" / "little")
+        assert seen["cwd"] == str(kit.home / "mcp" / "little")
         peep = await call_tool(registry, "little__read", path=str(secret / "token"))
         assert "do not tell" not in peep.text
         assert peep.text.startswith("no: ")
-        assert house.starts == 1  # it may write where its entry says
+        assert kit.starts == 1  # it may write where its entry says
         assert "code 3 (the disk is on fire)" in (await call_tool(registry, "little__crash")).text
         assert "a line of more than" in (await call_tool(registry, "little__endless_line")).text
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bubblewrap")
-async def test_a_server_with_network_gets_a_proxy_as_its_only_way_out(house: House) -> None:
+async def test_a_server_with_network_gets_a_proxy_as_its_only_way_out(kit: McpKit) -> None:
     little = replace(
-        house.little, command=PYTHON, sandbox=True, network=True,
-        paths=(PROGRAM.parent,), writable=(house.folder,),
+        kit.little, command=PYTHON, sandbox=True, network=True,
+        paths=(PROGRAM.parent,), writable=(kit.folder,),
     )  # fmt: skip
-    async with shut_in(house.home, little) as (servers, registry):
+    async with shut_in(kit.home, little) as (servers, registry):
         await accept(servers, "little")
         seen = json.loads((await call_tool(registry, "little__around")).text)
         assert seen["env"]["HTTPS_PROXY"].startswith("http://127.0.0.1:")
@@ -84,32 +84,32 @@ async def test_a_server_with_network_gets_a_proxy_as_its_only_way_out(house: Hou
         assert "403" in refused.text
 
 
-async def test_that_the_shell_needs_no_sandbox_says_nothing_about_servers(house: House) -> None:
-    little = replace(house.little, sandbox=True)
-    async with shut_in(house.home, little, wanted="none") as (servers, _):
+async def test_that_the_shell_needs_no_sandbox_says_nothing_about_servers(kit: McpKit) -> None:
+    little = replace(kit.little, sandbox=True)
+    async with shut_in(kit.home, little, wanted="none") as (servers, _):
         with pytest.raises(NanobotError, match="no sandbox works here: it is turned off"):
             await servers.check("little")
 
 
-async def test_a_program_that_its_sandbox_does_not_show_is_said_not_to_run(house: House) -> None:
+async def test_a_program_that_its_sandbox_does_not_show_is_said_not_to_run(kit: McpKit) -> None:
     hidden = "No such file|Permission denied"  # from bubblewrap, which leaves it out, or Landlock
-    program = house.folder / "program"
+    program = kit.folder / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     for command, why in ((str(program), hidden), ("no-such-program", "No such file")):
-        little = replace(house.little, sandbox=True, command=command, args=(), paths=())
-        async with shut_in(house.home, little) as (servers, _):
+        little = replace(kit.little, sandbox=True, command=command, args=(), paths=())
+        async with shut_in(kit.home, little) as (servers, _):
             with pytest.raises(NanobotError, match=f"cannot run {command}: ({why})"):
                 await servers.check("little")
 
 
-async def test_no_entry_opens_nanobots_own_files_to_a_program(house: House) -> None:
-    state, shortcut = house.home / "state", house.folder / "shortcut"
+async def test_no_entry_opens_nanobots_own_files_to_a_program(kit: McpKit) -> None:
+    state, shortcut = kit.home / "state", kit.folder / "shortcut"
     state.mkdir()
     shortcut.symlink_to(state)
-    for path in (state, house.home, Path("/"), shortcut):
-        little = replace(house.little, command=PYTHON, sandbox=True, paths=(PROGRAM.parent, path))
-        async with shut_in(house.home, little) as (servers, _):
+    for path in (state, kit.home, Path("/"), shortcut):
+        little = replace(kit.little, command=PYTHON, sandbox=True, paths=(PROGRAM.parent, path))
+        async with shut_in(kit.home, little) as (servers, _):
             with pytest.raises(NanobotError, match="nanobot's own"):
                 await servers.check("little")
 

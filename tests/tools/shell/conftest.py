@@ -79,7 +79,7 @@ class Life:
         os.close(self._end)
 
 
-class Desk:
+class CommandKit:
     """The environment of commands, in a folder."""
 
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
@@ -160,24 +160,24 @@ class Desk:
         self.ran_free.append(caller.turn_id)
 
 
-NewDesk = Callable[[Clock], Desk]
+NewDesk = Callable[[Clock], CommandKit]
 
 
 @pytest.fixture
 async def new_desk(disk_path: Path) -> AsyncIterator[NewDesk]:
-    desks: list[Desk] = []
+    desks: list[CommandKit] = []
 
-    def make(clock: Clock) -> Desk:
-        desks.append(Desk(disk_path / f"home{len(desks)}", clock))
+    def make(clock: Clock) -> CommandKit:
+        desks.append(CommandKit(disk_path / f"home{len(desks)}", clock))
         return desks[-1]
 
     yield make
-    closing: list[Awaitable[None]] = [desk.processes.close() for desk in desks]
+    closing: list[Awaitable[None]] = [kit.processes.close() for kit in desks]
     await asyncio.gather(*closing)
-    for desk in desks:
-        await desk.asked.drain(5)
+    for kit in desks:
+        await kit.asked.drain(5)
 
 
 @pytest.fixture
-def desk(new_desk: NewDesk) -> Desk:
+def kit(new_desk: NewDesk) -> CommandKit:
     return new_desk(SystemClock())

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 async def test_only_a_rule_file_that_changes_ends_commands(
     new_desk: NewDesk, tmp_path: Path
 ) -> None:
-    desk = new_desk(FakeClock())
-    life = Life(desk.workspace)
-    quiet = partial(desk.processes.quiesce, "owner")
-    versions = GitStore(tmp_path / "state", Root(desk.workspace), desk.clock)
+    kit = new_desk(FakeClock())
+    life = Life(kit.workspace)
+    quiet = partial(kit.processes.quiesce, "owner")
+    versions = GitStore(tmp_path / "state", Root(kit.workspace), kit.clock)
     store = MemoryStore(versions, quiesce=quiet)
     await store.replace("USER.md", "one\n", expected="", change=Change("you"))
-    name = await desk.in_background(f"{life.holding} sleep 900")
+    name = await kit.in_background(f"{life.holding} sleep 900")
     await store.replace("USER.md", "one\n", expected="one\n", change=Change("you"))
     await store.replace(LONG_TERM, "fact\n", expected="", change=Change("you"))
-    assert "still running" in await desk.says("exec_read", id=name)
+    assert "still running" in await kit.says("exec_read", id=name)
     await store.replace("USER.md", "two\n", expected="one\n", change=Change("you"))
     await life.over()
-    assert "changed a rule file" in await desk.says("exec_read", id=name)
+    assert "changed a rule file" in await kit.says("exec_read", id=name)

@@ -20,7 +20,7 @@ from nanobot_whatsapp.cloud.inbound import HEADER, Inbox, Receiver, signature_of
 from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.people import People
 from tests.bus.support import rows
-from tests.channels.odd import DEEP, LONG, as_body, mutated
+from tests.channels.malformed import DEEP, LONG, as_body, mutate
 from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES
 from tests.channels.whatsapp.cloud.samples import ANN, OUR_ID, Json, call, message
 from tests.channels.whatsapp.cloud.shapes import HEARD
@@ -88,10 +88,10 @@ async def post_all(bodies: Sequence[bytes]) -> tuple[list[int], list[tuple[str, 
 @given(st.integers(0, 2**32))
 def test_no_message_stops_those_beside_and_behind_it(seed: int) -> None:
     rnd = Random(seed)
-    odd = [mutated(rnd.choice([*PRIVATE, *OTHERS]), rnd, but=frozenset()) for _ in range(3)]
-    status = mutated(rnd.choice(list(STATUSES.values())), rnd, but=frozenset())
-    beside = call(*odd, good("wamid.beside"), statuses=[status])
-    wild = mutated(call(*odd), rnd, but=frozenset())
+    malformed = [mutate(rnd.choice([*PRIVATE, *OTHERS]), rnd, but=frozenset()) for _ in range(3)]
+    status = mutate(rnd.choice(list(STATUSES.values())), rnd, but=frozenset())
+    beside = call(*malformed, good("wamid.beside"), statuses=[status])
+    wild = mutate(call(*malformed), rnd, but=frozenset())
     bodies = [as_body(each) for each in (beside, wild, call(good("wamid.behind")))]
     answers, found = asyncio.run(post_all(bodies))
     assert answers == [200, 200, 200]
@@ -112,6 +112,6 @@ async def test_what_is_no_call_at_all_does_not_come_again_and_harms_nothing(tmp_
 def test_who_wrote_in_private_is_answered_whatever_it_held(seed: int) -> None:
     rnd = Random(seed)
     shape = {**rnd.choice(PRIVATE), "from": ANN}
-    answers, found = asyncio.run(post_all([as_body(call(mutated(shape, rnd, but=WHO)))]))
+    answers, found = asyncio.run(post_all([as_body(call(mutate(shape, rnd, but=WHO)))]))
     assert answers == [200]
     assert [chat for _, chat in found] == [ANN]

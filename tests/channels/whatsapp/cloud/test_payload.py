@@ -238,9 +238,9 @@ def test_no_message_is_fatal_and_what_is_heard_is_whole(
     kind: str, content: object, beside: object, sender: object
 ) -> None:
     fields: Json = {"context": beside, "referral": beside, "errors": [beside], "from": sender}
-    odd = message(kind, content, **fields)
+    malformed = message(kind, content, **fields)
     good = message("text", TEXT, id="wamid.good")
-    found = items(call(odd, beside, good, contacts=[beside, sender], statuses=[content]))
+    found = items(call(malformed, beside, good, contacts=[beside, sender], statuses=[content]))
     for item in found:
         if isinstance(item, IncomingMessage):
             one = item

@@ -121,7 +121,7 @@ async def test_what_is_no_json_is_put_aside_and_not_asked_for_again(
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "malformed",
     [
         b"9" * 5_000,
         b"-" + b"9" * 31,
@@ -130,10 +130,10 @@ async def test_what_is_no_json_is_put_aside_and_not_asked_for_again(
     ],
 )
 async def test_a_value_that_no_parser_takes_costs_that_value(
-    odd: bytes, receiver: Receiver, inbox: Inbox
+    malformed: bytes, receiver: Receiver, inbox: Inbox
 ) -> None:
     text = b'"]}\\"[{' + b"[" * 99 + b'"'
-    body = b'{"a": [' + odd + b', {"b": 5}, ' + odd + b'], "c": ' + text + b"}"
+    body = b'{"a": [' + malformed + b', {"b": 5}, ' + malformed + b'], "c": ' + text + b"}"
     assert await receiver(sign(body)) == WebhookReply(200)
     (taken,) = inbox.taken
     assert isinstance(taken, dict)

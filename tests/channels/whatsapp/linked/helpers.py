@@ -105,7 +105,7 @@ class FakeHelper:
         await self._changes.until(ready)
 
 
-class Stage:
+class HelperPool:
     """Where helpers come to be played."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
@@ -135,16 +135,16 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def play_helpers(folder: Path) -> AsyncIterator[Stage]:
+async def play_helpers(folder: Path) -> AsyncIterator[HelperPool]:
     """Play the helpers of `PROGRAM` that run in `folder`."""
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-        stage = Stage(group)
-        server = await asyncio.start_unix_server(stage.enter, folder / "control.sock")
+        pool = HelperPool(group)
+        server = await asyncio.start_unix_server(pool.enter, folder / "control.sock")
         try:
-            yield stage
+            yield pool
         finally:
             server.close()
-            stage.close()
+            pool.close()
 
 
 class Core:

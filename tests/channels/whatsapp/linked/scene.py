@@ -13,7 +13,13 @@ from nanobot.errors import SendError
 from nanobot.validation import build
 from nanobot_whatsapp.linked.transport import LinkedTransport
 from nanobot_whatsapp.settings import WhatsAppSettings
-from tests.channels.whatsapp.linked.helpers import PROGRAM, Core, FakeHelper, Stage, play_helpers
+from tests.channels.whatsapp.linked.helpers import (
+    PROGRAM,
+    Core,
+    FakeHelper,
+    HelperPool,
+    play_helpers,
+)
 
 ANN = "15557770000"
 PICTURE = Media(json.dumps({"directPath": "/v/t62"}), "image", "image/png", "", 5)
@@ -25,13 +31,13 @@ class Scene:
 
     core: Core
     transport: LinkedTransport
-    stage: Stage
+    pool: HelperPool
     group: asyncio.TaskGroup
     life: asyncio.Task[None]
 
     async def open_next(self) -> FakeHelper:
         """The next helper that is started, connected with WhatsApp."""
-        helper = await self.stage.next()
+        helper = await self.pool.next()
         self.core.account = ""
         await helper.open()
         await self.core.until(lambda: self.core.account)
@@ -63,7 +69,7 @@ async def running(core: Core, **options: object) -> AsyncIterator[Scene]:
     """The transport runs until the end of the `with`."""
     settings = build(WhatsAppSettings, options)
     transport = LinkedTransport(settings, find_program=lambda _options, _folder: PROGRAM)
-    async with play_helpers(core.state_folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(core.state_folder) as pool, asyncio.TaskGroup() as group:
         life = group.create_task(transport.run(core))
-        yield Scene(core, transport, stage, group, life)
+        yield Scene(core, transport, pool, group, life)
         life.cancel()

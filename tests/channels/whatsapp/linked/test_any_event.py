@@ -16,7 +16,7 @@ from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.linked.inbound import Inbox
 from nanobot_whatsapp.people import People
 from tests.bus.support import rows
-from tests.channels.odd import as_body, mutated
+from tests.channels.malformed import as_body, mutate
 from tests.channels.whatsapp.linked.helpers import Line, make_event
 from tests.channels.whatsapp.linked.scene import ANN
 from tests.channels.whatsapp.linked.test_link import open_link
@@ -72,10 +72,10 @@ def event(seq: int, body: object) -> bytes:
 def test_no_event_stops_those_beside_and_behind_it(seed: int) -> None:
     rnd = Random(seed)
     shapes = [*SHAPES, *({**shape, "chat": GROUP, "group": True} for shape in SHAPES)]
-    odd = [mutated(rnd.choice(shapes), rnd, but=frozenset()) for _ in range(4)]
+    malformed = [mutate(rnd.choice(shapes), rnd, but=frozenset()) for _ in range(4)]
     wrong: object = rnd.choice([None, "x", [], {}, 7, {"kind": 5}, {"kind": "later"}])
     good = make_event("B1", "hello", **OTHER)
-    lines = [event(seq, body) for seq, body in enumerate([*odd, wrong, good], 1)]
+    lines = [event(seq, body) for seq, body in enumerate([*malformed, wrong, good], 1)]
     assert ("B1", "15550009999") in asyncio.run(ingest_all(lines, 6))
 
 
@@ -83,5 +83,5 @@ def test_no_event_stops_those_beside_and_behind_it(seed: int) -> None:
 @given(st.integers(0, 2**32))
 def test_who_wrote_in_private_is_answered_whatever_it_held(seed: int) -> None:
     rnd = Random(seed)
-    odd = mutated(rnd.choice(SHAPES), rnd, but=WHO)
-    assert [chat for _, chat in asyncio.run(ingest_all([event(1, odd)], 1))] == [ANN]
+    malformed = mutate(rnd.choice(SHAPES), rnd, but=WHO)
+    assert [chat for _, chat in asyncio.run(ingest_all([event(1, malformed)], 1))] == [ANN]

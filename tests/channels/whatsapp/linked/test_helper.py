@@ -21,16 +21,16 @@ from nanobot_whatsapp.linked.process import (
     run_helper,
 )
 from nanobot_whatsapp.linked.protocol import Welcome
-from tests.channels.whatsapp.linked.helpers import PROGRAM, Stage, play_helpers
+from tests.channels.whatsapp.linked.helpers import PROGRAM, HelperPool, play_helpers
 
 
 async def test_it_gets_little_and_nothing_of_it_is_left(
     folder: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         child = group.create_task(run_until_stopped(folder, clock, stop := asyncio.Event()))
-        helper = await stage.next()
+        helper = await pool.next()
         helper.greet()
         await helper.until(lambda: helper.all("welcome"))
         pid = int((folder / "helper.lock").read_text())
@@ -50,9 +50,9 @@ async def test_it_gets_little_and_nothing_of_it_is_left(
 
 
 async def test_no_port_is_opened(folder: Path, clock: FakeClock) -> None:
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         child = group.create_task(run_until_stopped(folder, clock, stop := asyncio.Event()))
-        helper = await stage.next()
+        helper = await pool.next()
         helper.greet()
         await helper.until(lambda: helper.all("welcome"))
         assert not internet_sockets(int((folder / "helper.lock").read_text()))
@@ -64,9 +64,9 @@ async def test_no_port_is_opened(folder: Path, clock: FakeClock) -> None:
 async def test_one_that_dies_says_how_and_what_it_said_last(folder: Path, clock: FakeClock) -> None:
     lines: list[str] = []
     sink = logger.add(lines.append, format="{message}")
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         child = group.create_task(failing(folder, clock))
-        helper = await stage.next()
+        helper = await pool.next()
         helper.greet()
         await helper.until(lambda: helper.all("welcome"))
         helper.write("!print \x1b[31mout of memory")
@@ -80,24 +80,24 @@ async def test_one_that_dies_says_how_and_what_it_said_last(folder: Path, clock:
 async def test_one_that_ends_before_it_said_hello_has_failed(
     folder: Path, clock: FakeClock
 ) -> None:
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         child = group.create_task(failing(folder, clock))
-        (await stage.next()).write("!exit 3")
+        (await pool.next()).write("!exit 3")
         assert "ended with status 3" in await child
 
 
 async def test_one_that_never_says_hello_is_given_up(folder: Path, clock: FakeClock) -> None:
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         child = group.create_task(failing(folder, clock))
-        await stage.next()
+        await pool.next()
         await clock.advance(START_SECONDS)
         assert "did not say hello" in await child
 
 
 async def test_one_that_does_not_leave_is_killed(folder: Path, clock: FakeClock) -> None:
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         child = group.create_task(run_until_stopped(folder, clock, stop := asyncio.Event()))
-        helper = await stage.next()
+        helper = await pool.next()
         helper.write("!stay")
         helper.greet()
         await helper.until(lambda: helper.all("welcome"))
@@ -129,15 +129,15 @@ async def test_an_error_of_whoever_uses_it_is_their_own(folder: Path, clock: Fak
         async with run_helper(folder, PROGRAM, Welcome(), clock):
             raise ChannelOff("unlinked")
 
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
-        group.create_task(greet_next(stage))
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
+        group.create_task(greet_next(pool))
         with pytest.raises(ChannelOff, match="unlinked"):
             await use()
 
 
 async def test_two_daemons_do_not_share_a_folder(folder: Path, clock: FakeClock) -> None:
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
-        group.create_task(greet_next(stage))
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
+        group.create_task(greet_next(pool))
         async with run_helper(folder, PROGRAM, Welcome(), clock):
             with pytest.raises(HelperFailed, match=f"another nanobot .pid {os.getpid()}"):
                 async with run_helper(folder, PROGRAM, Welcome(), clock):
@@ -147,12 +147,12 @@ async def test_two_daemons_do_not_share_a_folder(folder: Path, clock: FakeClock)
 async def test_an_orphan_is_waited_for(folder: Path, clock: FakeClock) -> None:
     orphan = os.open(folder / "helper.lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(orphan, fcntl.LOCK_EX)
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         child = group.create_task(run_until_stopped(folder, clock, stop := asyncio.Event()))
         await clock.until_sleeping()
         os.close(orphan)
         await clock.advance(0.2)
-        helper = await stage.next()
+        helper = await pool.next()
         helper.greet()
         await helper.until(lambda: helper.all("welcome"))
         stop.set()
@@ -186,9 +186,9 @@ async def failing(folder: Path, clock: FakeClock) -> str:
     raise AssertionError("it ended well")
 
 
-async def greet_next(stage: Stage) -> None:
+async def greet_next(pool: HelperPool) -> None:
     """Let the next helper say hello."""
-    (await stage.next()).greet()
+    (await pool.next()).greet()
 
 
 def names_in(folder: Path) -> list[str]:

@@ -18,7 +18,7 @@ from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink, HelperFailed, greet
 from nanobot_whatsapp.linked.process import SOCKET_NAME, accept, listen
 from nanobot_whatsapp.linked.protocol import MAX_LINE, Event, Me, Qr, State, Welcome
-from tests.channels.whatsapp.linked.helpers import US, FakeHelper, Line, Stage, play_helpers
+from tests.channels.whatsapp.linked.helpers import US, FakeHelper, HelperPool, Line, play_helpers
 
 
 class Takes(Protocol):
@@ -47,7 +47,7 @@ class Pair:
 
     link: BridgeLink
     helper: FakeHelper
-    stage: Stage
+    pool: HelperPool
     ended: asyncio.Future[BaseException]
 
     async def failure(self) -> str:
@@ -59,10 +59,10 @@ async def open_link(
     folder: Path, clock: FakeClock, taker: Takes | None = None, welcome: Welcome | None = None
 ) -> AsyncIterator[Pair]:
     """A link to a helper that was welcomed."""
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         with listen(folder) as listener:
             coming = group.create_task(accept(listener))
-            helper = stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
+            helper = pool.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
             helper.greet()
             streams = await coming
         await greet(*streams, welcome or Welcome(), clock)
@@ -77,17 +77,17 @@ async def open_link(
 
         running = group.create_task(run())
         try:
-            yield Pair(link, helper, stage, ended)
+            yield Pair(link, helper, pool, ended)
         finally:
             running.cancel()
 
 
 async def test_the_socket_is_ours_alone_and_gone_afterwards(folder: Path) -> None:
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         with listen(folder) as listener:
             mode = (folder / SOCKET_NAME).stat().st_mode
             coming = group.create_task(accept(listener))
-            stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
+            pool.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
             _, writer = await coming
         assert not (folder / SOCKET_NAME).exists()
         writer.close()
@@ -118,10 +118,10 @@ async def test_the_helper_is_told_how_to_work(folder: Path, clock: FakeClock) ->
 
 
 async def test_a_helper_of_another_version_is_sent_away(folder: Path, clock: FakeClock) -> None:
-    async with play_helpers(folder) as stage, asyncio.TaskGroup() as group:
+    async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         with listen(folder) as listener:
             coming = group.create_task(accept(listener))
-            helper = stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
+            helper = pool.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
             helper.greet(protocol=2)
             reader, writer = await coming
         with pytest.raises(HelperFailed, match="version 2") as failure:
@@ -228,7 +228,7 @@ async def test_when_the_helper_ends_what_was_asked_is_unknown_and_what_is_asked_
     async with open_link(folder, clock) as pair, asyncio.TaskGroup() as group:
         asked = group.create_task(outcome(pair.link))
         await pair.helper.request("send")
-        pair.stage.close()
+        pair.pool.close()
         assert isinstance(await asked, SendUnknown)
         assert isinstance(await outcome(pair.link), SendLater)
         await clock.until_sleeping(2)

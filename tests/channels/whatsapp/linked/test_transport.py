@@ -67,7 +67,7 @@ async def test_a_part_that_is_sent_early_waits_for_the_connection(core: Core) ->
 
 async def test_a_part_does_not_wait_for_ever_for_whatsapp(core: Core, clock: FakeClock) -> None:
     async with running(core) as scene:
-        helper = await scene.stage.next()
+        helper = await scene.pool.next()
         helper.greet()
         helper.state("backoff", "no route to host")
         await core.until(lambda: "no route" in core.problem)
@@ -118,7 +118,7 @@ async def test_what_only_a_person_can_mend_turns_the_channel_off(
 ) -> None:
     async def play() -> None:
         async with running(core) as scene:
-            helper = await scene.stage.next()
+            helper = await scene.pool.next()
             helper.greet()
             helper.state(state, "by the phone")
             await scene.life

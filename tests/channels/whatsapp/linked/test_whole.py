@@ -32,7 +32,7 @@ from tests.channels.whatsapp.linked.qr_reader import scan
 from tests.channels.whatsapp.linked.whole import (
     ANN,
     LOU_LID,
-    Place,
+    LinkedHome,
     ports,
     what_is_missing,
 )
@@ -69,13 +69,15 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def place(tmp_path: Path, network: FakeWhatsApp) -> Place:
+async def place(tmp_path: Path, network: FakeWhatsApp) -> LinkedHome:
     """A home where nothing is linked yet."""
     clock = WatchedClock()
     await network.begin(clock)
     node = shutil.which("node")
     assert node is not None
-    return Place(tmp_path / "home", network, clock, network.node(tmp_path / "node", Path(node)))
+    return LinkedHome(
+        tmp_path / "home", network, clock, network.node(tmp_path / "node", Path(node))
+    )
 
 
 class Terminal:
@@ -102,7 +104,7 @@ class Terminal:
 
 
 async def test_the_code_on_the_terminal_links_it_and_what_was_written_while_it_was_off_is_answered(
-    place: Place,
+    place: LinkedHome,
 ) -> None:
     terminal = Terminal()
     place.folder.mkdir(parents=True)
@@ -122,7 +124,7 @@ async def test_the_code_on_the_terminal_links_it_and_what_was_written_while_it_w
     assert place.fake.violations == []
 
 
-async def test_a_conversation(place: Place) -> None:
+async def test_a_conversation(place: LinkedHome) -> None:
     """Everybody is answered once, who is let in and means it, where they wrote."""
     await place.link()
     fake, model = place.fake, ScriptedModel(author=repeat)
@@ -161,7 +163,7 @@ async def test_a_conversation(place: Place) -> None:
 
 
 async def test_one_talks_to_oneself_in_ones_own_chat_and_strangers_get_a_code_where_that_is_on(
-    place: Place,
+    place: LinkedHome,
 ) -> None:
     await place.link()
     fake, model = place.fake, ScriptedModel(author=repeat)
@@ -191,7 +193,7 @@ def as_file(kind: str, mime: str, content: bytes) -> dict[str, str]:
     return {"kind": kind, "mime": mime, "name": "", "base64": base64.b64encode(content).decode()}
 
 
-async def test_files_go_both_ways(place: Place) -> None:
+async def test_files_go_both_ways(place: LinkedHome) -> None:
     await place.link()
     workspace = place.home / "workspace"
     workspace.mkdir()
@@ -222,7 +224,7 @@ async def test_files_go_both_ways(place: Place) -> None:
 
 
 async def test_what_waited_is_answered_before_what_comes_now_and_a_second_program_is_told_of(
-    place: Place,
+    place: LinkedHome,
 ) -> None:
     await place.link()
     fake = place.fake
@@ -243,7 +245,7 @@ async def test_what_waited_is_answered_before_what_comes_now_and_a_second_progra
 
 
 async def test_an_account_that_is_unlinked_ends_whatsapp_alone_and_the_owner_hears_of_it(
-    place: Place, telegram: FakeTelegram
+    place: LinkedHome, telegram: FakeTelegram
 ) -> None:
     await place.link()
     fake, model = place.fake, ScriptedModel(author=repeat)

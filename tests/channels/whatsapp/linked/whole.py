@@ -34,7 +34,7 @@ def what_is_missing(folder: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LinkedHome:
     """A home, WhatsApp, and the clock of the one who lives there."""
 
     home: Path

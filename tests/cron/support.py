@@ -54,7 +54,7 @@ class Inbox:
 
 
 @dataclass
-class Office:
+class CronKit:
     """`start` creates the service again, like a new process. `busy` are the conversations with an
     unanswered message, `revoked` the chats whose people have no access."""
 

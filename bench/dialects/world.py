@@ -64,7 +64,7 @@ def probe(gate: Gate | None = None, *, images: Sequence[tuple[str, str]] = ()) -
 
 
 @dataclass
-class Stage:
+class DialectWorld:
     """One shape's world. `quotes`: the person's own texts hold markup, which may be shown."""
 
     home: Path
@@ -218,7 +218,7 @@ def _has_markup(text: str) -> bool:
     return any(mark in text for mark in MARKUP)
 
 
-Play = Callable[[Stage], Awaitable[None]]
+Play = Callable[[DialectWorld], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +231,9 @@ class Shape:
     quotes: bool = False
     outage: bool = False
 
-    async def run(self, home: Path) -> Stage:
+    async def run(self, home: Path) -> DialectWorld:
         """Play and judge it. Raises `WrongError`."""
-        stage = Stage(home, self.kind, self.quotes, self.outage)
-        await self.play(stage)
-        stage.judge()
-        return stage
+        world = DialectWorld(home, self.kind, self.quotes, self.outage)
+        await self.play(world)
+        world.judge()
+        return world

@@ -52,7 +52,7 @@ class _Ends:
 
 
 @dataclass
-class Stage:
+class AttackedGateway:
     """A running gateway. `plan` is what the model does next; `watched` are its prompts since
     `watching` was set to the scope that it then answers for."""
 
@@ -146,23 +146,23 @@ class Stage:
         return self.model.prompts[-1].messages[-1].text
 
 
-async def prelude(stage: Stage, *, commands: bool) -> None:
+async def prelude(gateway: AttackedGateway, *, commands: bool) -> None:
     """What everybody had going before: conversations with secrets in them, a job, a command."""
-    world = stage.world
+    world = gateway.world
     for chat, scope in SCOPES.items():
         knowers = {OWNER, scope} if chat != "3" else {OWNER}
-        await stage.say(f"hello, {world.secret(f'said-{chat}', *knowers)}", chat=chat)
+        await gateway.say(f"hello, {world.secret(f'said-{chat}', *knowers)}", chat=chat)
     job = world.secret("job", OWNER)
-    await stage.say("remind me", calls("cron", action="add", schedule="every 1h", message=job))
-    stage.job = _named(stage.result())
+    await gateway.say("remind me", calls("cron", action="add", schedule="every 1h", message=job))
+    gateway.job = _named(gateway.result())
     if commands:
         command = "cat private.txt; sleep 1000"
-        stage.impatience = 0.1  # a moment of the clock shows that the command goes on
-        await stage.say("work", calls("exec", command=command, background=True), chat="3")
-        stage.impatience = IMPATIENCE
-        stage.process = _named(stage.result())
-    await stage.clock.advance(1)
-    await stage.say("that is all")  # where the owner was last is where the heartbeat speaks
+        gateway.impatience = 0.1  # a moment of the clock shows that the command goes on
+        await gateway.say("work", calls("exec", command=command, background=True), chat="3")
+        gateway.impatience = IMPATIENCE
+        gateway.process = _named(gateway.result())
+    await gateway.clock.advance(1)
+    await gateway.say("that is all")  # where the owner was last is where the heartbeat speaks
     files = [world.home / "sessions" / f"fake_{chat}.jsonl" for chat in SCOPES]
     # Until then nobody can be written to there, and no event tells of a file.
     while not all(file.exists() for file in files):  # noqa: ASYNC110
@@ -184,11 +184,11 @@ async def running(
     answers: str = "Deny",
     environ: dict[str, str] | None = None,
     clock: FakeClock | None = None,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[AttackedGateway]:
     """A gateway in `world`, whose owner answers each question so, or none where that is empty."""
     clock = clock or FakeClock()
-    stage = Stage(world, clock, FakeChannel(clock=clock))
-    stage.model = ScriptedModel(author=stage.author)
+    attacked = AttackedGateway(world, clock, FakeChannel(clock=clock))
+    attacked.model = ScriptedModel(author=attacked.author)
     await _enable_a_skill(world, clock)
     settings = load_settings(
         world.home,
@@ -202,17 +202,17 @@ async def running(
     gateway = Gateway(
         settings,
         clock=clock,
-        provider=stage.model,
-        learner=ScriptedModel(author=stage.learner),
-        channels=(stage.channel,),
-        hooks=(stage.ends,),
+        provider=attacked.model,
+        learner=ScriptedModel(author=attacked.learner),
+        channels=(attacked.channel,),
+        hooks=(attacked.ends,),
         extra_tools=tools,
         admit_everyone=True,
     )
     async with _living(gateway):
-        owner = asyncio.ensure_future(stage.answer(answers)) if answers else None
+        owner = asyncio.ensure_future(attacked.answer(answers)) if answers else None
         try:
-            yield stage
+            yield attacked
         finally:
             if owner:
                 owner.cancel()

@@ -75,7 +75,7 @@ async def serve(home: Path) -> None:
     settings = load_settings(home, {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0"})
     gateway = Gateway(settings, chores=False)
     logger.remove()
-    logger.add(home / "stage.log", level="INFO")
+    logger.add(home / "gateway.log", level="INFO")
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         life = group.create_task(gateway.run(on_ready=ready.set, signals=False))

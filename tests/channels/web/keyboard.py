@@ -25,7 +25,7 @@ _UNREACHABLE = """() =>
     .map((one) => one.outerHTML)"""
 
 
-class Hand:
+class KeyboardUser:
     """Uses no clicks: each control is reached by Tab."""
 
     def __init__(self, page: Page) -> None:

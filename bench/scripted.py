@@ -51,7 +51,7 @@ class Cast(Protocol):
         ...
 
 
-class StagedPlatform(Platform):
+class ScriptedPlatform(Platform):
     """What all of them share. `address` is where the fake is."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class StagedPlatform(Platform):
 class UntilOver(Wire):
     """A channel that nobody talks on: it ends the gateway when the people have all they want."""
 
-    def __init__(self, link: socket.socket, platform: StagedPlatform) -> None:
+    def __init__(self, link: socket.socket, platform: ScriptedPlatform) -> None:
         super().__init__(link, platform)
         self._pipe = platform.over
 
@@ -120,7 +120,9 @@ def answers(texts: Sequence[str]) -> list[str]:
     return [mark for text, _ in groupby(texts) for mark in marks_of(text)]
 
 
-def faults_of_chats(platform: StagedPlatform, wanted: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def faults_of_chats(
+    platform: ScriptedPlatform, wanted: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
     """Every chat must hold exactly these marks, in this order, but for what was given up."""
     state = platform.state()
     for chat, marks in wanted.items():

@@ -1,4 +1,4 @@
-"""A nanobot with content on each page, and a hand on them."""
+"""A nanobot with content on each page, and a user on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.session.records import Metadata, encode, stem_of
 from nanobot.testing.model import ScriptedModel, calls, says
 from nanobot.tooling import Arguments, Repeatable, Risk, TurnContext
-from tests.channels.web.hand import Hand
+from tests.channels.web.keyboard import KeyboardUser
 from tests.channels.web.looking import PHONE, looking
 from tests.channels.web.support import Web, serving
 from tests.doubles.telegram import FakeTelegram
@@ -81,19 +81,19 @@ def _answer(prompt: Prompt) -> Reply:
 
 
 @dataclass
-class Stage:
-    """A nanobot with content on each page, and a hand on it."""
+class PageKit:
+    """A nanobot with content on each page, and a user on it."""
 
     web: Web
-    hand: Hand
+    user: KeyboardUser
     telegram: FakeTelegram
     gates: dict[str, Gate]
     switch: Switch
 
     @property
     def page(self) -> Page:
-        """The page of the hand."""
-        return self.hand.page
+        """The page of the user."""
+        return self.user.page
 
     @property
     def memory(self) -> Path:
@@ -106,8 +106,8 @@ class Stage:
 
     async def say(self, text: str) -> None:
         """Write a message in the open chat, and send it."""
-        await self.hand.write("Message", text)
-        await self.hand.button("Send")
+        await self.user.write("Message", text)
+        await self.user.button("Send")
         await expect(self.page.get_by_label("Message", exact=True)).to_have_value("")
 
     async def expect_text(self, text: str) -> None:
@@ -145,7 +145,7 @@ def _furnish(home: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def build_stage(home: Path, browser: Browser) -> AsyncIterator[Stage]:
+async def build_stage(home: Path, browser: Browser) -> AsyncIterator[PageKit]:
     _furnish(home)
     gates = {"think": Gate(), "look around": Gate()}
 
@@ -167,4 +167,4 @@ async def build_stage(home: Path, browser: Browser) -> AsyncIterator[Stage]:
             serving(home, model, config=config, tools=[Probe(), switch]) as web,
             looking(browser, web, size=PHONE, scheme="dark") as page,
         ):
-            yield Stage(web, Hand(page), telegram, gates, switch)
+            yield PageKit(web, KeyboardUser(page), telegram, gates, switch)

@@ -91,7 +91,7 @@ class Talk:
             said.outcome, said.tools = event.outcome, event.tools
 
 
-class Stage:
+class RealNanobot:
     """A nanobot that was set up as a person would, and what is said to it in one scenario."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Stage:
         self.workspace, self._port, self._kept = home / "workspace", free_port(), kept
         self._gateway = ExitStack()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> RealNanobot:
         self.begin()
         began = time.monotonic()
         url = f"http://127.0.0.1:{self.recorder.port}/v1"
@@ -267,10 +267,10 @@ class Stage:
         return list(dict.fromkeys(found))
 
 
-def transcript(stage: Stage, raw: Raw | None) -> str:
+def transcript(nanobot: RealNanobot, raw: Raw | None) -> str:
     """The messages of a scenario, and the direct answer of the server."""
     lines = list[str]()
-    for said in stage.said:
+    for said in nanobot.said:
         lines.append(f"**{_cut(said.text)}**\n")
         lines += [f"- {type(one).__name__}: {_cut(str(one))}" for one in said.events if _tells(one)]
         lines.append(f"- preview: {_cut(said.preview)!r}\n- outcome: {said.outcome}\n")

@@ -11,7 +11,7 @@ DEEP, LONG, HALF = "@deep@", "@long@", "@half@"
 """Stand for what `json.dumps` cannot write; see `as_body`."""
 NESTED = "[" * 20_000 + "]" * 20_000
 
-ODD: tuple[object, ...] = (
+MALFORMED: tuple[object, ...] = (
     None, True, 0, -1, 5, 2**63, 10**400, 1.5, 1e300, float("nan"), "", "x", "\x00", "x" * 100_000,
     "é id", [], [[]], {}, {"id": {}}, ["x"], {"x": 5}, DEEP, LONG, HALF,
     json.loads("[" * 600 + "]" * 600),
@@ -33,8 +33,8 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
             yield from places(inner, (*path, key))
 
 
-def mutated(document: Mapping[str, object], rnd: Random, *, but: frozenset[str]) -> dict[str, Any]:
-    """The document with something odd in up to three places, but for those fields of it."""
+def mutate(document: Mapping[str, object], rnd: Random, *, but: frozenset[str]) -> dict[str, Any]:
+    """The document with something malformed in up to three places, but for those fields of it."""
     copy: dict[str, Any] = json.loads(json.dumps(document))
     found = [place for place in places(copy) if place[0] not in but]
     chosen = rnd.sample(found, min(len(found), rnd.randint(1, 3)))
@@ -42,5 +42,5 @@ def mutated(document: Mapping[str, object], rnd: Random, *, but: frozenset[str])
         inner: Any = copy
         for key in path:
             inner = inner[key]
-        inner[last] = rnd.choice(ODD)
+        inner[last] = rnd.choice(MALFORMED)
     return copy

@@ -67,7 +67,7 @@ async def run_to_end(launch: Launch) -> Ended:
 
 
 @dataclass
-class Ground:
+class SandboxFolders:
     """No command may touch `outside`. It may change most of `workspace`."""
 
     folder: Path
