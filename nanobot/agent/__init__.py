@@ -1,1 +1,1 @@
-"""The agent: what happens to a message between the bus and the outbox."""
+"""The agent: the path of a message from the inbox to the outbox."""

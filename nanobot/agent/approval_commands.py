@@ -1,6 +1,6 @@
-"""How the owner answers questions about calls: `/approve` and `/deny` in the chat where one was
-asked, and the operations `approvals.…`, which their page and the control socket use. `/approvals`
-lists the pending questions and the standing approvals, and takes these back."""
+"""Answers to approval questions: `/approve` and `/deny` in the chat of a question, and the
+operations `approvals.…` for the owner's page and the control socket. `/approvals` lists the pending
+questions and the standing approvals, and revokes standing approvals."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _NONE = "No questions are pending, and there are no standing approvals."
 
 
 class ApprovalCommands:
-    """The commands work while the turn that asked waits. The operations act for the owner, who
-    alone reaches them."""
+    """The commands work while the asking turn waits. Only the owner can reach the operations."""
 
     def __init__(self, approvals: Approvals, standing: StandingApprovals) -> None:
         self._approvals, self._standing = approvals, standing
@@ -52,15 +51,15 @@ class ApprovalCommands:
         }
 
     async def waiting(self, _: Mapping[str, object]) -> dict[str, object]:
-        """The pending questions, without the standing approvals."""
+        """Return the pending questions, without the standing approvals."""
         return {"waiting": self.pending()}
 
     def pending(self) -> Sequence[dict[str, object]]:
-        """The pending questions of all conversations, the oldest first."""
+        """Return the pending questions of all conversations, oldest first."""
         return [_question_fields(one) for one in self._approvals.list_pending()]
 
     async def answer(self, given: Mapping[str, object]) -> dict[str, object]:
-        """Answer the question `code` with `answer`; `by` names who does so, and where."""
+        """Answer the question `code` with `answer`. `by` names the person and the place."""
         code, by = text_argument(given, "code").upper(), text_argument(given, "by")
         answer = next((one for one in _ANSWERS if one == given.get("answer")), None)
         if answer is None:
@@ -69,7 +68,7 @@ class ApprovalCommands:
         return {"text": await self._approvals.answer(code, None, answer, by)}
 
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
-        """The pending questions, and the standing approvals; the oldest first."""
+        """Return the pending questions and the standing approvals, oldest first."""
         entries = await asyncio.to_thread(self._standing.entries)
         shown = [_standing_fields(one) for one in entries]
         return {
@@ -79,7 +78,7 @@ class ApprovalCommands:
         }
 
     async def revoke(self, given: Mapping[str, object]) -> dict[str, object]:
-        """Take back the one with this `id`; `by` names who does so, and where."""
+        """Revoke the standing approval `id`. `by` names the person and the place."""
         by = given.get("by")
         by = one_line(by, _LONGEST_NAME) if isinstance(by, str) and by.strip() else _COMMAND_LINE
         return {"text": await self._revoked(text_argument(given, "id"), by)}
@@ -93,7 +92,7 @@ class ApprovalCommands:
     async def _answered(
         self, call: CommandCall, endings: Mapping[str, ApprovalAnswer], plain: ApprovalAnswer
     ) -> Answer:
-        """Answer a question by its code, and one of the `endings`."""
+        """Answer a question by its code and, optionally, one of the `endings`."""
         words = call.arguments.split()
         answer = endings.get(words[-1].lower()) if words else None
         code = "".join(words[:-1] if answer else words).upper()
@@ -137,8 +136,8 @@ def _lasts(one: Standing) -> str:
 
 
 def _standing_fields(one: Standing) -> dict[str, object]:
-    """A standing approval, for machines. `session` and `day` are empty where it holds in every
-    conversation of the owner's, for good."""
+    """Return a standing approval as JSON fields. `session` and `day` are empty if it holds
+    permanently in all conversations of the owner."""
     return {
         "id": one.id,
         "subject": one.subject,

@@ -1,4 +1,4 @@
-"""The slash commands about the conversation itself."""
+"""Slash commands about the conversation itself."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _HISTORY_MOST, _HISTORY_COUNT = 100, re.compile("0*([1-9][0-9]?|100)")
 _HISTORY_CHARACTERS = 400
 _EFFORTS = "none | low | medium | high | default"
 _TITLE = 80
-"""Characters of a title."""
+"""Most characters of a title."""
 
 
 StopsWork = Callable[[str], Awaitable[int]]
-"""Ends what a conversation (its key) has left running beside its turns; how much that was."""
+"""Ends the background work of a conversation, given by its key. Returns the number of ended
+tasks."""
 
 
 class ConversationCommands:
     """`/help /new /stop /status /restart /history /title /undo /retry /model /think`.
 
-    `stops` are what `/stop` ends besides, each with the noun for one (`subagent`). `status` gives
-    the text for `/status`. The models that can be chosen are the `named` ones of the settings and
-    those that the server has (`served`), which is None for the offline model.
-    """
+    `stops` are the other kinds of work that `/stop` ends, each with its noun (`subagent`). `status`
+    returns the text for `/status`. The selectable models are the `named` ones of the settings and
+    the server's (`served`, None for the offline model)."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ConversationCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         async def help_text(call: CommandCall) -> Answer:
-            # Chats make names into links, and of "/dream-log" only "/dream"; "_" works as well.
+            # Chats turn names into links, but only "/dream" of "/dream-log". "_" works too.
             dash = "-" if call.message.channel == TERMINAL else "_"
             lines = ["Write to me in plain words, or use a command:", ""]
             for one in registry.list_for(call.message):
@@ -103,8 +103,8 @@ class ConversationCommands:
         return Answer("New session started.", afterwards=seal)
 
     async def stop(self, session_key: str, before: int) -> str:
-        """Stop what runs in a conversation and set aside what waits, up to inbox entry `before`;
-        says what that was, and nothing where there was nothing."""
+        """Stop all work of a conversation and drop the messages before inbox entry `before`. Return
+        a report, or "" if there was nothing to stop."""
         ran, waited = await self._loop.stop(session_key, before)
         counts = [(await stop(session_key), noun) for noun, stop in self._stops]
         ended = [pluralize(count, noun) for count, noun in counts if count]
@@ -159,8 +159,8 @@ class ConversationCommands:
     async def _take_back(
         self, call: CommandCall, *, again: bool = False
     ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]]:
-        """Stage that the last turn leaves the conversation and restore its files. Raises
-        `NanobotError` where that cannot be; `again`: where it is not known what to run again."""
+        """Stage the removal of the last turn and restore its files. Raise `NanobotError` if that is
+        impossible, with `again` also if the message to run again is unknown."""
         async with call.session.removal_lock:
             last = next(filter(_ends_turn, reversed(call.session.messages)), None)
             if last is None:
@@ -187,7 +187,7 @@ class ConversationCommands:
         return Answer(f"This conversation now uses {name}.")
 
     async def _served_model(self, call: CommandCall, name: str) -> Answer:
-        """Choose a model that the server has; without a name, show all that can be chosen."""
+        """Choose a model of the server. Without a name, show all models."""
         if name and self._served is None:
             return Answer(
                 "Only the built-in offline model is available. To connect another model, run "
@@ -199,7 +199,7 @@ class ConversationCommands:
         if not name:
             said = f"This conversation uses {current}. To switch, send /model NAME."
             return _choices(said, [one for one in names if one != current])
-        if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
+        if served and not {name, f"{name}:latest"} & {*served}:  # Ollama omits that tag
             return _choices_near(name, names, current)
         call.session.set_metadata(model=name)
         doubt = "" if served else " The server lists no models, so the name was not checked."
@@ -223,8 +223,8 @@ class ConversationCommands:
 
 
 def _choices_near(name: str, names: Sequence[str], current: str) -> Answer:
-    """What a name may have meant that no model has: those with it in them, in any case, first those
-    that begin with it. Raises `NanobotError` if there is none."""
+    """Offer the models whose name contains an unknown `name` in any case, prefix matches first.
+    Raises `NanobotError` if there is none."""
     part = name.lower()
     if found := [one for one in names if part in one.lower()]:
         found.sort(key=lambda one: (not one.lower().startswith(part), one))
@@ -237,7 +237,7 @@ def _choices_near(name: str, names: Sequence[str], current: str) -> Answer:
 
 
 def _choices(said: str, others: Sequence[str], *, part: str = "") -> Answer:
-    """What can be chosen: few as buttons, more as a list, too many as a way to narrow them."""
+    """Offer models: a few as buttons, more as a list, too many with a way to narrow them."""
     if not others:
         return Answer(said)
     if len(others) > (_MOST_MODELS_LISTED if part else _MOST_MODEL_BUTTONS):
@@ -260,13 +260,15 @@ async def _title(call: CommandCall) -> Answer:
 
 
 def _ends_turn(message: Message) -> bool:
-    """Whether a turn ran up to here; what was only noted in the conversation has no answer."""
+    """Return True if a turn ended with this message. Messages that are only noted have no
+    answer."""
     ended = message.origin == NANOBOT and message.content in {TURN_FAILED, TURN_STOPPED}
     return ended or message.role == "assistant"
 
 
 def _asked(turn: Sequence[Message]) -> Sequence[Message]:
-    """What a turn answered: what persons said in it, or else the helper's report that began it."""
+    """Return the messages that a turn answered: a person's, or the subagent report that began
+    it."""
     said = [message for message in turn if message.from_person]
     if said or not turn:
         return said
@@ -277,7 +279,7 @@ def _asked(turn: Sequence[Message]) -> Sequence[Message]:
 
 
 def _origin(asked: Sequence[Message]) -> str:
-    """Where the words came from that are asked again: of several, the least to be trusted."""
+    """Return the least trusted origin of the messages that are answered again."""
     origins = {message.origin for message in asked}
     foreign = sorted(origins - {"", ATTACHED})
     return foreign[0] if foreign else max(origins, default="")

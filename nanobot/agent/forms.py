@@ -1,9 +1,8 @@
-"""Answers in a form: a JSON object that fits a schema, whichever model gives it.
+"""Structured answers: a JSON object that matches a schema, from any model.
 
-A model answers in its own way first, after its tools. If that is no such object, it is asked for
-the answer once more, as the arguments of one call: the provider knows the ways to a structured
-answer with its server. The result is checked here, since no way is certain.
-"""
+A model answers in its own way first, after its tools. If the answer does not match, the model is
+asked once more, to give it as the arguments of a call. The provider chooses its server's way to a
+structured answer. The result is checked here, because no way is reliable."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from nanobot.providers.port import (
 from nanobot.providers.schemas import misfit
 
 AskModel = Callable[[Prompt, CallOptions], Awaitable[Reply]]
-"""One model call. Raises `ProviderError`s."""
+"""Calls the model once. Raises `ProviderError`."""
 
 _NAME = "answer"
 _TRIES = 2
@@ -58,14 +57,14 @@ async def in_form(
 
 
 def _words_of(reply: Reply) -> str:
-    """Return the arguments of the call that gives the answer, else the text."""
+    """Return the arguments of the answering call, or else the text."""
     given = (call.malformed or call.arguments for call in reply.tool_calls if call.name == _NAME)
     return next(given, reply.text) or "(empty)"
 
 
 def _fitting(text: str, form: ToolSpec, *, strict: bool = True) -> tuple[str, str]:
-    """Return the object in a text as JSON, or why there is none that fits. With `strict` the text
-    must be nothing else: an object in prose may be an example."""
+    """Return the object in a text as JSON, and the reason why it does not match, or "". With
+    `strict` the text must be only the object, because an object in prose may be an example."""
     value = _whole_object(text) if strict else json_object(text)
     if value is None:
         return "", "it is not a JSON object"

@@ -1,15 +1,15 @@
-"""Helper agents: the `spawn` tool, and what works on its tasks beside the conversation.
+"""Subagents: the `spawn` tool, and the helpers that work on its tasks in the background.
 
 Invariants:
 
-- A helper sees its task and nothing of the conversation; its report comes back as a message of
-  nanobot's in the conversation that asked, exactly one, also where a crash took the helper along.
-- It has some tools and not others: it cannot speak in a chat, make helpers or jobs, or write to
-  memory, and what needs the owner's approval is refused, because nobody is there to be asked.
-- What untrusted text the conversation held when it was asked for, or it read itself, its report is
-  marked with.
-- What its report begins is no person's: it makes no helpers or jobs, and nobody is asked.
-"""
+- A helper sees its task and nothing else of the conversation. It gives exactly one report, as a
+  message of nanobot in that conversation, even after a crash.
+- It can't send to a chat, start helpers or jobs, or write to memory. A call that needs approval is
+  rejected, because no person is there to ask.
+- Its report is marked with the untrusted content that the conversation held at its start, or that
+  it read itself.
+- The turn that its report begins is no person's. That turn starts no helpers or jobs, and asks for
+  no approval."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from nanobot.tools.shell.processes import Processes
 
 SPAWN = "spawn"
 MOST_OF_ONE, MOST_OF_OTHERS = 8, 2
-"""Helpers that one conversation may have at a time, and those that all conversations of one scope
-may where it is not the owner's."""
+"""Most helpers at a time of one conversation, and of all conversations of a scope other than the
+owner's."""
 
 _REPORT_CHARACTERS = 12_000
 _LABEL_CHARACTERS = 60
@@ -52,8 +52,8 @@ _LOST = (
 
 
 class _Helper(Struct):
-    """`caller` asked for it, `messages_read` is what their conversation held then, with `tainted`
-    as its marks; `log` has the task and what the helper read itself."""
+    """A running helper. `messages_read` is the conversation of `caller` at its start, with the
+    marks `tainted`. `log` has the task and the messages that the helper read itself."""
 
     id: str
     label: str
@@ -67,15 +67,15 @@ class _Helper(Struct):
 
     @property
     def key(self) -> str:
-        """What a helper's own calls are known by."""
+        """Session key of the helper's own calls."""
         return f"helper:{self.id}"
 
     def origins(self) -> tuple[str, ...]:
-        """What taints its report."""
+        """Return the marks of its report."""
         return tuple(dict.fromkeys((*self.tainted, *origins_of(self.log.messages))))
 
     def report(self, what: str, now: datetime, text: str = "") -> InboundMessage:
-        """The message that says `what` became of it, and its report where it has one."""
+        """Return the message with the outcome `what`, and its report if there is one."""
         caller, foreign = self.caller, self.origins()
         mark = origin_of_relay(self.key, foreign) if foreign else NANOBOT
         return InboundMessage(
@@ -92,10 +92,10 @@ class _Helper(Struct):
 
 
 class Helpers:
-    """Runs them with `runner`, whose tools are theirs, and `instructions` as their system prompt.
-    `at_once` work at the same time over all conversations, half of them for others than the owner;
-    each has some `minutes`, and its scope from `holding`. What one has left running in `processes`
-    ends with it."""
+    """Runs helpers with `runner`, whose tools are theirs, and the system prompt `instructions`. Up
+    to `at_once` run in parallel over all conversations, half of them for others than the owner.
+    Each has up to `minutes`, and holds its scope by `holding`. Its processes in `processes` end
+    with it."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Helpers:
         self._at_work: dict[str, _Helper] = {}
 
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
-        """Those at work, the one that began first before the others."""
+        """Return the running helpers, oldest first."""
         return {
             "helpers": [
                 {
@@ -137,7 +137,7 @@ class Helpers:
         }
 
     async def spawn(self, task: str, label: str, caller: TurnContext) -> str:
-        """Let a helper work on `task`; its id. Raises `ToolError` and `StorageError`."""
+        """Start a helper for `task` and return its ID. Raises `ToolError` and `StorageError`."""
         count, most = len(self._of(caller.session_key)), MOST_OF_ONE
         if caller.scope != OWNER:
             count = sum(h.caller.scope == caller.scope for h in self._at_work.values())
@@ -159,8 +159,8 @@ class Helpers:
         return helper.id
 
     async def stop(self, session_key: str) -> int:
-        """End the helpers of a conversation, without a report; how many there were. Raises
-        `StorageError`: they have ended all the same, and the next start says so."""
+        """Stop the helpers of a conversation without a report, and return their number. Raises
+        `StorageError`. They have ended even then, and the next start reports them."""
         mine = self._of(session_key)
         for helper in mine:
             if helper.work is not None:
@@ -170,15 +170,15 @@ class Helpers:
         return len(mine)
 
     async def recover(self, scopes: Collection[str] | None = None) -> None:
-        """Say in their conversations which helpers an earlier process lost, in a team another
-        worker's of these `scopes`. Raises `StorageError` where it cannot be read which."""
+        """Report the helpers that an earlier process lost, in a team the helpers of another worker
+        in these `scopes`. Raises `StorageError` if they can't be read."""
         for helper_id, message in await self._journal.lost_helpers(scopes):
             if helper_id not in self._at_work:
                 logger.info("subagent {} was interrupted when nanobot stopped", helper_id)
                 await self._conclude(helper_id, message)
 
     async def close(self) -> None:
-        """End all of them; the next start says so."""
+        """Stop all helpers. The next start reports them."""
         await self._tasks.drain(0)
 
     def _of(self, session_key: str) -> Sequence[_Helper]:
@@ -195,15 +195,15 @@ class Helpers:
                     await self._conclude(helper.id, report)
                 finally:
                     await self._processes.stop(helper.key)
-        except NanobotError as error:  # another worker keeps the scope
+        except NanobotError as error:  # another worker holds the scope
             failed = _failure(error, is_owner=scope == OWNER)
             await self._conclude(helper.id, helper.report(failed, self._clock.now()))
         finally:
             del self._at_work[helper.id]
 
     async def _conclude(self, helper_id: str, message: InboundMessage) -> None:
-        """Have the disk take what no other will say, however long it refuses; said again it is
-        dropped, by its event id."""
+        """Store a report, however long the disk rejects it. A repeated one is dropped by its event
+        ID."""
 
         async def store() -> None:
             await self._bus.publish_internal(message)
@@ -212,7 +212,7 @@ class Helpers:
         await self._bus.until_stored(message, store)
 
     async def _report(self, helper: _Helper) -> InboundMessage:
-        """The report to its conversation, however it ends."""
+        """Run a helper and return its report, however it ends."""
         text = ""
         try:
             said = await with_timeout(self._clock, self._minutes * 60, self._work(helper))

@@ -1,11 +1,10 @@
-"""From what a channel delivered to a message of a conversation: which conversation it goes into and
-whose that is, and the message with its marks, quotes, files and speech.
+"""Intake of messages: finds the conversation of a delivered message and its owner, and builds the
+stored message with its marks, quotes, files and transcripts.
 
-A message that is off the record has a conversation made of what it brings, for its one turn. What
-nanobot adds to a message is in lines in brackets, and nothing that is told in one can end it. What
-a person recorded for the chat are their own words like what they type; of any other sound, what is
-said in it is only told about.
-"""
+An off-record message has a conversation made of its contents, for one turn. nanobot's additions to
+a message are lines in brackets, and no text in such a line can end it. Voice messages recorded for
+the chat count as the person's own words. The transcript of any other sound is only quoted in a
+note."""
 
 from __future__ import annotations
 
@@ -31,10 +30,10 @@ from nanobot.session.session import Contents, Session
 from nanobot.text import one_line, without_brackets
 
 Transcribe = Callable[[bytes, str, str], Awaitable[str]]
-"""What is said in a sound: content, MIME type, name. May fail in any way."""
+"""Transcribes a sound (content, MIME type, name). May raise any error."""
 
 KEPT = "kept:"
-"""Begins the reference of a file that is kept already, in a message that is run again."""
+"""Prefix of the reference of a stored file, in a message that runs again."""
 
 _FETCH_SECONDS = 60.0
 _NAME_CHARACTERS = 80
@@ -43,11 +42,12 @@ _LINE_END = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 _UNSEEN = r"\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u202a-\u202e"
 _UNSEEN += r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
 _MARK = re.compile(rf"[{_UNSEEN}]*[\[\uff3b]")
-"""Begins a line that looks like one of nanobot's: what goes before the bracket is not seen."""
+"""Start of a line that looks like one of nanobot's. Invisible characters may precede the
+bracket."""
 
 
 class _Taken(Struct, frozen=True):
-    """What became of a file: its name in the store, what to say about it, the person's words."""
+    """A handled file: its name in the store, the note about it, and the person's words in it."""
 
     name: str = ""
     note: str = ""
@@ -55,12 +55,11 @@ class _Taken(Struct, frozen=True):
 
 
 class Intake:
-    """Makes stored messages of delivered ones. Slow downloads happen here, in the lane.
+    """Turns delivered messages into stored ones. Slow downloads happen here, in the lane.
 
-    `channels` fetch the files. `scopes` tell whose words in a group are the owner's: those of
-    others are marked, since no instruction of theirs may become a memory. Without `transcribe`
-    voice messages are files.
-    """
+    `channels` fetch the files. `scopes` decide if a group message is the owner's. Others' messages
+    are marked, as their instructions must never become memories. Without `transcribe` voice
+    messages are files."""
 
     def __init__(
         self,
@@ -74,14 +73,13 @@ class Intake:
         self._channels, self._scopes = channels, scopes
 
     async def to_message(self, inbound: InboundMessage, notice: str = "") -> Message:
-        """The person's message. A file that cannot be fetched becomes a note, never a failure.
+        """Return the person's message with its files. A file that can't be fetched becomes a note.
 
-        Raises `StorageError` where a file cannot be kept.
-        """
+        Raises `StorageError` if a file can't be stored."""
         return self._message(inbound, [await self._take(inbound, i) for i in inbound.media], notice)
 
     def text_of(self, inbound: InboundMessage) -> Message:
-        """The message as it is before its files are fetched."""
+        """Return the person's message without its files."""
         notes = [_Taken(note=f"[{_label(item)}: not fetched]") for item in inbound.media]
         return self._message(inbound, notes)
 
@@ -103,7 +101,7 @@ class Intake:
         return await self._listen(inbound, item, data, _Taken(name, kept))
 
     def _told(self, error: Exception, inbound: InboundMessage) -> str:
-        """Why something could not be done, as the people in the chat may read it."""
+        """Return the reason of an error, as the people in the chat may read it."""
         if self._scopes.is_owners(inbound) or isinstance(error, SendRefused):
             return _reason(error)
         return WITHHELD
@@ -111,7 +109,7 @@ class Intake:
     async def _listen(
         self, inbound: InboundMessage, item: Media, data: bytes, taken: _Taken
     ) -> _Taken:
-        """What is said in a sound: the person's words, or a part of the note about the file."""
+        """Transcribe a sound, as the person's words or as a part of the note about the file."""
         said = ""
         if self._transcribe is None:
             note = "nobody can listen to it: model.transcription is not set"
@@ -146,7 +144,8 @@ class Intake:
         )
 
     def _origin(self, inbound: InboundMessage) -> str:
-        """Whose words they are, if not the person's in their own chat or the owner's."""
+        """Return the origin of the words, or "" for a person in their own chat and for the
+        owner."""
         if inbound.origin.mark or inbound.forwarded_from:
             return inbound.origin.mark or "forwarded"
         if not inbound.is_group or self._scopes.is_owner(inbound.channel, inbound.sender_id):
@@ -159,8 +158,8 @@ def _label(item: Media) -> str:
 
 
 def _before(inbound: InboundMessage) -> Iterator[str]:
-    """The lines before what was said: who speaks, where several can (what is run again says so
-    already), what is replied to, where it was forwarded from, that it was edited."""
+    """Yield the lines before the text: the sender in a group (unless the message runs again and has
+    the line already), the quoted message, the source of a forward, and the mark of an edit."""
     is_new = inbound.is_group and not inbound.delivery.answers
     if is_new and (name := one_line(inbound.sender_name, _NAME_CHARACTERS)):
         yield f"[from {name}]"
@@ -175,8 +174,8 @@ def _before(inbound: InboundMessage) -> Iterator[str]:
 
 
 def _said(inbound: InboundMessage) -> str:
-    """What was said, where others can speak: no line of theirs looks like one that nanobot adds.
-    What is run again holds those that it has added before."""
+    """Return the text of a message. Other people's lines can't look like nanobot's own. A message
+    that runs again keeps the lines that nanobot has added."""
     if inbound.delivery.answers or not (inbound.is_group or inbound.forwarded_from):
         return inbound.content
     lines = _LINE_END.split(inbound.content)
@@ -188,8 +187,8 @@ def _reason(error: Exception) -> str:
 
 
 class Admission:
-    """Finds the conversations of messages. `holding` a scope is entered around changes of its files
-    that no message of it asked for."""
+    """Finds the conversations of messages. `holding` a scope protects changes of its files that no
+    message of it caused."""
 
     def __init__(
         self,
@@ -202,11 +201,10 @@ class Admission:
         self._holding = holding
 
     async def session_of(self, inbound: InboundMessage) -> Session:
-        """The conversation of a message, whoever owns it. One that is off the record is made of
-        what the message brings, so it is the same after a crash. The message and the steps of its
-        turn are in the journal until it is answered, and nothing of it anywhere else: the turn's
-        end stores no lines of it (`Turns`), so there is no file that a memory, a search or a list
-        of conversations could find."""
+        """Return the conversation of a message, of any owner. The conversation of an off-record
+        message is made of the message's contents, so it is the same after a crash. Until it is
+        answered, the journal holds the message and the steps of its turn. `Turns` stores no lines
+        of it at the end, so no memory, search or list of conversations can find it."""
         if not inbound.origin.off_record:
             return await self._sessions.get_or_create(inbound.session_key)
         moment = inbound.timestamp
@@ -218,9 +216,9 @@ class Admission:
         return Session(inbound.session_key, self._clock, contents)
 
     async def admit(self, inbound: InboundMessage) -> tuple[Session, str]:
-        """The conversation that a message goes into, and the scope that it is answered in. In a
-        chat that is another scope's now, a new conversation begins, and the old one stays with its
-        own. Raises `OthersConversation` and `StorageError`."""
+        """Return the conversation for a message and the scope that answers it. If the chat now
+        belongs to another scope, a new conversation begins, and the old one stays with its scope.
+        Raises `OthersConversation` and `StorageError`."""
         sessions, key = self._sessions, inbound.session_key
         session = await self.session_of(inbound)
         if inbound.origin.off_record:
@@ -232,15 +230,15 @@ class Admission:
                     await sessions.set_aside(session, scope=owner)
             except StorageError:
                 raise
-            except NanobotError as error:  # another worker has it; it is tried again
+            except NanobotError as error:  # another worker holds it: retried later
                 raise StorageError(key, str(error), hint=error.hint) from error
             session = await sessions.get_or_create(key)
         return session, self._scopes.of_message(inbound, key, session.metadata)
 
     def identify(self, session: Session, inbound: InboundMessage, scope: str) -> None:
-        """Stage whose a conversation is, once, and what its key does not tell about who it is
-        with."""
-        if inbound.origin.off_record:  # no file has it
+        """Stage the scope of a conversation once, and the facts about its partner that its key
+        lacks."""
+        if inbound.origin.off_record:  # it has no file
             return
         known, facts = session.metadata, dict[str, JsonValue]()
         if inbound.origin.scope or (inbound.sender_id != NANOBOT and not known.get("scope")):
@@ -254,7 +252,7 @@ class Admission:
     def _partner(
         self, session: Session, inbound: InboundMessage, scope: str
     ) -> dict[str, JsonValue]:
-        """Who a conversation is with, as far as its key does not tell."""
+        """Return the facts about a conversation's partner that its key lacks."""
         facts: dict[str, JsonValue] = {}
         unowned = {name: value for name, value in session.metadata.items() if name != "scope"}
         if self._scopes.of_session(session.key, unowned) != scope:

@@ -1,8 +1,8 @@
-"""Files that came with messages, out of tools or are sent: content-hash names, each written once.
+"""Files of messages and tools, received or sent, each stored once under its content hash.
 
-A file's type is read from its content, not its name: a picture that is none would make every later
-request of its conversation invalid, and a chat shows as a document what it cannot play.
-"""
+A file's type is read from its content, not its name. A file wrongly sent as an image would make
+every later request of its conversation invalid, and a chat shows a file that it can't play as a
+document."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from nanobot.security.paths import Place, Root
 from nanobot.tools.read_tools import image_type
 
 MAX_BYTES = 20 * 1024 * 1024
-"""The largest file that is taken in."""
+"""Largest file that is accepted."""
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
-"""The largest image that is put into a prompt."""
+"""Largest image that is put into a prompt."""
 
 FOLDER = "media"
-"""Its name in the home."""
+"""Name of the folder in the home."""
 
 _IMAGE_SUFFIXES = {
     "image/png": ".png",
@@ -40,7 +40,7 @@ _IMAGE_SUFFIXES = {
 }
 _IMAGE_TYPES = frozenset((*_IMAGE_SUFFIXES.values(), ".jpeg"))
 _SUFFIXES = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "audio/wav": ".wav", "audio/webm": ".webm"}
-"""Where Python's table is silent; a transcriber goes by the suffix."""
+"""Suffixes that Python's table lacks. A transcriber relies on the suffix."""
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _MORE_TYPES = {
     ".docx": f"{_OFFICE}.wordprocessingml.document",
@@ -59,8 +59,8 @@ _UNKNOWN = "application/octet-stream"
 
 @cache
 def _mime_types() -> mimetypes.MimeTypes:
-    """Python's table and a few more; not the system's, which differs between machines (and which
-    Python reads first all the same)."""
+    """Return Python's MIME types and a few more. The system's table is not used, as it differs
+    between machines, though Python still reads it first."""
     table = mimetypes.MimeTypes()
     for suffix, mime in _MORE_TYPES.items():
         table.add_type(mime, suffix)
@@ -68,13 +68,13 @@ def _mime_types() -> mimetypes.MimeTypes:
 
 
 def file_type(content: bytes, name: str) -> tuple[MediaKind, str]:
-    """How a chat shows `content`, and its MIME type. Sound and pictures that chats cannot play are
-    documents; `name` only helps to name the type of those."""
-    if (mime := image_type(content)) and mime != "image/gif":  # which a photo would freeze
+    """Return how a chat shows `content`, and its MIME type. Sounds and pictures that chats can't
+    play are documents. `name` only helps to name their type."""
+    if (mime := image_type(content)) and mime != "image/gif":  # a photo would not move
         return "image", mime
     if content.startswith(b"OggS") and b"OpusHead" in content[:512]:
         return "voice", "audio/ogg"
-    if content.startswith((b"ID3", b"\xff\xfb")):  # with tags, or a frame of the usual kind
+    if content.startswith((b"ID3", b"\xff\xfb")):  # tags, or the usual kind of frame
         return "audio", "audio/mpeg"
     if content[4:8] == b"ftyp":
         return _MPEG4.get(content[8:11], ("video", "video/mp4"))
@@ -91,29 +91,30 @@ _MPEG4: Mapping[bytes, tuple[MediaKind, str]] = {
     b"mif": ("document", "image/heic"),
     b"avi": ("document", "image/avif"),
 }
-"""What the container of MPEG-4 holds, by how its brand begins."""
+"""Contents of an MPEG-4 container by the start of its brand."""
 
 
 def kept_name(data: bytes, mime: str, name: str = "") -> str:
-    """What a file is called here; see `MediaStore.put`."""
+    """Return the name of a file in the store. See `MediaStore.put`."""
     return f"{hashlib.sha256(data).hexdigest()[:32]}{_suffix_of(data, mime, name)}"
 
 
 class MediaStore:
-    """The folder `media/` of a home. A name never leads out of it."""
+    """The folder `media/` of a home. A name can't lead out of it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._root = Root(folder, name="media folder")
 
     def put(self, data: bytes, mime: str, name: str = "") -> str:
-        """Keep `data`; its name here. The same content has the same name, save for the suffix,
-        which is that of `name` where the type does not tell. Raises `StorageError`."""
+        """Store `data` and return its name. The same content has the same name, except for the
+        suffix, which is taken from `name` if the type does not determine it. Raises
+        `StorageError`."""
         kept = kept_name(data, mime, name)
         self._root.create()
         if self._is_used_now(kept):
             return kept
-        with contextlib.suppress(WriteConflict):  # somebody just kept the same content
+        with contextlib.suppress(WriteConflict):  # the same content was just stored
             self._root.place(kept).write_bytes(data, expected=None)
         return kept
 
@@ -121,14 +122,14 @@ class MediaStore:
         return self.put(base64.b64decode(data), mime)
 
     def put_outgoing(self, data: bytes, name: str) -> Media:
-        """Keep what is about to be sent as `name`, so that it goes out as it is now. Raises
-        `StorageError`."""
+        """Store a file that is about to be sent as `name`, so that later changes don't matter.
+        Raises `StorageError`."""
         kind, mime = file_type(data, name)
         return Media(f"{FOLDER}/{self.put(data, mime, name)}", kind, mime, name, len(data))
 
     def place(self, path: str) -> Place | None:
-        """A kept file, by the path that notes give it (`media/…`); None for any other path, and
-        where it is gone."""
+        """Return a stored file by its path in notes (`media/…`), or None for other paths and
+        deleted files."""
         folder, _, name = path.rpartition("/")
         if folder != FOLDER or not _NAME.fullmatch(name):
             return None
@@ -136,7 +137,7 @@ class MediaStore:
         return place if place.stat() else None
 
     def image(self, name: str) -> Image | None:
-        """A kept image for a prompt; None for other files, and for one that is gone or too big."""
+        """Return a stored image for a prompt, or None if it is no image, is gone or is too big."""
         if Path(name).suffix not in _IMAGE_TYPES or not _NAME.fullmatch(name):
             return None
         try:
@@ -150,7 +151,8 @@ class MediaStore:
         return Image(base64.b64encode(data).decode(), mime)
 
     def _is_used_now(self, name: str) -> bool:
-        """Mark a file as used, so that it is not thought old; False where there is none."""
+        """Mark a file as used, so that it is not deleted as old. Return False if it doesn't
+        exist."""
         try:
             os.utime(self._folder / name)
         except FileNotFoundError:
@@ -161,8 +163,8 @@ class MediaStore:
 
 
 def _suffix_of(data: bytes, mime: str, name: str) -> str:
-    """By what is there, then by the type told, then by the name; an image's only for an image, and
-    none of a file that runs by itself."""
+    """Return a suffix by the content, the declared type, or the name. Only an image has an image's
+    suffix, and no executable file keeps its own."""
     from nanobot.security.confine.autorun import runs_by_itself
 
     if found := image_type(data):

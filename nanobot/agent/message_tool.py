@@ -1,15 +1,13 @@
-"""The `message` tool, which sends a message while a turn goes on, with files if wanted, and
-`/send` and `/resend`.
+"""The `message` tool, which sends messages and files during a turn, and `/send` and `/resend`.
 
 The tool may send anything to its conversation's chat. It sends to another chat only from the
-owner's conversation, and only if that chat has an allowed sender. That is a risk, which may
-need the owner's approval (see `nanobot.tooling.policy`).
+owner's conversation, and only if that chat has an allowed sender. That is a risk, which may need
+the owner's approval (see `nanobot.tooling.policy`).
 
 When the call returns, the message is in the outbox and its files are copied, so that it arrives in
 any case. For another chat the files are copied before the approval: the owner approves exactly the
 files that are sent. The other conversation's record of the message carries the taint of all content
-read before.
-"""
+read before."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ _MOST_REMEMBERED = 64
 MESSAGE = "message"
 MOST_FILES = 10
 MOST_BYTES = 64 * 1024 * 1024
-"""The largest file that is sent, where the channel does not take less."""
+"""Largest file that is sent, unless the channel accepts less."""
 
 _SENT_HERE = "Sent to this chat"
 _LISTED = 20
@@ -61,8 +59,8 @@ class MessageArguments(Arguments, frozen=True):
 
 
 class SendMessage(Tool, Struct, frozen=True):
-    """Sends through the outbox. `received` finds a file that came with a message, None for any
-    other path; `shown` holds the files of calls that were judged and did not run yet."""
+    """Sends through the outbox. `received` finds a file that came with a message, or returns None
+    for other paths. `shown` holds the files of calls that were reviewed but have not run yet."""
 
     roots: RootsOf
     store: MediaStore
@@ -81,7 +79,7 @@ class SendMessage(Tool, Struct, frozen=True):
     effects = True
 
     async def risk(self, arguments: MessageArguments, caller: TurnContext) -> Risk | None:
-        """A chat other than the caller's gets it."""
+        """Return the risk of sending to a chat other than the caller's."""
         there = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
         if there == caller.address:
             return None
@@ -110,7 +108,7 @@ class SendMessage(Tool, Struct, frozen=True):
             )
         place = (there.channel, there.chat_id)
         message = OutboundMessage(*place, text, tuple(files), thread_id=there.thread_id)
-        # A call that had started is never repeated, so no two calls mean the same message.
+        # A started call is never repeated, so each call is another message.
         name = secrets.token_hex(8)
         await self.bus.send_outgoing(
             caller.turn_id, Outgoing(f"{MESSAGE}-{name}", await self.split(message))
@@ -119,11 +117,11 @@ class SendMessage(Tool, Struct, frozen=True):
             return ToolResult(f"{_SENT_HERE}: {_summary(message)}.", trusted=True)
         result = f"Sent to {there.key}: {_summary(message)}."
         if there.key != caller.session_key:
-            read = caller.origins()  # what it says may be the words of these
+            read = caller.origins()  # it may repeat their words
             origin = origin_of_relay(MESSAGE, read) if read else NANOBOT
             try:
                 await self.bus.publish_internal(_note(message, name, self.clock, origin))
-            except NanobotError as error:  # it is on its way, and must not be sent again
+            except NanobotError as error:  # it is in the outbox and must not be sent again
                 logger.warning(
                     "{}: could not note the message that was sent there: {}",
                     there.key,
@@ -133,7 +131,8 @@ class SendMessage(Tool, Struct, frozen=True):
         return ToolResult(result, trusted=True)
 
     def _address(self, wanted: str, caller: TurnContext) -> Address:
-        """Where to send. Blocks; raises `ToolError` for a chat that must not hear of this."""
+        """Return the address to send to. Blocks. Raises `ToolError` for a chat that the caller may
+        not use."""
         if wanted in ("", caller.address.key):
             return caller.address
         if caller.scope != OWNER:
@@ -147,8 +146,8 @@ class SendMessage(Tool, Struct, frozen=True):
     def _kept(
         self, paths: Sequence[str], caller: TurnContext, channel: str
     ) -> list[tuple[str, Media]]:
-        """Keep the files as they are now: what to show of each, and it. Blocks; raises `ToolError`
-        and `StorageError`."""
+        """Store the files as they are now, and return a line about each with it. Blocks. Raises
+        `ToolError` and `StorageError`."""
         most = min(self.split.limits_of(channel).file_bytes or MOST_BYTES, MOST_BYTES)
         kept = []
         for path in paths:
@@ -163,7 +162,7 @@ class SendMessage(Tool, Struct, frozen=True):
 def send_command(
     split: MessageSplitter, bus: MessageBus, others: KnownChats, clock: Clock
 ) -> Command:
-    """`/send CHAT TEXT`. The parts are those of `SendMessage`."""
+    """Build `/send CHAT TEXT`, with the parts of `SendMessage`."""
 
     async def run(call: CommandCall) -> Answer:
         chats = await asyncio.to_thread(others.chats)
@@ -180,7 +179,7 @@ def send_command(
         await asyncio.to_thread(_refuse_closed, others, wanted[0])
         there = Address.of(wanted[0])
         message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
-        # Named after what was typed, so that it is sent once should the command run again.
+        # Named after the typed message, so that it is sent once if the command runs again.
         name = f"{call.session.key}:{call.message.event_id}"
         await bus.send_outgoing(f"send:{name}", Outgoing(MESSAGE, await split(message)))
         if there.key != call.session.key:
@@ -193,8 +192,9 @@ def send_command(
 def resend_command(
     journal: Journal, bus: MessageBus, is_owner: Callable[[InboundMessage], bool]
 ) -> Command:
-    """`/resend out-7`: send a message again after its delivery was given up, as the notice offers.
-    The owner may use it in any chat, others in the chat of the message or of its request."""
+    """Build `/resend out-7`, which sends a message again after its delivery was given up, as the
+    notice offers. The owner may use it in any chat, others in the chat of the message or of its
+    request."""
 
     async def run(call: CommandCall) -> Answer:
         message = call.message
@@ -210,7 +210,7 @@ def resend_command(
 
 
 def _content(place: Place, most: int, channel: str) -> bytes:
-    """A file of at most `most` bytes, which is what `channel` takes. Blocks; raises `ToolError`."""
+    """Return a file of at most `most` bytes, the limit of `channel`. Blocks. Raises `ToolError`."""
     found = place.stat()
     if found is None:
         raise build_missing_error(place)
@@ -229,8 +229,8 @@ def _content(place: Place, most: int, channel: str) -> bytes:
 
 
 def _addressed(text: str, chats: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
-    """The chats that the beginning of `text` names, by address or title, and what follows it. The
-    longest name that fits counts."""
+    """Return the chats that the start of `text` names, by address or title, and the text after it.
+    The longest matching name counts."""
     named = dict[str, list[str]]()
     for address, title in chats:
         for name in filter(None, (address, title)):
@@ -242,13 +242,13 @@ def _addressed(text: str, chats: Sequence[tuple[str, str]]) -> tuple[list[str], 
 
 
 def _refuse_closed(others: KnownChats, address: str) -> None:
-    """Raise `ToolError` where a chat may not be written to any more. Blocks."""
+    """Raise `ToolError` if a chat no longer has access. Blocks."""
     if not others.may_reach(address):
         raise ToolError(f"{address} no longer has access, so nothing can be sent there")
 
 
 def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> InboundMessage:
-    """What the conversation of a chat gets to know of a message that was sent there."""
+    """Return the note for a chat's conversation about a message sent to the chat."""
     there = Address(message.channel, message.chat_id, message.thread_id)
     text = f"{message.content} {_named(message.media)}"
     event_id = f"{NANOBOT}:{name}"
@@ -258,11 +258,9 @@ def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> Inb
 
 
 def is_repetition(messages: Sequence[Message], text: str) -> bool:
-    """Whether a message that a turn sent to its own chat is word for word its final `text`.
+    """Return True if a turn has already sent its final `text` word for word to its own chat.
 
-    `messages` are those of the turn. What was sent before the person spoke again is no answer to
-    that. Pure.
-    """
+    `messages` are the turn's. A message sent before the person wrote again does not count. Pure."""
     calls, sent = dict[str, str](), set[str]()
     for message in messages:
         if message.from_person:
@@ -281,7 +279,7 @@ def _text_of(arguments: str) -> str:
 
 
 def _summary(message: OutboundMessage) -> str:
-    """What went out, for the model: "a text and 2 files (a.txt, b.png)"."""
+    """Return a summary for the model: "a text and 2 files (a.txt, b.png)"."""
     parts = ["a text"] if message.content else []
     if message.media:
         parts.append(f"{pluralize(len(message.media), 'file')} {_named(message.media)}")

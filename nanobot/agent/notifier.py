@@ -1,11 +1,9 @@
-"""What nanobot itself says: notices, the output of background turns in the chat they belong to, and
-the texts that end a turn without an answer.
+"""nanobot's own messages: notices, the output of background turns in their chat, and the texts that
+end a turn without an answer.
 
-`Notifier` sends what memory or the gateway has to tell. A passing remark is only shown, where
-somebody looks; what is worth keeping is sent like a reply. Turns of jobs and of the heartbeat have
-a conversation of their own. What they say is the newest thing in the chat, so the conversation
-there has it as well, marked with where it came from, and a person can answer it.
-"""
+`Notifier` sends the notices of memory and the gateway to the chat that their scope used last. Turns
+of jobs and of the heartbeat have their own conversation. Their output is also noted in the
+conversation of the chat, marked with its origin, so that a person can answer it."""
 
 from __future__ import annotations
 
@@ -60,12 +58,13 @@ _AS_FILE = "\n\n[The full text, {:,} characters, is in the file below.]"
 
 
 _RENDERING = 10
-"""Measuring a character takes as long as parsing so many bytes: 80,000 of them up to a second."""
+"""Measuring a character takes as long as parsing this many bytes. 80,000 characters take up to a
+second."""
 
 
 class MessageSplitter:
-    """Cuts messages into parts that their channel can send. A text of too many parts, by its length
-    or its markup, goes out as a file. `channels` are those of this process by name."""
+    """Cuts messages into parts that their channel can send. A text with too many parts, by length
+    or by markup, is sent as a file. `channels` are the channels of this process by name."""
 
     def __init__(self, channels: Mapping[str, Channel], media: MediaStore) -> None:
         self._channels, self._media = channels, media
@@ -75,8 +74,8 @@ class MessageSplitter:
         return found.limits if found else Limits()
 
     async def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
-        """The parts of a message; none where there is nothing to say. Raises `StorageError` where a
-        file cannot be kept."""
+        """Return the parts of a message, or none if it is empty. Raise `StorageError` if a file
+        can't be stored."""
         limits = self.limits_of(message.channel)
         text, fits = message.content, limits.fits
         if not text and not message.media and not limits.closing:
@@ -108,12 +107,12 @@ class MessageSplitter:
 
 
 _AGE_SECONDS = 5.0
-"""How long it need not be known what another process, or a person, did to the conversations."""
+"""Longest time until changes by other processes or by hand are seen."""
 
 
 class KnownChats:
-    """The chats that the agent has talked in, on the channels where it can speak up at any time
-    (`reachable`); at a terminal (`terminals`) a person has to look. Its methods block."""
+    """The chats that the agent has talked in. `reachable` are the channels on which it can send at
+    any time. In `terminals` a person has to look. Its methods block."""
 
     def __init__(
         self,
@@ -127,8 +126,9 @@ class KnownChats:
         self.reachable, self.anywhere = reachable, (*reachable, *terminals)
 
     def chats(self) -> Sequence[tuple[str, str]]:
-        """Their addresses and titles, the one used last first: what a person calls themselves, or
-        the name of who was let in; topics have their group's."""
+        """Return the addresses and titles of the chats, the last used first. A title is the
+        person's name for themselves, or the name in the access list. Topics have their group's
+        title."""
         names = {f"{known.channel}:{known.id}": known.name for known in self._access.grants()}
         found = []
         for info in self._used_last(self.reachable):
@@ -138,18 +138,18 @@ class KnownChats:
         return found
 
     def addresses(self) -> Iterator[str]:
-        """The same without titles, read as they are asked for."""
+        """Return the addresses of the chats, read lazily."""
         return (info.key for info in self._used_last(self.reachable))
 
     def scope_of(self, address: str) -> str:
-        """Whose chat it is."""
+        """Return the scope that owns a chat."""
         return self._scopes.of_session(address, self._sessions.metadata_of(address))
 
     def is_owner(self, channel: str, sender_id: str) -> bool:
         return self._scopes.is_owner(channel, sender_id)
 
     def may_reach(self, address: str) -> bool:
-        """Whether the people in this chat may talk to the agent now."""
+        """Return True if the people in a chat may talk to the agent now."""
         channel, metadata = address.partition(":")[0], self._sessions.metadata_of(address)
         chat_id = chat_of(address, metadata)
         if metadata.get("group") is True:
@@ -159,19 +159,18 @@ class KnownChats:
         return self._access.permits(channel, sender, Chat(chat_id))
 
     def is_wanted_in(self, address: str, scope: str) -> bool:
-        """Whether a job of a scope may speak in a chat: it is no other scope's by now, and its
-        people may talk to the agent."""
+        """Return True if a job of a scope may send to a chat: no other scope owns it by now, and
+        its people may talk to the agent."""
         owner = self._scopes.owner_of(address, self._sessions.metadata_of(address))
         return owner in ("", scope) and (scope == OWNER or self.may_reach(address))
 
     def owners_latest(self) -> str:
-        """The chat that the owner used last and may still be reached in; empty where there is
-        none."""
+        """Return the chat that the owner used last and can still be reached in, or ""."""
         owners = self._of_scope(OWNER, self.reachable)
         return next((one for one in owners if self.may_reach(one)), "")
 
     def latest(self, scope: str, channels: Sequence[str]) -> Address | None:
-        """The chat that a scope used last on these channels."""
+        """Return the chat that a scope used last on these channels, or None."""
         key = next(self._of_scope(scope, channels), None)
         return Address.of(key) if key else None
 
@@ -186,8 +185,8 @@ class KnownChats:
 
 
 class Notifier:
-    """Sends what memory or the gateway has to tell, to the `chats` that are known. Everything but
-    a notice raises `StorageError` where it cannot be kept."""
+    """Sends the notices of memory and the gateway to known `chats`. Everything but a notice about
+    memory raises `StorageError` if it can't be stored."""
 
     def __init__(
         self,
@@ -203,8 +202,8 @@ class Notifier:
     async def send(
         self, there: Address, text: str, buttons: Sequence[Button] = (), name: str = ""
     ) -> None:
-        """Send a message to a chat, if it is one (a job's own conversation is in none). Where it
-        has a `name`, it is sent once."""
+        """Send a message to a chat. Skip an address that is none, such as a job's own conversation.
+        A message with a `name` is sent once."""
         if there.channel in self._chats.anywhere:
             message = OutboundMessage(
                 *(there.channel, there.chat_id, text),
@@ -222,8 +221,8 @@ class Notifier:
         channels: Sequence[str] | None = None,
         name: str = "",
     ) -> Address | None:
-        """Send a message to the chat that a scope used last, on channels where one can speak up at
-        any time unless others are given; None where there is none."""
+        """Send a message to the chat that a scope used last, on reachable channels or the given
+        ones. Return the chat, or None if there is none."""
         channels = self._chats.reachable if channels is None else channels
         there = await asyncio.to_thread(self._chats.latest, scope, channels)
         if there is not None:
@@ -233,9 +232,9 @@ class Notifier:
     async def ask(
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
     ) -> Address | None:
-        """Put a question about a call to the owner: where they are in the conversation and nobody
-        else is, there; else in the chat that they used last (in a terminal where there is no
-        other), and the caller is told so. Where it went to; None where there is none."""
+        """Ask the owner about a call. Ask in the conversation itself if only the owner is in it,
+        else in the chat that they used last (in a terminal if there is no other), and show that to
+        the caller. Return the place of the question, or None if there is none."""
         here = caller.address
         theirs = caller.scope == OWNER or self._chats.is_owner(caller.channel, caller.sender_id)
         name = f"{QUESTION}{code}"
@@ -250,8 +249,8 @@ class Notifier:
         return place
 
     async def place_of(self, caller: TurnContext) -> Address:
-        """Where a caller can be told something later: in their chat or, where a program asks, in
-        the one that its person used last. Raises `ToolError` where there is none."""
+        """Return the place for a later message to a caller: their chat or, if a program asks, the
+        chat that its person used last. Raise `ToolError` if there is none."""
         if caller.channel in self._chats.anywhere:
             return caller.address
         for channels in (self._chats.reachable, self._chats.anywhere):
@@ -262,21 +261,20 @@ class Notifier:
         raise ToolError("there is no chat yet for a later message", hint=hint)
 
     async def warn(self, text: str, name: str = "", closed: str = "") -> None:
-        """Tell the owner, in the chat that they used last, on another channel than `closed`; in a
-        terminal too: what concerns them now is better said where they may not look than not at
-        all. The same `name` is told once."""
+        """Warn the owner once per `name`, in the chat that they used last on another channel than
+        `closed`. A terminal counts too, as an unseen warning is better than none."""
         channels = [channel for channel in self._chats.anywhere if channel != closed]
         await self.notify(OWNER, text, (), channels, name)
 
     def warn_of_failure(self, where: str, error: Exception) -> None:
-        """Tell the owner why others in the conversation `where` get no answer; the same once a
-        day."""
+        """Warn the owner why others in the conversation `where` get no answer, once a day per
+        error."""
         text = failure_text(error, is_owner=True).removesuffix(_RETRY)
         text = f"A message in {where} was not answered. {text}"
         self._warn_daily("failed", f"{type(error).__name__} {error}", text)
 
     def warn_of_channel(self, channel: str, text: str) -> None:
-        """Tell the owner what is wrong with a channel, on another one; the same once a day."""
+        """Warn the owner about a channel, on another one, once a day per problem."""
         self._warn_daily(f"off-{channel}", text, text, closed=channel)
 
     def _warn_daily(self, topic: str, reason: str, text: str, closed: str = "") -> None:
@@ -285,12 +283,12 @@ class Notifier:
         self._background.start(self.warn(text, name, closed), name=f"warn: {topic}")
 
     async def notify_digest(self, report: DreamReport) -> None:
-        """What Dream changed, with a button that takes it back."""
+        """Report the changes of a Dream run, with an undo button."""
         await self.notify(report.scope, report.digest, _undo(report.undoable))
 
     async def notify_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
-        """Facts that wait from now on, with buttons that decide: in the chat that they come from,
-        those of Dream in the chat that the owner used last."""
+        """Report new pending facts, with buttons to decide, in the chat they come from. Facts of
+        Dream are reported in the chat that the owner used last."""
         if not facts or not (session or scope == OWNER):
             return
         codes = " ".join(fact.code for fact in select_for_notice(facts))
@@ -302,13 +300,13 @@ class Notifier:
         await self._remark(scope, pending_notice(facts), buttons, session)
 
     async def notify_loss(self, scope: str, loss: Loss) -> None:
-        """Facts that left memory, with a button that takes it back."""
+        """Report facts that left memory, with an undo button."""
         await self._remark(scope, loss_notice(loss), _undo(loss.number))
 
     async def _remark(
         self, scope: str, text: str, buttons: Sequence[Button], session: str = ""
     ) -> None:
-        """Send what is said again elsewhere, so that it may be lost."""
+        """Send a message that may be lost, because it is shown elsewhere as well."""
         try:
             if session:
                 await self.send(Address.of(session), text, buttons)
@@ -331,14 +329,14 @@ def is_silent(text: str) -> bool:
 
 
 def failed_text(inbound: InboundMessage, text: str) -> str:
-    """The text for a chat about a run that failed; empty for a heartbeat's."""
+    """Return the message to a chat about a failed run, or "" for a heartbeat."""
     if inbound.origin.initiator == "heartbeat":
         return ""
     return f"The scheduled job “{_name(inbound)}” could not run. {text}"
 
 
 def job_waiting_text(inbound: InboundMessage) -> str:
-    """The text about a run that has to wait for the model; for a job's only."""
+    """Return the message about a job that has to wait for the model, or "" for other turns."""
     if inbound.origin.initiator != "job":
         return ""
     return (
@@ -355,8 +353,8 @@ def program_answer_text(inbound: InboundMessage, text: str) -> str:
 def background_turn_note(
     inbound: InboundMessage, text: str, origins: Iterable[str], now: datetime
 ) -> InboundMessage:
-    """What the chat's conversation gets to know of `text`, which was said there; `origins` are
-    those of what the turn has read."""
+    """Return the note for a chat's conversation about the output `text` of a background turn.
+    `origins` are the marks of the messages that the turn has read."""
     who = "heartbeat" if inbound.origin.initiator == "heartbeat" else f"job “{_name(inbound)}”"
     foreign = set(origins)
     origin = (
@@ -371,7 +369,7 @@ def background_turn_note(
 def conversation_note(
     there: Address, what: str, text: str, event_id: str, origin: str, now: datetime
 ) -> InboundMessage:
-    """What the conversation of a chat gets to know of a `text` that appeared there."""
+    """Return the note for a chat's conversation about a `text` that appeared in the chat."""
     return InboundMessage(
         there.channel,
         there.chat_id,
@@ -391,8 +389,8 @@ def _name(inbound: InboundMessage) -> str:
 
 
 async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessage) -> None:
-    """Send a reminder to its chat, and let the conversation there know of it. Done again, it
-    changes nothing: both go by the event's id. Raises `StorageError`."""
+    """Send a reminder to its chat, and note it in the conversation. Idempotent, as both are keyed
+    by the event's ID. Raises `StorageError`."""
     text, there = message.content, message.address
     notice = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
     await bus.send_outgoing(message.event_id, Outgoing("reply", await split(notice)))
@@ -419,11 +417,11 @@ ENDS = {
 
 
 WAIT_HOURS = 24
-"""How long a message waits for a model that is out."""
+"""Longest time that a message waits for an unavailable model."""
 
 
 def waiting_text(error: ProviderError, *, is_owner: bool) -> str:
-    """The one notice while the model is out."""
+    """Return the notice while the model is unavailable."""
     kept = f"Your message will be answered if the model is back within {WAIT_HOURS} hours"
     why = f"The model cannot be reached right now ({_said(error)})" if is_owner else _NOT_NOW
     return f"{why}. {kept}. To drop it, send /stop."
@@ -438,7 +436,7 @@ def late_head(inbound: InboundMessage, now: datetime) -> str:
 
 
 _QUOTED = 60
-"""Characters of a message that are enough to know it again."""
+"""Enough characters of a message to recognise it."""
 
 _NOT_NOW = "The model cannot be reached right now. The owner of this nanobot has been notified"
 
@@ -470,13 +468,13 @@ _FAILURES: Sequence[tuple[type[Exception], str, str]] = (
         _NOT_ANSWERED,
     ),
 )
-"""The text of an error for the owner, and the one for other people."""
+"""Texts of an error for the owner and for other people."""
 
 _RETRY = " To try again, send /retry."
 
 
 def failure_text(error: Exception, *, is_owner: bool) -> str:
-    """The message that ends a turn which cannot succeed."""
+    """Return the message that ends a turn which cannot succeed."""
     hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""
     texts = next(texts for kind, *texts in _FAILURES if isinstance(error, kind))
     text = texts[0 if is_owner else 1]

@@ -1,27 +1,24 @@
-"""The prompt: what the model reads, built so that providers can cache it.
+"""The prompt, built so that providers can cache it.
 
-The system prompt and the tools of a session are frozen in its prompt cache: until the day changes,
-`/new`, other tools are offered, the messages already sent change (consolidation, `/undo`, a
-person's editor), or something is forgotten. Each request extends the one before byte for byte; what
-changes meanwhile in memory travels in the header of the newest message.
-Messages are rendered once and kept, so the cost of a turn depends on what is new in it and not on
-the length of the conversation. What is dropped from that cache is rendered again from the same
-files and so to the same bytes; its memory does not grow with the people who send pictures.
+The system prompt and the tools of a session are frozen in its prompt cache. A new cache begins with
+a new day, `/new`, other tools, a change of messages already sent (consolidation, `/undo`, an
+editor), or a loss from memory. Each request extends the previous one byte for byte. Later changes
+in memory go into the header of the newest message. Messages are rendered once and kept, so the cost
+of a turn depends on its new messages, not on the length of the conversation. Messages dropped from
+the cache are rendered again to the same bytes.
 
 The system prompt has its most stable parts first: identity, bootstrap files, memory, skills. An
-untouched template file takes no room; of facts beyond their budget those that matter most are shown
+untouched template file is left out. Facts beyond their budget are chosen by relevance
 (`memory/recall.py`), and any other file is cut at a line.
 
-In front of each of the person's messages stands a header. The first one, and the first of another
-day or offset, is `[today, Sat 2026-11-21 14:03 +01:00, telegram:123]` (older: `[yesterday, …]`,
-`[3 days ago, …]`); the others say what is new: `[14:07]`, nothing within the same minute. Headers
-are a pure function of what is stored and of today's date, so they change at most once a day. Days
-are differences of civil dates in the offset of the message's receipt, which is stored with it. The
-system prompt ends with the date, for requests that are shortened.
+Each message of a person has a header. On the first message, and the first of another day or offset,
+it is `[today, Sat 2026-11-21 14:03 +01:00, telegram:123]` (older: `[yesterday, …]`, `[3 days ago,
+…]`). The others only have what is new: `[14:07]`, or nothing within the same minute. Headers are a
+pure function of the stored messages and today's date, so they change at most once a day. Days are
+differences of civil dates in the offset of the message's receipt, which is stored with it. The
+system prompt ends with the date, for shortened requests.
 
-One file, though it is long: system prompt, headers and cache together decide that a request extends
-the one before byte for byte.
-"""
+System prompt, headers and cache are in one file because together they keep the bytes equal."""
 
 from __future__ import annotations
 
@@ -66,7 +63,7 @@ from nanobot.tooling.registry import ToolRegistry
 
 
 class PromptPart(Struct, frozen=True):
-    """One part of the system prompt. `source` is the file it came from, empty for built-in text."""
+    """Part of the system prompt. `source` is its file, or "" for built-in text."""
 
     text: str
     source: str = ""
@@ -74,11 +71,11 @@ class PromptPart(Struct, frozen=True):
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 LATE = timedelta(minutes=5)
-"""From then on it matters to an answer that the question waited."""
+"""Delay from which an answer should know that its question waited."""
 
 
 def header(stamp: datetime | None, previous: datetime | None, session_key: str, today: date) -> str:
-    """The header line of a message that follows one of the time `previous`, empty if the time is
+    """Return the header of a message that follows one of the time `previous`, or "" if the time is
     unknown or the minute is the same."""
     if stamp is None:
         return ""
@@ -94,13 +91,13 @@ def header(stamp: datetime | None, previous: datetime | None, session_key: str, 
 
 
 def last_stamp(messages: Sequence[Message], before: datetime | None) -> datetime | None:
-    """The time of the last header in front of these messages."""
+    """Return the time of the last header before these messages end."""
     stamps = (one.timestamp for one in reversed(messages) if one.from_person and one.timestamp)
     return next(stamps, before)
 
 
 def late_notice(waited: timedelta) -> str:
-    """`[late: sent 3 h 5 min before this answer]`."""
+    """Return `[late: sent 3 h 5 min before this answer]`."""
     minutes = int(waited.total_seconds() // 60)
     return f"[late: sent {duration(60 * minutes)} before this answer]"
 
@@ -108,19 +105,18 @@ def late_notice(waited: timedelta) -> str:
 _CUT = "[cut here to save room: read_file {path} start_line={line} shows the rest]"
 
 _ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
-"""The tools that a model with a small window is offered."""
+"""Tools offered to a model with a small window."""
 
 
 _SkillsInUse = tuple[int, tuple[Skill, ...]]
-"""The version of all skills, and those of a scope."""
+"""Version of all skills, and the skills of a scope."""
 
 
 class ScopedSources:
-    """What the prompt of a conversation is made of: the memory, tools and skills of its scope.
+    """The memory, tools and skills of a conversation's scope, for its prompt.
 
-    `budget` is the room for a prompt in tokens. With `few_tools` only the essential ones are
-    offered, in few words, as a small window needs it.
-    """
+    `budget` is the room for a prompt in tokens. With `few_tools` only the essential tools are
+    offered, with short descriptions, for a small window."""
 
     def __init__(
         self,
@@ -137,17 +133,17 @@ class ScopedSources:
         self._file_budget = min(4_000, budget // 8)
         self._encoded: dict[bool, tuple[int, Toolset]] = {}
         self._shown: dict[str, tuple[_SkillsInUse, Sequence[PromptPart], Triggers]] = {}
-        """What is made of the skills of a scope."""
+        """Rendered skills by scope."""
 
     @property
     def forgotten(self) -> int:
-        """Grows whenever something leaves memory for good: no prompt holds it then, nor tells that
-        it went."""
+        """Number of times that memory has forgotten something for good. No prompt built after that
+        contains it, or a notice that it went."""
         return self._memories.forgotten
 
     def parts(self, session: Session) -> Sequence[PromptPart]:
-        """The parts of its system prompt, most stable first. The rule files are the owner's; other
-        memories are shown where their owner lets this scope see them."""
+        """Return the parts of the system prompt, most stable first. The rule files are the owner's.
+        Other memories are shown if their owner lets this scope read them."""
         scope = self._scopes.of_session(session.key, session.metadata)
         mine, rules = self._memories.of(scope), self._memories.of(OWNER)
         identity = render(
@@ -169,7 +165,7 @@ class ScopedSources:
             except NanobotError as error:
                 logger.warning("{} cannot be read: {}", name, error)
                 continue
-            if text:  # no untouched template
+            if text:  # an untouched template has none
                 parts.append(PromptPart(f"## {name}\n\n{text}", name))
         others = (self._memories.of(other) for other in self._scopes.readable(scope)[1:])
         facts = (memory.recall.memory_part() for memory in (*others, mine))
@@ -177,7 +173,7 @@ class ScopedSources:
         return [*parts, *self._skills_of(scope)[1]]
 
     def memory_text(self, session: Session) -> str | None:
-        """The long-term memory as it is now, to tell what changed since; None where it cannot be
+        """Return the present long-term memory, to report later changes, or None if it can't be
         read."""
         scope = self._scopes.of_session(session.key, session.metadata)
         try:
@@ -187,7 +183,7 @@ class ScopedSources:
             return None
 
     def tools(self, session: Session) -> Toolset:
-        """The tools as it is offered them. Encoded once as long as they stay."""
+        """Return the tools offered to a session. They are encoded once per version."""
         scope = self._scopes.of_session(session.key, session.metadata)
         version, offered = self._encoded.get(scope == OWNER, (-1, Toolset((), b"")))
         if version != self._tools.version:
@@ -202,14 +198,15 @@ class ScopedSources:
         return offered
 
     def unconfirmed(self, scope: str) -> list[Message]:
-        """The notes in the system prompt of a scope that foreign content may have caused."""
+        """Return the notes in a scope's system prompt that untrusted content may have caused."""
         stores = (self._memories.of(one).store for one in self._scopes.readable(scope))
         notes = (store.read_unconfirmed_notes() for store in stores)
         return [Message("user", text, origin=NOTE) for text in notes if text]
 
     def skills_mentioned(self, scope: str, said: str) -> str:
-        """The line that names the skills whose triggers are in the person's own words: of those
-        that were in use when a system prompt was made, or the owner enabled one."""
+        """Return the line that names the skills whose triggers are in the person's own words
+        `said`. The skills are those of the last system prompt, unless the owner has changed them
+        since."""
         known = self._shown.get(scope)
         if known is None or known[0][0] != self._skills.version:
             known = self._skills_of(scope)
@@ -217,7 +214,7 @@ class ScopedSources:
         return f"[skills: {', '.join(names)}]" if names else ""
 
     def _skills_of(self, scope: str) -> tuple[_SkillsInUse, Sequence[PromptPart], Triggers]:
-        """The skills in use, read from disk."""
+        """Return the skills in use, read from disk."""
         version, skills = self._skills.version, tuple[Skill, ...]()
         try:
             skills = self._skills.in_use(scope)
@@ -235,15 +232,14 @@ _MOST_CACHES = 256
 
 
 class PromptCache(Struct):
-    """A session's frozen prompt and the messages rendered so far, those of seq `first` to `newest`.
+    """Frozen prompt of a session and its rendered messages, from seq `first` to `newest`.
 
-    It lasts as long as what it `holds` for stays: epoch, revision, day, tools, and how often
-    something was forgotten. `shares` are the files in the system prompt, each with the number of
-    its characters there. `memory` is what the conversation has been told of memory, `offered` what
-    it will have been once the running turn is stored; `remembered` is whether the journal has the
-    system prompt. `stamp` is the time of the last header. `blind`: the `model` has refused the
-    images of this conversation, so it gets none.
-    """
+    It is valid while the values in `holds` stay the same: epoch, revision, day, tools, and the
+    count of forgotten facts. `shares` holds the files in the system prompt with their lengths in
+    characters. `memory` is the memory text that the conversation knows, `offered` the text that it
+    knows once the running turn is stored. `remembered` is True if the journal has the system
+    prompt. `stamp` is the time of the last header. `blind` is True if `model` has rejected the
+    images of this conversation, so that it gets none."""
 
     session: Session
     holds: tuple[object, ...]
@@ -266,7 +262,7 @@ class PromptCache(Struct):
     tokens: int = 0
 
     def add(self, shown: Sequence[PromptMessage], newest: int) -> None:
-        """Keep rendered messages, up to the seq `newest`."""
+        """Add rendered messages, up to the seq `newest`."""
         self.rendered += shown
         self.newest = newest
         self.tokens += sum(message.tokens for message in shown)
@@ -283,9 +279,8 @@ CONTINUED = "[nanobot: the beginning of this turn was consolidated into memory t
 
 
 class ContextBuilder:
-    """Builds prompts out of `sources`; other tools on offer begin a new prompt cache. `media` has
-    the images; `max_message_tokens` is where a single message is shortened in the prompt (never in
-    storage)."""
+    """Builds prompts out of `sources`. `media` holds the images. A message is shortened to
+    `max_message_tokens` in the prompt, never in storage."""
 
     def __init__(
         self,
@@ -300,21 +295,21 @@ class ContextBuilder:
         self._max_characters = max_message_tokens * 2
         self._caches: OrderedDict[str, PromptCache] = OrderedDict()
         self._newest: tuple[Sequence[PromptPart], PromptMessage] = (), system_message("")
-        """A system prompt is encoded once for all chats that begin with the same."""
+        """Last system prompt, shared by all chats that begin with the same parts."""
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
-        """The prompt for a turn: system, history, and the turn's own messages so far."""
+        """Return the prompt for a turn: system, history, and the turn's `new` messages."""
         return self.prompt(self.cache_of(session), new)
 
     def prompt(self, cache: PromptCache, new: Sequence[Message] = ()) -> Prompt:
-        """The same with a session's cache."""
+        """Return the prompt for a turn with a session's cache."""
         history = self._catch_up(cache)
         own = list(map(self.renderer(cache), new))
         tokens = cache.fixed_tokens + cache.tokens + sum(message.tokens for message in own)
         return Prompt((cache.system, *history, *own), cache.tools, tokens)
 
     def cache_of(self, session: Session) -> PromptCache:
-        """The session's prompt cache; a new one where the old no longer holds."""
+        """Return the session's prompt cache, a new one if the old one is no longer valid."""
         today, model = self._clock.now().date(), str(session.metadata.get("model", ""))
         tools, forgotten = self._sources.tools(session), self._sources.forgotten
         holds = (session.epoch, session.revision, today, tools.wire, forgotten)
@@ -355,14 +350,13 @@ class ContextBuilder:
         )
 
     def forget(self, session: Session) -> None:
-        """A conversation is over: nothing of it is kept."""
+        """Drop the cache of a finished conversation."""
         self._caches.pop(session.key, None)
 
     def news(self, session: Session) -> str:
-        """What changed in memory since the conversation was told, for the newest message's header.
-
-        The same until `commit_news`: a turn that has to wait says it when it runs.
-        """
+        """Return the changes in memory since the conversation's last notice, for the newest
+        message's header. They stay the same until `commit_news`, so that a postponed turn reports
+        them later."""
         cache = self.cache_of(session)
         now = self._sources.memory_text(session)
         cache.offered = cache.memory if now is None else now
@@ -378,8 +372,8 @@ class ContextBuilder:
     def renderer(
         self, cache: PromptCache, before: Sequence[Message] = ()
     ) -> Callable[[Message], PromptMessage]:
-        """Gives the messages that follow those in the cache, and those `before`, one after the
-        other, in the form they are sent."""
+        """Return a function that renders, one after another, the messages after the cache and
+        `before`."""
         previous = last_stamp(before, cache.stamp)
 
         def render(message: Message) -> PromptMessage:
@@ -393,7 +387,7 @@ class ContextBuilder:
     def _render(
         self, cache: PromptCache, message: Message, previous: datetime | None
     ) -> PromptMessage:
-        """A message in the form it is sent; the same bytes every time within one cache."""
+        """Return a message for the prompt, with the same bytes every time within one cache."""
         text = message.content
         if len(text) > self._max_characters:
             text = truncated(text, self._max_characters)
@@ -416,17 +410,17 @@ class ContextBuilder:
         return any(map(self._images, messages))
 
     def count_fixed_tokens(self, session: Session) -> int:
-        """About how many tokens the system prompt and the tools take."""
+        """Estimate the tokens of the system prompt and the tools."""
         return self.cache_of(session).fixed_tokens
 
     def tokens(self, session: Session, coming: Sequence[Message] = ()) -> int:
-        """About how many tokens the session's prompt takes now, with these messages after it."""
+        """Estimate the tokens of the session's prompt with the messages `coming`."""
         cache = self.cache_of(session)
         self._catch_up(cache)
         return cache.fixed_tokens + cache.tokens + sum(self._cost(cache, m) for m in coming)
 
     def cost(self, session: Session, message: Message) -> int:
-        """About how many tokens one message of the session takes in its prompt. Loads no image."""
+        """Estimate the tokens of one message in the session's prompt. Loads no image."""
         return self._cost(self.cache_of(session), message)
 
     def _cost(self, cache: PromptCache, message: Message) -> int:
@@ -434,12 +428,12 @@ class ContextBuilder:
         return self._render(cache, bare, cache.stamp).tokens + IMAGE_TOKENS * len(message.media)
 
     def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
-        """All text of the prompt that `tokens` estimates, for counting."""
+        """Return all text of the prompt that `tokens` estimates, for counting."""
         return prompt_text(self.build(session, coming))
 
     def leave_out_images(self, session: Session, new: Sequence[Message]) -> bool:
-        """Send no images from now on, of the conversation or the turn's `new` messages, until the
-        cache ends; False where there are none."""
+        """Send no more images of the conversation or the `new` messages, until the cache ends.
+        Return False if there are none."""
         cache = self.cache_of(session)
         shown = (*self._catch_up(cache), *map(self.renderer(cache), new))
         if not any(message.images for message in shown):
@@ -455,7 +449,7 @@ class ContextBuilder:
             cache.forget_rendered()
 
     def _catch_up(self, cache: PromptCache) -> list[PromptMessage]:
-        """Render what was added since the last time."""
+        """Render the messages added since the last call."""
         if cache.session.next_seq == cache.newest + 1:
             return cache.rendered
         new = cache.session.get_history(0, after=cache.newest)
@@ -467,7 +461,7 @@ class ContextBuilder:
                 shown.insert(0, user_message(CONTINUED))
         if new:
             cache.add(shown, new[-1].seq)
-        if cache.has_images:  # of all conversations, one keeps its pictures in memory
+        if cache.has_images:  # only one conversation keeps pictures in memory
             for other in self._caches.values():
                 if other is not cache and other.has_images:
                     other.forget_rendered()

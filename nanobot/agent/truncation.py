@@ -1,10 +1,9 @@
-"""Truncation: a prompt that has grown too long is shortened, for the model and not in storage.
+"""Truncation of prompts that are too long, for the model and not in storage.
 
-Between turns consolidation makes the prompt fit. A turn that calls many tools can outgrow the
-window by itself; then tool results are shortened in the prompt, oldest first and in steps, then
-the conversation, then the oldest messages are left out. If that is not enough, the person's newest
-message loses its middle. The model is told where something is missing. The system prompt stays.
-"""
+Between turns, consolidation makes the prompt fit. A turn with many tool calls can outgrow the
+window by itself. Then the tool results are shortened, oldest first and in steps, then the
+conversation, then the oldest messages are left out. If that is not enough, the middle of the
+person's newest message is cut. Each cut is marked for the model. The system prompt stays."""
 
 from __future__ import annotations
 
@@ -32,12 +31,12 @@ _SHARE_OF_WINDOW = 0.8
 """The rest is for the answer."""
 _LARGEST_STEP = 0.9
 _LEVELS = (4_000, 1_000, 200, 0)
-"""Characters that remain of a message, one level after the other."""
+"""Characters that remain of a message at each level."""
 LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit]"
 
 
 def truncated_prompt(prompt: Prompt, target: int) -> Prompt:
-    """The prompt with about `target` estimated tokens, or as near as can be."""
+    """Return the prompt shortened to about `target` estimated tokens, or as near as possible."""
     messages = list(prompt.messages)
     excess = prompt.tokens - target
     question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
@@ -56,7 +55,7 @@ def truncated_prompt(prompt: Prompt, target: int) -> Prompt:
 
 
 def _cut(message: PromptMessage, limit: int) -> PromptMessage:
-    """The message with at most about `limit` characters, and without images; calls stay."""
+    """Return the message with about `limit` characters and without images. Calls stay."""
     text = truncated(message.text, limit)
     text = text if len(text) < len(message.text) else message.text
     if message.role == "tool":
@@ -67,7 +66,7 @@ def _cut(message: PromptMessage, limit: int) -> PromptMessage:
 
 
 def truncated(text: str, limit: int) -> str:
-    """`text`, or its head and tail with a note between them where it is longer than `limit`."""
+    """Return `text`, or its head and tail with a note between them if it is longer than `limit`."""
     if len(text) <= limit:
         return text
     left_out = len(text) - limit
@@ -82,7 +81,7 @@ _LEAST_OF_QUESTION = 200
 def _with_short_question(
     messages: list[PromptMessage], fixed: int, target: int
 ) -> list[PromptMessage]:
-    """The messages, with the newest of the person's cut if they still exceed the target."""
+    """Return the messages, with the person's newest one cut if they still exceed the target."""
     excess = fixed + sum(message.tokens for message in messages) - target
     question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
     if excess <= 0 or question < 0:
@@ -96,8 +95,8 @@ def _with_short_question(
 
 
 def tokens_to_try(estimated: int, counted: int, window: int) -> int:
-    """How many estimated tokens the next try may have, after a server refused a prompt of
-    `estimated` tokens. It counted `counted` and takes `window`; 0 if it did not say."""
+    """Return the estimated tokens for the next try after a server rejected `estimated` tokens. It
+    counted `counted` and accepts `window`, each 0 if not reported."""
     if counted and window:
         return int(estimated * min(_SHARE_OF_WINDOW * window / counted, _LARGEST_STEP))
     return estimated // 2
@@ -106,7 +105,7 @@ def tokens_to_try(estimated: int, counted: int, window: int) -> int:
 def _without_oldest(
     messages: list[PromptMessage], question: int, excess: int
 ) -> list[PromptMessage]:
-    """The messages without the oldest ones, calls and their results going together."""
+    """Return the messages without the oldest ones. Calls go together with their results."""
     start, left_out = 1, 0  # the system prompt stays
     asked: list[PromptMessage] = []
     for message in messages[1:]:
@@ -124,12 +123,11 @@ def _without_oldest(
 
 _WORTH_A_TRY = 0.98
 _TARGET = 0.75
-"""Down to this share of the budget, so that not every step has to shorten again."""
+"""Share of the budget after shortening, so that not every step has to shorten again."""
 
 
 class PromptRoom:
-    """Keeps prompts within `budget` tokens, or within the smaller one that a model has in
-    `budgets`."""
+    """Keeps prompts within `budget` tokens, or within a model's smaller budget in `budgets`."""
 
     def __init__(
         self, budget: int, counter: TokenCounter, budgets: Mapping[str, int] = MappingProxyType({})
@@ -139,8 +137,8 @@ class PromptRoom:
     async def fit(
         self, prompt: Prompt, model: str = "", refused: ContextTooLong | None = None
     ) -> Prompt:
-        """The prompt itself if it fits into what `model` takes, else a shorter one. Raises
-        `refused`, with which a server answered a longer one, if this one can't be made shorter."""
+        """Return the prompt, shortened if it exceeds the window of `model`. `refused` is the error
+        of a server for a longer prompt. It is raised if this prompt can't be made shorter."""
         if refused is not None:
             target = tokens_to_try(refused.estimated, refused.tokens, refused.window)
             shorter = prompt if prompt.tokens <= target else await _truncated(prompt, target)
@@ -160,10 +158,10 @@ class PromptRoom:
         return await _truncated(prompt, target)
 
     def learn(self, prompt: Prompt, error: ContextTooLong, options: CallOptions) -> None:
-        """Correct our counts by those of a server that refused `prompt`."""
+        """Correct the token counts by the counts of a server that rejected `prompt`."""
         error.estimated = prompt.tokens
         if error.of_fallback or options.use != "chat":
-            return  # these are the counts and the window of another model
+            return  # the counts and the window are another model's
         if 0 < error.window <= self._budget:
             logger.warning(
                 "{} accepts {:,} tokens, fewer than model.context_window. Prompts are "
@@ -178,7 +176,7 @@ class PromptRoom:
 
 
 async def _truncated(prompt: Prompt, target: int) -> Prompt:
-    """`truncated_prompt`; a token has about four bytes."""
+    """Run `truncated_prompt` off the loop. A token has about four bytes."""
     return await off_loop(4 * prompt.tokens, truncated_prompt, prompt, target)
 
 

@@ -111,8 +111,8 @@ class Turns:
 
     async def _begin(self, turn: RunningTurn) -> None:
         """Enter a turn into the journal and identify its conversation. Remove the messages of an
-        earlier, failed run first, so that none is there twice. A background conversation is emptied
-        at each start."""
+        earlier, failed run first, so that they are not there twice. A background conversation is
+        emptied at each start."""
         session, inbound = turn.session, turn.inbound
         async with turn.ending:
             turn.refuse_if_ended()

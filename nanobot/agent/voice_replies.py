@@ -1,10 +1,9 @@
-"""Replies that are said aloud as well: when, at whose wish, and how they come about.
+"""Voice replies: when they are sent, and how they are made.
 
-The text goes out first and is what the conversation keeps; the voice message follows it as a
-message of its own, with a row of its own in the outbox. That row holds the words: the sound is made
-when it is about to be sent. So a voice that is slow or broken neither delays nor loses a text, and
-one that a crash interrupted is made again. Where it cannot be made, it is left out.
-"""
+The text is sent first and is kept in the conversation. The voice message follows as a separate
+message with its own outbox row. The row holds the words, and the sound is made just before it is
+sent. So a slow or broken voice neither delays nor loses a text, and a sound interrupted by a crash
+is made again. If it can't be made, it is left out."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from nanobot.voice.engines import Speech
 
 VOICE = "voice"
-"""The name of the tool, of the command, and of what a conversation keeps of them."""
+"""Name of the tool, the command and the session metadata."""
 
 When = Literal["off", "spoken", "always"]
 Wish = Literal["once", "on", "off", "auto"]
@@ -51,8 +50,9 @@ _AUTO: dict[When, str] = {
 
 
 class VoiceReplies:
-    """Decides for each reply, and makes its voice message. `when` holds where a conversation has no
-    wish of its own; in a terminal, where a file would lie about for each reply, only wishes do."""
+    """Decides which replies are spoken, and makes their voice messages. `when` is the default of
+    conversations that have no setting. In a terminal the default is off, as each reply would leave
+    a file."""
 
     def __init__(
         self, speech: Speech, store: MediaStore, split: MessageSplitter, when: When
@@ -64,7 +64,7 @@ class VoiceReplies:
         return "off" if channel == TERMINAL else self.when
 
     def reaches(self, channel: str) -> bool:
-        """Whether people hear voice messages there."""
+        """Return True if people can hear voice messages on a channel."""
         return self._split.limits_of(channel).voice
 
     def follow_up(
@@ -75,9 +75,8 @@ class VoiceReplies:
         messages: Sequence[Message],
         text: str,
     ) -> tuple[Outgoing, ...]:
-        """The voice message of a turn that answers `text`, if there is to be one. `messages` are
-        those of the turn: what the model was asked to do with its voice from now on is staged on
-        `session`."""
+        """Return the voice message of a turn that answers `text`, if there is to be one. `messages`
+        are the turn's: a lasting request to the model about its voice is staged on `session`."""
         wish, kept = _wish_in(messages), session.metadata.get(VOICE)
         if wish in ("on", "off", "auto"):
             kept = None if wish == "auto" else wish
@@ -95,7 +94,7 @@ class VoiceReplies:
     def _by_setting(
         self, kept: JsonValue, inbound: InboundMessage, answered: Iterable[InboundMessage]
     ) -> bool:
-        """Whether an answer is spoken although nobody wished so."""
+        """Return True if an answer is spoken without a request."""
         when = self._setting(inbound.channel)
         spoken = when == "always" or (when == "spoken" and any(map(_is_spoken, answered)))
         return kept != "off" and spoken
@@ -108,7 +107,8 @@ class VoiceReplies:
             return ""
 
     async def voiced(self, part: OutboundPart) -> OutboundPart | None:
-        """A part whose words are spoken, so that it can be sent; None where that fails."""
+        """Make the sound of a part that has words, so that it can be sent. Return None on
+        failure."""
         if not part.words:
             return part
         try:
@@ -136,24 +136,24 @@ class VoiceReplies:
             call.session.set_metadata(voice=None if wanted == "auto" else wanted)
         kept = wanted or str(call.session.metadata.get(VOICE) or "auto")
         said = _ANSWERS.get(kept, _AUTO[self._setting(call.message.channel)])
-        if self._problem and call.scope == OWNER:  # it may hold paths
+        if self._problem and call.scope == OWNER:  # it may contain paths
             said += f"\nThe last voice message failed: {self._problem}"
         return Answer(said)
 
 
 def _is_spoken(message: InboundMessage) -> bool:
-    """Whether a person said it: a recording of somebody else's is passed on."""
+    """Return True if the sender spoke the message. A forwarded recording does not count."""
     spoken = any(file.kind == "voice" for file in message.media)
     return spoken and not message.forwarded_from
 
 
 def _wish_in(messages: Sequence[Message]) -> str:
-    """What the model asked for last in a turn; empty where nothing."""
+    """Return the model's last voice request in a turn, or ""."""
     calls = [call for message in messages for call in message.tool_calls if call.name == VOICE]
     for call in reversed(calls):
         try:
             return parse_arguments(VoiceArguments, call.arguments).when
-        except ToolError:  # it was told so
+        except ToolError:  # the model has seen the error
             continue
     return ""
 
@@ -163,8 +163,8 @@ class VoiceArguments(Arguments, frozen=True):
 
 
 class VoiceTool(Tool, Struct, frozen=True):
-    """Changes nothing by itself: what it was called with is read when the turn ends, so that a
-    crash in between loses nothing."""
+    """Changes nothing itself. Its arguments are read when the turn ends, so that a crash in between
+    loses nothing."""
 
     voice_replies: VoiceReplies
     name = VOICE
