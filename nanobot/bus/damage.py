@@ -1,21 +1,20 @@
 """A damaged journal: find the damage before the file is opened, and rebuild the file.
 
-`find_damage` runs at each start, by the owner of the home. A small file is checked whole, a large
-one as far as a start needs it; `check_rest` looks at the rest while nanobot runs. Whatever finds
-damage later leaves a note (`note_damage`), and the next start rebuilds.
+`find_damage` runs at each start, in the process that owns the home. A small file is checked
+completely, a large one as far as a start needs it, and `check_rest` checks the rest while nanobot
+runs. Damage found later leaves a note (`note_damage`), and the next start rebuilds.
 
-SQLite ignores everything in the write-ahead log behind its first damaged frame. Whether that was
-stored before is known from the log's index (-shm), in which a killed process leaves the number of
-the last frame: a log that a power loss cut short is no damage.
+SQLite ignores everything in the write-ahead log after its first damaged frame. The log's index
+(-shm) shows how much had been stored, because a killed process leaves the number of the last frame
+in it. A log that a power loss cut short is not damage.
 
 Nothing is changed in place. The file, its log (WAL) and its index are first copied to
 `journal.db.damaged-<time>/`. The pages in the log are then written to a second copy, and the rows
-of each table are copied to a new file with new indexes. Documents that cannot be read come from
+of each table are copied to a new file with new indexes. Unreadable documents are restored from
 `documents.json`. Health shows the report of the losses as long as `report.txt` is in that folder.
 
-If rows of running turns or parts of the log are lost, a message may have been worked on although
-the journal says that it waits. Such messages are not run again by themselves (`settle`).
-"""
+If rows of running turns or parts of the log are lost, a message may have been handled although the
+journal shows it as waiting. Such messages don't run again automatically (`settle`)."""
 
 from __future__ import annotations
 
@@ -49,27 +48,28 @@ from nanobot.errors import StorageError
 from nanobot.io import replace_file, sync_folder
 
 SMALL = 2_000_000
-"""Bytes of a journal that is checked whole at the start: it takes 4 ms per megabyte."""
+"""Bytes up to which the start checks the whole journal. It takes 4 ms per megabyte."""
 _ASIDE, _REPORT = ".damaged-", "report.txt"
 """Part of the name of the folder with a damaged journal, and the report in it."""
 _NEW = ".rebuilt"
-"""Ends the name of the journal that is to replace the damaged one."""
+"""Suffix of the journal that replaces the damaged one."""
 _NOTE = ".suspect"
 _PAGE = 4096
 _TABLES_OF_START = ("cursor", "document", "helper", "spending", "step", "unfiled")
-"""Small tables, which are checked in a large journal as well."""
+"""Small tables, which the start also checks in a large journal."""
 
 _WORK = ".salvage"
 _TIME = "%Y%m%dT%H%M%S"
 _MOST_AN_HOUR = 5
-"""Copies of an hour, and copies that are kept: a disk that damages the journal again and again is
-not written full."""
+"""Maximum number of copies per hour and in total, so that a failing disk is not filled with
+copies."""
 _TRIES = 2_000
-"""Reads between damaged pages of a table, of which a damaged number may make a desert."""
+"""Maximum number of reads between a table's damaged pages. A damaged rowid may make the gap
+huge."""
 _MOST_MISSING = 1 << 30
-"""Bytes: a header that speaks of more is damaged."""
+"""Bytes. A header that claims more missing bytes is damaged."""
 _UNUSED = 1_000_000
-"""Numbers that are skipped after a loss: other files name rows by numbers that may be lost."""
+"""Row numbers skipped after a loss, because other files refer to rows that may be lost."""
 _OWN_TABLES = Schema(SCHEMA.tables)
 
 _NAMES = {
@@ -86,14 +86,14 @@ _NAMES = {
     "spending": "usage by day",
     "used": "usage by conversation",
 }
-"""What people read of a table."""
+"""The tables' names in reports."""
 
 Settle = Callable[[sqlite3.Connection, str], int]
-"""Set the messages of a condition aside in the rebuilt file; how many."""
+"""Sets the messages that match a condition aside in the rebuilt file, and returns how many."""
 
 
 def note_damage(path: Path, cause: str) -> None:
-    """Let the next start rebuild the journal at `path`."""
+    """Make the next start rebuild the journal at `path`."""
     with contextlib.suppress(OSError):  # it is found again, only later
         replace_file(path.with_name(path.name + _NOTE), cause.encode("utf-8", "replace"))
 
@@ -119,8 +119,9 @@ def find_damage(path: Path, log: Log) -> str:
 
 
 def check_rest(path: Path) -> str:
-    """The same for all of a large journal while it is used; blocks for 4 ms per megabyte. Raises
-    nothing."""
+    """Return the damage of a large journal in use, or an empty text. Block for 4 ms per megabyte.
+
+    Never raises."""
     try:
         if path.stat().st_size > SMALL:
             with opened_read_only(path) as db:
@@ -131,8 +132,7 @@ def check_rest(path: Path) -> str:
 
 
 def _check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
-    """Return what SQLite finds wrong in all of the journal in the folder `state`, or in its small
-    tables."""
+    """Return the damage that SQLite finds in the whole journal, or only in its small tables."""
     if SCHEMA.mismatch(db):  # opening it says so
         return ""
     if not SCHEMA.layout() <= (present := layout(db)):
@@ -150,8 +150,8 @@ def _check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
 
 
 class JournalInspection(Struct, frozen=True):
-    """A journal as it lies on the disk: of format `version`, with what `damage` says is wrong with
-    it. `documents` are by name, those included that are to be taken in at the next start."""
+    """The journal on disk: its format `version` and its `damage`. `documents` are by name and
+    include the files to be imported at the next start."""
 
     version: int = 0
     damage: str = ""
@@ -160,7 +160,7 @@ class JournalInspection(Struct, frozen=True):
 
 
 def inspect_journal(path: Path) -> JournalInspection:
-    """Look at the whole journal at `path` without changing it. Raises nothing."""
+    """Inspect the whole journal at `path` without changing it. Never raises."""
     version, counts, documents = 0, QueueCounts(), dict[str, bytes]()
     try:
         if path.exists():
@@ -179,8 +179,7 @@ def inspect_journal(path: Path) -> JournalInspection:
 
 
 def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:
-    """Of each damage that was mended in the folder `state` and not put away by its owner: its name,
-    what was lost, and what to do."""
+    """Yield name, losses and remedy of each repaired damage that the owner has not dismissed."""
     for folder in sorted(state.glob(f"*{_ASIDE}*")):
         with contextlib.suppress(OSError):
             text = (folder / _REPORT).read_text("utf-8", "replace").strip()
@@ -189,7 +188,7 @@ def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def finish(path: Path) -> None:
-    """Put the rebuilt file in place, which must not meet the log of the one before."""
+    """Move the rebuilt file into place, after the log of the old file is removed."""
     new = path.with_name(path.name + _NEW)
     if not new.exists():
         return
@@ -201,15 +200,15 @@ def finish(path: Path) -> None:
 
 
 def tables(db: sqlite3.Connection) -> list[str]:
-    """Return the names of our tables in a database."""
+    """Return the names of nanobot's tables in a database."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     return [name for (name,) in db.execute(query)]
 
 
 class Log:
-    """The write-ahead log of the database at `path` as it is on the disk (sqlite.org/walformat.html
-    and sqlite.org/fileformat2.html). By its index `last` is the number of the last frame that was
-    stored, None if that is not known, and `copied` of the last that is in the database as well."""
+    """The write-ahead log on disk of the database at `path` (sqlite.org/walformat.html and
+    sqlite.org/fileformat2.html). By its index, `last` is the number of the last stored frame, or
+    None if unknown, and `copied` that of the last frame that is also in the database."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(f"{path.name}-wal")
@@ -231,7 +230,7 @@ class Log:
 
     @property
     def present(self) -> int:
-        """How many frames SQLite can read, if it has made the index since."""
+        """Number of frames that SQLite can read, if it has rebuilt the index."""
         return min(self.last or 0, len(self._starts))
 
     @cached_property
@@ -239,16 +238,17 @@ class Log:
         return _content(self._path)
 
     def lost(self, read: int) -> int:
-        """How many stored frames are lost if SQLite can read this many of them. Without an index a
-        transaction is known to be stored only if another one follows it: its last frames may also
-        have been cut short by a power loss."""
+        """Return how many stored frames are lost if SQLite can read `read` frames.
+
+        Without an index, a transaction is known to be stored only if another one follows it,
+        because a power loss may also have cut short the last frames."""
         if self.last is not None:
             return max(0, self.last - read) if self.last > self.copied else 0
         ends = [at for at in range(read, len(self._starts)) if self._ends_transaction(at)]
         return ends[-1] + 1 - read if len(ends) > 1 and self._is_frame(ends[-1]) else 0
 
     def apply_to(self, path: Path) -> bool:
-        """Write the pages of the stored frames to the database at `path`; whether some of them are
+        """Write the stored frames' pages to the database at `path`. Return True if frames are
         damaged."""
         frames = range(len(self._starts))
         broken = next((at for at in frames if not self._is_frame(at)), len(frames))
@@ -271,12 +271,12 @@ class Log:
         return self._log[start : start + _FRAME_HEAD + self._page]
 
     def _ends_transaction(self, at: int) -> bool:
-        """Whether a frame is of this round of the log and the last of its transaction."""
+        """Return True if a frame belongs to this round of the log and ends its transaction."""
         frame = self._frame(at)
         return frame[8:16] == self._salt and any(frame[4:8])
 
     def _is_frame(self, at: int) -> bool:
-        """Whether a frame of this round is as it was written, after the one before it."""
+        """Return True if a frame of this round is intact and follows the one before it."""
         frame = self._frame(at)
         before = self._frame(at - 1)[16:_FRAME_HEAD] if at else self._log[24:_HEAD]
         written = _checksum(self._order, before, frame[:8] + frame[_FRAME_HEAD:])
@@ -288,7 +288,7 @@ _HEAD, _FRAME_HEAD = 32, 24
 
 
 def _checksum(order: str, before: bytes, data: bytes) -> bytes:
-    """That of frames, which goes on from the one before."""
+    """Return the checksum of a frame, which continues the previous frame's."""
     first, second = struct.unpack(">2I", before) if len(before) == 8 else (0, 0)
     words = struct.unpack(f"{order}{len(data) // 4}I", data[: len(data) // 4 * 4])
     for even, odd in zip(words[::2], words[1::2], strict=False):
@@ -298,7 +298,7 @@ def _checksum(order: str, before: bytes, data: bytes) -> bytes:
 
 
 def _content(path: Path, size: int = -1) -> bytes:
-    """The first bytes of a file, all without a `size`; none if it is missing."""
+    """Return the first `size` bytes of a file (-1: all), or nothing if it is missing."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -307,8 +307,8 @@ def _content(path: Path, size: int = -1) -> bytes:
 
 
 def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> None:
-    """Rebuild the journal at `path`. Raises `StorageError`, `sqlite3.Error` or `OSError`; it is as
-    it was then."""
+    """Rebuild the journal at `path`. On `StorageError`, `sqlite3.Error` or `OSError` it is
+    unchanged."""
     work = path.with_name(path.name + _WORK)
     shutil.rmtree(work, ignore_errors=True)  # of an attempt that was killed, or met a full disk
     copies = sorted(path.parent.glob(f"{path.name}{_ASIDE}*"))
@@ -339,7 +339,7 @@ def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> 
 
 
 def _salvage(work: Path, name: str, log: Log, settle: Settle) -> str:
-    """Make `new.db` in the folder `work` of the copies there. Return a report of the losses."""
+    """Build `new.db` from the copies in the folder `work`. Return a report of the losses."""
     source, new = work / "source.db", work / "new.db"
     source.touch(mode=0o600)
     with contextlib.suppress(FileNotFoundError):
@@ -366,7 +366,7 @@ def _fill(
     *,
     is_log_damaged: bool,
 ) -> str:
-    """Bring the readable rows of a journal to a new one. Return a report of the losses."""
+    """Copy a journal's readable rows to a new one. Return a report of the losses."""
     lost = {name: some for name in tables(target) if (some := _Table(source, target, name).copy())}
     with contextlib.suppress(sqlite3.Error):  # of `sends.log`, which goes by numbers of rows
         ((identity,),) = source.execute("PRAGMA application_id")
@@ -387,7 +387,7 @@ def _fill(
 
 
 def _fill_documents(target: sqlite3.Connection, copy: Path, lost: dict[str, str]) -> list[str]:
-    """Put in the documents that could not be read, from their copy. Return their names."""
+    """Restore unreadable documents from their copy. Return their names."""
     copied = copied_documents(copy) or {}
     query = "SELECT name, content FROM document"
     whole = {name for name, content in target.execute(query) if is_json(content)}
@@ -401,8 +401,8 @@ def _fill_documents(target: sqlite3.Connection, copy: Path, lost: dict[str, str]
 
 
 def _make_readable(work: Path) -> None:
-    """Give a damaged copy of a journal the size that it says to have, and, if its first page or its
-    list of tables is damaged, those of a new journal: each has its tables in the same places."""
+    """Extend a damaged copy of a journal to the size in its header, and replace a damaged first
+    page or list of tables with a new journal's, which has its tables on the same pages."""
     with work.open("r+b") as file:
         head, size = file.read(100), file.seek(0, 2)
         (pages,) = struct.unpack(">I", head[28:32]) if len(head) == 100 else (0,)
@@ -433,7 +433,7 @@ def _make_readable(work: Path) -> None:
 
 
 class _Table:
-    """A table whose rows are brought from one database to another, as far as they can be read."""
+    """A table whose readable rows are copied from one database to another."""
 
     def __init__(self, source: sqlite3.Connection, target: sqlite3.Connection, name: str) -> None:
         self._source, self._target, self._name = source, target, name
@@ -447,7 +447,7 @@ class _Table:
         self._found, self._tries = 0, _TRIES
 
     def copy(self) -> str:
-        """Bring the readable rows. Return how much is lost: nothing (""), some or all."""
+        """Copy the readable rows. Return how much is lost: nothing (""), some or all."""
         is_whole, low = self._read("1")
         if not is_whole:
             _, high = self._read("1", "DESC")
@@ -469,7 +469,8 @@ class _Table:
             self._read_between((middle if read is None else read) + 1, last)
 
     def _read(self, condition: str, order: str = "ASC") -> tuple[bool, int | None]:
-        """Bring rows until one cannot be read. Return whether all could be, and the last rowid."""
+        """Copy rows up to the first unreadable one. Return True if all were read, and the last
+        rowid."""
         columns, last = ", ".join(self._columns), None
         by = ", ".join(f"{key} {order}" for key in self._keys)
         marks = ", ".join("?" * len(self._columns))
@@ -488,7 +489,7 @@ class _Table:
         return True, last
 
     def _keep_numbers(self) -> None:
-        """Skip numbers, so that none is used twice: other files name rows by them."""
+        """Skip row numbers to avoid using one twice. Other files refer to rows by them."""
         known = 0
         with contextlib.suppress(sqlite3.Error):
             query = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?"

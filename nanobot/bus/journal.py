@@ -10,31 +10,30 @@ from msgspec import Struct
 from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart
 
 KEEP_DAYS = 30
-"""How long ended messages are known, so that duplicates are recognised."""
+"""Days for which the journal remembers ended messages, to recognise duplicates."""
 
 QUESTION = "ask-"
-"""How the names of questions to the owner begin in the outbox; the code follows."""
+"""Prefix of the turn ids of questions to the owner. The code follows."""
 
 NOTICE = "undelivered-"
-"""How the names of notices that a part could not be delivered begin in the outbox; the name of what
-said the part follows."""
+"""Prefix of the turn ids of notices about undelivered parts. The turn id of the part follows."""
 
 Redact = Callable[[str], str]
-"""Gives back a stored text (JSON, lines of JSON, or plain) as it may stay."""
+"""Returns a stored text (JSON, lines of JSON, or plain) in its redacted form."""
 
 SUSPECT_AFTER = 2
-"""Attempts after which no other such turn begins beside a turn, so that the next crash tells which
-of them it was."""
+"""Attempts after which a turn runs apart from other suspects, so that the next crash identifies
+it."""
 GIVE_UP_AFTER = 3
-"""Attempts after which a message is not tried again."""
+"""Attempts after which a message is not retried."""
 
 MOST_DOUBTS = 2
-"""How often a part is sent that may have arrived: once, and once more."""
+"""Total number of times that a part is sent if it may have arrived."""
 
 
 class Outgoing(Struct, frozen=True):
-    """A message to send, already split into `parts` that fit; `call` tells a turn's messages apart
-    (`reply` is the final one)."""
+    """A message to send, already split into `parts` that fit. `call` distinguishes the messages of
+    a turn, and `reply` is the final one."""
 
     call: str
     parts: tuple[OutboundMessage, ...]
@@ -42,8 +41,8 @@ class Outgoing(Struct, frozen=True):
 
 
 class MessageTurn(Struct, frozen=True):
-    """The turn that a message of a platform belongs to: it was the one at `position` of those that
-    were received in it, from 0, or, with -1, it was sent."""
+    """The turn that a platform's message belongs to. `position` counts the turn's received messages
+    from 0, and is -1 for a sent message."""
 
     turn_id: str
     session_key: str
@@ -51,8 +50,8 @@ class MessageTurn(Struct, frozen=True):
 
 
 class OutboxPart(Struct, frozen=True):
-    """A stored part. `next_try_at` is in seconds since the epoch; `doubts` counts the attempts that
-    may have arrived. `scope`: whose lease it belongs to, in a team."""
+    """A stored part. `next_try_at` is in seconds since the epoch. `doubts` counts the attempts that
+    may have arrived. `scope` is the part's lease in a team."""
 
     id: int
     part: OutboundPart
@@ -63,25 +62,22 @@ class OutboxPart(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """One thing a turn did: `kind` is `message` or `start` (of a tool), `payload` JSON text."""
+    """One step of a turn. `kind` is `message` or `start` (of a tool), `payload` is JSON text."""
 
     kind: str
     payload: str
 
 
 class InboxEntry(Struct, frozen=True):
-    """A stored message.
+    """A stored message. All times are in seconds since the epoch.
 
-    `attempts` counts unclean ends before its turn came as far as asking the model, `runs` the turns
-    made of it before this one. `turn_id` and `steps` are set when it comes back from a crash in the
-    middle of its turn; `joined` are the messages that had been steered into that turn. `recovered`:
-    it was there when this process started. `not_before` is in seconds since the epoch.
-    `previous_turn` is the failed turn that was made of it before, when a person wants it run again;
-    `outages` counts how often in a row this process found no model for it, `stalls` how often in a
-    row the model's server was silent. `received_at` is since
-    when the wait for its model counts, in seconds since the epoch; 0: from when it is first needed.
-    `scope`: whose lease it belongs to, in a team; `outcome`: what another worker did of it already.
-    """
+    `attempts` counts unclean ends before its turn asked the model. `runs` counts earlier turns of
+    the message. After a crash in the middle of its turn, it has a `turn_id`, the `steps` so far,
+    and the messages that had `joined` the turn by steering. `recovered`: it was stored before this
+    process started. `previous_turn` is the failed turn that a person wants to repeat. `outages` and
+    `stalls` count how often in a row this process found no model for it, and how often the model's
+    server was silent. `received_at` starts the wait for its model; 0 starts it at first need.
+    `scope` is its lease in a team. `outcome`: another worker's result for it."""
 
     id: int
     message: InboundMessage
@@ -102,13 +98,12 @@ class InboxEntry(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """All that ends a turn, or a command, in one transaction.
+    """The end of a turn or of a command, stored in one transaction.
 
-    `lines` are the session file's new lines; `republish` are messages to be handled again, after
-    which the failed ones of `replaces_turn` need no decision any more; `report` is JSON text about
-    the turn for `nanobot turn show`, empty for commands. `given_up`: the turn failed, but no person
-    has to decide about its messages, which count as stopped.
-    """
+    `lines` are the session file's new lines. `republish` are messages to handle again, after which
+    the failed messages of `replaces_turn` need no decision. `report` is JSON text about the turn
+    for `nanobot turn show`, empty for commands. `given_up`: the turn failed, but its messages need
+    no decision and count as stopped."""
 
     turn_id: str
     session_key: str
@@ -124,7 +119,7 @@ class Completion(Struct, frozen=True):
 
 
 class Committed(Struct, frozen=True):
-    """What a completion left to do: file `unfiled_id` (0: nothing), send, handle again."""
+    """The work that a completion leaves: file `unfiled_id` (0: nothing), send, handle again."""
 
     unfiled_id: int
     parts: tuple[OutboxPart, ...]
@@ -141,7 +136,7 @@ class Unfiled(Struct, frozen=True):
 
 
 class Leftovers(Struct, frozen=True):
-    """What an earlier process left behind, each in the order it came."""
+    """The open work of earlier processes, each kind in the order of arrival."""
 
     unfiled: tuple[Unfiled, ...]
     entries: tuple[InboxEntry, ...]
@@ -149,8 +144,8 @@ class Leftovers(Struct, frozen=True):
 
 
 class QueueCounts(Struct, frozen=True):
-    """How many rows are in each state that is not an end. `put_off` are those of `received` that
-    wait for the model, or ask it once more; `dead` are parts of replies."""
+    """Number of rows in each open state. `put_off` counts the `received` rows that wait for the
+    model or ask it again. `dead` counts parts of replies."""
 
     received: int = 0
     working: int = 0
@@ -161,7 +156,7 @@ class QueueCounts(Struct, frozen=True):
 
 
 class TurnCounts(Struct, frozen=True):
-    """How many turns ended in which way."""
+    """Number of turns by outcome."""
 
     done: int = 0
     failed: int = 0
@@ -169,7 +164,7 @@ class TurnCounts(Struct, frozen=True):
 
 
 class QueueRow(Struct, frozen=True):
-    """A row for people. `id` is `in-12` or `out-7`; `place` the session, or the chat it goes to."""
+    """A row to show. `id` is `in-12` or `out-7`. `place` is the session, or the chat it goes to."""
 
     id: str
     place: str
@@ -181,7 +176,7 @@ class QueueRow(Struct, frozen=True):
 
 
 class TurnRecord(Struct, frozen=True):
-    """What is kept of a turn. `report` is what the agent wrote about it, decoded."""
+    """The stored record of a turn. `report` is the agent's report, decoded."""
 
     id: str
     session_key: str
@@ -192,8 +187,8 @@ class TurnRecord(Struct, frozen=True):
 
 
 class TurnRow(Struct, frozen=True):
-    """A turn in a list. `milliseconds` and the tokens are 0 while it runs. `cost` here and below is
-    in millionths of the owner's currency, None if no price was known."""
+    """A turn in a list. `milliseconds` and the tokens are 0 while it runs. Here and below, `cost`
+    is in millionths of the owner's currency, or None if no price was known."""
 
     id: str
     session_key: str
@@ -208,12 +203,12 @@ class TurnRow(Struct, frozen=True):
 
 
 def in_currency(cost: int | None) -> float | None:
-    """A cost that is kept in millionths of the owner's currency, in that currency."""
+    """Convert a cost from millionths to units of the owner's currency."""
     return None if cost is None else cost / 1_000_000
 
 
 class DayUsage(Struct, frozen=True):
-    """What the turns of one conversation used on a day, in ISO format."""
+    """Usage by the turns of one conversation on a day, in ISO format."""
 
     day: str
     session_key: str
@@ -225,8 +220,7 @@ class DayUsage(Struct, frozen=True):
 
 
 class DayTimes(Struct, frozen=True):
-    """How long the answered turns of a day took, in milliseconds: half of them, and 95 of 100, took
-    no longer than that."""
+    """Durations of a day's answered turns in milliseconds: the median and the 95th percentile."""
 
     day: str
     turns: int
@@ -235,8 +229,8 @@ class DayTimes(Struct, frozen=True):
 
 
 class UsageTotals(Struct, frozen=True):
-    """Tokens of a number of turns, or of calls that belong to none. `cached` are those of `prompt`
-    that the provider had cached."""
+    """Tokens of a number of turns, or of calls outside turns. `cached` is the part of `prompt` that
+    the provider had cached."""
 
     turns: int = 0
     prompt: int = 0
@@ -250,7 +244,7 @@ LEARNING = "memory"
 
 
 def sum_usage(used: Iterable[DayUsage], session: str = "", since: str = "") -> UsageTotals:
-    """Sum the usage of one conversation, or of all without memory's own calls, from the day `since`
+    """Sum the usage of one conversation, or of all except memory's own calls, from the day `since`
     on."""
     total = UsageTotals()
     for one in used:

@@ -1,15 +1,14 @@
-"""The journal's file, `state/journal.db`: its tables, the documents in it, and what is done with it
-as a file (backups, restores, `doctor`, erasing). Who works with messages knows the port `Journal`.
+"""The journal's file, `state/journal.db`: its tables, its documents, and work on the whole file
+(backup, restore, `doctor`, erasing). Messages go through the port `Journal`.
 
-Documents of a home: after each change all of them are written to `state/documents.json` as well. A
-database that is made again, because the one before was damaged and moved away, takes them from
-there. A file `state/NAME.json` with the name of a document is taken in when the database is opened,
-and called `NAME.json.imported` then. That is how imported jobs come in, and how a person puts a
-document in place by hand.
+Each change of a document also rewrites the copy of all documents, `state/documents.json`. If a
+damaged database is moved away, the new one takes its documents from that copy. When the database is
+opened, a file `state/NAME.json` with a document's name is imported and renamed to
+`NAME.json.imported`. Imported jobs arrive this way, and people can restore a document by hand.
 
-Erasing: `redact_rows` changes texts in a transaction; `compact` then rebuilds the file, because
-SQLite keeps old bytes in free pages and in the write-ahead log. Doing both again is safe.
-"""
+Erasing takes two steps, both safe to repeat: `redact_rows` changes texts in a transaction, then
+`compact` rebuilds the file, because SQLite keeps old bytes in free pages and in the write-ahead
+log."""
 
 from __future__ import annotations
 
@@ -42,11 +41,11 @@ _TABLES = f"""{TABLES}
     CREATE INDEX turn_session ON turn (session_key);
     CREATE INDEX outbox_open ON outbox (state) WHERE state IN ('pending', 'sending', 'dead')
 """
-"""The indexes come last: so the tables of a new file and of a compacted one are in the same places,
-which a damaged list of tables is made again from (`nanobot.bus.damage`)."""
+"""The indexes come last, so that new and compacted files have their tables on the same pages.
+`nanobot.bus.damage` relies on this to restore a damaged list of tables."""
 
 COPY = "documents.json"
-"""The copy of all documents, beside the database."""
+"""The copy of all documents, next to the database."""
 
 _COPY_VERSION = 1
 _PUT = """
@@ -56,17 +55,16 @@ _PUT = """
 
 
 def importable_files(folder: Path) -> list[Path]:
-    """The files in `folder` that are to be taken in."""
+    """Return the document files in `folder` to be imported."""
     paths = (folder / f"{name}.json" for name in DOCUMENTS)
     return [path for path in paths if os.path.lexists(path)]
 
 
 def import_documents(db: sqlite3.Connection, folder: Path, is_new: bool) -> list[Path]:
-    """Store the documents that lie in `folder` as files, within the caller's transaction; the
-    files, to be renamed once that is durable. A new database takes the copy first.
+    """Import document files within the caller's transaction. A new database loads the copy first.
 
-    A file that replaces a stored document must be JSON. Raises `OSError` where one cannot be read.
-    """
+    Return the files, to be renamed after the commit. A file that replaces a stored document must be
+    JSON. Raise `OSError` if a file cannot be read."""
     if is_new:
         _take_copy(db, folder / COPY)
     taken = []
@@ -83,7 +81,7 @@ def import_documents(db: sqlite3.Connection, folder: Path, is_new: bool) -> list
 
 
 def _take_copy(db: sqlite3.Connection, path: Path) -> None:
-    """Store the documents in the copy at `path`, which is moved aside where it cannot be used."""
+    """Store the documents in the copy at `path`, or move an unusable copy aside."""
     if not path.exists():
         return
     documents = copied_documents(path)
@@ -118,7 +116,6 @@ def _stored(db: sqlite3.Connection, name: str) -> Stored | None:
 
 
 def is_json(content: str) -> bool:
-    """Whether a document can be read at all."""
     try:
         json.loads(content)
     except (TypeError, ValueError, RecursionError):
@@ -130,18 +127,18 @@ SCHEMA = Schema(_TABLES, import_files=import_documents)
 
 
 class SqliteState:
-    """The documents in `folder/journal.db`, which is opened when it is first needed; `folder` has
-    the copy as well. Implements `nanobot.bus.state.StateStore`."""
+    """The `StateStore` in `folder/journal.db`, which is opened on first use. `folder` also has the
+    copy."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.on_failure: Callable[[StorageError], None] | None = None
-        """Called if the database is found to be damaged."""
+        """Called when the database turns out to be damaged."""
         self._db: sqlite3.Connection | None = None
         self._using = threading.RLock()
 
     def close(self) -> None:
-        """Let go of the database; it is opened again when it is needed."""
+        """Close the database. The next use opens it again."""
         with self._using:
             if self._db is not None:
                 self._db.close()
@@ -170,8 +167,7 @@ class SqliteState:
         return aside.name
 
     def copy(self) -> None:
-        """Bring the copy for people up to date. One that the disk refuses is made with the next
-        change."""
+        """Update the copy of all documents. If the disk rejects it, the next change tries again."""
         with self._database() as db:
             rows = db.execute("SELECT name, content FROM document ORDER BY name").fetchall()
         found = {name: json.loads(content) for name, content in rows if is_json(content)}
@@ -186,7 +182,7 @@ class SqliteState:
 
     @contextmanager
     def _replacing(self, name: str, expected: int) -> Iterator[sqlite3.Connection]:
-        """A transaction that replaces revision `expected`; then the copy is brought up to date."""
+        """Open a transaction that replaces revision `expected`, then update the copy."""
         with self._database() as db, db:
             db.execute("BEGIN IMMEDIATE")
             stored = _stored(db, name)
@@ -211,12 +207,12 @@ class SqliteState:
 
 
 def queue_counts(db: sqlite3.Connection) -> QueueCounts:
-    """How much is under way or failed."""
+    """Return how many rows are in progress or failed."""
     return QueueCounts(*db.execute(COUNT_QUEUE).fetchone())
 
 
 def documents_set_aside(folder: Path) -> Iterator[tuple[str, str]]:
-    """What the owner should know of documents that could not be read, and what to do."""
+    """Yield the problem and the remedy for each document that was set aside."""
     for aside in sorted(folder.glob("*.json.broken-*")):
         place = aside.with_name(aside.name.partition(".broken-")[0])
         yield (
@@ -229,11 +225,11 @@ REASON = "it was running during the backup and may have finished since"
 
 
 def fail_open_work(path: Path) -> int:
-    """In the journal at `path`, let every message that waits, every part of a
-    reply, and what is to be said of every helper that was at work, be one that failed; how many.
-    What was under way in a journal that was restored has in all likelihood been finished since, and
-    waits for a person's decision. That a helper was lost is no news by itself. Raises
-    `StorageError`."""
+    """Mark open messages, parts of replies and reports of lost subagents as failed. Return how
+    many.
+
+    Work that was in progress in a restored journal has probably been finished since, so a person
+    decides about it. Raise `StorageError`."""
     if not path.exists():
         return 0
     try:
@@ -260,7 +256,7 @@ def fail_open_work(path: Path) -> int:
 
 
 def redact_rows(db: sqlite3.Connection, redact: Redact) -> int:
-    """Pass every text through `redact`, in the caller's transaction; how many changed."""
+    """Redact every text, in the caller's transaction. Return how many changed."""
     changed = 0
     for table, column in TEXTS:
         keys = KEYS.get(table, "id")
@@ -278,7 +274,7 @@ def redact_rows(db: sqlite3.Connection, redact: Redact) -> int:
 
 
 def compact(db: sqlite3.Connection) -> None:
-    """Rebuild the file without free pages, and empty the log. Outside any transaction."""
+    """Rebuild the file without free pages and empty the log. Call it outside transactions."""
     db.execute("PRAGMA secure_delete=ON")
     try:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

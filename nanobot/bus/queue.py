@@ -2,12 +2,11 @@
 
 `publish` returns once the messages are on disk. The agent reads them from `inbox`. `commit` ends
 them, and the dispatcher reads the parts of the replies from `outbox`. In between a message counts
-as open. While too many are open, `publish` waits: that slows down a platform's poller and drops
-nothing. In a team, the worker decides what is handled by this process (`Handover`).
+as open. While too many are open, `publish` waits, which slows down a platform's poller and drops
+nothing. In a team, the worker decides which messages this process handles (`Handover`).
 
-If the disk rejects writes, the intake is paused, and a change that a turn or a command needs is
-repeated until it is stored, while its lane waits (`until_stored`).
-"""
+If the disk rejects writes, the intake pauses, and a change that a turn or a command needs is
+repeated until it is stored, while its lane waits (`until_stored`)."""
 
 from __future__ import annotations
 
@@ -25,27 +24,27 @@ from nanobot.tasks import Background
 T = TypeVar("T")
 
 DISK_PAUSE = 10.0
-"""Seconds until a change is tried again that the disk refused."""
+"""Seconds until a change that the disk rejected is retried."""
 
 
 class Handover(Protocol):
     """A worker of a team, which decides whether this process handles a message or a part."""
 
     def note_stored(self, entries: Sequence[InboxEntry]) -> None:
-        """Messages that this process received are stored."""
+        """Record that messages received by this process are stored."""
         ...
 
     def note_ended(self, entry_ids: Sequence[int]) -> None:
-        """Messages have ended."""
+        """Record that messages have ended."""
         ...
 
     def send(self, parts: Sequence[OutboxPart]) -> None:
-        """Send those of the parts that are this worker's."""
+        """Send the parts that belong to this worker."""
         ...
 
 
 class MessageBus:
-    """Connects channels and agent through the journal. `capacity` bounds the open messages."""
+    """Connection of channels and agent through the journal. `capacity` bounds the open messages."""
 
     def __init__(
         self, journal: Journal, *, capacity: int = 10_000, clock: Clock | None = None
@@ -77,56 +76,55 @@ class MessageBus:
             yield await self._outbox.get()
 
     def unread_entries(self) -> list[InboxEntry]:
-        """Take the messages that nothing has read from the inbox."""
+        """Remove and return the unread messages of the inbox."""
         return _take_all(self._inbox)
 
     def unread_parts(self) -> list[OutboxPart]:
-        """Take the parts that nothing has read from the outbox."""
+        """Remove and return the unread parts of the outbox."""
         return _take_all(self._outbox)
 
     @property
     def open(self) -> int:
-        """How many messages are neither answered nor set aside."""
+        """Number of messages that are neither answered nor set aside."""
         return self._open
 
     async def publish(
         self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> tuple[str, ...]:
-        """Store messages with the cursor that covers them; the event ids that were new.
+        """Store messages with the cursor that covers them. Return the new event ids.
 
-        Raises `StorageError`: then nothing was stored and the platform must not be told otherwise.
-        A caller that is cancelled while the disk works does not undo it: what is stored is handled,
-        because the platform will be told that it is a duplicate.
-        """
+        On `StorageError` nothing was stored, and the messages must not be acknowledged to the
+        platform. Cancelling the caller does not undo the write: stored messages are handled,
+        because the platform will learn that they are duplicates."""
         await self._room.wait()
         return await self._store(channel, messages, cursor)
 
     def stop_intake(self) -> None:
-        """Take nothing more from channels: `publish` waits from now on, and so no platform is told
-        that something arrived."""
+        """Accept nothing more from channels. From now on `publish` waits, so nothing is
+        acknowledged."""
         self._stopped = True
         self._count(0)
 
     def end_waits(self) -> None:
-        """Repeat nothing any more that the disk refuses: this process ends."""
+        """Stop retrying changes that the disk rejects, because this process ends."""
         self._is_ending = True
         self._pauses.cancel()
 
     def hold_intake(self, why: StorageError | None) -> None:
-        """The same because there is little room on the disk, until that is over (None)."""
+        """Pause the intake while the disk is nearly full, or resume it (None)."""
         self._low = why
         self._count(0)
 
     @property
     def held(self) -> StorageError | None:
-        """Why `publish` waits for the disk, if it does."""
+        """The disk error for which `publish` waits, if any."""
         return self._low or self._refused
 
     async def publish_internal(self, message: InboundMessage) -> None:
-        """Store a message that comes from within: a turn must not wait for the end of turns.
+        """Store an internal message without waiting for room, because a turn must not wait for
+        other turns.
 
-        Raises `StorageError`.
-        """
+        Raise `StorageError`."""
         await self._store(message.channel, (message,), None)
 
     async def _store(
@@ -137,7 +135,7 @@ class MessageBus:
         return tuple(entry.message.event_id for entry in entries)
 
     def take_up(self, entry: InboxEntry) -> None:
-        """Have a message handled that waits again."""
+        """Handle a stored message again."""
         self._deliver_all((entry,))
 
     def _deliver_all(self, entries: Sequence[InboxEntry]) -> None:
@@ -161,15 +159,15 @@ class MessageBus:
             self._outbox.put_nowait(part)
 
     def count_open(self, entries: Sequence[InboxEntry]) -> None:
-        """Count messages as open that the agent gets in another way: an earlier process's."""
+        """Count messages of an earlier process as open. The agent gets them another way."""
         self._count(sum(1 + len(entry.joined) for entry in entries))
 
     async def until_stored(self, message: InboundMessage, store: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `store`, a change of the journal for a message.
+        """Repeat `store`, a journal change for a message, until the disk accepts it. Return its
+        result.
 
-        While the disk refuses it, it is repeated and the intake is paused. After `end_waits` it
-        raises `StorageError`: the next process goes on.
-        """
+        The intake is paused until then. After `end_waits` it raises `StorageError`, and the next
+        process continues."""
         is_first = True
         while True:
             try:
@@ -191,7 +189,7 @@ class MessageBus:
             return stored
 
     async def commit(self, completion: Completion) -> Committed:
-        """Make the end of a turn durable; follow it with `forward`."""
+        """Make the end of a turn durable. Call `forward` afterwards."""
         committed = await self._journal.complete(completion)
         self._count(-len(completion.entry_ids))
         if self.worker is not None:
@@ -199,13 +197,13 @@ class MessageBus:
         return committed
 
     def forward(self, committed: Committed) -> None:
-        """Send what a completion committed, and handle what it published again."""
+        """Send the parts of a completion and handle its republished messages."""
         self.send(committed.parts)
         self._deliver_all(committed.republished)
 
     async def send_outgoing(self, turn_id: str, outgoing: Outgoing) -> None:
-        """Say something while a turn goes on; the same `call` of a turn is sent once. What is
-        stored is sent, also where the caller is cancelled meanwhile."""
+        """Send a message during a turn, once for each `call` of the turn. A stored message is sent
+        even if the caller is cancelled."""
         await _when_stored(self._journal.add_outgoing(turn_id, outgoing), self.send)
 
     def _count(self, change: int) -> None:
@@ -217,7 +215,7 @@ class MessageBus:
 
 
 async def _when_stored(stored: asyncio.Future[T], act: Callable[[T], None]) -> T:
-    """What was stored, and `act` on it, whether or not the caller is cancelled meanwhile."""
+    """Return the stored value and call `act` with it, even if the caller is cancelled."""
 
     def done(future: asyncio.Future[T]) -> None:
         if not future.cancelled() and future.exception() is None:

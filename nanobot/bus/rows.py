@@ -1,9 +1,8 @@
-"""The rows of the journal in every engine: their tables, the conditions of open ones, and how they
-become values and texts for people. No statement is run here.
+"""The journal's rows in every engine: tables, conditions of open rows, and their conversion to
+values and texts. No statement runs here.
 
-Events are stored as JSON text. Unknown fields are ignored, so a downgrade can read on. Decoding
-raises `ValueError`, and nothing else, for what `encode_event` did not write.
-"""
+Events are stored as JSON text. Unknown fields are ignored, so an older version can read them.
+Decoding text that `encode_event` did not write raises only `ValueError`."""
 
 from __future__ import annotations
 
@@ -131,18 +130,19 @@ TABLES = """
         revision INTEGER NOT NULL
     ) WITHOUT ROWID;
 """
-"""The tables of the journal, as SQLite takes them. Each engine adds its indexes."""
+"""The tables of the journal in SQLite's dialect. Each engine adds its indexes."""
 
 
 def _begins(prefix: str) -> str:
-    """Whether a turn id begins with `prefix`, as any engine can find it in an index."""
+    """Return a condition for turn ids that begin with `prefix`, which any engine's index
+    supports."""
     return f"(turn_id >= '{prefix}' AND turn_id < '{prefix[:-1]}{chr(ord(prefix[-1]) + 1)}')"
 
 
 IS_NOTICE = _begins(NOTICE)
-"""Whether a part is a notice that another could not be delivered."""
+"""The part is a notice that another part could not be delivered."""
 IS_QUESTION = _begins(QUESTION)
-"""Whether a part is a question to the owner."""
+"""The part is a question to the owner."""
 
 RESEND = "/resend"
 """The command under such a notice, with the name of a part."""
@@ -155,12 +155,11 @@ _PARTS = "state IN ('pending', 'sending', 'dead')"
 WAITING_PARTS = f"({_PARTS} AND state IN ('pending', 'sending'))"
 DEAD_PARTS = f"({_PARTS} AND state = 'dead')"
 OPEN_PARTS = f"({_PARTS} AND (state IN ('pending', 'sending') OR state = 'dead'))"
-"""The conditions of the indexes of open rows: first SQLite's, then PostgreSQL's. Such an index is
-used only where a query has its condition word for word. Without it all rows of the last `KEEP_DAYS`
-are read."""
+"""Each condition repeats that of SQLite's index of open rows, then PostgreSQL's, word for word.
+Otherwise the engine would read all rows of the last `KEEP_DAYS` instead of the index."""
 
 UNDELIVERED = f"{OPEN_PARTS} AND NOT (state = 'dead' AND {IS_NOTICE})"
-"""Which rows of the outbox are under way or wait for a decision."""
+"""The row of the outbox is in progress or waits for a decision."""
 
 _WAITS = "(state = 'received' OR not_before != 0)"
 COUNT_QUEUE = (
@@ -173,7 +172,7 @@ COUNT_QUEUE = (
 """The numbers of `QueueCounts`."""
 
 MOST_ASKED = 10
-"""How often in a row a turn that was taken up may ask the model and then end uncleanly."""
+"""How many times in a row a resumed turn may ask the model and then end uncleanly."""
 
 EXCERPT = 80
 """Characters of a message that are shown in the queue."""
@@ -190,27 +189,27 @@ DAMAGED = (
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _BESIDE = ("key", "channel", "chat_id")
-"""Columns of the outbox that describe a part."""
+"""Fields of a part that have columns in the outbox."""
 _EMPTY = {"content": "", "sender_id": "", "last": False}
-"""Fields without a default, or with another one, that are left out where they are empty."""
+"""Empty values of fields whose default differs or is missing."""
 
 T = TypeVar("T", InboundMessage, OutboundPart)
 
 
 def encode_event(event: InboundMessage | OutboundPart) -> str:
-    """One line of ASCII JSON; empty fields are left out, and where a part goes."""
+    """Return one line of ASCII JSON, without empty fields and without a part's columns."""
     beside = _BESIDE if isinstance(event, OutboundPart) else ()
     fields = to_builtins(event).items()
     return _ENCODER.encode({name: one for name, one in fields if one and name not in beside})
 
 
 def decode_event(kind: type[T], text: str, **beside: str) -> T:
-    """The reverse of `encode_event`, with what is `beside` it."""
+    """Reverse `encode_event`, given the values of the columns."""
     return convert(_EMPTY | convert(json.loads(text), dict[str, Any]) | beside, kind)
 
 
 def excerpt(text: str | None, length: int) -> str:
-    """The beginning of a message's content in one line, for people; never fails."""
+    """Return the beginning of a message's content in one line. Never fails."""
     try:
         data = json.loads(text or "{}")
         said = data.get("content") or "; ".join(data.get("notes", ()))
@@ -232,13 +231,13 @@ TEXTS = (
     ("helper", "if_lost"),
     ("document", "content"),
 )
-"""Where the journal keeps what people and models said. All else are ids, states and times."""
+"""Columns with texts of people and models. All others hold ids, states and times."""
 KEYS = {"step": "turn_id, number", "document": "name"}
-"""The primary keys of those tables, where they are not `id`."""
+"""The primary keys of these tables that are not `id`."""
 
 
 def parse_row(row: str) -> tuple[str, int]:
-    """The table and the number of `in-12` or `out-7`. Raises `NanobotError`."""
+    """Return the table and number of `in-12` or `out-7`. Raise `NanobotError`."""
     found = re.fullmatch(r"(in|out)-([0-9]{1,18})", row)
     if found is None:
         raise not_retryable(row)
@@ -276,17 +275,17 @@ def unknown_turn(turn_id: str) -> NanobotError:
 
 
 def shown_rows(rows: Iterable[Sequence[Any]]) -> list[QueueRow]:
-    """Rows for people, of the payload and what a `QueueRow` begins with."""
+    """Make rows to show from a payload and the first columns of a `QueueRow`."""
     return [QueueRow(*(*row, excerpt(payload, EXCERPT))) for payload, *row in rows]
 
 
 def spending_key(day: date, use: str) -> str:
-    """The key of what a day's calls for a use have spent, of all calls for an empty one."""
+    """Return the key of a day's spending for a use, or for all calls if `use` is empty."""
     return f"{day.isoformat()} {use}".rstrip()
 
 
 def decode_report(report: str | None) -> dict[str, object]:
-    """A turn's report; empty where it is damaged: what else is known of the turn can be shown."""
+    """Return a turn's report, or an empty one if it is damaged, so that the rest can be shown."""
     try:
         decoded = json.loads(report or "{}")
     except ValueError:
@@ -295,13 +294,13 @@ def decode_report(report: str | None) -> dict[str, object]:
 
 
 def number_in(report: Mapping[str, object], name: str) -> int | None:
-    """A number of a turn's report, in whole."""
+    """Return a number in a turn's report as an integer."""
     value = report.get(name)
     return int(value) if isinstance(value, int | float) else None
 
 
 def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
-    """What is to be said of a helper; None where it cannot be read."""
+    """Return the report of a lost subagent, or None if it cannot be read."""
     try:
         return decode_event(InboundMessage, if_lost)
     except ValueError as error:
@@ -316,8 +315,8 @@ ENTRY = "payload, state, turn_id, received_at, id, attempts, runs, not_before, r
 
 
 def stored_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
-    """The message in a row of `ENTRY` and a scope, of a turn where it was under way. Raises
-    `ValueError` if it cannot be read."""
+    """Return the message in a row of `ENTRY` and a scope, with its turn if it was in progress.
+    Raise `ValueError` if it cannot be read."""
     payload, state, turn_id, received_at, row_id, attempts, runs, not_before, reason, scope = row
     under_way = state == "working"
     return InboxEntry(
@@ -335,8 +334,8 @@ def stored_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
 def gather_turns(
     entries: Sequence[InboxEntry], steps: Mapping[str, Sequence[Step]]
 ) -> tuple[InboxEntry, ...]:
-    """The same, in their order, but each turn once: as its first message with the others and the
-    steps of the turn."""
+    """Merge the messages of each turn into its first message, with the turn's steps. Keep the
+    order."""
     turns: dict[str, list[InboxEntry]] = {}
     for entry in entries:
         if entry.turn_id:
@@ -348,7 +347,7 @@ def gather_turns(
 
 
 def damage_notice(text: str, channel: str, chat_id: str, event_id: str) -> Outgoing:
-    """What is said to the person whose message was damaged."""
+    """Return the notice to the sender of a damaged message."""
     return Outgoing("reply", (OutboundMessage(channel, chat_id, text),), (event_id,))
 
 
@@ -357,7 +356,7 @@ PART = "id, turn_id, call, part, channel, chat_id, attempts, next_try_at, in_dou
 
 
 def stored_part(row: Sequence[Any]) -> OutboxPart:
-    """The part in a row of `PART` and a scope. Raises `ValueError` if it cannot be read."""
+    """Return the part in a row of `PART` and a scope. Raise `ValueError` if it cannot be read."""
     row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubts, *rest = row
     payload, scope = rest
     key = f"{turn_id}/{call}/{number}"
@@ -367,7 +366,7 @@ def stored_part(row: Sequence[Any]) -> OutboxPart:
 
 
 def new_parts(turn_id: str, outgoing: Outgoing) -> Iterator[OutboundPart]:
-    """A message's parts as they are stored, in order, with a random id on each button."""
+    """Yield a message's parts as they are stored, in order, with a random id on each button."""
     for number, message in enumerate(outgoing.parts):
         key, last = f"{turn_id}/{outgoing.call}/{number}", number == len(outgoing.parts) - 1
         buttons = tuple(replace(button, id=token_hex(12)) for button in message.buttons)
@@ -378,8 +377,8 @@ def new_parts(turn_id: str, outgoing: Outgoing) -> Iterator[OutboundPart]:
 def failure_notice(
     item: OutboxPart, reason: str, asked_in: tuple[str, str, str] | None
 ) -> OutboundMessage:
-    """What is said of a part that was given up: in the chat where its turn was asked for (channel,
-    chat and conversation of its first message), else in its own."""
+    """Return the notice about an undelivered part. It goes to the chat of the turn's first message
+    (channel, chat and conversation), or else to the part's chat."""
     part = item.part
     channel, chat_id, key = asked_in or (part.channel, part.chat_id, "")
     asked = Address.of(key)

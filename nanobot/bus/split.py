@@ -1,10 +1,10 @@
 """Cutting a message into parts that a channel can send: pure, linear, loses no visible character.
 
 Platforms count UTF-16 code units. A cut falls, in this order of preference, between paragraphs,
-lines, words, or characters, and takes the blank lines around it away. A code fence that is open at
-a cut is closed there and opened again in the next part. A channel that makes something else of the
-text than it is (entities, say) also says whether that fits; a part that does not is cut again.
-"""
+lines, words, or characters, and removes the blank lines around it. A code fence that is open at a
+cut is closed there and opened again in the next part. A channel that converts the text (to
+entities, for example) also checks whether the result fits. A part that does not fit is cut
+again."""
 
 from __future__ import annotations
 
@@ -24,24 +24,21 @@ _FENCE_ROOM = 16 + 2 * _INFO + 1 + 1 + 16
 and two line ends."""
 
 Fits = Callable[[str, int], bool]
-"""Whether what the channel makes of a text has at most that many UTF-16 units, and is taken by the
-platform otherwise too."""
+"""Returns True if the channel's conversion of a text has at most that many UTF-16 units and the
+platform accepts it."""
 
 
 class Limits(Struct, frozen=True):
-    """What one part may hold on this platform; 0 means without limit.
+    """The limits of one part on this platform. 0 means no limit.
 
-    `text` and `caption` are counted in UTF-16 code units, which is how the platforms count. A text
-    that would take more than `parts` parts goes out as its beginning and a file.
-    A part has at most `files` files, and several only where all their kinds are in one of
-    `together`; a file has at most `file_bytes`. `fits` is asked where the length of the source does
-    not tell whether the platform takes the text that is made of it: with the source, and with how
-    long what is made of it may be there (`text`, or `caption` under a file). `closing`: someone
-    waits for the end of each answer, so an empty one is sent as well. `voice`: people hear voice
-    messages there. `shown_once`: a part that is sent again, under the same key, is not shown again.
-    `tells_writing`: the channel calls `nanobot.channel.WRITING` before it writes a request of a
-    part, so that a process that dies before that leaves no doubt.
-    """
+    `text` and `caption` are in UTF-16 code units. A text of more than `parts` parts is sent as its
+    beginning and a file. A part has at most `files` files, and several only if one set in
+    `together` has all their kinds. A file has at most `file_bytes`. `fits` checks a source text
+    whose converted length may differ, against `text` or `caption`. `closing`: the client waits for
+    the end of each answer, so an empty one is sent too. `voice`: the platform plays voice messages.
+    `shown_once`: a part sent again under the same key is not shown again. `tells_writing`: the
+    channel calls `nanobot.channel.WRITING` before it writes a request, so that a part is not in
+    doubt if the process dies before that."""
 
     text: int = 0
     caption: int = 0
@@ -57,19 +54,17 @@ class Limits(Struct, frozen=True):
 
 
 def utf16_length(text: str) -> int:
-    """How many UTF-16 code units `text` takes."""
+    """Return the length of `text` in UTF-16 code units."""
     if text.isascii():
         return len(text)
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def split_text(text: str, limit: int, fits: Fits | None = None) -> list[str]:
-    """Parts of at most `limit` UTF-16 units (0: no limit) that fit. A text that fits stays as it
-    is.
+    """Cut a text into parts of at most `limit` UTF-16 units (0: no limit). Keep a text that fits.
 
-    `fits` is asked with that limit. A part of one character passes even if it says no. Where
-    `limit` leaves no room to repeat fences (fewer than 200 units) they are cut like any line.
-    """
+    `fits` gets that limit. A part of one character passes even if `fits` returns False. If `limit`
+    leaves no room to repeat fences (fewer than 200 units), fences are cut like any line."""
     length = utf16_length(text)
     most = limit or length
     if length <= most and (fits is None or fits(text, limit or sys.maxsize)):
@@ -83,12 +78,11 @@ def split_text(text: str, limit: int, fits: Fits | None = None) -> list[str]:
 
 
 def split_message(message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
-    """A message as the parts to send, in order.
+    """Split a message into the parts to send, in order.
 
-    The text is the caption of the first files where it may be; otherwise it comes before them. The
-    reply mark is on the first part. Buttons are under the text, or under the last file where there
-    is no text; files that go together never have any, because platforms do not take that.
-    """
+    If possible, the text is the caption of the first files. Otherwise it comes before them. The
+    reply mark is on the first part. Buttons are under the text, or under the last file if there is
+    no text. Files in a group have no buttons, because platforms don't support them."""
     groups = _groups(message, limits)
     has_text = bool(message.content.strip())
     is_caption = bool(groups) and has_text and _is_caption(message, groups[0], limits)
@@ -107,7 +101,8 @@ def split_message(message: OutboundMessage, limits: Limits) -> tuple[OutboundMes
 
 
 def _groups(message: OutboundMessage, limits: Limits) -> list[tuple[Media, ...]]:
-    """Neighbours that go in one part; the last file by itself where it has to carry the buttons."""
+    """Group neighbouring files for one part each. The last file is separate if it carries the
+    buttons."""
     groups: list[tuple[Media, ...]] = []
     for file in message.media:
         if groups and _may_join(groups[-1], file, limits):
@@ -135,9 +130,8 @@ def _is_caption(message: OutboundMessage, group: Sequence[Media], limits: Limits
 
 
 def _cut(text: str, limit: int, passes: Callable[[str], bool], *, fenced: bool) -> Iterator[str]:
-    """The parts; the size tried grows by a third after one that passes and shrinks by a quarter
-    after one that does not, so that all that `passes` is asked about stays within a few times the
-    length of the text."""
+    """Yield the parts. The size grows by a third after a part that passes and shrinks by a quarter
+    after a failure, so `passes` reads only a few times the length of the text in total."""
     most = limit - _FENCE_ROOM if fenced else limit
     size, start, opening = most, 0, ""
     while start < len(text):
@@ -158,8 +152,8 @@ def _cut(text: str, limit: int, passes: Callable[[str], bool], *, fenced: bool) 
 
 
 def _reach(text: str, start: int, limit: int) -> int:
-    """The furthest end such that `text[start:end]` takes at most `limit` units (at least one
-    character)."""
+    """Return the largest end with at most `limit` units in `text[start:end]`, at least one
+    character."""
     window = text[start : start + limit]
     excess = utf16_length(window) - limit
     end = start + len(window)
@@ -184,7 +178,7 @@ def _good_end(text: str, start: int, end: int) -> int:
 
 
 def _close_fence(part: str) -> tuple[str, str]:
-    """`part` with the fence that is open at its end closed, and the line that opens it again."""
+    """Close a fence that is open at the end of `part`. Return also the line that opens it again."""
     mark = info = ""
     for fence in _FENCE.finditer(part):
         found = fence[1] or fence[3]
@@ -197,6 +191,6 @@ def _close_fence(part: str) -> tuple[str, str]:
 
 
 def _language(info: str) -> str:
-    """As much of the line after an opening fence as is repeated."""
+    """Return the part of the line after an opening fence that is repeated."""
     word = info.split(maxsplit=1)[:1]
     return word[0] if word and len(word[0]) <= _INFO else ""

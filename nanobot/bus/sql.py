@@ -1,9 +1,8 @@
-"""What the engines of the journal share: transactions as generators, and the queue of one writer.
+"""The common base of the journal's engines: transactions as generators, and a one-writer queue.
 
 A transaction is a generator. It yields statements and gets their rows, so a blocking connection and
-an asynchronous one run the same steps in the same order. It may be run several times, each time
-from a new generator, until one is stored. Statements have `?` in place of values.
-"""
+an asynchronous one run the same steps in the same order. It may run several times, each time from a
+new generator, until one is stored. Statements have `?` in place of values."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ Store = TypeVar("Store", bound="SqlStore")
 
 Row = tuple[Any, ...]
 Steps = Generator[Any, Any, T]
-"""The steps of a transaction. It gets what the engine has for each `Statement`, and a list of rows
-for what it yields back of that."""
+"""The steps of a transaction. For each `Statement` it gets a handle of the engine, and for each
+handle that it yields back, a list of rows."""
 
 
 class Statement(Struct, frozen=True):
@@ -37,7 +36,7 @@ class Statement(Struct, frozen=True):
 
 
 def send(text: str, *values: object) -> Steps[Any]:
-    """Run a statement. Return what `rows_of` takes; an engine may still be at work on it."""
+    """Run a statement. Return a handle for `rows_of`, because the engine may not have finished."""
     return (yield Statement(text, values))
 
 
@@ -55,7 +54,7 @@ def fetch(text: str, *values: object) -> Steps[list[Row]]:
 def transaction(
     steps: Callable[Concatenate[Store, P], Steps[T]],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    """Run a method's steps as a transaction. It returns once that is durable."""
+    """Run a method's steps as a transaction. It returns once the transaction is durable."""
 
     async def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._transact(lambda: steps(self, *args, **kwargs))
@@ -64,13 +63,14 @@ def transaction(
 
 
 BATCH = 256
-"""The jobs that a writer takes at once; SQLite's takes the rest of an iteration of the loop too."""
+"""Jobs per transaction. SQLite's writer also takes the rest of an iteration of the event loop."""
 _GATHER_SECONDS = 0.05
 
 
 class Job(Struct, eq=False):
-    """One piece of work and where its outcome goes; no future for work that is not waited for, and
-    no work for what only waits for its turn. See `WriteQueue.run` and `post` for the rest."""
+    """A unit of work and the future of its outcome. The future is None if no caller waits, and
+    `work` is None if the caller waits only for earlier jobs. See `WriteQueue.run` and `post` for
+    the rest."""
 
     work: Callable[[Any], Any] | None
     future: Future[Any] | None = None
@@ -85,8 +85,8 @@ Outcome = tuple[Future[Any], object, BaseException | None]
 
 
 def take_outcomes(jobs: Iterable[Job], refusal: StorageError | None = None) -> list[Outcome]:
-    """Return the outcomes of jobs for `resolve`, each once: `refusal`, or their own. Log why a job
-    failed that is not waited for."""
+    """Return the outcomes of jobs for `resolve`, each once: `refusal`, or their own. Log the
+    failure of a job without a caller."""
     outcomes = list[Outcome]()
     for job in jobs:
         if job.future is not None:
@@ -110,34 +110,34 @@ def resolve(outcomes: Iterable[Outcome]) -> None:
 
 
 class WriteQueue(ABC):
-    """Pieces of work for the one writer of an engine, which takes what has queued up, runs it in
-    one transaction in FIFO order and commits once. A piece that fails undoes only itself. All
-    methods belong to the event loop."""
+    """Queue of jobs for the one writer of an engine, which runs the queued jobs in one transaction
+    in FIFO order and commits once. A failed job undoes only itself. All methods belong to the event
+    loop."""
 
     def __init__(self, place: Path | str) -> None:
         self._place = place
         self._gathered: list[Job] = []
         self._later: asyncio.TimerHandle | None = None
         self.refusal: StorageError | None = None
-        """Why nothing was stored the last time that there was something to write, if so."""
+        """Error of the last transaction, if nothing was stored."""
 
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether it takes work."""
+        """True if it accepts work."""
 
     @property
     @abstractmethod
     def has_died(self) -> bool:
-        """Whether nothing is stored any more, although it was not closed."""
+        """True if it can store nothing more although it was not closed."""
 
     @abstractmethod
     def _wake_writer(self) -> None:
-        """Let the writer take what was gathered."""
+        """Pass the gathered jobs to the writer."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish what is queued, then close."""
+        """Finish the queued jobs, then close."""
 
     def run(
         self,
@@ -147,15 +147,14 @@ class WriteQueue(ABC):
         until_stored: bool = False,
         after_commit: Callable[[Any], None] | None = None,
     ) -> Future[Any]:
-        """Run `work` in a transaction, whether or not that is awaited; its result once that is
-        durable. It may be run several times, until one is.
+        """Run `work` in a transaction, even if the future is not awaited. Its result follows once
+        it is durable. `work` may run several times, until a transaction is stored.
 
-        The future raises what `work` raised, or `StorageError` when the disk or the database
-        refused. With `retry` it is run again then, when something is taken again; with
-        `until_stored` the future also waits for that, or until the database is closed.
-        `after_commit` runs once, between this transaction and the next, for what SQLite refuses
-        inside of one. Raises `StorageError` when the database is not open.
-        """
+        The future raises an error of `work`, or `StorageError` if the disk or the database rejected
+        the transaction. With `retry`, rejected work runs again later. With `until_stored`, the
+        future also waits for that, or until the database is closed. `after_commit` runs once,
+        between this transaction and the next, for statements that SQLite rejects inside one. Raise
+        `StorageError` if the database is not open."""
         if not self.is_open:
             raise self._not_open()
         loop = asyncio.get_running_loop()
@@ -165,12 +164,11 @@ class WriteQueue(ABC):
         return future
 
     def post(self, work: Callable[[Any], Any], *, can_wait: bool = False) -> None:
-        """Run `work` after what was queued before and before what is queued later; do not wait.
+        """Run `work` in the order of the queue, without waiting for it.
 
-        For marks whose loss in a crash costs nothing but a repetition. A failure is logged, and
-        what is refused is run again later. What `can_wait` waits a moment for other work to share
-        a commit with.
-        """
+        Use it for marks whose loss in a crash only costs a repetition. A failure is logged, and
+        rejected work runs again later. With `can_wait`, it waits briefly to share a commit with
+        other work."""
         if can_wait and not self._gathered:
             self._later = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._hand_over)
         self._gathered.append(Job(work))
@@ -189,31 +187,31 @@ class WriteQueue(ABC):
 
 
 class SqlStore(ABC):
-    """How an engine runs statements, and in which words it differs from the others."""
+    """Base of the engines: how statements run, and the dialect of each engine."""
 
     database: WriteQueue
 
     AMONG: ClassVar[str]
-    """Follows a column whose value is in a list."""
+    """Condition after a column: its value is in a list."""
     SCOPE: ClassVar[str]
-    """The scope of a row, in a list of columns."""
+    """Expression for the scope of a row."""
     TURN_NUMBER: ClassVar[str]
-    """The column that numbers turns in the order they began."""
+    """Column that numbers turns in the order of their start."""
     BEGAN_SINCE: ClassVar[str]
-    """Whether a turn began at a time, in ISO format, or later."""
+    """Condition: the turn began at a time in ISO format, or later."""
     NOBODY_WAITS: ClassVar[str] = "true"
-    """Whether no process waits for the answer to a question in the outbox."""
+    """Condition: no process waits for the answer to a question in the outbox."""
     IS_LOST: ClassVar[str] = "true"
-    """Whether a helper's process has ended."""
+    """Condition: the process of a subagent has ended."""
 
     @property
     def has_died(self) -> bool:
-        """Whether it can store nothing any more until the process is started again."""
+        """True if it can store nothing more until the process is restarted."""
         return self.database.has_died
 
     @property
     def refusal(self) -> StorageError | None:
-        """Why the last write was refused, if it was."""
+        """Error of the last write, if it was rejected."""
         return self.database.refusal
 
     @abstractmethod
@@ -232,21 +230,21 @@ class SqlStore(ABC):
 
     @abstractmethod
     async def _read(self, text: str, *values: object) -> list[Row]:
-        """Return the rows of a query, which sees what was queued before."""
+        """Return the rows of a query, which includes everything queued before."""
 
     @abstractmethod
     def _reported(self, name: str) -> str:
         """Return the expression for a number in a turn's report, or for its `model`."""
 
     async def _run(self, text: str, *values: object) -> None:
-        """Run one statement. It returns once that is durable."""
+        """Run one statement. Return once it is durable."""
         await self._transact(lambda: send(text, *values))
 
     def _post(self, text: str, *values: object, can_wait: bool = False) -> None:
         self._post_steps(lambda: send(text, *values), can_wait=can_wait)
 
     def _within(self, scopes: Collection[str] | None) -> tuple[str, tuple[object, ...]]:
-        """Return a condition for rows of `scopes`, to be added to others, and its values."""
+        """Return an additional condition for rows of `scopes`, and its values."""
         return "", ()
 
     def _may_begin(self) -> tuple[str, tuple[object, ...]]:
@@ -261,8 +259,8 @@ class SqlStore(ABC):
         entry_ids: Sequence[int] = (),
         session_key: str = "",
     ) -> tuple[str, str, tuple[object, ...]]:
-        """Return what a new row has in addition for the scope of these, of the first that has one:
-        the column, the expression, and its values."""
+        """Return the column, the expression and its values for the scope of a new row, taken from
+        the first of these that has a scope."""
         return "", "", ()
 
     def _report_columns(self, report: str) -> dict[str, object]:

@@ -1,26 +1,26 @@
-"""The journal: what must survive a crash. Here inbox, turns and unfiled lines, for both engines.
+"""The journal: the state that must survive a crash. This file has the inbox, turns and unfiled
+lines, for both engines.
 
 The contract:
 
-- Writes apply in call order, whether they are awaited or posted; a posted write is not waited for.
-- A method that is awaited returns once its change is durable.
+- Writes apply in call order, whether they are awaited or posted. A posted write has no waiting
+  caller.
+- An awaited method returns once its change is durable.
 - Every write is safe to repeat after an unknown outcome of a commit.
-- `StorageError` means that nothing of the call was stored, unless the method says otherwise.
+- `StorageError` means that nothing of the call was stored, unless the method documents otherwise.
 
 Invariants:
 
 - A message is answered or still here. Its row leaves `received`/`working` only in the transaction
-  that also stores what the turn produced (`complete`).
+  that also stores the turn's results (`complete`).
 - That transaction is a turn's commit point: the lines for the session file, the closed inbox rows
-  and the replies exist together or not at all. The session file is appended from it
-  afterwards and the copy in `unfiled` is cleared once the file is synced.
-- Done rows keep their key for `KEEP_DAYS`, which is how duplicates are recognised, and lose their
-  payload.
-- No row stops the start: one whose payload is broken is set aside as failed, with a reason, and its
-  person is told.
+  and the replies exist together or not at all. The lines are appended to the session file
+  afterwards, and their copy in `unfiled` is cleared once the file is synced.
+- Done rows lose their payload, but keep their key for `KEEP_DAYS` to recognise duplicates.
+- No row stops the start. A row with a broken payload is set aside as failed, with a reason, and its
+  sender gets a notice.
 
-What is promised depends on which statements share a transaction. The outbox has a file of its own.
-"""
+These promises depend on which statements share a transaction. For the outbox see `sql_outbox`."""
 
 from __future__ import annotations
 
@@ -72,12 +72,11 @@ from nanobot.errors import StorageError
 
 
 class Journal(SqlOutbox):
-    """Messages on their way in, turns under way, replies on their way out; in `SqlQueries` what
-    people ask of it, and what is counted beside turns.
+    """Store of incoming messages, running turns and outgoing replies. `SqlQueries` adds queries for
+    people and the counts outside turns.
 
-    `scopes`: where several processes share the store, what concerns these scopes of memory; None is
-    all of them. A store of one process has no scopes in its rows and may take it for None.
-    """
+    `scopes` limits a method to these scopes of memory if several processes share the store. None
+    means all. A single process has no scopes in its rows and may treat it as None."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -85,43 +84,45 @@ class Journal(SqlOutbox):
 
     @abstractmethod
     async def open(self) -> None:
-        """Open it and forget what is older than `KEEP_DAYS`. Raises `StorageError`."""
+        """Open the journal and delete entries older than `KEEP_DAYS`. Raise `StorageError`."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Store what is queued, then close."""
+        """Store the queued changes, then close."""
 
     @abstractmethod
     async def may_act(self) -> None:
-        """Return when this process may do what cannot be undone, such as an effect of a tool or a
-        request to a platform: at once where it has the home to itself. A worker of a team that lost
-        touch waits here until it is sure that no other has taken over."""
+        """Return once this process may do something irreversible, such as running a tool or
+        sending.
+
+        A process that has the home to itself never waits. A team's worker that lost its connection
+        waits until it is certain that no other worker has taken over."""
 
     @abstractmethod
     async def erase(self, redact: Redact) -> int:
-        """Pass every stored text through `redact` so that no byte of the old ones stays; how many
-        changed. Raises `StorageError`; doing it again finishes what was left."""
+        """Redact every stored text and leave no byte of the old ones. Return how many changed.
+
+        After a `StorageError`, repeating it finishes the rest."""
 
     @abstractmethod
     async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
-        """A helper is about to begin; `if_lost` reports its loss after a crash."""
+        """Record that a subagent is about to start. `if_lost` reports its loss after a crash."""
 
     @abstractmethod
     def add_day_tokens(
         self, day: date, tokens: int, use: str = "", *, warned: bool = False
     ) -> None:
-        """Count a call's tokens on a day, for one `use` or among all, and remember a warning.
-        Posted."""
+        """Add a call's tokens to a day, for one `use` or for all, and record a warning. Posted."""
 
     @abstractmethod
     def _begin_pruning(self) -> None:
-        """Forget what ended and is older than `KEEP_DAYS`, without being waited for."""
+        """Start deleting ended entries older than `KEEP_DAYS`, without waiting."""
 
     def receive(
         self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Future[tuple[InboxEntry, ...]]:
-        """Store messages and the platform cursor that covers them; the entries that were new. It
-        happens whether or not the future is awaited."""
+        """Store messages and the platform cursor that covers them, even if the future is not
+        awaited. The future returns the new entries."""
         now = self._clock.now()
 
         def steps() -> Steps[tuple[InboxEntry, ...]]:
@@ -136,21 +137,22 @@ class Journal(SqlOutbox):
         return self._transact(steps)
 
     async def cursor(self, channel: str) -> str | None:
-        """The cursor that was stored last for a channel."""
+        """Return the last stored cursor of a channel."""
         rows = await self._read("SELECT value FROM cursor WHERE channel = ?", channel)
         return rows[0][0] if rows else None
 
     async def has_received(
         self, channel: str, chat_id: str, event_id: str, *, unanswered: bool = False
     ) -> bool:
-        """Whether an event was received here, answered or not, in the last `KEEP_DAYS`."""
+        """Return True if an event was received in the last `KEEP_DAYS`. With `unanswered`, only if
+        it is still open."""
         query = "SELECT 1 FROM inbox WHERE channel = ? AND chat_id = ? AND event_id = ?"
         query += " AND state IN ('received', 'working')" if unanswered else ""
         return bool(await self._read(query, channel, chat_id, event_id))
 
     async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:
-        """Where a message that was received as the event `platform_id`, or sent under this id,
-        belongs; None for one of no turn, or from before the last `KEEP_DAYS`."""
+        """Return the turn of a message that was received as the event `platform_id`, or sent under
+        this id. Return None if it has no turn or is older than `KEEP_DAYS`."""
         place = (channel, chat_id, platform_id)
         rows = await self._read(
             "SELECT turn_id, session_key, (SELECT count(*) FROM inbox AS earlier"
@@ -165,16 +167,16 @@ class Journal(SqlOutbox):
         return MessageTurn(*rows[0]) if rows else None
 
     async def is_busy(self, session_key: str) -> bool:
-        """Whether a message of this conversation waits or is being answered."""
+        """Return True if a message of this conversation is waiting or being answered."""
         query = f"SELECT 1 FROM inbox WHERE {WAITING_MESSAGES} AND session_key = ? LIMIT 1"
         return bool(await self._read(query, session_key))
 
     def claim(
         self, turn_id: str, session_key: str, entry_ids: Sequence[int], *, at_once: bool
     ) -> None:
-        """A turn begins, or is resumed, for these messages. Posted: a crash before it is durable
-        only means that the turn never began. `at_once` is for what may have killed a process
-        before, so that its attempts are counted however quickly it does so again."""
+        """Begin or resume a turn for these messages. Posted: after a crash before the write is
+        durable, the turn never began. Use `at_once` for suspects, so that their attempts are
+        counted even if they crash the process quickly."""
         ids, now = list(entry_ids), self._clock.now().isoformat()
 
         def steps() -> Steps[None]:
@@ -194,26 +196,25 @@ class Journal(SqlOutbox):
         self._post_steps(steps, can_wait=not at_once)
 
     async def mark_model_asked(self, turn_id: str) -> None:
-        """A turn that was taken up after a crash has come as far as asking the model: if the
-        process dies now, the turn is no suspect, unless that happens too often in a row."""
+        """Record that a turn resumed after a crash is asking the model. If the process dies now,
+        the turn is no suspect, unless that happens too often in a row."""
         await self._run("UPDATE turn SET progress = 1, asked = asked + 1 WHERE id = ?", turn_id)
 
     async def mark_owner_asked(self, turn_id: str) -> None:
-        """A turn is about to wait for the owner's answer: if the process dies now, the turn is no
-        suspect, however often."""
+        """Record that a turn is about to wait for the owner's answer. If the process dies now, the
+        turn is no suspect, however often it happens."""
         await self._run("UPDATE turn SET progress = 1 WHERE id = ?", turn_id)
 
     async def begin_command(self, entry_id: int) -> None:
-        """A command is about to have an effect that must not happen twice: its entry counts a run
-        more."""
+        """Count a run of a command's entry before an effect that must not happen twice."""
         await self._run("UPDATE inbox SET runs = runs + 1 WHERE id = ?", entry_id)
 
     def add_steps(
         self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
     ) -> Future[None]:
-        """Append steps numbered from `first`; `joined` inbox entries become part of the turn. Where
-        the future holds a `StorageError`, steps without those are stored later, but before the
-        turn's next step. It need not be awaited for steps whose repetition does no harm."""
+        """Append steps numbered from `first`. `joined` inbox entries become part of the turn. If
+        the future holds a `StorageError`, steps without `joined` are stored later, but before the
+        turn's next step. Steps that are safe to repeat need not be awaited."""
 
         def add() -> Steps[None]:
             for number, step in enumerate(steps, first):
@@ -230,7 +231,7 @@ class Journal(SqlOutbox):
         return self._transact(add, retry=not joined)
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
-        """Keep a system prompt, once, for `nanobot turn show`. Posted."""
+        """Store a system prompt, once, for `nanobot turn show`. Posted."""
         now = self._clock.now()
         yesterday = (now - timedelta(days=1)).isoformat()
 
@@ -245,7 +246,7 @@ class Journal(SqlOutbox):
 
     @transaction
     def complete(self, completion: Completion) -> Steps[Committed]:
-        """The commit point of a turn or a command."""
+        """Store the end of a turn or a command. This is its commit point."""
         done, now, ids = completion, self._clock.now(), list(completion.entry_ids)
         state = "stopped" if done.given_up else done.state
         yield from send(
@@ -278,8 +279,7 @@ class Journal(SqlOutbox):
         return Committed(unfiled_id, parts, republished)
 
     def _end_turn(self, done: Completion) -> Steps[None]:
-        """A turn has its report; what it used counts to its day, once though this may be
-        repeated."""
+        """Store a turn's report and add its usage to its day, once even if repeated."""
         report = decode_report(done.report)
         names = ("prompt_tokens", "cached_tokens", "completion_tokens")
         yield from send(
@@ -297,13 +297,14 @@ class Journal(SqlOutbox):
         yield from send("DELETE FROM step WHERE turn_id = ?", done.turn_id)
 
     def mark_filed(self, unfiled_ids: Sequence[int]) -> None:
-        """The session file holds these lines durably: the copy may go. Posted."""
+        """Delete the copies of lines that are durable in the session file. Posted."""
         gone = f"DELETE FROM unfiled WHERE id {self.AMONG}"
         self._post(gone, list(unfiled_ids), can_wait=True)
 
     @transaction
     def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> Steps[None]:
-        """The model is out: these wait until `not_before` (seconds since the epoch)."""
+        """Let messages wait until `not_before` (seconds since the epoch), because the model is
+        unavailable."""
         ids = list(entry_ids)
         waiting = f"UPDATE inbox SET not_before = ?, reason = ? WHERE id {self.AMONG}"
         yield from send(waiting, not_before, reason, ids)
@@ -314,7 +315,7 @@ class Journal(SqlOutbox):
         )
 
     async def release(self, scopes: Collection[str] | None = None) -> None:
-        """A clean end: turns under way resume at the next start and no attempt is counted."""
+        """Record a clean end. Running turns resume at the next start, and no attempt is counted."""
         here, values = self._within(scopes)
         running = f"UPDATE turn SET progress = 1, asked = 0 WHERE state = 'running' {here}"
         try:
@@ -324,7 +325,7 @@ class Journal(SqlOutbox):
 
     @transaction
     def leftovers(self, scopes: Collection[str] | None = None) -> Steps[Leftovers]:
-        """What there is to do after a start; counts attempts, so call it once."""
+        """Return the open work after a start. Call it only once, because it counts attempts."""
         return (yield from self._leftovers(scopes))
 
     def _leftovers(self, scopes: Collection[str] | None) -> Steps[Leftovers]:
@@ -353,7 +354,8 @@ class Journal(SqlOutbox):
         return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, tuple(parts))
 
     def _open_entries(self, scopes: Collection[str] | None) -> Steps[tuple[InboxEntry, ...]]:
-        """The messages that wait, and the turns that were under way with what had joined them."""
+        """Return the waiting messages, and the interrupted turns with the messages that joined
+        them."""
         here, values = self._within(scopes)
         begins, mine = self._may_begin()
         query = f"SELECT {ENTRY}, {self.SCOPE}, channel, chat_id, event_id FROM inbox"
@@ -373,7 +375,7 @@ class Journal(SqlOutbox):
         return stored_entry(row[:-3], recovered=recovered)
 
     def _set_aside_entries(self, broken: Iterable[Broken]) -> Steps[None]:
-        """Messages that cannot be read have failed, and their people are told."""
+        """Mark unreadable messages as failed and notify their senders."""
         for row, error in broken:
             row_id, place, now = row[4], row[-3:], self._clock.now()
             logger.error("in-{} cannot be read: {}", row_id, error)
@@ -396,7 +398,7 @@ class Journal(SqlOutbox):
         return tuple(entries)
 
     def _new_message(self, message: InboundMessage, now: datetime) -> Statement:
-        """Store a message that is new: its id and scope."""
+        """Return the statement that stores a new message and returns its id and scope."""
         return Statement(
             "INSERT INTO inbox"
             " (channel, chat_id, event_id, session_key, group_id, received_at, payload)"
@@ -406,13 +408,14 @@ class Journal(SqlOutbox):
         )
 
     async def remove_helper(self, helper_id: str) -> None:
-        """Its report is stored, or not wanted."""
+        """Forget a subagent whose report is stored or not needed."""
         await self._run("DELETE FROM helper WHERE id = ?", helper_id)
 
     async def lost_helpers(
         self, scopes: Collection[str] | None = None
     ) -> list[tuple[str, InboundMessage]]:
-        """The helpers of an earlier process, each with the message that reports its loss."""
+        """Return the subagents of earlier processes, each with the message that reports its
+        loss."""
         here, values = self._within(scopes)
         query = f"SELECT id, if_lost FROM helper WHERE {self.IS_LOST} {here} ORDER BY started_at"
         rows = await self._read(query, *values)
@@ -421,7 +424,7 @@ class Journal(SqlOutbox):
 
 
 def message_row(message: InboundMessage, now: datetime) -> tuple[object, ...]:
-    """The values of a new message's columns: channel, chat, event, conversation, group, time and
+    """Return a new message's columns: channel, chat, event, conversation, group, time and
     payload."""
     return (
         *(message.channel, message.chat_id, message.event_id, message.session_key),

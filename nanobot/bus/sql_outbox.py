@@ -1,13 +1,12 @@
 """The outbox in the journal: parts of replies, their states, and the buttons under them.
 
-A reply has one row per part that a channel can send at once. A part goes `pending → sending → sent
-| dead`. One that is `sending` when the process dies, or that the platform did not answer, is in
-doubt: it may have arrived, and is sent once more. That repetition cannot be excluded, because no
-platform takes an idempotency key for every kind of message.
+A reply has one row for each part that a channel sends at once. A part goes from `pending` to
+`sending` to `sent` or `dead`. A part that is `sending` when the process dies, or that the platform
+did not acknowledge, is in doubt: it may have arrived, and is sent once more. No platform takes an
+idempotency key for every kind of message, so that repetition can't be excluded.
 
-A button's id on the platform is random, is valid in its own chat only, and expires with the other
-traces of its message; the value stays here. A client that makes up an id presses nothing.
-"""
+A button's id on the platform is random, is valid only in its chat, and expires with the other
+traces of its message. The value stays here, so an invented id does nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ from nanobot.clock import Clock
 
 T = TypeVar("T")
 Broken = tuple[Row, ValueError]
-"""A row that cannot be read, and why."""
+"""An unreadable row and the reason."""
 
 
 class SqlOutbox(SqlQueries):
@@ -54,20 +53,20 @@ class SqlOutbox(SqlQueries):
     async def resolve_button(
         self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
     ) -> str | None:
-        """The value of a button of this chat that a person with these ids may press."""
+        """Return the value of a button of this chat that a person with these ids may press."""
         query = "SELECT value, sender_id FROM button WHERE id = ? AND channel = ? AND chat_id = ?"
         rows = await self._read(query, button_id, channel, chat_id)
         return next((value for value, only in rows if not only or only in sender_ids), None)
 
     def add_outgoing(self, turn_id: str, outgoing: Outgoing) -> Future[tuple[OutboxPart, ...]]:
-        """Put a message in the outbox outside a completion, whether or not the future is awaited.
-        The same `call` of a turn is stored once."""
+        """Put a message in the outbox outside a completion, even if the future is not awaited. The
+        same `call` of a turn is stored once."""
         now = self._clock.now()
         return self._transact(lambda: self._insert_outgoing(turn_id, (outgoing,), now))
 
     def mark_sending(self, item: OutboxPart) -> None:
-        """An attempt to send a part begins. Posted. If no outcome follows, it counts as one that
-        may have arrived."""
+        """Record the start of an attempt to send a part. Posted. Without a recorded outcome, the
+        attempt counts as one that may have arrived."""
         self._post(
             "UPDATE outbox SET state = 'sending', in_doubt = ?, attempts = ? WHERE id = ?",
             *(item.doubts + 1, item.attempts, item.id),
@@ -77,10 +76,12 @@ class SqlOutbox(SqlQueries):
     async def mark_sent(
         self, item: OutboxPart, platform_id: str, *, keep: bool = False
     ) -> tuple[OutboxPart, ...]:
-        """The platform accepted it; its text is kept for a day if it may still fail (`keep`).
-        Returns when that is durable, however long the disk refuses:
-        until then nothing more goes to the chat, so that a crash leaves one part in doubt. It
-        returns notices of this chat that were refused before and did not arrive, to be sent now."""
+        """Record that the platform accepted a part. With `keep`, its text is kept for a day,
+        because it may still fail.
+
+        Return once that is durable, however long the disk rejects it. Until then the chat gets
+        nothing more, so a crash leaves only one part in doubt. Return this chat's rejected notices,
+        to be sent now."""
         place = item.part.channel, item.part.chat_id
         return await self._transact(
             lambda: self._mark_sent(item.id, *place, platform_id, keep=keep), until_stored=True
@@ -89,7 +90,7 @@ class SqlOutbox(SqlQueries):
     def _mark_sent(
         self, part_id: int, channel: str, chat_id: str, platform_id: str, *, keep: bool
     ) -> Steps[tuple[OutboxPart, ...]]:
-        """Return notices of this chat that were refused before, and are to be sent now."""
+        """Return this chat's notices that were rejected earlier, to be sent now."""
         yield from send(
             "UPDATE outbox SET state = 'sent', platform_id = ?,"
             " payload = CASE WHEN ? THEN payload END WHERE id = ?",
@@ -104,8 +105,8 @@ class SqlOutbox(SqlQueries):
         return tuple(split_readable(sorted(rows), stored_part)[0])
 
     async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
-        """The platform reports that a part which it had accepted did not arrive: it is dead, and
-        `nanobot queue` has it. Its row (`out-7`), or "" if the part is unknown or not kept."""
+        """Mark an accepted part as dead, because the platform reports that it did not arrive.
+        Return its row (`out-7`), or "" if the part is unknown or its text was not kept."""
         rows = await self._transact(
             lambda: fetch(
                 "UPDATE outbox SET state = 'dead', reason = ? WHERE state = 'sent' AND channel = ?"
@@ -116,8 +117,8 @@ class SqlOutbox(SqlQueries):
         return f"out-{rows[0][0]}" if rows else ""
 
     async def open_questions(self) -> list[tuple[OutboxPart, str]]:
-        """Return the questions that were sent with `keep`, are not closed, and that no process
-        waits for, with their platform's ids. In one home all are those of earlier processes."""
+        """Return the open questions that were sent with `keep` and have no waiting process, with
+        their platform's ids. Without a team these are all questions of earlier processes."""
         rows = await self._read(
             f"SELECT {PART}, {self.SCOPE}, platform_id FROM outbox WHERE {IS_QUESTION}"
             f" AND {self.NOBODY_WAITS} AND state = 'sent' AND payload IS NOT NULL ORDER BY id"
@@ -125,12 +126,12 @@ class SqlOutbox(SqlQueries):
         return [(stored_part(part), platform_id) for *part, platform_id in rows]
 
     def close_question(self, code: str) -> None:
-        """Note that the buttons of a question are gone. Posted."""
+        """Record that the buttons of a question are removed. Posted."""
         query = "UPDATE outbox SET payload = NULL WHERE turn_id = ? AND state = 'sent'"
         self._post(query, f"{QUESTION}{code}")
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
-        """It did not go out; try again at `item.next_try_at`. Posted."""
+        """Schedule a part that was not sent for `item.next_try_at`. Posted."""
         self._post(
             "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, attempts = ?,"
             " reason = ? WHERE id = ?",
@@ -138,9 +139,9 @@ class SqlOutbox(SqlQueries):
         )
 
     async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
-        """It will never go out by itself. It is kept for `nanobot queue`, and a notice to people is
-        stored with it, once for each message: that is returned, to be sent. A notice itself waits
-        until something else reaches its chat, and is sent twice at most."""
+        """Mark a part as dead, for `nanobot queue`, and store a notice, once for each message.
+        Return the notice to send. A notice itself waits until something else reaches its chat, and
+        is sent at most twice."""
         now = self._clock.now()
 
         def steps() -> Steps[tuple[OutboxPart, ...]]:
@@ -156,8 +157,8 @@ class SqlOutbox(SqlQueries):
         return await self._transact(steps, until_stored=True)
 
     async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
-        """Make a failed message or a dead part ready to be tried again, and return it. Raises
-        `NanobotError` when the row does not exist, has not failed or cannot be read."""
+        """Schedule a failed message or a dead part again and return it. Raise `NanobotError` if the
+        row does not exist, has not failed or cannot be read."""
         table, row_id = parse_row(row)
         try:
             if table == "inbox":
@@ -169,9 +170,10 @@ class SqlOutbox(SqlQueries):
         raise not_retryable(row)
 
     async def resend(self, row: str, chat: tuple[str, str] | None) -> tuple[OutboxPart, ...]:
-        """Make the dead parts of the message ready that the part `row` is one of; those parts, in
-        order, none if none is dead any more. Another failure is told again. `chat`: only if it is
-        for this chat (channel and id) or was asked for there, else it raises `NanobotError`."""
+        """Schedule all dead parts of the message with the part `row`. Return these parts in order.
+
+        Another failure is reported again. With `chat` (channel and id), raise `NanobotError` unless
+        the message is for this chat or was requested in it."""
         try:
             return await self._revive(await self._transact(lambda: _dead_parts(row, chat)))
         except ValueError as error:
@@ -179,7 +181,7 @@ class SqlOutbox(SqlQueries):
 
     @transaction
     def _revive(self, part_ids: Sequence[int]) -> Steps[tuple[OutboxPart, ...]]:
-        """Make parts ready that are dead. Return those."""
+        """Schedule the dead parts among these again. Return them."""
         rows = yield from fetch(
             "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0, in_doubt = 0,"
             f" reason = '' WHERE id {self.AMONG} AND state = 'dead' RETURNING {PART}, {self.SCOPE}",
@@ -202,7 +204,8 @@ class SqlOutbox(SqlQueries):
 
     @transaction
     def drop_row(self, row: str) -> Steps[None]:
-        """Give up a failed message or a dead part for good. Raises `NanobotError` like `retry`."""
+        """Give up a failed message or a dead part for good. Raise `NanobotError` like
+        `retry_row`."""
         table, row_id = parse_row(row)
         ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
         if table == "outbox":
@@ -217,8 +220,8 @@ class SqlOutbox(SqlQueries):
         now: datetime,
         entry_ids: Sequence[int] = (),
     ) -> Steps[tuple[OutboxPart, ...]]:
-        """Store messages, in order, with a random id on each button. One that this turn already
-        has is not stored again. `entry_ids`: the messages that it answers."""
+        """Store messages in order, with a random id on each button, unless this turn already has
+        them. `entry_ids` are the messages that they answer."""
         sent = list[tuple[Any, Any]]()
         for item in outgoing:
             for number, part in enumerate(new_parts(turn_id, item)):
@@ -244,7 +247,7 @@ class SqlOutbox(SqlQueries):
 
 
 def split_readable(rows: Iterable[Row], read: Callable[[Row], T]) -> tuple[list[T], list[Broken]]:
-    """Return the values that `read` makes of rows, and the rows of which it makes none."""
+    """Return the values that `read` makes of rows, and the unreadable rows."""
     values, broken = list[T](), list[Broken]()
     for row in rows:
         try:
@@ -255,7 +258,7 @@ def split_readable(rows: Iterable[Row], read: Callable[[Row], T]) -> tuple[list[
 
 
 def set_aside_parts(broken: Iterable[Broken]) -> Steps[None]:
-    """Parts that cannot be read wait for a person's decision."""
+    """Mark unreadable parts as dead, so that a person decides about them."""
     for (row_id, *_), error in broken:
         logger.error("out-{} cannot be read: {}", row_id, error)
         dead = "UPDATE outbox SET state = 'dead', reason = ? WHERE id = ?"
@@ -263,7 +266,7 @@ def set_aside_parts(broken: Iterable[Broken]) -> Steps[None]:
 
 
 def _dead_parts(row: str, chat: tuple[str, str] | None) -> Steps[list[int]]:
-    """Of the message that a part belongs to. Raises `NanobotError` if it is not of this chat."""
+    """Return the dead parts of a part's message. Raise `NanobotError` if it is not of this chat."""
     table, row_id = parse_row(row)
     query = "SELECT turn_id, call, channel, chat_id FROM outbox WHERE id = ?"
     found = yield from fetch(query, row_id)
@@ -279,7 +282,7 @@ def _dead_parts(row: str, chat: tuple[str, str] | None) -> Steps[list[int]]:
 
 
 def _asked_in(turn_id: str) -> Steps[tuple[str, str, str] | None]:
-    """The channel, chat and conversation of a turn's first message."""
+    """Return the channel, chat and conversation of a turn's first message."""
     query = "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = ? AND turn_id != ''"
     rows = yield from fetch(f"{query} ORDER BY id LIMIT 1", turn_id)
     return (rows[0][0], rows[0][1], rows[0][2]) if rows else None

@@ -1,8 +1,8 @@
 """Queries of people on the journal: the queue, the turns, and their usage by day.
 
-Turns are kept for `KEEP_DAYS`. Their usage is summed by day and conversation when they end, in
-the table `used`, and stays for `USED_DAYS`. A day is that of the clock which the turn began by.
-"""
+Turns are kept for `KEEP_DAYS`. When they end, their usage is added to their day and conversation in
+the table `used`, which is kept for `USED_DAYS`. The clock at the start of a turn decides its
+day."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class SqlQueries(SqlStore):
     """The methods of `Journal` that count, or only read for people."""
 
     async def counts(self) -> QueueCounts:
-        """How much is under way or failed."""
+        """Return how many rows are in progress or failed."""
         return QueueCounts(*(await self._read(COUNT_QUEUE))[0])
 
     async def queue_rows(self) -> tuple[list[QueueRow], list[QueueRow]]:
-        """Messages that are not answered, and parts that are not delivered; oldest first."""
+        """Return the unanswered messages and the undelivered parts, oldest first."""
         inbox = await self._read(
             "SELECT payload, 'in-' || id, session_key, CASE WHEN state != 'failed'"
             " AND not_before != 0 THEN 'waiting' ELSE state END, attempts, received_at, reason"
@@ -64,7 +64,7 @@ class SqlQueries(SqlStore):
         return shown_rows(inbox), shown_rows(outbox)
 
     async def turn_record(self, turn_id: str) -> TurnRecord:
-        """What is kept of a turn. Raises `NanobotError` for an id that is not known (any more)."""
+        """Return the stored record of a turn. Raise `NanobotError` if it is unknown or expired."""
         query = "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?"
         rows = await self._read(query, turn_id)
         if not rows:
@@ -78,8 +78,8 @@ class SqlQueries(SqlStore):
     async def turns(
         self, *, session: str = "", state: str = "", before: str = "", limit: int = 50
     ) -> list[TurnRow]:
-        """The newest `limit` turns, the newest first: those of a conversation, those that ended in
-        a way, those that began before the turn with the id `before`, where these are given."""
+        """Return up to `limit` turns, newest first, filtered by conversation and state if given.
+        `before` is the id of the turn before which they began."""
         number, wanted, values = self.TURN_NUMBER, ["true"], list[object]()
         for condition, value in (
             ("session_key = ?", session),
@@ -100,8 +100,8 @@ class SqlQueries(SqlStore):
         return [TurnRow(*row) for row in rows]
 
     async def used_by_day(self, since: date) -> list[DayUsage]:
-        """What ended turns used by day and conversation, and memory's own calls as `LEARNING`, from
-        the day `since` on; the earliest first. It is known for longer than the turns."""
+        """Return the usage of ended turns by day and conversation, from `since` on, oldest first.
+        Memory's own calls are `LEARNING`. Usage is kept longer than the turns."""
         rows = await self._read(
             "SELECT day, session_key, turns, prompt, cached, completion, cost FROM used"
             " WHERE day >= ? ORDER BY day, session_key",
@@ -110,7 +110,7 @@ class SqlQueries(SqlStore):
         return [DayUsage(*row) for row in rows]
 
     async def times_by_day(self, since: date) -> list[DayTimes]:
-        """How long the answered turns took that are still kept, by day; the earliest first."""
+        """Return the durations of the stored answered turns by day, oldest first."""
         rows = await self._read(
             f"""
             WITH took AS (
@@ -130,8 +130,8 @@ class SqlQueries(SqlStore):
         return [DayTimes(*row) for row in rows]
 
     async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
-        """What matches `name` in messages that are not answered, in steps of turns that run, and in
-        replies that are not sent."""
+        """Return all matches of `name` in unanswered messages, steps of running turns, and unsent
+        replies."""
         rows = await self._read(
             f"SELECT payload FROM inbox WHERE {OPEN_MESSAGES}"
             " UNION ALL SELECT payload FROM step"
@@ -140,14 +140,14 @@ class SqlQueries(SqlStore):
         return frozenset(found for (payload,) in rows for found in name.findall(payload or ""))
 
     async def turn_counts(self, since: datetime) -> TurnCounts:
-        """The turns that began at `since` (aware) or later and have ended."""
+        """Count the ended turns that began at `since` (aware) or later."""
         # Without GROUP BY, for which SQLite would sort all turns that are kept.
         states = (f"count(*) FILTER (WHERE state = '{s}')" for s in ("done", "failed", "stopped"))
         query = f"SELECT {', '.join(states)} FROM turn WHERE {self.BEGAN_SINCE}"
         return TurnCounts(*(await self._read(query, since.isoformat()))[0])
 
     def add_learning_usage(self, day: date, used: UsageTotals) -> None:
-        """Count calls of memory's own on a day. Posted."""
+        """Add calls of memory to a day. Posted."""
         self._post(
             f"INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?) {ADD_USAGE}",
             *(day.isoformat(), LEARNING, used.turns),
@@ -156,8 +156,7 @@ class SqlQueries(SqlStore):
         )
 
     async def day_tokens(self, day: date, use: str = "") -> Spent:
-        """What the model calls of a day have used, those for one `use` or all. Raises
-        `StorageError`."""
+        """Return the tokens of a day's model calls, for one `use` or all. Raise `StorageError`."""
         query = "SELECT CAST(coalesce(sum(tokens), 0) AS bigint), count(*) FILTER (WHERE warned)"
         rows = await self._read(f"{query} FROM spending WHERE day = ?", spending_key(day, use))
         tokens, warned = rows[0]

@@ -1,13 +1,12 @@
-"""SQLite: files that hold what must not be lost, and caches that can be built again.
+"""SQLite: files for data that must not be lost, and caches that can be rebuilt.
 
-`Database` has one writer thread, which shares fsyncs between concurrent callers. Every piece of
-work is a function of the connection, and the event loop never waits on the disk. With WAL and
+`Database` has one writer thread, which shares fsyncs between concurrent callers. Each job is a
+function of the connection, and the event loop never waits for the disk. With WAL and
 `synchronous=FULL` a commit is one fsync, and an outcome is reported only after it.
 
-When the disk refuses, everything in that transaction is undone together. Work that was queued to be
-kept is run again, in its place before everything later, until the disk takes it: with what comes
-next, or after a few seconds.
-"""
+If the disk rejects a transaction, all its jobs are undone together. Jobs queued with `retry` run
+again, in their place before everything later, until the disk accepts them: together with the next
+jobs, or after a few seconds."""
 
 from __future__ import annotations
 
@@ -32,13 +31,13 @@ from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError, storage_hin
 from nanobot.io import make_folder
 
 _BUSY_SECONDS = 10.0
-"""How long somebody who only reads waits for a writer."""
+"""Seconds that a reader waits for a writer."""
 
 
 def copy_to(connection: sqlite3.Connection, path: Path) -> None:
-    """Write what `connection` sees to a new file at `path`, readable by its owner only, and sync
-    it. Not within a transaction. Raises `sqlite3.Error` or `OSError`; nothing is left at `path`
-    then."""
+    """Write the content of `connection` to a new file at `path`, readable only by its owner, and
+    sync it. Call it outside transactions. On `sqlite3.Error` or `OSError`, nothing is left at
+    `path`."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
@@ -51,18 +50,18 @@ def copy_to(connection: sqlite3.Connection, path: Path) -> None:
 
 
 class Schema(Struct, frozen=True):
-    """The `tables` of a database, made in an empty file, and the `version` of that layout.
-    `import_files` takes files of the folder into the database, in one transaction with new tables,
-    and returns those files. They are renamed once that is durable. It is told whether the database
-    is new."""
+    """The `tables` to create in an empty database, and the `version` of that layout. `import_files`
+    gets the connection, the folder, and whether the database is new. It imports files of the
+    folder, in one transaction with new tables, and returns them, to be renamed once that is
+    durable."""
 
     tables: str
     version: int = 1
     import_files: Callable[[sqlite3.Connection, Path, bool], list[Path]] | None = None
 
     def prepare(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Make the tables in the database at `path` if it is empty, and import files. Raises
-        `StorageError` for a database with other tables."""
+        """Create the tables if the database at `path` is empty, and import files. Raise
+        `StorageError` if it has other tables."""
         if problem := self.mismatch(connection):
             hint = "Use that version, or another NANOBOT_HOME (docs/upgrade.md)."
             raise StorageError(path, problem, hint=hint)
@@ -78,8 +77,8 @@ class Schema(Struct, frozen=True):
             file.replace(file.with_name(f"{file.name}.imported"))
 
     def mismatch(self, connection: sqlite3.Connection) -> str:
-        """Return how a database differs from this schema, empty if it fits or is new. The number
-        of the version may differ if the tables are the same."""
+        """Return how a database differs from this schema, or an empty text if it fits or is new.
+        The version may differ if the tables are the same."""
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == self.version or layout(connection) in (set(), self.layout()):
             return ""
@@ -99,8 +98,8 @@ def layout(connection: sqlite3.Connection) -> set[str]:
 
 
 def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
-    """Open or create the file at `path`, with the settings that the promises rest on. Raises
-    `StorageError` when it cannot be used or is of another version than `schema`."""
+    """Open or create the file at `path` with durable settings. Raise `StorageError` if it cannot be
+    used or has another version than `schema`."""
     try:
         # Made here, for its owner only: SQLite lets others read, and its side files follow it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -119,8 +118,9 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
 
 
 def _opened(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
-    """With `unix-excl` SQLite keeps in memory what it else shares by a file, for which a full disk
-    has no room. No other process can read the database then (https://www.sqlite.org/vfs.html)."""
+    """Open the file. With `unix-excl`, SQLite keeps its shared index in memory, because a full disk
+    has no room for the file. Then no other process can read the database
+    (https://www.sqlite.org/vfs.html)."""
     name = f"file:{quote(os.fsencode(path))}{how}"
     connection = sqlite3.connect(name, uri=True, isolation_level=None, check_same_thread=False)
     with contextlib.ExitStack() as undo:
@@ -135,14 +135,14 @@ def _opened(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
 
 
 def lenient_text(data: bytes) -> str:
-    """A flipped bit in a text costs that text, not the whole query."""
+    """Decode a text so that a flipped bit damages only this text, not the whole query."""
     return data.decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
 def opened_read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """A database opened for reading alone. One at rest is read as a file that nobody changes, so
-    that SQLite leaves nothing beside it. Raises `sqlite3.Error`."""
+    """Open a database for reading. A database that is not in use is opened as immutable, so that
+    SQLite leaves no other files. Raise `sqlite3.Error`."""
     in_use = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if in_use else "immutable=1"
     db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, timeout=_BUSY_SECONDS)
@@ -154,18 +154,17 @@ def opened_read_only(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 class Unusable(sqlite3.DatabaseError):
-    """A cache is of another version; it has to be built again."""
+    """A cache is of another version and must be rebuilt."""
 
     sqlite_errorcode = sqlite3.SQLITE_NOTADB
 
 
 def open_cache(path: Path, tables: str, version: int, patience: float = 10.0) -> sqlite3.Connection:
-    """A database that can be built again from what it caches: fast, without syncs, and what is
-    deleted is overwritten. `tables` are made in an empty file.
+    """Open a database that can be rebuilt: fast, without syncs, and with deleted data overwritten.
+    `tables` are created in an empty file.
 
-    `patience` is how many seconds a write waits for another process's.
-    Raises `Unusable`, `sqlite3.Error`, or `OSError` where the place cannot be written.
-    """
+    `patience` is how many seconds a write waits for another process. Raise `Unusable`,
+    `sqlite3.Error`, or `OSError` if the place is not writable."""
     make_folder(path.parent)
     # Made here, for its owner only: SQLite lets others read, and its side files follow it.
     path.touch(mode=0o600)
@@ -188,7 +187,7 @@ def open_cache(path: Path, tables: str, version: int, patience: float = 10.0) ->
 
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All that is done within, or nothing of it; other processes do not write meanwhile."""
+    """Run the block as one transaction, and block writes of other processes."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -206,12 +205,12 @@ def remove_cache(path: Path) -> None:
 
 
 def storable(text: str) -> str:
-    """`text` as SQLite takes it: UTF-8, which has no lone surrogates."""
+    """Escape lone surrogates, because SQLite stores UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def execute(db: sqlite3.Connection, statement: str, *values: object) -> sqlite3.Cursor:
-    """Run a statement with these values. Texts are made `storable`, lists become JSON."""
+    """Run a statement with these values. Make texts `storable` and lists JSON."""
     plain = [json.dumps(value) if isinstance(value, list) else value for value in values]
     return db.execute(statement, [storable(one) if isinstance(one, str) else one for one in plain])
 
@@ -227,12 +226,12 @@ _REASONS = (
     ("SQLITE_LOCKED", errno.EBUSY),
     ("SQLITE_NOMEM", errno.ENOMEM),
 )
-"""What SQLite makes of the operating system's reason, which it does not pass on."""
+"""SQLite's names for the operating system's errors, which it does not pass on."""
 
 
 def is_damaged(error: Exception) -> bool:
-    """Whether the file of a cache is no use and has to be built again: nothing of a whole one
-    violates a constraint, and no word in its errors is damaged."""
+    """Return True if a cache file must be rebuilt: an intact cache violates no constraint, and its
+    errors name no damaged words."""
     if isinstance(error, UnicodeDecodeError):
         return True
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in {
@@ -242,7 +241,7 @@ def is_damaged(error: Exception) -> bool:
 
 
 def storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
-    """What SQLite, or the operating system, said about the file at `path`."""
+    """Return the `StorageError` for an error of SQLite or the operating system at `path`."""
     if isinstance(error, OSError):
         return StorageError.of(path, error)
     name = getattr(error, "sqlite_errorname", "")
@@ -266,16 +265,15 @@ _OWN_FAULTS = {
     sqlite3.SQLITE_RANGE,
     sqlite3.SQLITE_MISUSE,
 }
-"""Error codes that blame a statement. All others blame the disk or the file."""
+"""Error codes caused by a statement. All others are caused by the disk or the file."""
 
 
 class Database(WriteQueue):
     """A SQLite file, and the thread that writes to it while it is open.
 
-    Waking the thread, and being woken by it, costs more than most statements: what one iteration of
-    the loop asks for is handed over together, with what could wait before, and all outcomes of a
-    commit come back together.
-    """
+    Waking a thread costs more than most statements. Therefore the jobs of one iteration of the
+    event loop are handed over together, with the jobs that could wait, and all outcomes of a commit
+    return together."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
         super().__init__(path)
@@ -284,11 +282,10 @@ class Database(WriteQueue):
         self._thread: threading.Thread | None = None
         self._identity = (0, 0)
         self.on_failure: Callable[[StorageError], None] = lambda _: None
-        """Called by the thread if nothing can be stored any more: `DatabaseDamaged`, `HomeMoved`.
-        """
+        """Called by the thread if nothing more can be stored (`DatabaseDamaged`, `HomeMoved`)."""
 
     def open(self) -> None:
-        """Open or create the file and start the thread. Raises as `open_file`."""
+        """Open or create the file and start the thread. Raise like `open_file`."""
         connection = open_file(self._path, self._schema)
         status = self._path.stat()
         self._identity = status.st_dev, status.st_ino
@@ -329,8 +326,7 @@ class Database(WriteQueue):
         connection.close()
 
     def _collect(self, timeout: float | None) -> tuple[list[Job], bool]:
-        """What is queued, and whether there will be more. Nothing, if nothing comes within
-        `timeout` seconds."""
+        """Return the queued jobs, none after `timeout` seconds, and whether more will follow."""
         jobs: list[Job] = []
         with contextlib.suppress(Empty):
             queued = self._jobs.get(timeout=timeout)
@@ -343,8 +339,7 @@ class Database(WriteQueue):
         return jobs, True
 
     def _store(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[Job]:
-        """Run them in one transaction and report; those that are to be run again because the disk
-        refused."""
+        """Run jobs in one transaction and report. Return the rejected jobs to run again."""
         written = connection.total_changes
         # A file that was moved takes everything, and nobody finds it there.
         has_moved = not _is_at(self._path, self._identity)
@@ -377,7 +372,8 @@ class Database(WriteQueue):
 
 
 def _is_at(path: Path, identity: tuple[int, int]) -> bool:
-    """Whether the file with this device and inode is there, or the disk does not say."""
+    """Return True if the file with this device and inode is at `path`, or if the disk cannot
+    tell."""
     try:
         status = path.stat()
     except OSError as error:
@@ -386,8 +382,8 @@ def _is_at(path: Path, identity: tuple[int, int]) -> bool:
 
 
 def _transact(connection: sqlite3.Connection, jobs: Sequence[Job]) -> sqlite3.Error | None:
-    """Run them in one transaction; why the disk refused it, if it did. One that fails by itself
-    undoes only itself."""
+    """Run jobs in one transaction. Return the disk's error, if any. A failed job undoes only
+    itself."""
     try:
         if not _run_all(connection, jobs, apart=False):
             connection.rollback()
@@ -401,9 +397,9 @@ def _transact(connection: sqlite3.Connection, jobs: Sequence[Job]) -> sqlite3.Er
 
 
 def _run_all(connection: sqlite3.Connection, jobs: Sequence[Job], *, apart: bool) -> bool:
-    """Begin a transaction and run them in it. Return False at the first that fails by itself; with
-    `apart` undo that one alone, at the price of two statements for each job. Raises `sqlite3.Error`
-    if the disk refuses."""
+    """Run jobs in a new transaction. Return False at the first failed job. With `apart`, undo only
+    failed jobs, which costs two more statements for each job. Raise `sqlite3.Error` if the disk
+    rejects them."""
     connection.execute("BEGIN IMMEDIATE")
     for job in jobs:
         if apart:
@@ -425,7 +421,7 @@ def _run_all(connection: sqlite3.Connection, jobs: Sequence[Job], *, apart: bool
 
 
 def _report(jobs: Sequence[Job], refusal: StorageError | None = None) -> None:
-    """Hand outcomes to the event loop that waits for them, all at once."""
+    """Pass all outcomes at once to the waiting event loop."""
     if outcomes := take_outcomes(jobs, refusal):
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             outcomes[0][0].get_loop().call_soon_threadsafe(resolve, outcomes)

@@ -7,10 +7,9 @@ the kernel has it. So a part is in doubt only if its answer had not come when th
 killed: the next start takes the marks from there. A power loss may lose or tear lines. Then the
 journal's own marks count.
 
-Each line is the CRC-32 of what follows and a mark as JSON; the last line of a part counts. The
-first line holds the random number of the journal: parts of another journal have the same numbers.
-A line begins with its line end, so half a line on a full disk spoils no other.
-"""
+Each line is a CRC-32 and a mark as JSON. The last line of a part counts. The first line holds the
+random number of the journal, because parts of other journals have the same numbers. A line begins
+with its line end, so half a line on a full disk damages no other line."""
 
 from __future__ import annotations
 
@@ -61,19 +60,19 @@ _BODY = "CASE WHEN json_valid(report) THEN report ELSE '{}' END"
 
 
 State = Literal["pending", "sending", "sent", "kept"]
-"""As in the outbox; `kept` is sent, with its text kept for a day."""
+"""As in the outbox. `kept` means sent, with the text kept for a day."""
 
 _MOST_LINES = 1_000
-"""After so many the file is written again with the lines that are still needed."""
+"""Number of lines after which the file is rewritten with the lines that are still needed."""
 _LONGEST_ID = 200
-"""Of a platform; a longer one is left out."""
+"""Maximum length of a platform's id. A longer one is omitted."""
 _LARGEST = 4_000_000
-"""Bytes that are read of a file; it never gets so large."""
+"""Bytes that are read of a file, which never grows so large."""
 _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Mark(Struct, frozen=True, array_like=True):
-    """What is known of a part; `doubts` are how many earlier sends of it may have arrived."""
+    """The state of a part. `doubts` counts the earlier sends that may have arrived."""
 
     state: State
     part_id: int
@@ -82,8 +81,8 @@ class Mark(Struct, frozen=True, array_like=True):
 
 
 class SendLog:
-    """The file at `path`. All methods belong to the event loop, and none raises: while the disk
-    refuses the file, only the journal's marks count."""
+    """The file at `path`. All methods belong to the event loop and never raise. While the disk
+    rejects the file, only the journal's marks count."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -91,10 +90,10 @@ class SendLog:
         self._file, self._lines = -1, 0
         self._is_refused = False
         self.marks: dict[int, Mark] = {}
-        """By part: those that the journal may not have yet."""
+        """Marks by part that the journal may not have yet."""
 
     def open(self, identity: str) -> None:
-        """Read the marks of the process before, if the file belongs to this journal."""
+        """Read the marks of the previous process, if the file belongs to this journal."""
         self._identity = identity.encode()
         try:
             with os.fdopen(os.open(self._path, os.O_RDONLY | _SAFELY), "rb") as file:
@@ -114,13 +113,13 @@ class SendLog:
         self.rewrite()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
 
     def write(self, mark: Mark) -> None:
-        """Add a mark; it outlives this process from here on."""
+        """Add a mark, which survives the end of this process."""
         if len(mark.platform_id) > _LONGEST_ID:
             mark = Mark(mark.state, mark.part_id, mark.doubts)
         self.marks[mark.part_id] = mark
@@ -133,7 +132,7 @@ class SendLog:
             self._note_refusal(error)
 
     def rewrite(self) -> None:
-        """Replace the file by one with the marks that are needed."""
+        """Replace the file by one with only the needed marks."""
         self.close()
         new = self._path.with_name(f"{self._path.name}.new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _SAFELY
@@ -191,7 +190,7 @@ class SqliteJournal(Journal):
             await self._open()
 
     def _mend(self) -> None:
-        """Rebuild a damaged file. Only while it is not open. Raises `StorageError`."""
+        """Rebuild a damaged file. Call it only while the file is closed. Raise `StorageError`."""
         try:
             finish(self._path)
             log = Log(self._path)  # SQLite makes the index again when it opens the file
@@ -214,8 +213,8 @@ class SqliteJournal(Journal):
         self._sends.open(str(identity))
 
     def watch(self, on_failure: Callable[[StorageError], None]) -> None:
-        """Have `on_failure` called, in any thread, if this journal cannot be used any more because
-        it is damaged or has been moved."""
+        """Call `on_failure`, in any thread, if the journal becomes unusable because it is damaged
+        or moved."""
 
         def note(error: StorageError) -> None:
             if isinstance(error, DatabaseDamaged):
@@ -225,17 +224,17 @@ class SqliteJournal(Journal):
         self.database.on_failure = self.state.on_failure = note
 
     async def check(self) -> None:
-        """Look for damage in what the start did not look at, and report it to the watcher."""
+        """Check the parts that the start skipped, and report damage to the watcher."""
         if found := await asyncio.to_thread(check_rest, self._path):
             self.database.on_failure(DatabaseDamaged(self._path, found))
 
     def damages(self) -> Iterator[tuple[str, str, str]]:
-        """Damages that were mended and that the owner has not put away: name, text and hint."""
+        """Yield name, text and hint of each repaired damage that the owner has not dismissed."""
         return damage_reports(self._path.parent)
 
     async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
-        """Write a copy to the file `copy`, which must not exist, and call `meanwhile`, all in a
-        moment in which nothing is stored. Raises `OSError` and `StorageError`."""
+        """Write a copy to the new file `copy` and call `meanwhile`, while nothing is stored. Raise
+        `OSError` and `StorageError`."""
 
         def both(db: sqlite3.Connection) -> None:
             copy_to(db, copy)
@@ -249,7 +248,7 @@ class SqliteJournal(Journal):
         self.state.close()
 
     async def may_act(self) -> None:
-        """At once."""
+        """Return at once."""
 
     def _work(self, steps: Callable[[], Steps[T]]) -> Work[T]:
         return lambda db: run_steps(db, steps())
@@ -332,8 +331,8 @@ class SqliteJournal(Journal):
         return changed
 
     def _settle(self, db: sqlite3.Connection, condition: str) -> int:
-        """After damage: set aside the messages of a condition. Some of what they asked for may have
-        been done, and the journal does not say so."""
+        """Set messages that match a condition aside after damage. They may be partly done, although
+        the journal does not show it."""
         now = self._clock.now()
         query = f"SELECT id, channel, chat_id, event_id FROM inbox WHERE {condition}"
         rows = db.execute(query).fetchall()
@@ -349,7 +348,7 @@ class SqliteJournal(Journal):
         return len(rows)
 
     def _prune(self, db: sqlite3.Connection) -> None:
-        """Forget what ended and is older than `KEEP_DAYS`."""
+        """Delete ended entries older than `KEEP_DAYS`."""
         now = self._clock.now()
         horizon = (now - timedelta(days=KEEP_DAYS)).isoformat()
         for ended in (
@@ -372,7 +371,7 @@ class SqliteJournal(Journal):
 
 
 def run_steps(db: sqlite3.Connection, steps: Steps[T]) -> T:
-    """Run the steps of a transaction, in the caller's."""
+    """Run the steps of a transaction within the caller's transaction."""
     answer: Any = None
     while True:
         try:

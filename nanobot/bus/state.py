@@ -1,17 +1,16 @@
-"""Small named documents of a home, such as who was let in: the port `StateStore`, and `Document`,
-which is one of them with its type.
+"""Small named documents of a home, such as the access list: the port `StateStore`, and the typed
+`Document`.
 
 The contract of every implementation of the port:
 
 - A document changes by compare-and-swap: a write names the revision that it replaces.
 - A method that returns has made its change durable. After an unknown outcome the whole change can
-  be made again: the revision tells whether it happened.
-- A document is never dropped because it cannot be used: it is set aside where a person finds it.
+  be repeated, because the revision shows whether it happened.
+- An unusable document is never dropped. It is set aside for a person.
 - `StorageError` means that nothing was changed.
 
-The methods block; any thread of the process that owns the home may call them. Nothing here names a
-file, a thread or a database, so that another store needs no change elsewhere.
-"""
+The methods block, and any thread of the process that owns the home may call them. This module names
+no file, thread or database, so another store changes nothing else."""
 
 from __future__ import annotations
 
@@ -31,15 +30,15 @@ DOCUMENTS = ("access", "approvals", "dialects", "dream", "facts", "jobs", "mcp",
 """The documents of a home, by name."""
 
 _TRIES = 20
-"""Each that is in vain, another worker of a team has made a change."""
+"""Each failed try means that another worker of a team has made a change."""
 
 
 class InvalidDocument(Exception):
-    """A document is not what this version writes; the text says why."""
+    """A document is not in the form that this version writes. The text gives the reason."""
 
 
 class Stored(Struct, frozen=True):
-    """A document as it is stored; `revision` counts its changes, from 1 on."""
+    """A stored document. `revision` counts its changes from 1."""
 
     content: bytes
     revision: int
@@ -49,22 +48,22 @@ class StateStore(Protocol):
     """The documents of one home."""
 
     def read(self, name: str) -> Stored | None:
-        """The document, if there is one. Raises `StorageError`."""
+        """Return the document, or None if it is missing. Raise `StorageError`."""
         ...
 
     def write(self, name: str, content: bytes, expected: int) -> int:
-        """Put `content` in place of revision `expected` (0: of none); its own revision. Raises
-        `WriteConflict` where another revision is stored, and `StorageError`."""
+        """Replace revision `expected` (0: none) with `content`. Return the new revision. Raise
+        `WriteConflict` if another revision is stored, and `StorageError`."""
         ...
 
     def set_aside(self, name: str) -> str:
-        """Keep the document where a person can look at it, and go on without; says where it is.
-        Raises `StorageError`: it is in its place then."""
+        """Move the document aside for a person to inspect. Return its new place. On `StorageError`
+        it is still in its old place."""
         ...
 
 
 def versioned_object(content: bytes, version: int) -> dict[str, object]:
-    """The JSON object in a document that says to be of this version. Raises `InvalidDocument`."""
+    """Return the JSON object in a document of this version. Raise `InvalidDocument`."""
     try:
         top = json.loads(content)
     except (ValueError, RecursionError):
@@ -80,12 +79,11 @@ def versioned_object(content: bytes, version: int) -> dict[str, object]:
 
 
 class Document(Generic[T]):
-    """The document `name`, which need not be stored: then it is `empty`.
+    """The document `name`. If it is not stored, its value is `empty`.
 
-    Invariant: a document that cannot be read in every detail is not used. It is set aside, never
-    written over, and one error says so. `decode` raises `InvalidDocument` or `ValidationError`.
-    `advice` tells the owner what to do then.
-    """
+    Invariant: a document that cannot be read completely is not used. It is set aside, never
+    overwritten, and reported once. `decode` raises `InvalidDocument` or `ValidationError`. `advice`
+    tells the owner how to proceed then."""
 
     def __init__(
         self,
@@ -103,17 +101,17 @@ class Document(Generic[T]):
         self._stuck = False
         self._using = threading.RLock()
         self.problem = ""
-        """What was wrong with it when it was read, and what to do; empty where nothing was."""
+        """The problem found when it was read, and the remedy. Empty if there was none."""
 
     @property
     def known(self) -> T:
-        """Its value as it was read or changed here last, for the event loop: blocks only where it
-        was never read. Of a home that is the value; of a team another worker may have changed it
-        since, so each worker calls `load` now and then. Raises `StorageError`."""
+        """The cached value, for the event loop. It blocks only before the first read. In a team
+        another worker may have changed it since, so each worker calls `load` regularly. Raises
+        `StorageError`."""
         return self._value if self._revision >= 0 else self.load()
 
     def load(self) -> T:
-        """Its value, decoded again where somebody else changed it. Blocks. Raises
+        """Return the value, decoded again if the stored document changed. Block. Raise
         `StorageError`."""
         with self._using:
             stored = self._store.read(self.name)
@@ -133,13 +131,12 @@ class Document(Generic[T]):
             return self._value
 
     def save(self, value: T) -> None:
-        """Put a value in place, whatever was there. Raises `StorageError`."""
+        """Replace the value unconditionally. Raise `StorageError`."""
         self.change(lambda _: value)
 
     def change(self, change: Callable[[T], T]) -> T:
-        """Carry out a change durably; the value afterwards. `change` is called again on what
-        somebody else wrote meanwhile. Raises `StorageError`, and what `change` raises: nothing has
-        changed then."""
+        """Change the value durably and return it. Call `change` again after a concurrent change. On
+        `StorageError`, or an exception of `change`, nothing has changed."""
         with self._using:
             for _ in range(_TRIES):
                 value = self.load()
