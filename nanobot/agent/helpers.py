@@ -172,7 +172,7 @@ class Helpers:
     async def recover(self, scopes: Collection[str] | None = None) -> None:
         """Report the helpers that an earlier process lost, in a team the helpers of another worker
         in these `scopes`. Raises `StorageError` if they can't be read."""
-        for helper_id, message in await self._journal.lost_helpers(scopes):
+        for helper_id, message in await self._journal.find_lost_helpers(scopes):
             if helper_id not in self._at_work:
                 logger.info("subagent {} was interrupted when nanobot stopped", helper_id)
                 await self._conclude(helper_id, message)

@@ -270,7 +270,7 @@ class AgentLoop:
     def _hold(self, entry: InboxEntry, error: StorageError) -> None:
         """Delay a message whose conversation or files can't be read or stored. Notify its sender
         once."""
-        was_told = entry.reason == str(error) or self._parts.bus.held is error
+        was_told = entry.reason == str(error) or self._parts.bus.hold_reason is error
         if not was_told:
             self._notify_refusal(entry.message, error)
         self._delay(replace(entry, reason=str(error)), DISK_PAUSE)

@@ -37,13 +37,13 @@ from nanobot.bus.journal import QueueCounts
 from nanobot.bus.journal_file import (
     COPY,
     SCHEMA,
-    copied_documents,
     importable_files,
     is_json,
+    load_copy,
     queue_counts,
 )
 from nanobot.bus.rows import WAITING_MESSAGES
-from nanobot.bus.sqlite import Schema, is_damaged, layout, lenient_text, open_file, opened_read_only
+from nanobot.bus.sqlite import Schema, is_damaged, layout, lenient_text, open_file, open_read_only
 from nanobot.errors import StorageError
 from nanobot.io import replace_file, sync_folder
 
@@ -110,11 +110,11 @@ def find_damage(path: Path, log: Log) -> str:
     if head[18:19] > b"\x02":
         return "its first page is damaged"  # to SQLite it is a file that may only be read
     try:
-        with opened_read_only(path) as db:
+        with open_read_only(path) as db:
             found = _check(db, path.parent, whole=path.stat().st_size <= SMALL)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return str(error) if is_damaged(error) else ""
-    lost = log.lost(Log(path).present)
+    lost = log.count_lost(Log(path).present)
     return f"its log is damaged: {lost} stored pages cannot be read" if lost else found
 
 
@@ -124,7 +124,7 @@ def check_rest(path: Path) -> str:
     Never raises."""
     try:
         if path.stat().st_size > SMALL:
-            with opened_read_only(path) as db:
+            with open_read_only(path) as db:
                 return _check(db, path.parent, whole=True)
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         return str(error) if is_damaged(error) else ""
@@ -142,7 +142,7 @@ def _check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
         found = "; ".join(str(row[0]) for row in db.execute(f"PRAGMA integrity_check({of})"))
         if found != "ok":
             return " ".join(found.removeprefix("*** in database main ***").split())[:300]
-    copied = copied_documents(state / COPY) or {}
+    copied = load_copy(state / COPY) or {}
     for name, content in db.execute("SELECT name, content FROM document"):
         if name in copied and not is_json(content):
             return f"the document {name!r} in it is damaged"
@@ -164,7 +164,7 @@ def inspect_journal(path: Path) -> JournalInspection:
     version, counts, documents = 0, QueueCounts(), dict[str, bytes]()
     try:
         if path.exists():
-            with opened_read_only(path) as db:
+            with open_read_only(path) as db:
                 (version,) = db.execute("PRAGMA user_version").fetchone()
                 if found := SCHEMA.mismatch(db) or _check(db, path.parent, whole=True):
                     return JournalInspection(version, found)
@@ -237,7 +237,7 @@ class Log:
     def _log(self) -> bytes:
         return _content(self._path)
 
-    def lost(self, read: int) -> int:
+    def count_lost(self, read: int) -> int:
         """Return how many stored frames are lost if SQLite can read `read` frames.
 
         Without an index, a transaction is known to be stored only if another one follows it,
@@ -253,7 +253,7 @@ class Log:
         frames = range(len(self._starts))
         broken = next((at for at in frames if not self._is_frame(at)), len(frames))
         read = max((at + 1 for at in frames[:broken] if self._ends_transaction(at)), default=0)
-        end = read + self.lost(read)  # the index of a power loss may be older than the log
+        end = read + self.count_lost(read)  # the index of a power loss may be older than the log
         damaged = max(0, end - len(self._starts))
         with path.open("r+b") as file:
             for at in frames[:end]:
@@ -388,7 +388,7 @@ def _fill(
 
 def _fill_documents(target: sqlite3.Connection, copy: Path, lost: dict[str, str]) -> list[str]:
     """Restore unreadable documents from their copy. Return their names."""
-    copied = copied_documents(copy) or {}
+    copied = load_copy(copy) or {}
     query = "SELECT name, content FROM document"
     whole = {name for name, content in target.execute(query) if is_json(content)}
     missing = sorted(copied.keys() - whole)

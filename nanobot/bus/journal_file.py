@@ -31,7 +31,7 @@ from nanobot.bus.sqlite import (
     storable,
     storage_error,
 )
-from nanobot.bus.state import DOCUMENTS, InvalidDocument, Stored, versioned_object
+from nanobot.bus.state import DOCUMENTS, InvalidDocument, Stored, decode_versioned
 from nanobot.errors import DatabaseDamaged, StorageError, WriteConflict
 from nanobot.io import replace_file, storage_errors
 
@@ -72,7 +72,7 @@ def import_documents(db: sqlite3.Connection, folder: Path, is_new: bool) -> list
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             content = file.read().decode("utf-8", "backslashreplace")
-        if _stored(db, path.stem) and not is_json(content):
+        if _read_document(db, path.stem) and not is_json(content):
             logger.error("{} is ignored: it is not JSON", path)
             continue
         db.execute(_PUT, (path.stem, content))
@@ -84,7 +84,7 @@ def _take_copy(db: sqlite3.Connection, path: Path) -> None:
     """Store the documents in the copy at `path`, or move an unusable copy aside."""
     if not path.exists():
         return
-    documents = copied_documents(path)
+    documents = load_copy(path)
     if documents is None:
         aside = path.replace(path.with_name(f"{path.name}.broken"))
         logger.error(
@@ -98,10 +98,10 @@ def _take_copy(db: sqlite3.Connection, path: Path) -> None:
         db.execute(_PUT, (name, json.dumps(document, indent=1)))
 
 
-def copied_documents(path: Path) -> dict[str, object] | None:
+def load_copy(path: Path) -> dict[str, object] | None:
     """Return the documents in the copy at `path`, or None if it cannot be used."""
     try:
-        found = versioned_object(path.read_bytes(), _COPY_VERSION).get("documents")
+        found = decode_versioned(path.read_bytes(), _COPY_VERSION).get("documents")
     except (InvalidDocument, OSError):
         return None
     if not isinstance(found, dict):
@@ -109,7 +109,7 @@ def copied_documents(path: Path) -> dict[str, object] | None:
     return {name: one for name, one in found.items() if name in DOCUMENTS}
 
 
-def _stored(db: sqlite3.Connection, name: str) -> Stored | None:
+def _read_document(db: sqlite3.Connection, name: str) -> Stored | None:
     query = "SELECT content, revision FROM document WHERE name = ?"
     row = db.execute(query, (name,)).fetchone()
     return Stored(row[0].encode(), row[1]) if row else None
@@ -146,7 +146,7 @@ class SqliteState:
 
     def read(self, name: str) -> Stored | None:
         with self._database() as db:
-            return _stored(db, name)
+            return _read_document(db, name)
 
     def write(self, name: str, content: bytes, expected: int) -> int:
         with self._replacing(name, expected) as db:
@@ -185,7 +185,7 @@ class SqliteState:
         """Open a transaction that replaces revision `expected`, then update the copy."""
         with self._database() as db, db:
             db.execute("BEGIN IMMEDIATE")
-            stored = _stored(db, name)
+            stored = _read_document(db, name)
             if (stored.revision if stored else 0) != expected:
                 raise WriteConflict(f"the stored document {name!r}")
             yield db

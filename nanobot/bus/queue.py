@@ -116,7 +116,7 @@ class MessageBus:
         self._count(0)
 
     @property
-    def held(self) -> StorageError | None:
+    def hold_reason(self) -> StorageError | None:
         """The disk error for which `publish` waits, if any."""
         return self._low or self._refused
 
@@ -208,7 +208,7 @@ class MessageBus:
 
     def _count(self, change: int) -> None:
         self._open += change
-        if self._open < self._capacity and not self._stopped and self.held is None:
+        if self._open < self._capacity and not self._stopped and self.hold_reason is None:
             self._room.set()
         else:
             self._room.clear()
@@ -217,11 +217,11 @@ class MessageBus:
 async def _when_stored(stored: asyncio.Future[T], act: Callable[[T], None]) -> T:
     """Return the stored value and call `act` with it, even if the caller is cancelled."""
 
-    def done(future: asyncio.Future[T]) -> None:
+    def act_on_result(future: asyncio.Future[T]) -> None:
         if not future.cancelled() and future.exception() is None:
             act(future.result())
 
-    stored.add_done_callback(done)
+    stored.add_done_callback(act_on_result)
     return await asyncio.shield(stored)
 
 

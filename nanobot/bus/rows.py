@@ -274,7 +274,7 @@ def unknown_turn(turn_id: str) -> NanobotError:
     )
 
 
-def shown_rows(rows: Iterable[Sequence[Any]]) -> list[QueueRow]:
+def make_queue_rows(rows: Iterable[Sequence[Any]]) -> list[QueueRow]:
     """Make rows to show from a payload and the first columns of a `QueueRow`."""
     return [QueueRow(*(*row, excerpt(payload, EXCERPT))) for payload, *row in rows]
 
@@ -311,10 +311,10 @@ def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
 
 
 ENTRY = "payload, state, turn_id, received_at, id, attempts, runs, not_before, reason"
-"""The columns that `stored_entry` reads, before the scope."""
+"""The columns that `decode_entry` reads, before the scope."""
 
 
-def stored_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
+def decode_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
     """Return the message in a row of `ENTRY` and a scope, with its turn if it was in progress.
     Raise `ValueError` if it cannot be read."""
     payload, state, turn_id, received_at, row_id, attempts, runs, not_before, reason, scope = row
@@ -352,10 +352,10 @@ def damage_notice(text: str, channel: str, chat_id: str, event_id: str) -> Outgo
 
 
 PART = "id, turn_id, call, part, channel, chat_id, attempts, next_try_at, in_doubt, payload"
-"""The columns that `stored_part` reads, before the scope."""
+"""The columns that `decode_part` reads, before the scope."""
 
 
-def stored_part(row: Sequence[Any]) -> OutboxPart:
+def decode_part(row: Sequence[Any]) -> OutboxPart:
     """Return the part in a row of `PART` and a scope. Raise `ValueError` if it cannot be read."""
     row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubts, *rest = row
     payload, scope = rest

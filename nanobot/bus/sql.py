@@ -233,7 +233,7 @@ class SqlStore(ABC):
         """Return the rows of a query, which includes everything queued before."""
 
     @abstractmethod
-    def _reported(self, name: str) -> str:
+    def _report_value(self, name: str) -> str:
         """Return the expression for a number in a turn's report, or for its `model`."""
 
     async def _run(self, text: str, *values: object) -> None:

@@ -56,13 +56,13 @@ from nanobot.bus.rows import (
     WAITING_MESSAGES,
     WAITING_PARTS,
     damage_notice,
+    decode_entry,
     decode_helper,
+    decode_part,
     decode_report,
     encode_event,
     gather_turns,
     number_in,
-    stored_entry,
-    stored_part,
 )
 from nanobot.bus.sql import Row, Statement, Steps, fetch, rows_of, send, transaction
 from nanobot.bus.sql_outbox import Broken, SqlOutbox, set_aside_parts, split_readable
@@ -349,7 +349,7 @@ class Journal(SqlOutbox):
         entries = yield from self._open_entries(scopes)
         query = f"SELECT {PART}, {self.SCOPE} FROM outbox WHERE {WAITING_PARTS} {here}"
         rows = yield from fetch(f"{query} ORDER BY id", *values)
-        parts, broken = split_readable(rows, stored_part)
+        parts, broken = split_readable(rows, decode_part)
         yield from set_aside_parts(broken)
         return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, tuple(parts))
 
@@ -372,7 +372,7 @@ class Journal(SqlOutbox):
 
     def _entry(self, row: Row, *, recovered: bool = False) -> InboxEntry:
         """Return the message in a row of `ENTRY`, a scope, and a channel, chat and event."""
-        return stored_entry(row[:-3], recovered=recovered)
+        return decode_entry(row[:-3], recovered=recovered)
 
     def _set_aside_entries(self, broken: Iterable[Broken]) -> Steps[None]:
         """Mark unreadable messages as failed and notify their senders."""
@@ -411,7 +411,7 @@ class Journal(SqlOutbox):
         """Forget a subagent whose report is stored or not needed."""
         await self._run("DELETE FROM helper WHERE id = ?", helper_id)
 
-    async def lost_helpers(
+    async def find_lost_helpers(
         self, scopes: Collection[str] | None = None
     ) -> list[tuple[str, InboundMessage]]:
         """Return the subagents of earlier processes, each with the message that reports its

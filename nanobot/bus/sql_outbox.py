@@ -25,14 +25,14 @@ from nanobot.bus.rows import (
     IS_NOTICE,
     IS_QUESTION,
     PART,
+    decode_entry,
+    decode_part,
     encode_event,
     failure_notice,
     new_parts,
     not_of_chat,
     not_retryable,
     parse_row,
-    stored_entry,
-    stored_part,
     unreadable_row,
 )
 from nanobot.bus.sql import Row, Steps, fetch, rows_of, send, transaction
@@ -102,7 +102,7 @@ class SqlOutbox(SqlQueries):
             f" RETURNING {PART}, {self.SCOPE}",
             *(channel, chat_id),
         )
-        return tuple(split_readable(sorted(rows), stored_part)[0])
+        return tuple(split_readable(sorted(rows), decode_part)[0])
 
     async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
         """Mark an accepted part as dead, because the platform reports that it did not arrive.
@@ -123,7 +123,7 @@ class SqlOutbox(SqlQueries):
             f"SELECT {PART}, {self.SCOPE}, platform_id FROM outbox WHERE {IS_QUESTION}"
             f" AND {self.NOBODY_WAITS} AND state = 'sent' AND payload IS NOT NULL ORDER BY id"
         )
-        return [(stored_part(part), platform_id) for *part, platform_id in rows]
+        return [(decode_part(part), platform_id) for *part, platform_id in rows]
 
     def close_question(self, code: str) -> None:
         """Record that the buttons of a question are removed. Posted."""
@@ -150,7 +150,7 @@ class SqlOutbox(SqlQueries):
             turn_id, call = item.part.key.rsplit("/", 2)[:2]
             if turn_id.startswith(NOTICE):
                 return ()
-            asked_in = yield from _asked_in(turn_id)
+            asked_in = yield from _find_request_chat(turn_id)
             notice = Outgoing(call, (failure_notice(item, reason, asked_in),))
             return (yield from self._insert_outgoing(f"{NOTICE}{turn_id}", (notice,), now))
 
@@ -190,7 +190,7 @@ class SqlOutbox(SqlQueries):
         for _, turn_id, call, *_ in rows:  # its notice goes, so that another failure is told again
             told = "DELETE FROM outbox WHERE turn_id = ? AND call = ? AND state IN ('sent', 'dead')"
             yield from send(told, f"{NOTICE}{turn_id}", call)
-        return tuple(map(stored_part, sorted(rows)))
+        return tuple(map(decode_part, sorted(rows)))
 
     def _retry_message(self, row: str, row_id: int) -> Steps[InboxEntry]:
         rows = yield from fetch(
@@ -200,7 +200,7 @@ class SqlOutbox(SqlQueries):
         )
         if not rows:
             raise not_retryable(row)
-        return replace(stored_entry(rows[0], recovered=False), received_at=0.0)
+        return replace(decode_entry(rows[0], recovered=False), received_at=0.0)
 
     @transaction
     def drop_row(self, row: str) -> Steps[None]:
@@ -274,14 +274,14 @@ def _dead_parts(row: str, chat: tuple[str, str] | None) -> Steps[list[int]]:
         raise not_of_chat(row)
     turn_id, call, *place = found[0]
     if chat not in (None, tuple(place)):
-        asked_in = yield from _asked_in(turn_id)
+        asked_in = yield from _find_request_chat(turn_id)
         if chat != (asked_in or ())[:2]:
             raise not_of_chat(row)
     query = "SELECT id FROM outbox WHERE turn_id = ? AND call = ? AND state = 'dead' ORDER BY id"
     return [part_id for (part_id,) in (yield from fetch(query, turn_id, call))]
 
 
-def _asked_in(turn_id: str) -> Steps[tuple[str, str, str] | None]:
+def _find_request_chat(turn_id: str) -> Steps[tuple[str, str, str] | None]:
     """Return the channel, chat and conversation of a turn's first message."""
     query = "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = ? AND turn_id != ''"
     rows = yield from fetch(f"{query} ORDER BY id LIMIT 1", turn_id)

@@ -27,7 +27,7 @@ from nanobot.bus.rows import (
     OPEN_PARTS,
     UNDELIVERED,
     decode_report,
-    shown_rows,
+    make_queue_rows,
     spending_key,
     unknown_turn,
 )
@@ -61,7 +61,7 @@ class SqlQueries(SqlStore):
             "SELECT payload, 'out-' || id, channel || ':' || chat_id, state, attempts, created_at,"
             f" reason FROM outbox WHERE {UNDELIVERED} ORDER BY id"
         )
-        return shown_rows(inbox), shown_rows(outbox)
+        return make_queue_rows(inbox), make_queue_rows(outbox)
 
     async def turn_record(self, turn_id: str) -> TurnRecord:
         """Return the stored record of a turn. Raise `NanobotError` if it is unknown or expired."""
@@ -90,16 +90,17 @@ class SqlQueries(SqlStore):
                 wanted.append(condition)
                 values.append(value)
         names = ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens")
-        numbers = ", ".join(f"coalesce({self._reported(name)}, 0)" for name in names)
+        numbers = ", ".join(f"coalesce({self._report_value(name)}, 0)" for name in names)
         rows = await self._read(
-            f"SELECT id, session_key, state, started_at, coalesce({self._reported('model')}, ''),"
-            f" {numbers}, {self._reported('cost')} FROM turn"
+            "SELECT id, session_key, state, started_at,"
+            f" coalesce({self._report_value('model')}, ''), {numbers},"
+            f" {self._report_value('cost')} FROM turn"
             f" WHERE {' AND '.join(wanted)} ORDER BY {number} DESC LIMIT ?",
             *(*values, limit),
         )
         return [TurnRow(*row) for row in rows]
 
-    async def used_by_day(self, since: date) -> list[DayUsage]:
+    async def usage_by_day(self, since: date) -> list[DayUsage]:
         """Return the usage of ended turns by day and conversation, from `since` on, oldest first.
         Memory's own calls are `LEARNING`. Usage is kept longer than the turns."""
         rows = await self._read(
@@ -114,7 +115,7 @@ class SqlQueries(SqlStore):
         rows = await self._read(
             f"""
             WITH took AS (
-                SELECT substr(started_at, 1, 10) AS day, {self._reported("milliseconds")} AS ms
+                SELECT substr(started_at, 1, 10) AS day, {self._report_value("milliseconds")} AS ms
                 FROM turn WHERE state = 'done' AND started_at >= ?
             ), ranked AS (
                 SELECT day, ms, row_number() OVER (PARTITION BY day ORDER BY ms) AS place,

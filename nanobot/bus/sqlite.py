@@ -104,20 +104,20 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
         # Made here, for its owner only: SQLite lets others read, and its side files follow it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         try:
-            return _opened(path, schema)
+            return _connect(path, schema)
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith(("SQLITE_IOERR_SHM", "SQLITE_FULL")):
                 raise
             logger.error("{} is open for this process only: {}", path, error)
             path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # it is not kept up to date
-            return _opened(path, schema, "?vfs=unix-excl")
+            return _connect(path, schema, "?vfs=unix-excl")
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
     except OSError as error:
         raise StorageError.of(error.filename or path, error) from error
 
 
-def _opened(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
+def _connect(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
     """Open the file. With `unix-excl`, SQLite keeps its shared index in memory, because a full disk
     has no room for the file. Then no other process can read the database
     (https://www.sqlite.org/vfs.html)."""
@@ -140,7 +140,7 @@ def lenient_text(data: bytes) -> str:
 
 
 @contextlib.contextmanager
-def opened_read_only(path: Path) -> Iterator[sqlite3.Connection]:
+def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a database for reading. A database that is not in use is opened as immutable, so that
     SQLite leaves no other files. Raise `sqlite3.Error`."""
     in_use = path.with_name(f"{path.name}-wal").exists()

@@ -99,7 +99,9 @@ class SendLog:
             with os.fdopen(os.open(self._path, os.O_RDONLY | _SAFELY), "rb") as file:
                 # The bodies of lines that were written whole; empty for others.
                 parts = file.read(_LARGEST).split(b"\n")[1:] or [b""]
-                bodies = [part[9:] if _checked(part[9:]) == b"\n" + part else b"" for part in parts]
+                bodies = [
+                    part[9:] if _encode_line(part[9:]) == b"\n" + part else b"" for part in parts
+                ]
                 first, *lines = bodies
         except FileNotFoundError:
             first, lines = b"", []
@@ -138,7 +140,7 @@ class SendLog:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _SAFELY
         try:
             self._file, self._lines = os.open(new, flags, 0o600), 0
-            os.write(self._file, _checked(self._identity))
+            os.write(self._file, _encode_line(self._identity))
             self._append(self.marks.values())
             new.replace(self._path)
         except OSError as error:
@@ -146,7 +148,7 @@ class SendLog:
             self._note_refusal(error)
 
     def _append(self, marks: Iterable[Mark]) -> None:
-        lines = [_checked(json.encode(mark)) for mark in marks]
+        lines = [_encode_line(json.encode(mark)) for mark in marks]
         data = b"".join(lines)
         if data and os.write(self._file, data) < len(data):
             os.write(self._file, b"\n")  # raises, with the reason
@@ -159,7 +161,7 @@ class SendLog:
         self._is_refused = True
 
 
-def _checked(body: bytes) -> bytes:
+def _encode_line(body: bytes) -> bytes:
     return b"\n%08x %b" % (zlib.crc32(body), body)
 
 
@@ -257,7 +259,7 @@ class SqliteJournal(Journal):
         rows: list[Row] = await self.database.run(lambda db: execute(db, text, *values).fetchall())
         return rows
 
-    def _reported(self, name: str) -> str:
+    def _report_value(self, name: str) -> str:
         number = f"json_extract({_BODY}, '$.{name}')"
         return number if name == "model" else f"CAST({number} AS INTEGER)"
 

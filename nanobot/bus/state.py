@@ -62,7 +62,7 @@ class StateStore(Protocol):
         ...
 
 
-def versioned_object(content: bytes, version: int) -> dict[str, object]:
+def decode_versioned(content: bytes, version: int) -> dict[str, object]:
     """Return the JSON object in a document of this version. Raise `InvalidDocument`."""
     try:
         top = json.loads(content)
@@ -104,7 +104,7 @@ class Document(Generic[T]):
         """The problem found when it was read, and the remedy. Empty if there was none."""
 
     @property
-    def known(self) -> T:
+    def value(self) -> T:
         """The cached value, for the event loop. It blocks only before the first read. In a team
         another worker may have changed it since, so each worker calls `load` regularly. Raises
         `StorageError`."""

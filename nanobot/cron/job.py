@@ -24,7 +24,7 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
 from nanobot.bus.events import Address
-from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
+from nanobot.bus.state import Document, InvalidDocument, StateStore, decode_versioned
 from nanobot.clock import find_zone
 from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
 from nanobot.errors import NanobotError
@@ -227,7 +227,7 @@ def encode_jobs(jobs: Iterable[Job]) -> bytes:
 
 def decode_jobs(content: bytes) -> Jobs:
     """Parse the document. Raise `InvalidDocument` if it is not a job list of this version."""
-    entries = versioned_object(content, _VERSION).get("jobs")
+    entries = decode_versioned(content, _VERSION).get("jobs")
     try:
         # msgspec decodes every type except schedules.
         jobs = convert(entries, list[Job], dec_hook=lambda _, value: parse(str(value)))

@@ -182,7 +182,7 @@ class Host:
         self, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Sequence[str]:
         """What a refused sender wrote is not stored, only the cursor moves."""
-        held = self._parts.bus.held
+        held = self._parts.bus.hold_reason
         if held is not None and self._channel in (TERMINAL, API):
             raise held.with_traceback(None)
         taken = [message for message in messages if await self._is_taken(message)]
@@ -239,16 +239,16 @@ class Host:
 
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
         """That it was sent may be stored a little later."""
-        if not await self._undelivered(platform_id, reason):
-            looking = self._undelivered_later(platform_id, reason)
+        if not await self._mark_undelivered(platform_id, reason):
+            looking = self._retry_mark(platform_id, reason)
             self._parts.background.start(looking, name="a message that was not delivered")
 
-    async def _undelivered_later(self, platform_id: str, reason: str) -> None:
+    async def _retry_mark(self, platform_id: str, reason: str) -> None:
         await self._parts.clock.sleep(_STORED_SECONDS)
-        if not await self._undelivered(platform_id, reason):
+        if not await self._mark_undelivered(platform_id, reason):
             logger.warning("{}: {} was not delivered: {}", self._channel, platform_id, reason)
 
-    async def _undelivered(self, platform_id: str, reason: str) -> bool:
+    async def _mark_undelivered(self, platform_id: str, reason: str) -> bool:
         reason = self._parts.redactor.redact(reason)
         row = await self._parts.journal.mark_undelivered(self._channel, platform_id, reason)
         if row:

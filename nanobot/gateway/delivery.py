@@ -278,12 +278,12 @@ class Dispatcher:
         may_repeat = channel.limits.shown_once
         with (
             _anything_else_is(SendLater if may_repeat else SendUnknown, SendRefused, *_NOT_ARRIVED),
-            self._marked(item),
+            self._mark_when_written(item),
         ):
             return await channel.send(item.part)
 
     @contextmanager
-    def _marked(self, item: OutboxPart) -> Iterator[None]:
+    def _mark_when_written(self, item: OutboxPart) -> Iterator[None]:
         """While a part is sent: mark that, or let its channel do so before it writes the first
         request. Tasks that the channel starts meanwhile, and that outlive this, mark nothing."""
         unmarked = [item]

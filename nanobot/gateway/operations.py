@@ -315,7 +315,7 @@ async def figures(
         raise NanobotError(f"figures are over {', '.join(map(str, SPANS))} days")
     today = clock.now().date()
     since = today - timedelta(days=days - 1)
-    everything = await journal.used_by_day(since)
+    everything = await journal.usage_by_day(since)
     used = [one for one in everything if one.session_key != LEARNING]
     by_chat = _sums(used, lambda one: one.session_key)
     chats = sorted(

@@ -203,7 +203,7 @@ class Status:
         """Return the turns, and the tokens of all calls, since midnight. `memory_tokens` of
         memory's own calls are in the cost, but in no other count. `cost` is None without prices."""
         midnight = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        used = await self._journal.used_by_day(midnight.date())
+        used = await self._journal.usage_by_day(midnight.date())
         turns, memory = sum_usage(used), sum_usage(used, LEARNING)
         return {
             "turns": asdict(await self._journal.turn_counts(midnight)),

@@ -239,7 +239,7 @@ class Recall:
 
     def _read_uses(self) -> Uses:
         try:
-            return self._uses.known.get(self._scope, {}) if self._uses else {}
+            return self._uses.value.get(self._scope, {}) if self._uses else {}
         except NanobotError as error:
             logger.warning("{}: cannot read which facts were looked up: {}", self._scope, error)
             return {}

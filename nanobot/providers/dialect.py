@@ -27,7 +27,7 @@ from loguru import logger
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
-from nanobot.bus.state import Document, StateStore, versioned_object
+from nanobot.bus.state import Document, StateStore, decode_versioned
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ContextTooLong, NanobotError, ProviderError
 
@@ -282,7 +282,7 @@ def encode_dialects(learned: Mapping[str, LearnedDialect]) -> bytes:
 def decode_dialects(content: bytes) -> Mapping[str, LearnedDialect]:
     """Return the dialects in a stored document by source. Raise `InvalidDocument`."""
     found: dict[str, LearnedDialect] = {}
-    entries = versioned_object(content, 1).get("dialects")
+    entries = decode_versioned(content, 1).get("dialects")
     for source, entry in (entries if isinstance(entries, dict) else {}).items():
         try:
             found[source] = convert(entry, LearnedDialect)

@@ -126,7 +126,7 @@ class Access:
     def load(self) -> str:
         """Read the document once, for the owner of the home. Return its fault with advice, or an
         empty text."""
-        _ = self._document.known
+        _ = self._document.value
         return self._document.problem
 
     def refresh(self) -> None:
@@ -265,7 +265,7 @@ class Access:
     @property
     def _state(self) -> AccessState:
         """The current state, possibly with expired entries."""
-        return self._document.known
+        return self._document.value
 
     async def _change(self, change: Callable[[AccessState], AccessState]) -> None:
         """Apply a change and store it durably. Raise `StorageError` or any error of `change` if

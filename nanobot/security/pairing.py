@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, convert, field
 from msgspec.structs import asdict, replace
 
-from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
+from nanobot.bus.state import Document, InvalidDocument, StateStore, decode_versioned
 from nanobot.text import printable, shorten
 
 Kind = Literal["person", "group"]
@@ -178,7 +178,7 @@ def encode_access(state: AccessState) -> bytes:
 
 def decode_access(content: bytes) -> AccessState:
     """Parse the document. Raise `InvalidDocument` or `ValidationError`."""
-    file = convert(versioned_object(content, VERSION), _File)
+    file = convert(decode_versioned(content, VERSION), _File)
     if not all(is_usable_id(one.id) for one in (*file.approved, *file.requests)):
         raise InvalidDocument("an entry has an invalid id")
     if any(one.owner and one.kind == "group" for one in file.approved):

@@ -23,7 +23,7 @@ from loguru import logger
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
-from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
+from nanobot.bus.state import Document, InvalidDocument, StateStore, decode_versioned
 from nanobot.errors import NanobotError, ToolError
 from nanobot.programs import find
 from nanobot.security.paths import Place, Root
@@ -114,7 +114,7 @@ def encode_record(record: SkillRecord) -> bytes:
 
 def decode_record(content: bytes) -> SkillRecord:
     """Parse the document. Raise `InvalidDocument` or `ValidationError`."""
-    record = convert(versioned_object(content, _VERSION), SkillRecord)
+    record = convert(decode_versioned(content, _VERSION), SkillRecord)
     for name in (*record.enabled, *record.disabled):
         if not is_skill_name(name):
             raise InvalidDocument(f"{name!r:.40} is not a valid name for a skill")
@@ -167,7 +167,7 @@ class SkillsLoader:
         """Return the skills for a turn of `scope`, one of each name. Does not wait for the document
         after its first read."""
         chosen: dict[str, Skill] = {}
-        for skill in self._judge(self.state.known):
+        for skill in self._judge(self.state.value):
             if skill.is_enabled and (scope == OWNER or skill.everyone):
                 chosen.setdefault(skill.name, skill)
         return tuple(chosen.values())

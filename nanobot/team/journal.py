@@ -27,11 +27,11 @@ from nanobot.bus.rows import (
     PART,
     WAITING_MESSAGES,
     WAITING_PARTS,
+    decode_part,
     decode_report,
     encode_event,
     number_in,
     spending_key,
-    stored_part,
 )
 from nanobot.bus.sql import Row, Statement, Steps, fetch, send, transaction
 from nanobot.bus.sql_journal import Journal, message_row
@@ -134,13 +134,13 @@ class PostgresJournal(Journal):
     async def _read(self, text: str, *values: object) -> list[Row]:
         return await self.database.read(text.replace("?", "%s"), *values)
 
-    def _reported(self, name: str) -> str:
+    def _report_value(self, name: str) -> str:
         return name.removesuffix("_tokens")
 
     def _report_columns(self, report: str) -> dict[str, object]:
         known = decode_report(report)
         names = ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens", "cost")
-        numbers = {self._reported(name): number_in(known, name) for name in names}
+        numbers = {self._report_value(name): number_in(known, name) for name in names}
         return {"report": report, "model": str(known.get("model") or ""), **numbers}
 
     def _within(self, scopes: Collection[str] | None) -> tuple[str, tuple[object, ...]]:
@@ -248,7 +248,7 @@ class PostgresJournal(Journal):
         entries, broken = split_readable([r for r in rows if r[0] is not None], self._entry)
         if broken:
             await self._transact(lambda: self._set_aside_entries(broken))
-        parts, damaged = split_readable([row for row in sent if row[-2] is not None], stored_part)
+        parts, damaged = split_readable([row for row in sent if row[-2] is not None], decode_part)
         if damaged:
             await self._transact(lambda: set_aside_parts(damaged))
         ids = frozenset(row[4] for row in rows), frozenset(row[0] for row in sent)

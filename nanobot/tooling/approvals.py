@@ -37,7 +37,7 @@ from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from nanobot.bus.events import Address, ApprovalAnswer, ApprovalAsked, ApprovalClosed, Button
-from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
+from nanobot.bus.state import Document, InvalidDocument, StateStore, decode_versioned
 from nanobot.clock import Clock, with_timeout
 from nanobot.errors import NanobotError, StorageError
 from nanobot.messages import ToolCall
@@ -199,7 +199,7 @@ def encode_approvals(entries: Entries) -> bytes:
 
 
 def decode_approvals(content: bytes) -> Entries:
-    entries = convert(versioned_object(content, _VERSION), _File).approvals
+    entries = convert(decode_versioned(content, _VERSION), _File).approvals
     for one in entries:
         if one.given_at.tzinfo is None:
             raise InvalidDocument("a moment has no time zone")

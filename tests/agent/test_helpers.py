@@ -179,7 +179,7 @@ async def test_it_sees_its_task_and_nothing_else(kit: HelpersKit) -> None:
 async def test_nobody_but_a_person_gets_helpers(kit: HelpersKit, initiator: str) -> None:
     result = await kit.spawn(caller=replace(CALLER, initiator=initiator))
     assert result.is_error
-    assert await kit.journal.lost_helpers() == []
+    assert await kit.journal.find_lost_helpers() == []
 
 
 async def test_what_a_helper_read_marks_its_report(kit: HelpersKit) -> None:
@@ -306,7 +306,7 @@ async def test_a_report_that_the_disk_refuses_comes_once_the_disk_takes_it(kit: 
     await kit.clock.advance(DISK_PAUSE)
     assert (await kit.report()).content.endswith("It is 42.")
     assert await kit.gone.get() == "helper:h1"
-    assert await kit.journal.lost_helpers() == []
+    assert await kit.journal.find_lost_helpers() == []
 
 
 async def test_others_have_few_helpers_and_leave_places_to_the_owner(kit: HelpersKit) -> None:
@@ -331,4 +331,4 @@ async def test_one_whose_scope_another_worker_keeps_reports_that_it_failed(kit: 
     await kit.spawn()
     assert "failed: another worker is using this memory." in (await kit.report()).content
     await kit.helpers.close()
-    assert await kit.journal.lost_helpers() == []
+    assert await kit.journal.find_lost_helpers() == []

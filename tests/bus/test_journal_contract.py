@@ -466,7 +466,7 @@ async def test_the_reports_of_a_conversation_or_of_all_are_summed(
     await turn(journal, "a", report(100, 40, 10, 70))
     await turn(journal, "b", report(50, 0, 5))
     await turn(journal, "c", report(7, 0, 1, 3), session="fake:2")
-    used = await journal.used_by_day(date.min)
+    used = await journal.usage_by_day(date.min)
     assert sum_usage(used, "fake:1") == UsageTotals(2, 150, 40, 15, 70)
     assert sum_usage(used) == UsageTotals(3, 157, 40, 16, 73)
     assert [row.cost for row in await journal.turns()] == [3, None, 70]
@@ -509,14 +509,14 @@ async def test_what_turns_used_is_known_by_day_and_chat_for_longer_than_they_are
     await clock.advance((KEEP_DAYS + 2) * 86_400)
     async with process() as journal:
         assert await journal.turns() == []
-        assert await journal.used_by_day(day) == [
+        assert await journal.usage_by_day(day) == [
             DayUsage(day.isoformat(), "fake:1", 3, 150, 40, 15, 34),
             DayUsage(day.isoformat(), "fake:2", 1, 7, 0, 1),
         ]
-        assert await journal.used_by_day(day + timedelta(days=1)) == []
+        assert await journal.usage_by_day(day + timedelta(days=1)) == []
     await clock.advance(400 * 86_400)
     async with process() as journal:
-        assert await journal.used_by_day(day) == []
+        assert await journal.usage_by_day(day) == []
 
 
 async def test_reply_times_are_the_nearest_rank_of_a_day(
@@ -535,7 +535,7 @@ async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> No
     journal.add_learning_usage(first, UsageTotals(1, 100, 40, 10))
     journal.add_learning_usage(second, UsageTotals(1, 5, 0, 1, 9))
     journal.add_learning_usage(second, UsageTotals(1, 6, 2, 1))
-    used = await journal.used_by_day(first)
+    used = await journal.usage_by_day(first)
     assert sum_usage(used, LEARNING, second.isoformat()) == UsageTotals(2, 11, 2, 2, 9)
     assert sum_usage(used, LEARNING) == UsageTotals(3, 111, 42, 12, 9)
     assert sum_usage(used) == UsageTotals()

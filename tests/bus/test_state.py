@@ -157,13 +157,13 @@ async def test_what_is_known_is_there_while_the_store_is_not() -> None:
     document, other = numbers(store), numbers(store)
     seen = list[tuple[int, ...]]()
     with pytest.raises(AssertionError):
-        _ = document.known
-    assert await asyncio.to_thread(lambda: document.known) == ()
+        _ = document.value
+    assert await asyncio.to_thread(lambda: document.value) == ()
     await asyncio.to_thread(document.save, (1,))
     await asyncio.to_thread(other.save, (1, 2))
-    seen.append(document.known)
+    seen.append(document.value)
     await asyncio.to_thread(document.load)
-    assert [*seen, document.known] == [(1,), (1, 2)]
+    assert [*seen, document.value] == [(1,), (1, 2)]
 
 
 def test_who_asks_for_what_is_known_does_not_wait_for_a_change() -> None:
@@ -177,7 +177,7 @@ def test_who_asks_for_what_is_known_does_not_wait_for_a_change() -> None:
 
     changing = threading.Thread(target=document.change, args=(slow,))
     known = list[tuple[int, ...]]()
-    asking = threading.Thread(target=lambda: known.append(document.known), daemon=True)
+    asking = threading.Thread(target=lambda: known.append(document.value), daemon=True)
     changing.start()
     begun.wait()
     asking.start()
@@ -185,4 +185,4 @@ def test_who_asks_for_what_is_known_does_not_wait_for_a_change() -> None:
     assert known == [(1,)]
     may_end.set()
     changing.join()
-    assert document.known == (1, 2)
+    assert document.value == (1, 2)

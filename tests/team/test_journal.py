@@ -161,10 +161,10 @@ async def test_helpers_are_lost_with_their_worker(
 ) -> None:
     await journal.add_helper("h1", ANNA)
     await journal.add_helper("h2", BEN)
-    assert await other.lost_helpers() == []
+    assert await other.find_lost_helpers() == []
     sql(team_database, "DELETE FROM worker WHERE id = %s", journal.database.worker)
-    assert await other.lost_helpers(("person:ben",)) == [("h2", BEN)]
-    assert len(await other.lost_helpers()) == 2
+    assert await other.find_lost_helpers(("person:ben",)) == [("h2", BEN)]
+    assert len(await other.find_lost_helpers()) == 2
 
 
 async def test_a_part_belongs_to_the_chat_that_gets_it_else_to_its_turn(
@@ -307,7 +307,7 @@ async def test_what_all_workers_use_is_summed(
     assert (await journal.day_tokens(day)).tokens == 30
     other.add_day_tokens(day, 0, warned=True)
     assert (await other.day_tokens(day)).warned
-    assert sum_usage(await journal.used_by_day(day), LEARNING) == UsageTotals(3, 15, 0, 3)
+    assert sum_usage(await journal.usage_by_day(day), LEARNING) == UsageTotals(3, 15, 0, 3)
 
 
 async def test_who_waits_longest_is_next_beside_what_is_needed(journal: PostgresJournal) -> None:

@@ -66,12 +66,12 @@ async def test_below_the_reserve_messages_wait_until_there_is_room_again(tmp_pat
         assert disk.room.text
         waiting = asyncio.create_task(disk.bus.publish("fake", [said("m2")]))
         await disk.bus.publish_internal(said("from within"))  # what began goes on
-        assert "199 MB left" in str(disk.bus.held)
+        assert "199 MB left" in str(disk.bus.hold_reason)
         await disk.changes_to(210)  # not enough: it would close again at once
         assert not waiting.done()
         await disk.changes_to(220)
         assert await waiting == ("m2",)
-        assert disk.bus.held is None
+        assert disk.bus.hold_reason is None
         assert not disk.room.text
 
 

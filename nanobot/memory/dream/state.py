@@ -92,7 +92,7 @@ class DreamState(Document[dict[str, ScopeState]]):
 
     def of(self, scope: str) -> ScopeState:
         """Return the state of `scope` as of the last `load`."""
-        return self.known.get(scope, ScopeState())
+        return self.value.get(scope, ScopeState())
 
     def put(self, scope: str, state: ScopeState) -> None:
         """Store the state, durably. Raise `StorageError`."""

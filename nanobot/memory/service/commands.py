@@ -366,7 +366,7 @@ class MemoryCommands:
     async def _usage(self, call: CommandCall) -> Answer:
         today = self._clock.now().date()
         month, all_of_it = today.replace(day=1).isoformat(), call.scope == OWNER
-        used = await self._journal.used_by_day(date.min)
+        used = await self._journal.usage_by_day(date.min)
         key = "" if all_of_it else call.session.key
         rows = [
             ("this conversation", sum_usage(used, call.session.key)),
