@@ -94,7 +94,7 @@ class Stores:
     `StorageError`."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
-        home, shared = settings.home, settings.shared
+        home, shared = settings.home, settings.data_folder
         make_home(home)
         self.journal = build_journal(settings, home / "state", clock)
         if shared != home:
@@ -132,8 +132,8 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
         raise ExtraMissing("a team", "team") from None
     dsn = settings.team.database.get_secret_value()
     database = Database(dsn, lambda: end_process("other workers take over its work"))
-    expect_together(database.address, settings.shared)
-    check_mounts(settings.shared)
+    expect_together(database.address, settings.data_folder)
+    check_mounts(settings.data_folder)
     # `Base` replaces `scope_of` once it knows the people.
     return PostgresJournal(database, clock, lambda message: message.origin.scope)
 
@@ -251,7 +251,7 @@ def about(settings: Settings) -> Mapping[str, str]:
     return {
         "version": nanobot.__version__,
         "home": str(settings.home),
-        **({"shared": str(settings.shared)} if settings.team.shared else {}),
+        **({"shared": str(settings.data_folder)} if settings.team.shared else {}),
         "provider": model.provider,
         "model": settings.chat_model,
     }

@@ -174,7 +174,7 @@ class Platforms:
             journal,
             base.access,
             self.web,
-            settings.shared,
+            settings.data_folder,
             clock,
             base.background,
             base.commands,
@@ -238,10 +238,10 @@ class Upkeep:
         settings, clock, home = base.settings, base.clock, base.settings.home
         kept, journal, self._base = settings.retention, base.stores.journal, base
         reserve = kept.disk_reserve_megabytes
-        self.room = DiskReserve(settings.shared, reserve, base.bus, clock, base.notifier.warn)
+        self.room = DiskReserve(settings.data_folder, reserve, base.bus, clock, base.notifier.warn)
         retention = Retention(
             home,
-            settings.shared,
+            settings.data_folder,
             clock,
             partial(journal.find_mentions, MEDIA_NAME),
             media_days=kept.media_days,

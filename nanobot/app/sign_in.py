@@ -46,7 +46,7 @@ def login_request(
     enabled = name in settings.channels and settings.channels[name].enabled
     return LoginRequest(
         options_of(settings.channels, name),
-        settings.shared / "state" / "channels" / name,
+        settings.data_folder / "state" / "channels" / name,
         say,
         clock,
         number,

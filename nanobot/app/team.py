@@ -49,7 +49,7 @@ class Team:
         self.worker = worker = TeamWorker(
             journal,
             self.membership,
-            base.settings.shared,
+            base.settings.data_folder,
             parts.agent.parts,
             parts.agent.loop,
             platforms.dispatcher,
@@ -118,12 +118,12 @@ class Team:
         number = await asyncio.to_thread(self._join)
         address = self._journal.database.address
         # Check again: since `join`, nobody can dissolve the team any more.
-        word = await asyncio.to_thread(expect_together, address, settings.shared)
+        word = await asyncio.to_thread(expect_together, address, settings.data_folder)
         self.worker.notifications.channel = f"nanobot_{word}"
         self._journal.database.worker = number
         FENCE.epoch, FENCE.wait = f".{number}", membership.wait_until_valid
         FENCE.is_open = lambda: membership.is_valid
-        FENCE.shared, FENCE.locks = settings.shared, settings.home / "state" / "locks"
+        FENCE.shared, FENCE.locks = settings.data_folder, settings.home / "state" / "locks"
         logger.info("this is worker {} ({})", number, membership.name)
 
     def _join(self) -> int:

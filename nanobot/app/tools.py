@@ -114,7 +114,7 @@ class Toolbox:
             audit=self.audit,
             redactor=base.redactor,
             overflow=stores.spill,
-            folders=(settings.home, settings.shared, stores.workspace.path),
+            folders=(settings.home, settings.data_folder, stores.workspace.path),
         )
         path = _PROGRAMS if wanted.exec.sandbox != "none" else None
         here = SkillEnvironment(partial(find, path=path), wanted.exec.environment)

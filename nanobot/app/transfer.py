@@ -61,7 +61,7 @@ class Plan(Struct, frozen=True):
 def plan_init(settings: Settings) -> Plan:
     """Return the plan to move the locked home into the team of its settings. Raises `NanobotError`
     if that is impossible."""
-    home, shared, address = settings.home, settings.shared, address_of(settings)
+    home, shared, address = settings.home, settings.data_folder, address_of(settings)
     folder.check_folder(home, shared)
     half, is_begun = _half(home, TO_TEAM)
     finish = f"keep the old journal as state/{MOVED}", partial(_finish, half, home)
@@ -93,7 +93,7 @@ def plan_init(settings: Settings) -> Plan:
 def plan_leave(settings: Settings) -> Plan:
     """Return the plan to move everything of the team into this locked home. Raises `NanobotError`
     if that is impossible."""
-    home, shared, address = settings.home, settings.shared, address_of(settings)
+    home, shared, address = settings.home, settings.data_folder, address_of(settings)
     half, is_begun = _half(home, FROM_TEAM)
     finish = "open this home", partial(_open, half, home, shared)
     names = _names(settings, shared)
@@ -160,7 +160,7 @@ def _expect_empty(db: psycopg.Connection[Row], address: DatabaseAddress) -> None
 
 def _join(settings: Settings, own: Sequence[str]) -> Plan:
     """Return the plan that makes the home another worker's."""
-    home, shared = settings.home, settings.shared
+    home, shared = settings.home, settings.data_folder
     if own := [*own, *(["messages"] if _has_rows(home) else [])]:
         raise NanobotError(
             f"both this home and the team have {', '.join(own)}",
@@ -200,8 +200,10 @@ def _rows_to_database(settings: Settings, address: DatabaseAddress, half: Path) 
     file = open_file(half / JOURNAL, SCHEMA)
     with closing(file), _connect(address) as db, db.transaction():
         row_copy.expect_nobody(db)
-        if folder.word_of_database(db) or folder.word_of_folder(settings.shared) != _word(half):
-            raise folder.mismatch(address, settings.shared)
+        if folder.word_of_database(db) or folder.word_of_folder(settings.data_folder) != _word(
+            half
+        ):
+            raise folder.mismatch(address, settings.data_folder)
         row_copy.to_database(file, db, whose)
         folder.put_word(db, _word(half))
 
@@ -213,7 +215,7 @@ def _whose(settings: Settings, state: SqliteState) -> row_copy.Whose:
     access.load()
     scopes = build_scopes(alone, access)
     kept = settings.home / "state" / "catalogue.db"
-    catalogue = SessionCatalogue(settings.shared / "sessions", clock, kept)
+    catalogue = SessionCatalogue(settings.data_folder / "sessions", clock, kept)
     sessions = SessionManager(catalogue, clock)
     state.close()
 

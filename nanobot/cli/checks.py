@@ -133,7 +133,7 @@ def check_packages(case: CheckContext) -> Iterator[Finding]:
     versions = f"nanobot {__version__}, Python {platform.python_version()}"
     yield Finding("ok", f"{versions}, SQLite {sqlite3.sqlite_version}")
     needed = {extra for extra, is_needed in extras_needed(case.settings).items() if is_needed}
-    library = case.settings.shared / "workspace" / "library"
+    library = case.settings.data_folder / "workspace" / "library"
     if not is_installed("pdf") and any(library.rglob("*.[pP][dD][fF]")):
         needed.add("pdf")
     spare = []
@@ -248,7 +248,7 @@ def check_channels(case: CheckContext) -> Iterator[Finding]:
 
 def _channel(case: CheckContext, point: EntryPoint) -> Iterator[Finding]:
     check: Check = point.load()
-    folder = case.settings.shared / "state" / "channels" / point.name
+    folder = case.settings.data_folder / "state" / "channels" / point.name
     options = case.settings.channels[point.name].options
 
     async def look() -> Sequence[Finding]:
@@ -311,9 +311,11 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
     from nanobot.team.maintenance import clock_ahead, survey
 
     address = address_of(settings)
-    check_folder(case.home, settings.shared)
-    if kind := unknown_caches(settings.shared):
-        text = f"{settings.shared} is on {kind}, and the cache time of its attributes is unknown"
+    check_folder(case.home, settings.data_folder)
+    if kind := unknown_caches(settings.data_folder):
+        text = (
+            f"{settings.data_folder} is on {kind}, and the cache time of its attributes is unknown"
+        )
         hint = "Set its cache times to 0, because workers must see each other's changes at once."
         yield Finding("warn", text, hint)
     found = survey(address)
@@ -321,7 +323,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
         hint = "Create the team with `nanobot team init`."
         yield Finding("warn", f"{address.place} has no team yet", hint)
         return
-    expect_together(address, settings.shared)
+    expect_together(address, settings.data_folder)
     ahead = clock_ahead(address, lambda: case.clock.now().timestamp())
     if abs(ahead) > _CLOCK_SECONDS:
         text = f"the clocks of this machine and of the database differ by {abs(ahead):,.0f} s"
@@ -330,7 +332,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
     alive = sum(one["alive"] for one in found["workers"])
     text = f"{address.place}, tables of version {found['schema_version']},"
     text += f" {pluralize(alive, 'worker')}"
-    yield Finding("ok", f"{text}, with the team's folder {settings.shared}")
+    yield Finding("ok", f"{text}, with the team's folder {settings.data_folder}")
     failed = sum(one["failed"] + one["undeliverable"] for one in found["queues"])
     if failed:
         text = f"{failed} messages failed or could not be delivered"
@@ -345,7 +347,7 @@ def check_conversations(case: CheckContext) -> Iterator[Finding]:
     """Read each conversation as its next message would."""
     from nanobot.session.manager import read_conversations
 
-    folder = case.settings.shared / "sessions"
+    folder = case.settings.data_folder / "sessions"
     if not folder.is_dir():
         return
     complaints: list[str] = []
@@ -369,7 +371,7 @@ def check_versions(case: CheckContext) -> Iterator[Finding]:
     from nanobot.memory.git import NewestVersion, read_newest, repositories
 
     newest, errors = list[NewestVersion](), list[NanobotError]()
-    for path in (places := repositories(case.settings.shared / "state")).values():
+    for path in (places := repositories(case.settings.data_folder / "state")).values():
         try:
             newest += filter(None, [read_newest(path)])
         except NanobotError as error:

@@ -276,7 +276,7 @@ def settings_or_defaults(home: Path) -> Settings:
 
 def find_shared_folder(home: Path) -> Path:
     """Return the folder with people's text: the shared folder of a team, or the home."""
-    return settings_or_defaults(home).shared
+    return settings_or_defaults(home).data_folder
 
 
 def zone_of(home: Path) -> tzinfo | None:

@@ -375,7 +375,7 @@ class Settings(Checked, frozen=True):
     warnings: tuple[str, ...] = ()
 
     @property
-    def shared(self) -> Path:
+    def data_folder(self) -> Path:
         """The folder of people's text: the one that a team shares, or the home."""
         return Path(self.team.shared) if self.team.shared else self.home
 
@@ -410,7 +410,7 @@ class Settings(Checked, frozen=True):
     @property
     def folders(self) -> tuple[Path, ...]:
         """nanobot's own folders."""
-        return (self.home, self.shared) if self.team.shared else (self.home,)
+        return (self.home, self.data_folder) if self.team.shared else (self.home,)
 
     def faults(self, home: Path) -> Iterator[Fault]:
         """Yield the faults between sections, once they are filled in."""

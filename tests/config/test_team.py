@@ -19,7 +19,7 @@ def test_a_team_has_a_database_and_a_folder(tmp_path: Path) -> None:
     write_config(home, {"agent": {"timezone": "UTC"}, "team": team})
     settings = load_settings(home, {"NANOBOT_DATABASE": _DATABASE})
     assert settings.team.database.get_secret_value() == _DATABASE
-    assert settings.shared == shared
+    assert settings.data_folder == shared
     assert settings.folders == (home, shared)
     assert "canary" not in repr(settings)
 
@@ -27,7 +27,7 @@ def test_a_team_has_a_database_and_a_folder(tmp_path: Path) -> None:
 def test_alone_all_is_in_the_home(tmp_path: Path) -> None:
     write_config(tmp_path, {})
     settings = load_settings(tmp_path, {})
-    assert (settings.shared, settings.folders) == (tmp_path, (tmp_path,))
+    assert (settings.data_folder, settings.folders) == (tmp_path, (tmp_path,))
 
 
 def test_a_team_without_a_time_zone_is_refused(tmp_path: Path) -> None:

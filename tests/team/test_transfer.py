@@ -334,11 +334,11 @@ def test_two_homes_do_not_get_into_one_team_at_once(
 def test_nothing_begins_where_another_home_began_since_it_was_asked(home: Path) -> None:
     before, settings = _everything(home), load_settings(home)
     (_, make_tables), (_, begin), *_ = plan_init(settings).steps
-    write(word_file(settings.shared), "heron")
+    write(word_file(settings.data_folder), "heron")
     make_tables()
     with pytest.raises(NanobotError, match="belong to different teams"):
         begin()
-    assert word_file(settings.shared).read_text() == "heron"
+    assert word_file(settings.data_folder).read_text() == "heron"
     assert _everything(home) == before
     assert not list((home / "state").glob("to-team-*")), "it starts alone"
 
