@@ -81,4 +81,4 @@ def test_doctor_fails_for_an_extra_that_the_configuration_needs(
     )
     assert found["fail"].hint == how_to_install("backup-encryption")
     spare = "embeddings (search by meaning), pdf (PDF files)"
-    assert found["ok"].text == f"optional extras that are not installed: {spare}"
+    assert found["ok"].text == f"optional extras not installed: {spare}"

@@ -30,8 +30,8 @@ from nanobot_cli.wire import (
 _ANSWERED = ("done", "stopped")
 
 _WAITS = (
-    "note: your message will be answered when the model is available again and `nanobot gateway` "
-    "runs\n"
+    "note: your message will be answered once the model is available again and `nanobot gateway` "
+    "is running\n"
 )
 _STOP_SECONDS = 2.0  # seconds to wait for the turn to stop after Ctrl-C
 
@@ -42,9 +42,9 @@ def add_agent(commands: Commands) -> None:
         "-m",
         "--message",
         metavar="TEXT",
-        help="send a message, print the reply, and exit (- reads stdin)",
+        help="send a message, print the reply, and exit (use - to read stdin)",
     )
-    session = "the conversation (default: %(default)s)"
+    session = "the conversation to use (default: %(default)s)"
     agent.add_argument("-s", "--session", metavar="KEY", default=DEFAULT_SESSION, help=session)
     agent.json()
 
@@ -52,7 +52,7 @@ def add_agent(commands: Commands) -> None:
 def run_agent(options: Options) -> int:
     if not is_session_key(options.session):
         raise WrongUsage(
-            f"{options.session!r} is not a session key",
+            f"{options.session!r} is not a valid session key",
             hint="Use a key such as cli:direct or cli:work.",
         )
     home = options.home
@@ -169,7 +169,8 @@ def _note_jobs(client: Client) -> None:
     if pending := sum(job.get("enabled") is True for job in jobs):
         what = "1 scheduled job runs" if pending == 1 else f"{pending} scheduled jobs run"
         print_text(
-            f"note: {what} only while nanobot runs (start it with `nanobot gateway`)\n", sys.stderr
+            f"note: {what} only while nanobot is running (start it with `nanobot gateway`)\n",
+            sys.stderr,
         )
 
 
@@ -206,7 +207,7 @@ def _answer_question(question: Question) -> str:
     so that a script does not wait for ten minutes."""
     print_text(f"{question.said.text}\n", sys.stderr)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        print_text("Not approved: approval needs a terminal.\n", sys.stderr)
+        print_text("Not approved, because approval requires a terminal.\n", sys.stderr)
         return f"{question.no.value} unseen"
     import termios
 

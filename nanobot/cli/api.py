@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from nanobot.channel.keys import ApiKeys
 
 _ADDED = """\
-The key of {name}, for the memory of {whose}:
+The key for {name}, which uses the memory of {whose}:
 
   {secret}
 
-It is shown only once. Programs send it as `Authorization: Bearer KEY` to {address}.
+The key is shown only once. Programs send it as `Authorization: Bearer KEY` to {address}.
 """
 _UNTRUSTED = """
-Its messages are untrusted content: they are never remembered as your own words, and nanobot asks in
-your other chats before they cause an action that needs approval.
+Messages from this program are untrusted content: nanobot never remembers them as your own words,
+and asks in your other chats before they cause an action that needs approval.
 """
 _OWN_WORDS = """
-The last message of each request counts as the person's own words.
+The last message of each request is treated as the person's own words.
 """
 _QUESTION = """\
 Many programs add documents, search results, or other text to the person's own words.
@@ -41,8 +41,8 @@ def add_api(commands: Commands) -> None:
         "give other programs access to nanobot",
         "Give other programs access to nanobot through an OpenAI-compatible API.",
     )
-    keys = what.group("keys", "manage the keys of programs")
-    new = keys.add("add", "create a key for a program (shown only once)", add_key).json()
+    keys = what.group("keys", "manage the programs' keys")
+    new = keys.add("add", "create a key for a program (the key is shown only once)", add_key).json()
     new.argument("name", "NAME", "the program's name, such as open-webui")
     whose = (
         "the person whose memory and conversations it uses, such as telegram:12345 (default: the "
@@ -50,11 +50,11 @@ def add_api(commands: Commands) -> None:
     )
     new.option("--person", "ID", whose)
     new.flag("--writable", "allow it to propose facts over MCP, which you accept or drop")
-    new.flag("--own-words", "the program sends only the person's own words")
-    new.flag("--read-system", "use its system messages in conversations, as untrusted content")
+    new.flag("--own-words", "declare that the program sends only the person's own words")
+    new.flag("--read-system", "include its system messages in conversations, as untrusted content")
     keys.add("list", "list the keys", list_keys).json()
     gone = keys.add("revoke", "revoke a key", revoke_key).json()
-    gone.argument("name", "NAME", "its name in `api keys list`")
+    gone.argument("name", "NAME", "the program's name in `api keys list`")
 
 
 def add_key(options: Options) -> int:
@@ -125,7 +125,7 @@ def format_keys(data: Data) -> str:
 
 def revoke_key(options: Options) -> int:
     _open_keys(options).revoke(options.name)
-    said = f"The key {options.name} is revoked.\n"
+    said = f"The key {options.name} has been revoked.\n"
     return options.print_either({"revoked": options.name}, lambda: said)
 
 

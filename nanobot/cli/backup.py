@@ -49,19 +49,21 @@ Back up the whole home to one file. nanobot can keep running.
   nanobot backup               back up to the backup folder (backup.folder in config.yaml)
   nanobot backup FILE          back up to this file
   nanobot backup list          list the backups in the backup folder
-  nanobot backup verify FILE   unpack a backup and check all of its content
+  nanobot backup verify FILE   unpack a backup and check everything in it
   nanobot backup keygen FILE   create a key to encrypt backups
 
-A backup contains your secrets and the WhatsApp session: encrypt it, or keep it private."""
+A backup contains your secrets and the WhatsApp session, so encrypt it or keep it private."""
 
 _RESTORE = """\
 Restore a home from a backup.
 
-The home must be missing or empty. With --replace, the content of an existing home moves
-to before-restore-TIME/ in it. Stop the nanobot of the backup before you start the new one."""
+The home must be missing or empty. With --replace, the content of an existing home is moved to its
+subfolder before-restore-TIME/. Stop the instance that made the backup before you start the
+restored one."""
 
 _RESUME = (
-    "resume unfinished work, even if it was finished since (default: `nanobot queue` lists it)"
+    "resume unfinished work, even if it may have been finished after the backup (default: only "
+    "list it in `nanobot queue list`)"
 )
 
 
@@ -70,13 +72,13 @@ def add_backup(commands: Commands) -> None:
     backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
     backup.description = _BACKUP
     backup.formatter_class = argparse.RawDescriptionHelpFormatter
-    what = "the file to create, or list, verify, or keygen"
+    what = "the backup file to create, or one of list, verify, and keygen"
     backup.argument("what", "WHAT", what, nargs="?", type=words)
     backup.argument(
         "file", "FILE", "the backup to verify, or the key file to create", nargs="?", type=words
     )
     backup.flag("--no-media", "leave out sent and received files")
-    whose = "encrypt it for this age public key (default: backup.recipient in config.yaml)"
+    whose = "encrypt the backup for this age public key (default: backup.recipient in config.yaml)"
     backup.option("--recipient", "AGE1…", whose)
     _add_identity(backup)
     backup.json()
@@ -84,8 +86,8 @@ def add_backup(commands: Commands) -> None:
     restore = commands.add("restore", "restore a home from a backup", restore_home)
     restore.description = _RESTORE
     restore.formatter_class = argparse.RawDescriptionHelpFormatter
-    restore.argument("file", "FILE", "the backup", type=words)
-    restore.option("--to", "HOME", "the home to restore to (default: nanobot's home)")
+    restore.argument("file", "FILE", "the backup file", type=words)
+    restore.option("--to", "HOME", "the folder to restore to (default: nanobot's home)")
     _add_identity(restore)
     restore.flag("--replace", "move an existing home aside")
     restore.flag("--resume", _RESUME)
@@ -93,7 +95,7 @@ def add_backup(commands: Commands) -> None:
 
 
 def _add_identity(parser: Parser) -> None:
-    parser.option("--identity", "FILE", "the secret key of an encrypted backup")
+    parser.option("--identity", "FILE", "the file with the secret key, for an encrypted backup")
 
 
 def run_backup(options: Options) -> int:
@@ -185,22 +187,24 @@ def create_identity(options: Options) -> int:
     made_at = SystemClock().now().isoformat(timespec="seconds")
     public = make_identity(path, made_at)
     shown = (
-        f"{public}\n\nThe secret key is in {path}. Move it to another machine, and keep a copy:"
-        " without it, you can't read your backups. Add the line above to config.yaml as"
-        " `backup.recipient`.\n"
+        f"{public}\n\nThe secret key is in {path}. Move it to another machine, and keep a copy. "
+        "Without it, you can't read your backups. Set `backup.recipient` in config.yaml to the "
+        "public key above.\n"
     )
     return options.print_either({"file": str(path), "recipient": public}, lambda: shown)
 
 
 def format_backup(data: Data) -> str:
     content, packed = size(data.number("content_bytes")), size(data.number("bytes"))
-    text = f"{data['file']}\n{data.number('files'):,} files, {content}, {packed} packed"
+    text = f"{data['file']}\n{data.number('files'):,} files, {content} ({packed} compressed)"
     text += ", encrypted\n" if data["encrypted"] else "\n"
-    what = "left out (unreadable, or a link to another place)"
+    what = "left out (unreadable, or a link to a file elsewhere)"
     text += _join_paths(what, data.lines("left_out"))
     text += _join_paths("changed during the backup", data.lines("changed"))
     if not data["encrypted"]:
-        text += "It contains your secrets unencrypted: keep it where only you can read it.\n"
+        text += (
+            "The backup contains your secrets unencrypted, so keep it where only you can read it.\n"
+        )
     return text
 
 
@@ -285,7 +289,7 @@ def format_contents(data: Data) -> str:
         ("by", f"nanobot {{nanobot}}, {how}"),
         ("files", f"{{files:,}} ({size(data.number('bytes'))}), all intact"),
         ("conversations", "{conversations:,} ({messages:,} messages)"),
-        ("memory", "{versions:,} versions, {history:,} entries of history"),
+        ("memory", "{versions:,} versions, {history:,} history entries"),
         ("jobs", "{jobs:,}"),
         ("in progress", "{waiting:,} messages or parts of replies"),
         ("failed", f"{{failed:,}}{hint}"),
@@ -300,13 +304,14 @@ def format_restore(home: Path, data: Data) -> str:
         text += f"The previous home is in {data['previous']}.\n"
     if data["set_aside"]:
         text += (
-            f"Unfinished work of the backup ({data['set_aside']}) may have been finished "
-            f"since, so it is not resumed. `{nanobot} queue list` shows it.\n"
+            f"Some work in the backup was unfinished ({data['set_aside']}). It is not resumed, "
+            f"because it may have been finished after the backup. To list it, run `{nanobot} "
+            "queue list`.\n"
         )
     return text + (
-        "Stop the nanobot of the backup, because two of them take each other's messages. "
-        f"Then start this one with `{nanobot} gateway`. `{nanobot} doctor` shows anything "
-        "else that this machine needs.\n"
+        "Stop the instance that made the backup, because two running instances take each other's "
+        f"messages. Then start this one with `{nanobot} gateway`. To see what else this machine "
+        f"needs, run `{nanobot} doctor`.\n"
     )
 
 

@@ -26,12 +26,12 @@ def add_channels(commands: Commands) -> None:
     what = commands.group(
         "channels",
         "sign in to channels and show their status",
-        "Sign in to a channel, or show the status of all channels.",
+        "Sign in to a channel, or show the status of each channel.",
     )
-    what.operation("status", "show the state of each channel", "channels.status", format_status)
-    login = what.add("login", "sign in to a channel that needs it, such as whatsapp", run_login)
+    what.operation("status", "show the status of each channel", "channels.status", format_status)
+    login = what.add("login", "sign in to a channel that requires it, such as whatsapp", run_login)
     login.argument("name", "NAME", "the channel: whatsapp")
-    code = "link the phone with this number by a code that you type there, instead of a QR code"
+    code = "link the phone with this number with a code that you type on it, instead of a QR code"
     login.option("--pair-code", "NUMBER", code)
 
 
@@ -101,7 +101,7 @@ def format_status(data: Data) -> str:
     return table(rows, "channel", "state", "account") + shown
 
 
-_NOBODY = "No pending requests and no approvals.\n"
+_NOBODY = "There are no pending requests and no approvals.\n"
 _NAMES = "People choose these names themselves. Approve only a code that someone gave you.\n"
 
 
@@ -117,7 +117,9 @@ def add_pair(commands: Commands) -> None:
     approve.argument("code", "CODE", code, type=words)
     approve.flag("--owner", "approve them as the owner (you)")
     revoke = what.operation("revoke", "revoke access", "pair.revoke")
-    revoke.argument("id", "CHANNEL:ID", "from `pair list`, such as telegram:12345", type=_address)
+    revoke.argument(
+        "id", "CHANNEL:ID", "the id from `pair list`, such as telegram:12345", type=_address
+    )
 
 
 def _address(text: str) -> str:
@@ -131,10 +133,10 @@ def format_access(data: Data) -> str:
     blocks = []
     if requests := list(map(_format_request, data.records("requests"))):
         shown = table(requests, "code", "expires in", "id", "name", margin=2)
-        blocks.append(f"requests of the last hour\n{shown}{_NAMES}")
+        blocks.append(f"requests in the last hour\n{shown}{_NAMES}")
     if approved := list(map(_format_approval, data.records("approved"))):
         shown = table(approved, "id", "since", "", "name", margin=2)
-        blocks.append(f"approved by pairing\n{shown}")
+        blocks.append(f"approved through pairing\n{shown}")
     return "\n".join(blocks) or _NOBODY
 
 

@@ -79,7 +79,7 @@ def check_home(case: CheckContext) -> Iterator[Finding]:
     home = case.home
     with storage_errors(home):
         if not home.exists():
-            yield Finding("ok", f"{home} will be created at the first start")
+            yield Finding("ok", f"{home} will be created when nanobot first starts")
             return
         wrong = next((one for folder in case.settings.folders for one in _unusable(folder)), None)
         mode = home.stat().st_mode
@@ -118,11 +118,11 @@ def check_disk(case: CheckContext) -> Iterator[Finding]:
     try:
         free = free_bytes(there) // _MEGABYTE
     except OSError as error:
-        yield Finding("warn", f"cannot read the free space: {error.strerror}")
+        yield Finding("warn", f"cannot determine the free disk space: {error.strerror}")
         return
     if free < max(_SCARCE, 2 * reserve):
         setting = f"retention.disk_reserve_megabytes: {reserve}"
-        hint = f"Free some space. Below {reserve} MB, messages have to wait ({setting})."
+        hint = f"Free some space. Below {reserve} MB, nanobot accepts no new messages ({setting})."
         yield Finding("fail" if free < reserve else "warn", f"{free} MB free", hint)
     else:
         yield Finding("ok", f"{free / 1_000:.1f} GB free")
@@ -143,7 +143,7 @@ def check_packages(case: CheckContext) -> Iterator[Finding]:
         else:
             spare.append(f"{extra} ({EXTRAS[extra][1]})")
     if spare:
-        yield Finding("ok", f"optional extras that are not installed: {', '.join(spare)}")
+        yield Finding("ok", f"optional extras not installed: {', '.join(spare)}")
 
 
 def check_configuration(case: CheckContext) -> Iterator[Finding]:
@@ -179,7 +179,7 @@ def _unit(place: UnitPlace, home: Path) -> Finding:
     program = Path(program_in(place.read()))
     name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
     if program.parent.resolve() != Path(sys.executable).parent.resolve():
-        text = f"{name} starts {program}, not this nanobot"
+        text = f"{name} starts {program}, not this installation"
         command = f"nanobot --home {shlex.quote(str(home))} service install{place.options}"
         hint = f"Update it with `{command}`."
         return Finding("warn" if program.exists() else "fail", text, hint)
@@ -189,7 +189,7 @@ def _unit(place: UnitPlace, home: Path) -> Finding:
     return Finding("ok", f"{name} starts {program}")
 
 
-_SANDBOXES = "See “Which sandbox, and how to get it” in docs/security.md."
+_SANDBOXES = "See “Install a sandbox” in docs/security.md."
 
 
 def check_sandbox(case: CheckContext) -> Iterator[Finding]:
@@ -207,7 +207,7 @@ def check_sandbox(case: CheckContext) -> Iterator[Finding]:
     found = asyncio.run(find_sandbox(settings.sandbox, private=(case.home,)))
     hint = f"{found.problem}\n{_SANDBOXES}" if found.problem else ""
     if found.sandbox is None:
-        yield Finding("fail", "no sandbox works here, so there is no shell", hint)
+        yield Finding("fail", "no sandbox works on this machine, so the shell is disabled", hint)
         return
     text = f"{found.sandbox.kind}, tested\n{found.sandbox.notes}".rstrip()
     yield Finding("warn" if found.problem else "ok", text, hint)
@@ -226,7 +226,7 @@ def check_mcp(case: CheckContext) -> Iterator[Finding]:
             yield Finding("ok", f"{name}: {f'at {server.url}' if server.url else program}")
         else:
             hint = f"Install it, or set mcp.servers.{name}.command to its full path."
-            yield Finding("fail", f"{name}: there is no program {server.command!r}", hint)
+            yield Finding("fail", f"{name}: the program {server.command!r} was not found", hint)
 
 
 _CHANNEL_SECONDS = 10.0
@@ -242,7 +242,7 @@ def check_channels(case: CheckContext) -> Iterator[Finding]:
                 yield replace(found, text=f"{point.name}: {found.text}")
     for name in _ownerless(case, enabled):
         command = "`nanobot pair approve CODE --owner`"
-        hint = f"Write to the bot and run {command}, or set owner.{name}."
+        hint = f"Send the bot a message and run {command}, or set owner.{name}."
         yield Finding("warn", f"{name}: no owner is set", hint)
 
 
@@ -280,8 +280,8 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
         yield Finding("fail", found.damage, hint)
     elif found.damage:
         hint = (
-            "Restart the gateway. It keeps a copy, rebuilds the journal from the readable "
-            "rows, and reports any loss."
+            "Restart the gateway. It keeps a copy, rebuilds the journal from the readable rows, "
+            "and reports any loss."
         )
         yield Finding("fail", f"damaged: {found.damage}", hint)
     else:
@@ -293,8 +293,8 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
             yield Finding("warn", text, hint)
         failed, dead = found.counts.failed, found.counts.dead
         if failed + dead:
-            text = f"{failed} messages failed, {dead} parts could not be delivered"
-            yield Finding("warn", text, "Run `nanobot queue list` to see and fix them.")
+            text = f"{failed} messages failed, and {dead} parts of replies could not be delivered"
+            yield Finding("warn", text, "Run `nanobot queue list` to see them and how to fix them.")
 
 
 _CLOCK_SECONDS = 2.0
@@ -313,10 +313,8 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
     address = address_of(settings)
     check_folder(case.home, settings.data_folder)
     if kind := unknown_caches(settings.data_folder):
-        text = (
-            f"{settings.data_folder} is on {kind}, and the cache time of its attributes is unknown"
-        )
-        hint = "Set its cache times to 0, because workers must see each other's changes at once."
+        text = f"{settings.data_folder} is on {kind}, whose attribute cache time is unknown"
+        hint = "Set the cache time to 0, because workers must see each other's changes immediately."
         yield Finding("warn", text, hint)
     found = survey(address)
     if not found["schema_version"]:
@@ -326,20 +324,20 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
     expect_together(address, settings.data_folder)
     ahead = clock_ahead(address, lambda: case.clock.now().timestamp())
     if abs(ahead) > _CLOCK_SECONDS:
-        text = f"the clocks of this machine and of the database differ by {abs(ahead):,.0f} s"
-        hint = "Set both with NTP: due times and limits depend on the clocks of all workers."
+        text = f"the clocks of this machine and the database server differ by {abs(ahead):,.0f} s"
+        hint = "Synchronize both with NTP. Schedules and limits depend on all workers' clocks."
         yield Finding("warn", text, hint)
     alive = sum(one["alive"] for one in found["workers"])
-    text = f"{address.place}, tables of version {found['schema_version']},"
+    text = f"{address.place}, schema version {found['schema_version']},"
     text += f" {pluralize(alive, 'worker')}"
-    yield Finding("ok", f"{text}, with the team's folder {settings.data_folder}")
+    yield Finding("ok", f"{text}, shared folder {settings.data_folder}")
     failed = sum(one["failed"] + one["undeliverable"] for one in found["queues"])
     if failed:
         text = f"{failed} messages failed or could not be delivered"
-        yield Finding("warn", text, "Run `nanobot queue list` to see and fix them.")
+        yield Finding("warn", text, "Run `nanobot queue list` to see them and how to fix them.")
     if (aside := case.home / "state" / MOVED).exists():
         text = f"the data from before the move to the team is still in {aside}"
-        hint = f"When the team works, remove it with `rm {aside}`."
+        hint = f"Once the team works, delete it with `rm {aside}`."
         yield Finding("warn", text, hint)
 
 
@@ -360,7 +358,8 @@ def check_conversations(case: CheckContext) -> Iterator[Finding]:
     yield from (Finding("fail", str(error), error.hint) for error in errors[:_SHOWN])
     if complaints:
         hint = (
-            "The readable lines are used. The others stay in the file, so that you can check them."
+            "nanobot uses the readable lines. The others stay in the file so that you can check "
+            "them."
         )
         yield Finding("warn", "\n".join(complaints[:_SHOWN]), hint)
     yield Finding("ok", f"{len(checked) - len(errors)} readable")
@@ -380,10 +379,10 @@ def check_versions(case: CheckContext) -> Iterator[Finding]:
     if newest:
         when = max(one.when for one in newest).astimezone(case.clock.now().tzinfo)
         files = f"{sum(one.files for one in newest)} files"
-        of = f" of {len(newest)} scopes" if len(newest) > 1 else ""
-        yield Finding("ok", f"intact, newest from {when:%Y-%m-%d %H:%M}, with {files}{of}")
+        of = f" in {len(newest)} scopes" if len(newest) > 1 else ""
+        yield Finding("ok", f"intact, newest from {when:%Y-%m-%d %H:%M}, {files}{of}")
     elif places and not errors:
-        yield Finding("ok", "no versions of memory yet")
+        yield Finding("ok", "no memory versions yet")
 
 
 _GRACE = timedelta(days=1)
@@ -399,7 +398,9 @@ def check_backups(case: CheckContext) -> Iterator[Finding]:
         return
     settings = case.settings.backup
     if case.settings.team.shared:
-        yield Finding("ok", "back up the team with pg_dump, and back up its folder (docs/team.md)")
+        yield Finding(
+            "ok", "not available in a team: use pg_dump, and copy the shared folder (docs/team.md)"
+        )
         return
     folder, now = settings.place(case.home), case.clock.now()
     text = f"schedule `{settings.schedule}`" if settings.schedule else "no schedule"
@@ -417,9 +418,9 @@ def check_time(case: CheckContext) -> Iterator[Finding]:
     zone, now = case.settings.agent.timezone, case.clock.now()
     shown = f"{now:%Y-%m-%d %H:%M} {now.isoformat()[-6:]}"
     if zone or now.utcoffset():
-        yield Finding("ok", f"{shown}, {zone or 'the time zone of the system'}")
+        yield Finding("ok", f"{shown}, {zone or 'the system time zone'}")
     else:
-        hint = "If this is not your local time, set agent.timezone, such as Europe/Berlin."
+        hint = "If this is not your local time, set agent.timezone, for example to Europe/Berlin."
         yield Finding("warn", f"{shown} (the system has no time zone)", hint)
 
 

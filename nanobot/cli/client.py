@@ -304,8 +304,9 @@ class Client:
         frame = json.dumps(request, separators=(",", ":")).encode("ascii") + b"\n"
         if len(frame) > MAX_FRAME:
             raise NanobotError(
-                f"the message is too large: {len(frame):,} bytes, and {MAX_FRAME:,} are allowed",
-                hint="Save it as a file in the workspace, and mention the file.",
+                f"the message is too large: {len(frame):,} bytes (the limit is {MAX_FRAME:,})",
+                hint="Save the text as a file in the workspace, and mention the file in your "
+                "message.",
             )
         try:
             self._socket.sendall(frame)
@@ -334,8 +335,8 @@ class Client:
         return ConnectionLost(
             "lost the connection to the gateway before it answered",
             hint=(
-                f"Accepted messages are kept and answered after a restart. Check {show} then, and "
-                "send missing messages again."
+                f"Accepted messages are kept and answered after a restart. Then check {show}, "
+                "and send any missing messages again."
             )
             if show
             else "Try again.",

@@ -123,7 +123,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unexpected argument {extra[0]!r}")
         name, known = named.partition("=")[0], list(self._option_string_actions)
         if name == "--home":
-            self.error("--home comes before the command: nanobot --home DIR …")
+            self.error("--home must come before the command: nanobot --home DIR …")
         self.error(f"unknown option {named}{_suggest(name, known)}")
 
     def program(self, summary: str) -> Self:

@@ -42,22 +42,24 @@ if TYPE_CHECKING:
     from nanobot.config.schema import KeyInfo
     from nanobot.validation import KeyPath
 
-_CAREFUL = "careful: this may widen access, or send data to other places: {} (docs/security.md)\n"
+_CAREFUL = (
+    "careful: these settings can give others access or send data elsewhere: {} (docs/security.md)\n"
+)
 _EXAMPLE = "config.example.yaml"
 _TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 def add_config(commands: Commands) -> None:
     what = commands.group("config", "show, check, and change the configuration")
-    get = what.add("get", "show a setting, a section, or all of them", print_settings).json()
+    get = what.add("get", "show a setting, a section, or all settings", print_settings).json()
     get.argument("key", "KEY", "a setting, such as model.name, or a section", nargs="?", default="")
-    new = what.add("set", "change a setting after showing the difference", set_settings)
+    new = what.add("set", "change a setting (shows the change and asks first)", set_settings)
     new.argument("key", "KEY", "the setting, such as agent.on_busy", nargs="?", default="")
     new.argument("values", "VALUE", "the new value (several values make a list)", nargs="*")
-    asked = "a secret setting: prompts for its value and stores it in secrets.env (repeatable)"
+    asked = "prompt for the value of this secret setting and store it in secrets.env (repeatable)"
     new.option("--secret", "KEY", asked, action="append", default=[])
     unset = what.add("unset", "reset a setting to its default", unset_setting)
-    unset.argument("key", "KEY", "the key in config.yaml", type=words)
+    unset.argument("key", "KEY", "the setting, such as agent.on_busy", type=words)
     for command in (new, unset):
         command.yes().json()
     what.add("example", "print a config.yaml with all settings and defaults", print_example)
@@ -211,7 +213,7 @@ def _describe_start(home: Path) -> str:
     from nanobot.config import command_for
 
     if of_gateway(home) is None:
-        return "It takes effect at the next start."
+        return "The change takes effect when nanobot next starts."
     return f"Restart the gateway to apply it: `{command_for(home)} agent -m /restart`"
 
 
@@ -263,7 +265,7 @@ def expect_no_secret(path: KeyPath, value: object) -> None:
             if any(isinstance(step, int) for step in at):
                 hint = "Put it into secrets.env, and write ${NAME} in config.yaml."
             raise NanobotError(
-                f"{key} is a secret, which does not belong in config.yaml", hint=hint
+                f"{key} is a secret, and secrets do not belong in config.yaml", hint=hint
             )
 
 
@@ -294,7 +296,7 @@ def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdi
         is_terminal = sys.stdin.isatty()
         value = read_secret(f"{key}: ") if is_terminal else sys.stdin.readline().strip()
     if not value:
-        raise NanobotError(f"{key} is empty, so nothing was changed")
+        raise NanobotError(f"no value was given for {key}, so nothing was changed")
     # The usual name of the variable: its section and key.
     steps = [step for step in path if step not in ("channels", "servers", "env", "headers")]
     usual = re.sub(r"[^A-Z0-9]", "_", "_".join(steps).upper())

@@ -27,6 +27,7 @@ from nanobot.cli.command import (
 )
 from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
+from nanobot.text import pluralize
 
 if TYPE_CHECKING:
     from nanobot.config.changes import ConfigEdit, ExistingFiles
@@ -41,8 +42,8 @@ _ROWS = (
     ("triggers", "triggers"), ("missing", "missing"), ("install", "install"),
 )  # fmt: skip
 _SECTIONS = (
-    ("changes since you enabled it", "changes"), ("changes from the existing one", "against"),
-    ("careful", "warnings"),
+    ("changes since you enabled it", "changes"), ("changes from the installed version", "against"),
+    ("warnings", "warnings"),
 )  # fmt: skip
 
 
@@ -50,26 +51,27 @@ def add_skills(commands: Commands) -> None:
     what = commands.group(
         "skills",
         "manage skills",
-        "Skills are folders with a SKILL.md, which teaches the model a task. A skill in the "
-        "workspace is used after you enable it, until one of its files changes.",
+        "A skill is a folder with a SKILL.md that teaches the model a task. A skill in the "
+        "workspace is used only after you enable it. If one of its files changes, you have to "
+        "enable it again.",
     )
     what.operation("list", "list all skills and their state", "skills.list", format_skills)
     show = _add_name(what.add("show", "show the content of a skill", show_skill))
-    show.argument("file", "FILE", "one of its files", nargs="?", default="").json()
+    show.argument("file", "FILE", "a file in the skill's folder", nargs="?", default="").json()
     _add_consent(_add_name(what.add("enable", "show a skill and enable it", enable_skill)))
     summary = "disable a skill"
     _add_name(what.operation("disable", summary, "skills.disable", format_skill_status))
     install = what.add("install", "copy a skill into the workspace and enable it", install_skill)
-    where = "a folder in the Agent Skills format, an archive, or its https address"
+    where = "a folder in the Agent Skills format, an archive, or an archive's https URL"
     install.argument("path", "PATH", where, type=words)
-    install.option("--sha256", "HASH", "the required SHA-256 of the archive")
-    install.option("--folder", "NAME", "the skill to install from an archive with several")
-    install.flag("--replace", "replace an installed skill of the same name")
+    install.option("--sha256", "HASH", "the expected SHA-256 hash of the archive")
+    install.option("--folder", "NAME", "the skill to install, if the archive contains several")
+    install.flag("--replace", "replace an installed skill with the same name")
     _add_consent(install)
 
 
 def _add_name(parser: Parser) -> Parser:
-    return parser.argument("name", "NAME", "its name in `skills list`", type=words)
+    return parser.argument("name", "NAME", "the skill's name in `skills list`", type=words)
 
 
 def _add_consent(parser: Parser) -> None:
@@ -113,7 +115,9 @@ def install_skill(options: Options) -> int:
             raise WrongUsage("--sha256 and --folder only work with archives")
         return _install_folder(options, path)
     if is_file and not path.exists():
-        raise NanobotError(f"there is no {path}", hint="Use a folder, an archive, or an address.")
+        raise NanobotError(
+            f"{path} does not exist", hint="Use a folder, an archive, or an https URL."
+        )
     make_home(options.home)
     archive = packages.read_archive(path) if is_file else _fetch(options)
     if options.sha256:
@@ -141,7 +145,7 @@ def _install_folder(options: Options, place: Path, **about: str) -> int:
     name = data.field("name")
     if data.get("replaces") and not options.replace:
         raise NanobotError(
-            f"there is a skill {name} in the workspace already",
+            f"the workspace already has a skill {name}",
             hint="To replace it, add --replace.",
         )
     replaces = ", replacing the existing one" if data.get("replaces") else ""
@@ -161,7 +165,7 @@ def format_skills(data: Data) -> str:
     for skill in data.records("skills"):
         status = skill.field("status")
         if status == "enabled" and skill.get("available") is False:
-            status = "lacking"
+            status = "incomplete"
         purpose = skill.field("note", _WIDTH) or skill.field("description", _WIDTH)
         rows.append((*skill.fields("name", "source"), status, purpose))
     return table(rows, "name", "from", "status", "purpose")
@@ -186,7 +190,7 @@ def _format_file(file: Data) -> tuple[str, ...]:
 
 
 _MORE_OR_UNTRIED = (
-    "The sandbox has only the system's programs. Add folders with --path, or skip the test "
+    "The sandbox contains only the system's programs. Add folders with --path, or skip the test "
     "with --no-test."
 )
 _NO_SERVERS = "There are no MCP servers. Add one with `nanobot mcp add` (docs/mcp.md).\n"
@@ -201,7 +205,7 @@ def add_mcp(commands: Commands) -> None:
     new = what.add("add", "add a server and show its tools", add_server)
     new.argument("name", "NAME", "a name for the server", type=words)
     new.program("for a local server: its program and arguments, after --")
-    new.option("--url", "URL", "for a remote server: its address")
+    new.option("--url", "URL", "for a remote server: its URL")
     new.option(
         "--env",
         "NAME=VALUE",
@@ -209,30 +213,32 @@ def add_mcp(commands: Commands) -> None:
         action="append",
         default=[],
     )
-    header = "an HTTP header for the address, such as 'Authorization: Bearer ${TOKEN}'"
+    header = "an HTTP header for the server, such as 'Authorization: Bearer ${TOKEN}'"
     new.option("--header", "HEADER", header, action="append", default=[])
-    new.option("--path", "DIR", "a folder that it can read", action="append", default=[])
-    new.option("--writable", "DIR", "a folder that it can change", action="append", default=[])
-    new.flag("--network", "allow it to connect to public addresses")
+    new.option("--path", "DIR", "a folder that the server can read", action="append", default=[])
+    new.option(
+        "--writable", "DIR", "a folder that the server can change", action="append", default=[]
+    )
+    new.flag("--network", "allow the server to connect to public addresses")
     gone = what.add("remove", "remove a server from config.yaml", remove_server)
-    gone.argument("name", "NAME", "its name in `mcp list`", type=words)
-    new.flag("--no-test", "add it without starting it")
+    gone.argument("name", "NAME", "the server's name in `mcp list`", type=words)
+    new.flag("--no-test", "add the server without starting it")
     for command in (new, gone):
         command.yes().json()
     what.operation("list", "list all servers and their state", "mcp.list", format_servers)
     serve = what.add(
-        "serve", "run an MCP server for a memory, over standard input and output", serve_memory
+        "serve", "offer a memory as an MCP server over standard input and output", serve_memory
     )
     serve.option(
         "--person", "ID", "the person whose memory it offers, such as telegram:12345 (default: you)"
     )
     serve.flag("--writable", "allow clients to propose facts, which you accept or drop")
     check = what.add(
-        "check", "start a server, show its tools, and ask about new ones", check_server
+        "check", "start a server, show its tools, and ask whether to accept new ones", check_server
     )
     approve = what.add("approve", "accept new or changed tools", approve_tools).yes()
     for command in (check, approve):
-        command.json().argument("name", "NAME", "its name in `mcp list`")
+        command.json().argument("name", "NAME", "the server's name in `mcp list`")
 
 
 def add_server(options: Options) -> int:
@@ -245,7 +251,7 @@ def add_server(options: Options) -> int:
     section = ("mcp", "servers", options.name)
     if value_at(before.config, section) is not None:
         hint = f"Remove it with `nanobot mcp remove {options.name}`."
-        raise NanobotError(f"there is already a server {options.name}", hint=hint)
+        raise NanobotError(f"there is already a server named {options.name}", hint=hint)
     changes = []
     for steps, value in _server_settings(options).items():
         expect_no_secret((*section, *steps), value)
@@ -255,7 +261,7 @@ def add_server(options: Options) -> int:
     works = None if options.no_test else _try_server(options, before, edit)
     if works is False:
         return 1
-    counts = "Its tools are used after you accept them."
+    counts = "Its tools become available once you accept them."
     code = change_config(options, before, edit, counts)
     if code or options.json or not works:
         return code
@@ -284,7 +290,7 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
         print_text(f"The server does not work: {error.for_people()}\n")
         return None if confirm_change("Add it anyway?") else False
     named = f": {', '.join(tools)}" if tools else ""
-    print_text(f"It works, and offers {len(tools)} tools{named}\n\n", sys.stderr)
+    print_text(f"It works and offers {pluralize(len(tools), 'tool')}{named}\n\n", sys.stderr)
     return True
 
 
@@ -313,7 +319,7 @@ def _server_settings(options: Options) -> dict[tuple[str, ...], Setting]:
     """Return the server's settings from the command line, by key path. Raises `WrongUsage`."""
     if bool(options.program) == bool(options.url):
         hint = "Add `-- COMMAND ARGS…` at the end, or `--url URL`."
-        raise WrongUsage("a server needs either a program or an address", hint=hint)
+        raise WrongUsage("a server needs either a program or a URL", hint=hint)
     command, *args = options.program or [""]
     variables = _parse_pairs(options.env, "=", "--env")
     headers = _parse_pairs(options.header, ":", "--header")
@@ -352,7 +358,7 @@ def remove_server(options: Options) -> int:
         there = (
             f"Servers: {', '.join(known)}." if isinstance(known, dict) else "There are no servers."
         )
-        raise NanobotError(f"there is no server {options.name} in config.yaml", hint=there)
+        raise NanobotError(f"there is no server named {options.name} in config.yaml", hint=there)
     return change_config(options, before, ConfigEdit((ConfigChange(path, None),)))
 
 
@@ -420,12 +426,20 @@ def format_servers(data: Data) -> str:
 def _format_notes(server: Data) -> str:
     name, notes = server.field("name"), ""
     if waiting := server.lines("waiting"):
-        notes += f"{name}: new or changed tools, not offered yet: {', '.join(waiting)}\n"
-        notes += f"  review them with `nanobot mcp approve {name}`\n"
+        notes += (
+            f"{name}: new or changed tools that you have not accepted yet: {', '.join(waiting)}\n"
+        )
+        notes += f"  To review them, run `nanobot mcp approve {name}`.\n"
     if tasks := server.lines("needs_tasks"):
-        notes += f"{name}: not offered, because they only run as MCP tasks: {', '.join(tasks)}\n"
+        notes += (
+            f"{name}: tools that are not available, because they only run as MCP tasks: "
+            f"{', '.join(tasks)}\n"
+        )
     if left_out := server.number("left_out"):
-        notes += f"{name}: {left_out} tools are not offered (`tools:` selects them)\n"
+        notes += (
+            f"{name}: {pluralize(left_out, 'tool')} over the limit left out (choose the "
+            "tools to use with `tools:`)\n"
+        )
     if problem := server.field("trouble", 500):
         notes += f"{name}: {problem}\n"
     return f"\n{notes}" if notes else ""
@@ -433,7 +447,7 @@ def _format_notes(server: Data) -> str:
 
 def format_server(server: Data) -> str:
     tools = "".join(f"{name}\n" for name in server.lines("tools"))
-    head = f"{server.field('name')} offers {len(server.lines('tools'))} tools\n"
+    head = f"{server.field('name')} offers {pluralize(len(server.lines('tools')), 'tool')}\n"
     return head + indent(tools) + _format_notes(server)
 
 

@@ -62,7 +62,7 @@ def in_gateway_or_here(
             is_ending = locked.leaving in ("ending", "stopping")
             if is_ending and tells and now >= begun + _QUIET_SECONDS:
                 tells = False
-                sys.stderr.write(f"waiting for nanobot (pid {locked.pid}) to end …\n")
+                sys.stderr.write(f"waiting for the running nanobot (pid {locked.pid}) to exit …\n")
         time.sleep(_PAUSE)
 
 

@@ -28,10 +28,12 @@ _OWNER = "your account, such as telegram:12345 (repeatable); required if several
 
 def add_import(commands: Commands) -> None:
     command = commands.add("import", "import a home of HKUDS/nanobot (nanobot-ai)", import_home)
-    source = "the home to import, which is only read (default: ~/.nanobot)"
+    source = "the home to import, whose files are not changed (default: ~/.nanobot)"
     command.argument("source", "FROM", source, nargs="?", default="~/.nanobot")
     command.option("--to", "HOME", _TO)
-    command.option("--workspace", "DIR", "its workspace (default: from its configuration)")
+    command.option(
+        "--workspace", "DIR", "the workspace to import (default: the one in its configuration)"
+    )
     command.option("--owner", "CHANNEL:ID", _OWNER, action="append", default=[])
     command.flag("--dry-run", "show the plan and change nothing")
     command.yes("skip the confirmation")
@@ -48,8 +50,9 @@ def import_home(options: Options) -> int:
     clock = SystemClock()
     if find_shared_folder(target) != target:
         raise NanobotError(
-            f"{target} is the home of a team's worker",
-            hint="Import into a separate home (--to), and move it with `nanobot team init`.",
+            f"{target} is the home of a worker in a team",
+            hint="Import into a separate home (--to), and move it into the team with `nanobot "
+            "team init`.",
         )
     print_text(f"Reading {source} …\n", sys.stderr)
     plan = prepare(source, target, workspace, tuple(options.owner), clock)
@@ -69,21 +72,23 @@ def import_home(options: Options) -> int:
 
 
 def format_plan(plan: ImportPlan) -> str:
-    moved = f"\n{plan.source.home} is then moved to {plan.aside}." if plan.aside else ""
-    stays = "" if plan.aside else f" {plan.source.home} is not changed."
-    stop = "Stop the other program first: its later changes are not imported."
-    workspace = f" Its workspace is {plan.source.workspace}." if plan.source.workspace else ""
-    head = f"From {plan.source.home} into {plan.target}.{workspace}{stays}{moved}\n{stop}\n\n"
+    moved = f"\n{plan.source.home} will then be moved to {plan.aside}." if plan.aside else ""
+    stays = "" if plan.aside else f" {plan.source.home} will not be changed."
+    stop = "Stop the other program first, because later changes are not imported."
+    workspace = f" The workspace is {plan.source.workspace}." if plan.source.workspace else ""
+    head = (
+        f"This imports {plan.source.home} into {plan.target}.{workspace}{stays}{moved}\n{stop}\n\n"
+    )
     return head + format_report(plan.report)
 
 
 def _format_end(report: ImportReport, plan: ImportPlan) -> str:
-    moved = f" The previous home is now {plan.aside}." if plan.aside else ""
+    moved = f" The previous home was moved to {plan.aside}." if plan.aside else ""
     return (
         f"\nImported into {plan.target}.{moved}\n"
         f"{plan.target}/{report.file} lists every file.\n"
-        f"Start it with `{report.command} gateway`,"
-        f" or open a chat with `{report.command} agent`.\n"
+        f"Start nanobot with `{report.command} gateway`, or open a chat with `{report.command} "
+        "agent`.\n"
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _QUIET_SECONDS = 1.0  # seconds to wait at the exit before a message explains the delay
 
-_FINISHING = "Storing the conversation in memory … (Ctrl-C to do it next time)\n"
+_FINISHING = "Storing the conversation in memory … (press Ctrl-C to do this later)\n"
 
 
 def serve(gateway: Gateway) -> int:
@@ -163,7 +163,9 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
         logger.warning("{}", warning)
     for path in closed:
         if any(warning.startswith(f"{path}:") for warning in settings.warnings):  # it holds keys
-            told = f"other users could read keys in {path}, so it is now private (mode 600)"
+            told = (
+                f"{path} contains keys that other users could read, so it is now private (mode 600)"
+            )
             logger.warning("{}", told)
             if not on_console:
                 sys.stderr.write(f"warning: {told}\n")

@@ -32,16 +32,16 @@ _LEVELS = ("debug", "info", "warning", "error")
 _PAUSE = 0.25  # seconds between two checks for new lines
 
 _NOTHING = "No matching entries.\n"
-_NO_LOG = "There is no log yet. `nanobot gateway` writes it to {}\n"
+_NO_LOG = "There is no log yet. `nanobot gateway` writes its log to {}\n"
 _WIDTH = 100
 
 
 def add_logs(commands: Commands) -> None:
-    logs = commands.add("logs", "show the log", show_log)
+    logs = commands.add("logs", "show nanobot's log", show_log)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
-    logs.option("--turn", "ID", "only lines of this turn")
-    level = "only lines of this level and above"
+    logs.option("--turn", "ID", "show only lines from this turn")
+    level = "show only lines at this level or above"
     logs.add_argument("--level", choices=_LEVELS, default=_LEVELS[0], help=level)
     logs.flag("--json", "print JSON, one object per line")
 
@@ -49,8 +49,8 @@ def add_logs(commands: Commands) -> None:
 def add_audit(commands: Commands) -> None:
     audit = commands.add("audit", "show allowed and rejected tool calls", show_audit)
     audit.count(20, "entries")
-    audit.option("--tool", "T", "only calls of this tool")
-    audit.option("--session", "KEY", "only calls in this conversation")
+    audit.option("--tool", "T", "show only calls of this tool")
+    audit.option("--session", "KEY", "show only calls in this conversation")
     audit.json()
 
 

@@ -24,7 +24,9 @@ IO_ERROR = 74
 BUG = 70
 """Exit code of an unexpected error: EX_SOFTWARE."""
 
-_BUG_HINT = "This is a bug in nanobot. See `logs/` in its home. NANOBOT_DEBUG=1 prints a traceback."
+_BUG_HINT = (
+    "This is a bug in nanobot. See `logs/` in its home. Set NANOBOT_DEBUG=1 for a traceback."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -34,21 +34,25 @@ _NAMES = {
 
 
 def add_memory(commands: Commands) -> None:
-    summary = "search, explain, undo, and share memory"
+    summary = "search and share memory, show where facts come from, and undo changes"
     what = commands.group("memory", summary)
     _finish(what.add("show", "show facts and statistics", run_operation))
     _add_search(what)
     why = what.add("why", "show the source of a fact", run_operation)
-    why.argument("text", "TEXT", "words of the fact", type=words)
+    why.argument("text", "TEXT", "words from the fact", type=words)
     _finish(why)
     importance = what.add("importance", "set the importance of a fact", run_operation)
-    importance.argument("level", "N", "1 to 5 (default 3; 5 is always in the prompt)", type=count)
-    importance.argument("text", "TEXT", "words of the fact", type=words)
+    importance.argument(
+        "level", "N", "1 to 5 (default: 3; facts with 5 are always in the prompt)", type=count
+    )
+    importance.argument("text", "TEXT", "words from the fact", type=words)
     _finish(importance)
-    log = what.add("log", "show a change of memory (default: the latest)", run_operation)
+    log = what.add("log", "show a change to memory (default: the latest)", run_operation)
     log.argument("version", "VERSION", "the number of the change", type=count, nargs="?")
     _finish(log)
-    restore = what.add("restore", "list the changes, undo one, or go back to one", restore_version)
+    restore = what.add(
+        "restore", "list changes, undo a change, or go back to an earlier state", restore_version
+    )
     choice = restore.add_mutually_exclusive_group(required=True)
     choice.add_argument("--list", action="store_true", help="list the latest changes")
     choice.add_argument("--version", type=count, metavar="N", help="undo this change")
@@ -56,18 +60,18 @@ def add_memory(commands: Commands) -> None:
     choice.add_argument("--to", type=count, metavar="N", help=back)
     _finish(restore)
     forget = what.add("forget", "forget a fact and its sources", forget_fact)
-    forget.argument("text", "TEXT", "words of the fact", type=words)
+    forget.argument("text", "TEXT", "words from the fact", type=words)
     forget.flag("--erase", "also remove the text from all stored data")
     forget.yes()
     _finish(forget)
     _finish(what.add("pending", "list pending facts", run_operation))
     for name, summary in (("accept", "accept pending facts"), ("drop", "drop pending facts")):
         decide = what.add(name, summary, decide_pending)
-        decide.argument("numbers", "N", "their numbers in `memory pending`", nargs="+")
+        decide.argument("numbers", "N", "the facts' numbers in `memory pending`", nargs="+")
         _finish(decide)
     what.add("rebuild", "rebuild the search index", run_operation).json()
     sync = what.add("sync", "sync the long-term files with a git repository", run_operation)
-    sync.argument("remote", "REMOTE", "its address or folder")
+    sync.argument("remote", "REMOTE", "the repository's address or folder")
     sync.json()
 
 
@@ -80,18 +84,21 @@ def add_dream(commands: Commands) -> None:
 def _add_search(what: Commands) -> None:
     search = what.add("search", "search conversations, memory, and documents", run_operation)
     search.argument("text", "TEXT", "the words to search for", type=words)
-    search.option("--session", "KEY", "only in this conversation")
-    search.option("--since", "DATE", "from this day on, such as 2026-11-21", type=day)
-    search.option("--until", "DATE", "up to this day", type=day)
-    search.add_argument("--role", choices=ROLES, help="only messages of this role")
-    search.add_argument("--source", choices=SOURCES, help="only in this kind of text")
+    search.option("--session", "KEY", "search only this conversation")
+    search.option("--since", "DATE", "search only from this day on, such as 2026-11-21", type=day)
+    search.option("--until", "DATE", "search only up to this day", type=day)
+    search.add_argument("--role", choices=ROLES, help="search only messages with this role")
+    search.add_argument("--source", choices=SOURCES, help="search only this kind of text")
     search.option("-n", "N", "number of results (default: 10)", type=count, dest="limit")
     _finish(search)
 
 
 def _finish(parser: Parser) -> None:
     parser.option(
-        "--scope", "NAME", "the memory to use: owner (default), people/…, groups/…", default="owner"
+        "--scope",
+        "NAME",
+        "the memory to use: owner (default), people/…, or groups/…",
+        default="owner",
     )
     parser.json()
 
@@ -123,8 +130,8 @@ def restore_version(options: Options) -> int:
 def decide_pending(options: Options) -> int:
     found = ",".join(options.numbers).strip(",")
     if not re.fullmatch(r"[0-9]{1,9}(,+[0-9]{1,9})*", found):
-        hint = "`nanobot memory pending` lists them."
-        raise WrongUsage("facts must be given by their numbers", hint=hint)
+        hint = "`nanobot memory pending` lists the numbers."
+        raise WrongUsage("facts must be specified by number", hint=hint)
     options.numbers = [int(word) for word in found.split(",") if word]
     return run_operation(options)
 

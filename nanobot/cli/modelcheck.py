@@ -51,23 +51,23 @@ _SAMPLE = Path(nanobot.__file__).parent / "voice" / "sample.ogg"
 """A recording of "one two three four"."""
 
 _BY: Mapping[Rung, str] = {
-    "name": "by a forced tool call",
-    "required": "by a required tool call",
-    "schema": "by a JSON Schema",
+    "name": "with a forced tool call",
+    "required": "with a required tool call",
+    "schema": "with a JSON Schema",
     "text": "as JSON in the text",
 }
 _HABITS: Mapping[str, str] = {
     "strict_roles=True": "requires alternating roles",
-    "system_role=False": "has no system role",
-    "call_ids=nine": "requires tool call ids of nine letters and digits",
+    "system_role=False": "does not support the system role",
+    "call_ids=nine": "requires tool call ids with nine letters and digits",
     "call_ids=kimi": "numbers its tool calls",
     "reasoning_content=True": "requires its reasoning in later requests",
     "signatures=True": "requires its signatures in later requests",
-    "stream=False": "cannot stream",
+    "stream=False": "does not support streaming",
     "new_limit=True": "uses max_completion_tokens",
     "plain_schemas=True": "accepts only simple tool schemas",
     "native_calls=True": "returns native tool calls",
-    "reports_reading=True": "reports its progress while reading",
+    "reports_reading=True": "reports its progress while reading a prompt",
 }
 """The fields of a dialect, for people, except some that have no visible effect."""
 
@@ -93,7 +93,7 @@ def try_models(settings: Settings, clock: Clock, *, ask: bool) -> Iterator[Findi
     warnings. Blocks."""
     if settings.model.provider == "offline":
         hint = "Run `nanobot onboard`, or set model.name and model.api_key."
-        yield Finding("warn", "only the small built-in model", hint)
+        yield Finding("warn", "only the small built-in model is set up", hint)
         return
     stored = _load_dialects(settings.home)
     for key, label, model in _list_models(settings):
@@ -123,7 +123,7 @@ def _check_model(
         yield _check_listed(model, names)
         if (url := server.base_url) != model.base_url:
             yield Finding(
-                "warn", f"the server answers at {url}", f"Set {section}.base_url to {url}"
+                "warn", f"the server's API is at {url}", f"Set {section}.base_url to {url}"
             )
         model = replace(model, name=model.name or next(iter(names), "default"))
         facts = asyncio.run(server.facts(model.name))
@@ -155,7 +155,9 @@ def _check_listed(model: ModelSettings, names: Sequence[str]) -> Finding:
     meant = similar_names(model.name, names)
     offers = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
     hint = f"Did you mean {' or '.join(meant)}? " if meant else ""
-    return Finding("warn", f"the server does not list {model.name}", f"{hint}It offers {offers}.")
+    return Finding(
+        "warn", f"the server does not list {model.name}", f"{hint}The server offers {offers}."
+    )
 
 
 def _window(model: ModelSettings, facts: ModelFacts, key: str) -> Iterator[Finding]:
@@ -168,14 +170,14 @@ def _window(model: ModelSettings, facts: ModelFacts, key: str) -> Iterator[Findi
         text = (
             f"{facts.server or 'its server'} accepts {takes:,} tokens, but {key} is {configured:,}"
         )
-        cut = ", so longer prompts are cut off silently" if facts.server else ""
+        cut = ", so longer prompts are silently cut off" if facts.server else ""
         yield Finding("warn", f"{text}{cut}", hint or f"Set {key} to {takes}.")
     elif configured < SMALL_WINDOW and is_near(model.base_url):
         text = (
             f"with a context window of {configured:,} tokens, nanobot uses fewer tools and "
             "forgets sooner"
         )
-        yield Finding("warn", text, hint or f"Use {SMALL_WINDOW:,} or more.")
+        yield Finding("warn", text, hint or f"Use {SMALL_WINDOW:,} tokens or more.")
 
 
 def _load_dialects(home: Path) -> Mapping[str, Dialect]:
@@ -262,19 +264,19 @@ class ModelTrial:
         reply = await self._ask("How is the weather in Rome? Use the tool get_weather.", tool)
         call = next((one for one in reply.tool_calls if one.name == tool.name), None)
         if call is None:
-            return Finding("warn", f"none (it answered {_quote_reply(reply)})", hint)
+            return Finding("warn", f"the model made none (it answered {_quote_reply(reply)})", hint)
         if call.malformed:
-            return Finding("warn", f"not valid: {shorten(call.malformed, _QUOTED)}", _ANOTHER)
+            return Finding("warn", f"invalid: {shorten(call.malformed, _QUOTED)}", _ANOTHER)
         if self._model.api == "messages" or (self.dialect and self.dialect.native_calls):
             return Finding("ok", "native")
-        text = "written as text, which nanobot reads, but small models often get wrong"
+        text = "written as text, which nanobot can read, but which small models often get wrong"
         return Finding("warn", text, hint)
 
     async def _structure(self) -> Finding:
         tool = _tool("save_person", "name", "city")
         reply = await self._ask("Save this person: Ada lives in Rome.", tool, forced=True)
         if not any(one.name == tool.name and not one.malformed for one in reply.tool_calls):
-            text = "none, so memory keeps only excerpts of conversations"
+            text = "none, so only excerpts of conversations are stored in memory"
             return Finding("warn", f"{text} (it answered {_quote_reply(reply)})", _ANOTHER)
         return Finding("ok", _BY[self.dialect.rung if self.dialect else "name"])
 
@@ -285,7 +287,7 @@ class ModelTrial:
         reply = await self._ask(asked, picture=Image(_RED, "image/png"))
         if "red" in reply.text.lower():
             return Finding("ok", "supported")
-        return Finding("ok", f"not supported (it answered {_quote_reply(reply)} for a red one)")
+        return Finding("ok", f"not supported (it answered {_quote_reply(reply)} for a red picture)")
 
     async def _ask(
         self, text: str, *tools: ToolSpec, forced: bool = False, picture: Image | None = None
@@ -332,20 +334,22 @@ async def _speak_and_listen(
             with _failure("speech", found):
                 sound = await speech.say(_WORDS)
                 found.append(
-                    Finding("ok", f"“{_WORDS}” became a voice message of {size(len(sound))}")
+                    Finding(
+                        "ok", f"“{_WORDS}” was turned into a voice message ({size(len(sound))})"
+                    )
                 )
         if listener is not None and (settings.model.transcription.command or ask_servers):
             with _failure("transcription", found):
                 if text := await listener.transcribe(sound, "audio/ogg"):
-                    text = f"recognized “{shorten(text, 60)}” in a recording"
+                    text = f"recognized “{shorten(text, 60)}” in a test recording"
                     found.append(Finding("ok", text))
                 else:
-                    text = "recognized no words in a recording"
+                    text = "recognized no words in a test recording"
                     found.append(Finding("warn", text, _ANOTHER))
     finally:
         for part in voice.closables:
             await part.close()
-    return found or [Finding("ok", "servers, which are only tested with --ask-model")]
+    return found or [Finding("ok", "voice servers are tested only with --ask-model")]
 
 
 @contextmanager

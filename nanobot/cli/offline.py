@@ -83,7 +83,7 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
     # These need the team's files, not only its database.
     if settings.team.shared and op.startswith(("memory.", "skills.")):
         raise NanobotError(
-            "only a running worker can use the files of a team, and none runs here",
+            "only a running worker can use the team's files, and none is running here",
             hint=(
                 "Start one with `nanobot gateway`, or run this command on the machine of a "
                 "worker (`nanobot team status` lists them)."
@@ -109,7 +109,7 @@ def _refusal(home: Path) -> str:
         is_full, why = disk.f_bavail * disk.f_frsize < _LEAST_ROOM, os.strerror(errno.ENOSPC)
     except OSError as error:
         is_full, why = True, error.strerror or str(error)
-    return f"{home} cannot be written ({why})" if is_full else ""
+    return f"nanobot cannot write to {home} ({why})" if is_full else ""
 
 
 _COPIED = ("journal.db", "index.db", "catalogue.db")
@@ -123,7 +123,7 @@ def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: st
     with ExitStack() as stack:
         if (state / LOCK_NAME).exists():
             stack.enter_context(home_lock(state))
-        sys.stderr.write(clean(f"note: {refusal}. This is the state on the disk.\n"))
+        sys.stderr.write(clean(f"note: {refusal}. The output shows the state on the disk.\n"))
         memory = Path("/dev/shm")  # noqa: S108 - holds a new private folder
         folder = memory if os.access(memory, os.W_OK) else None
         with storage_errors(folder or "the folder for temporary files"):

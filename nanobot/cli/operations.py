@@ -16,13 +16,13 @@ def add_approvals(commands: Commands) -> None:
     what = commands.group(
         "approvals",
         "list pending questions, list and revoke standing approvals",
-        "List pending questions, and list or revoke your answers `always` and `today` "
+        "List pending questions, and list or revoke your `always` and `today` answers "
         "(default: list).",
     )
     summary = "list pending questions and standing approvals"
     what.operation("list", summary, "approvals.list", format_approvals, default=True)
     revoke = what.operation("revoke", "revoke a standing approval", "approvals.revoke")
-    revoke.argument("id", "ID", "its id in `approvals list`", type=words)
+    revoke.argument("id", "ID", "the approval's id in `approvals list`", type=words)
 
 
 def format_approvals(data: Data) -> str:
@@ -43,8 +43,8 @@ def _question_lines(one: Data) -> Iterator[str]:
     yield indent(one.text("details"))
     yield f"  {one.field('because')}\n"
     yield (
-        f"  /approve {code} or /deny {code} in {place}, or on the page, within {minutes} min "
-        f"(for {one.field('session')})\n"
+        f"  Send /approve {code} or /deny {code} in {place}, or answer on the web page, within "
+        f"{minutes} min (for {one.field('session')})\n"
     )
 
 
@@ -67,15 +67,19 @@ def add_cron(commands: Commands) -> None:
     what.operation("list", "list reminders and tasks", "cron.list", format_jobs)
     new = what.operation("add", "add a reminder, or a task for the agent", "cron.add")
     new.argument("schedule", "SCHEDULE", _SCHEDULES, type=words)
-    new.argument("message", "MESSAGE", "the reminder's text, or the task", type=words)
-    new.flag("--task", "give MESSAGE to the agent and send its answer")
-    new.option("--name", "NAME", "the name of the job")
+    new.argument("message", "MESSAGE", "the text of the reminder or the task", type=words)
+    new.flag("--task", "have the agent perform MESSAGE as a task, and send its answer")
+    new.option("--name", "NAME", "a name for the job")
     new.option("--chat", "CHANNEL:ID", _CHAT)
     new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
-    new.option("--model", "NAME", "the model for the task, from `models` (default: `use.jobs`)")
+    new.option(
+        "--model",
+        "NAME",
+        "the model for the task, one of `models` in config.yaml (default: `use.jobs`)",
+    )
     for name, summary in _CHANGES:
         change = what.operation(name, summary, f"cron.{name}")
-        change.argument("id", "ID", "its id in `cron list`", type=words)
+        change.argument("id", "ID", "the job's id in `cron list`", type=words)
 
 
 def format_jobs(data: Data) -> str:
@@ -95,7 +99,7 @@ def add_queue(commands: Commands) -> None:
     what.operation("list", "list pending and failed messages", "queue.list", format_queue)
     for name, summary in (("retry", "retry a message"), ("drop", "drop a message")):
         change = what.operation(name, summary, f"queue.{name}")
-        change.argument("id", "ID", "its id in `queue list`, such as in-12 or out-7")
+        change.argument("id", "ID", "the message's id in `queue list`, such as in-12 or out-7")
 
 
 def format_queue(queue: Data) -> str:
@@ -113,6 +117,7 @@ def format_queue(queue: Data) -> str:
             blocks.append(f"{title}\n{table(rows, 'id', 'state', 'tries', whose, margin=2)}")
     if failed:
         blocks.append(
-            "To fix a failed message, run `nanobot queue retry ID` or `nanobot queue drop ID`.\n"
+            "To retry or drop a failed message, run `nanobot queue retry ID` or `nanobot queue "
+            "drop ID`.\n"
         )
     return "\n".join(blocks) or "No pending or failed messages.\n"

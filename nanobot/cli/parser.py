@@ -43,11 +43,14 @@ _COMMANDS = {
 """The module below `nanobot.cli` and the function in it that adds a command's grammar, in the order
 of the help."""
 
-_DESCRIPTION = "A personal chat agent that never loses a message and remembers in plain text."
+_DESCRIPTION = (
+    "A personal chat agent that never loses a message and keeps its memory in plain text."
+)
 
 _EPILOG = """\
-Open a chat with `nanobot agent`. Exit codes: 0 success, 1 failure, 2 wrong usage, 69 connection to
-the gateway lost, 75 another nanobot uses the home, 78 wrong configuration, 130 interrupted."""
+Open a chat with `nanobot agent`. Exit codes: 0 success, 1 failure, 2 usage error, 69 connection to
+the gateway lost, 75 another nanobot is using the home, 78 invalid configuration, 130
+interrupted."""
 
 
 def build_parser(command: str = "") -> Parser:
@@ -78,7 +81,7 @@ def run_gateway(options: Options) -> int:
 
 
 def add_gateway(commands: Commands) -> None:
-    commands.add("gateway", "run nanobot with all channels", run_gateway)
+    commands.add("gateway", "run nanobot with all enabled channels", run_gateway)
 
 
 def add_completion(commands: Commands) -> None:

@@ -46,11 +46,12 @@ def add_service(commands: Commands) -> None:
     what = commands.group(
         "service",
         "run nanobot as a systemd service",
-        "Run nanobot as a systemd service, which starts with the machine and restarts after "
-        "a failure.",
+        "Run nanobot as a systemd service that starts at boot and restarts after a failure.",
     )
     install = _add(what, "install", "install or update the service and start it", install_service)
-    install.option("--user", "NAME", "with --system: the user that runs it", default=_DEDICATED)
+    install.option(
+        "--user", "NAME", "with --system: the user to run the service as", default=_DEDICATED
+    )
     install.flag("--no-start", "install it, but do not start it now")
     install.flag("--dry-run", "print the unit file and change nothing")
     _add(what, "uninstall", "stop the service and remove it", uninstall_service)
@@ -62,8 +63,8 @@ def add_service(commands: Commands) -> None:
 
 def _add(commands: Commands, name: str, summary: str, run: Callable[[Options], int]) -> Parser:
     parser = commands.add(name, summary, run)
-    parser.flag("--system", "a system service instead of a user service")
-    further = "another service, with the unit nanobot-NAME"
+    parser.flag("--system", "use a system service instead of a user service")
+    further = "the name of an additional service (its unit is nanobot-NAME)"
     return parser.option("--name", "NAME", further, type=_name, default="")
 
 
@@ -110,7 +111,8 @@ class Systemd:
         if answer.returncode and not may_fail:
             command = " ".join(("systemctl", *self._scope, *words))
             hint = (
-                "docs/systemd.md lists the usual causes. `nanobot gateway` works without systemd."
+                "docs/systemd.md lists the usual causes. You can run `nanobot gateway` without "
+                "systemd."
             )
             raise NanobotError(f"{command}: {_last_line(answer)}", hint=hint)
         return answer
@@ -159,7 +161,7 @@ def install_service(options: Options) -> int:
     unit = _plan_unit(options, place, who)
     text = unit.text
     if options.dry_run:
-        print_text(f"This would be {place.file}:\n\n", sys.stderr)
+        print_text(f"This would be written to {place.file}:\n\n", sys.stderr)
         return write_stdout(text)
     systemd, before = Systemd(place), _expect_ours(place)
     systemd.call("daemon-reload")
@@ -183,7 +185,10 @@ def install_service(options: Options) -> int:
         answer = systemd.call("restart" if text != before else "start", place.unit, may_fail=True)
         if answer.returncode:
             said = systemd.last_words() or _last_line(answer)
-            hint = f"See `nanobot service logs{place.options}`. Fix the cause, then install again."
+            hint = (
+                f"See `nanobot service logs{place.options}`. Fix the cause, then install the "
+                "service again."
+            )
             raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
     return print_text(_format_report(place, unit, systemd))
 
@@ -261,8 +266,8 @@ def _expect_free(place: UnitPlace, before: str, home: Path, systemd: Systemd) ->
     """Raise an error if another gateway runs on the home, or the unit belongs to another home."""
     if (installed := home_in(before)) not in (None, home):
         raise NanobotError(
-            f"{place.unit} already exists, for {installed}",
-            hint=f"Update it with `--home {installed}`, or create another service with --name.",
+            f"{place.unit} already exists for the home {installed}",
+            hint=f"To update it, add `--home {installed}`. To create another service, add --name.",
         )
     try:
         when_free(lambda: expect_free(home))
@@ -298,10 +303,13 @@ def _format_report(place: UnitPlace, unit: Unit, systemd: Systemd) -> str:
     text = f"{place.unit} is installed and {runs}.\n  unit  {place.file}\n"
     text += f"  home  {unit.home}{f', as {unit.user}' if unit.user else ''}\n"
     if unit.user:
-        text += f"Run other commands for it as `sudo -Hu {unit.user} {unit.command[0]} …`.\n"
+        text += (
+            f"Run other commands for this service with `sudo -Hu {unit.user} "
+            f"{unit.command[0]} …`.\n"
+        )
     elif not lingers(me().pw_name):
-        text += "It runs only while you are logged in. To keep it running:"
-        text += f" `sudo loginctl enable-linger {me().pw_name}`\n"
+        text += "The service runs only while you are logged in. To keep it running, run"
+        text += f" `sudo loginctl enable-linger {me().pw_name}`.\n"
     return f"{text}Check it with `nanobot service status{place.options}`.\n"
 
 
@@ -318,7 +326,7 @@ def uninstall_service(options: Options) -> int:
         place.file.unlink(missing_ok=True)
     systemd.call("daemon-reload", may_fail=True)
     systemd.call("reset-failed", place.unit, may_fail=True)
-    return print_text(f"{place.unit} is stopped and removed. {home_in(before)} is kept.\n")
+    return print_text(f"{place.unit} was stopped and removed. {home_in(before)} was kept.\n")
 
 
 def _home_of(place: UnitPlace) -> Path:
@@ -327,7 +335,8 @@ def _home_of(place: UnitPlace) -> Path:
     if (home := home_in(place.read())) is None:
         hint = f"Install it with `nanobot service install{place.options}`."
         raise NanobotError(
-            f"the service is not installed: {place.file} is missing or not from nanobot", hint=hint
+            f"the service is not installed: {place.file} is missing or was not written by nanobot",
+            hint=hint,
         )
     return home
 

@@ -34,16 +34,16 @@ def add_sessions(commands: Commands) -> None:
     what = commands.group("sessions", "list and show conversations")
     what.add("list", "list all conversations, latest first", show_sessions).json()
     show = what.add("show", "show the latest messages of a conversation", show_messages)
-    show.argument("key", "KEY", "its key in `sessions list`")
+    show.argument("key", "KEY", "the conversation's key in `sessions list`")
     show.count(20, "messages")
     show.json()
 
 
 def add_turn(commands: Commands) -> None:
-    what = commands.group("turn", "show one turn")
+    what = commands.group("turn", "show the details of a turn")
     summary = "show the prompt, memory, tools, tokens, and time of a turn"
     show = what.operation("show", summary, "turn.show", format_turn)
-    show.argument("id", "ID", "its id, from `nanobot logs` or `nanobot agent -m … --json`")
+    show.argument("id", "ID", "the turn's id, from `nanobot logs` or `nanobot agent -m … --json`")
 
 
 def show_sessions(options: Options) -> int:

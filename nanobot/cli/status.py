@@ -45,7 +45,9 @@ _SILENT = "the gateway is running but does not answer"
 
 def add_status(commands: Commands) -> None:
     status = commands.add("status", "show health, channels, and pending work", run_status)
-    status.flag("--check", "print one line and exit with 1 unless a gateway works")
+    status.flag(
+        "--check", "print one line, and exit with 1 unless a gateway is running and working"
+    )
     status.json()
 
 
@@ -55,13 +57,14 @@ def add_state(commands: Commands) -> None:
         "print a document: jobs, access, approvals, skills, mcp, dream, facts, dialects, or usage"
     )
     show = what.add("show", summary, show_document)
-    show.argument("name", "NAME", "its name (default: list all documents)", nargs="?")
+    show.argument("name", "NAME", "the document's name (default: list all documents)", nargs="?")
 
 
 def add_doctor(commands: Commands) -> None:
     doctor = commands.add("doctor", "check everything and suggest fixes", run_doctor)
     asked = (
-        "also test each model with an answer, a tool call, and a picture (costs tokens and time)"
+        "also test each model: request an answer and a tool call, and send a picture (costs "
+        "tokens and time)"
     )
     doctor.flag("--ask-model", asked)
     doctor.json()
@@ -130,8 +133,8 @@ def of_gateway(home: Path, timeout: float = TIMEOUT_SECONDS) -> Data | None:
         if not isinstance(lost.__cause__, TimeoutError):
             return None  # it has just ended
         hint = (
-            "See `nanobot logs` for the cause, then restart it. Unfinished work is resumed. "
-            f"Its pid is in {home / 'state' / 'gateway.lock'}."
+            "Find the cause with `nanobot logs`, then restart the gateway, which resumes "
+            f"unfinished work. Its pid is in {home / 'state' / 'gateway.lock'}."
         )
         concern = {"level": "failing", "text": _SILENT, "hint": hint}
         health = {"state": "failing", "concerns": [concern]}
@@ -184,7 +187,7 @@ def _status_rows(status: Data) -> Iterator[tuple[str, str]]:
         yield "tokens", "today {} in ({} cached), {} out, {} for memory".format(*tokens) + cost
     if since:
         errors, warnings = since.number("errors"), since.number("warnings")
-        yield "log", f"errors: {errors}, warnings: {warnings} since the start"
+        yield "log", f"errors: {errors}, warnings: {warnings} since nanobot started"
     if pending := status.records("pending_approvals"):
         yield "approvals", f"{len(pending)} pending (`nanobot approvals` lists them)"
     yield "inbox", queue.counts(received="pending", working="in progress", failed="failed")

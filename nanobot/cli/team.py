@@ -26,26 +26,27 @@ if TYPE_CHECKING:
     from nanobot.config.settings import Settings
 
 _INIT = """\
-Move this home into the team in its settings (team.database, team.shared), or make it the home of
-another worker, which has nothing to move. Stop the gateway first. After a crash, run this again."""
+Move this home into the team that its settings specify (team.database, team.shared). If the team
+already exists, set up this home as another worker (nothing is moved). Stop the gateway first. If
+the command is interrupted, run it again."""
 
 _LEAVE = """\
-Move all data of the team into this home, which then works without the team. Stop all workers
-first. After a crash, run this again."""
+Move all of the team's data into this home, which then works without the team. Stop all workers
+first. If the command is interrupted, run it again."""
 
 _COUNTED = {
     "waiting": "pending", "working": "in progress", "failed": "failed", "sending": "to send",
     "undeliverable": "undeliverable",
 }  # fmt: skip
 _INITED = "Done. Start a worker with `nanobot gateway`, here and in every other home.\n"
-_LEFT = "Done. Remove `team` from config.yaml, then start `nanobot gateway`.\n"
+_LEFT = "Done. Remove `team` from config.yaml, then run `nanobot gateway`.\n"
 
 
 def add_team(commands: Commands) -> None:
     what = commands.group("team", "run several workers on several machines (docs/team.md)")
     for name, summary, description in (
-        ("init", "move this home into the team in its settings", _INIT),
-        ("leave", "move all data of the team into this home", _LEAVE),
+        ("init", "move this home into the team that its settings specify", _INIT),
+        ("leave", "move all of the team's data into this home", _LEAVE),
     ):
         move = what.add(name, summary, move_home)
         move.description = description
@@ -113,7 +114,7 @@ def format_team(data: Data, zone: tzinfo | None) -> str:
         for whose in [one.field("worker")]
     ]
     blocks = [
-        f"tables     version {data.number('schema_version')}\n",
+        f"schema     version {data.number('schema_version')}\n",
         format_workers(data.records("workers"), zone),
         table(queues, "scope", "messages", "worker"),
     ]

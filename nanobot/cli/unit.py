@@ -36,7 +36,7 @@ Environment={path_variable}
 Environment=PYTHONFAULTHANDLER=1
 Environment=NANOBOT_LOG__FORMAT=text
 WorkingDirectory=/
-# If the home is missing, the start waits for it and does not make an empty one.
+# If the home is missing, the service waits for it instead of creating an empty one.
 ExecStartPre=:/usr/bin/test -d {home}
 ExecStart=:{command}
 Restart=always
@@ -44,13 +44,13 @@ RestartSec=10
 RestartPreventExitStatus={wrong_configuration}
 TimeoutStartSec=180
 TimeoutStopSec={stop_seconds}
-# SIGABRT ends a blocked gateway, which then logs its position.
+# If the gateway is blocked, SIGABRT ends it, and it logs where it was.
 WatchdogSec=90
 # The gateway ends its own child processes.
 KillMode=mixed
 # A command that uses too much memory does not end the service.
 OOMPolicy=continue
-# Keys stay off the disk.
+# Core dumps could contain keys.
 LimitCORE=0
 UMask=0077
 {restrictions}

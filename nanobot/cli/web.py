@@ -16,13 +16,15 @@ _HERE = "nanobot runs here until you press Ctrl-C.\n"
 
 def add_web(commands: Commands) -> None:
     web = commands.add("web", "open nanobot in the browser", open_page)
-    web.option("--person", "ID", "the account to sign in, such as telegram:12345 (default: yours)")
+    web.option(
+        "--person", "ID", "the account to sign in as, such as telegram:12345 (default: yours)"
+    )
     web.flag("--no-open", "only print the link")
     web.json()
     what = Commands(web)
     what.operation("list", "list signed-in browsers", "web.list", format_browsers)
     revoke = what.operation("revoke", "sign browsers out", "web.revoke")
-    revoke.argument("id", "ID", "its id in `web list`, an account, or all")
+    revoke.argument("id", "ID", "a browser's id in `web list`, an account, or all")
 
 
 def open_page(options: Options) -> int:
@@ -48,7 +50,7 @@ def _show_link(options: Options, data: Data) -> None:
         return
     url = data.field("url")
     sys.stdout.write(f"{url}\n")
-    print_text("The link works once, within ten minutes.\n")
+    print_text("The link can be used once, within ten minutes.\n")
     if data.get("is_public"):
         import segno
 

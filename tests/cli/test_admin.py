@@ -47,7 +47,8 @@ def test_the_queue_shows_what_failed_and_why(gateway: Any, here: Any) -> None:
         "  id     state  tries  to",
         "  out-7  dead   9      telegram:123  hello  (blocked)",
         "",
-        "To fix a failed message, run `nanobot queue retry ID` or `nanobot queue drop ID`.",
+        "To retry or drop a failed message, run `nanobot queue retry ID` or "
+        "`nanobot queue drop ID`.",
     ]
 
 

@@ -69,9 +69,9 @@ def test_without_a_terminal_a_question_is_not_approved_at_once_and_said_on_the_e
     assert [text for _, text in gateway.said][1:] == ["/deny A1 unseen", "/deny A2 unseen"]
     assert done.stderr.splitlines() == [
         "May I do A1?",
-        "Not approved: approval needs a terminal.",
+        "Not approved, because approval requires a terminal.",
         "May I do A2?",
-        "Not approved: approval needs a terminal.",
+        "Not approved, because approval requires a terminal.",
     ]
 
 

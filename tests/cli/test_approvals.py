@@ -42,7 +42,9 @@ def test_alone_it_lists_the_pending_questions_first_and_how_to_answer_them(
     assert main(["--home", str(gateway.home), "approvals"]) == 0
     printed = capsys.readouterr().out
     assert "Run a command with network access?" in printed
-    assert "/approve K7 or /deny K7 in telegram:7, or on the page, within 8 min" in printed
+    assert (
+        "/approve K7 or /deny K7 in telegram:7, or answer on the web page, within 8 min" in printed
+    )
     assert "for whatsapp:49@s" in printed
     assert printed.index("/approve K7") < printed.index("9f3a01bc")
     assert "\x1b" not in printed

@@ -32,7 +32,7 @@ def test_a_setting_is_changed_once_the_difference_was_seen(
     done = here("config", "set", "agent.on_busy", "queue")
     assert done.stdout == (
         f"{config}\n  -  on_busy: steer  # for now\n  +  on_busy: queue  # for now\n"
-        "\nSave these changes? [y/N] Saved. It takes effect at the next start.\n"
+        "\nSave these changes? [y/N] Saved. The change takes effect when nanobot next starts.\n"
     )
     assert config.read_text() == before.replace("steer", "queue")
     again = here("config", "set", "agent.on_busy", "queue", "--yes")
@@ -69,7 +69,7 @@ def test_get_shows_values_alone_and_sections_as_tables(here: Nanobot, config: Pa
 
 
 def test_careful_is_said_of_what_decides_about_security(here: Nanobot, config: Path) -> None:
-    careful = "may widen access, or send data to other places: tools.exec.sandbox"
+    careful = "can give others access or send data elsewhere: tools.exec.sandbox"
     assert careful in here("config", "set", "tools.exec.sandbox", "none", "--yes").stdout
     assert "careful" not in here("config", "set", "log.level", "debug", "--yes").stdout
     assert "careful" not in here("config", "set", "http.port", "9000", "--yes").stdout

@@ -65,8 +65,8 @@ def test_a_fresh_machine_gets_a_whole_report_a_proven_sandbox_and_no_home(
         "time",
     ]  # fmt: skip
     assert re.search(r"(?m)^(ok +sandbox +bubblewrap|warn +sandbox +landlock), tested", done.stdout)
-    assert "will be created at the first start" in done.stdout
-    assert "only the small built-in model\n" in done.stdout
+    assert "will be created when nanobot first starts" in done.stdout
+    assert "only the small built-in model is set up\n" in done.stdout
     assert "Run `nanobot onboard`, or set" in done.stdout
     assert not home.exists()
 
@@ -116,7 +116,7 @@ async def test_a_model_server_is_asked_what_it_has_and_no_model_is_asked(doctor:
         assert not any("chat" in request.path for request in server.requests)
     assert found["model"][0]["text"] == "fake-model, server reachable"
     assert (other["model"][0]["state"], other["model"][0]["hint"]) == (
-        "warn", "Did you mean fake-model? It offers fake-model.",
+        "warn", "Did you mean fake-model? The server offers fake-model.",
     )  # fmt: skip
 
 
@@ -263,7 +263,7 @@ def test_a_unit_for_this_home_must_start_this_nanobot(
     code, found = doctor()
     (service,) = found["service"]
     assert (code, service["state"]) == (1, "fail")
-    assert "starts /no/such/nanobot, not this nanobot" in service["text"]
+    assert "starts /no/such/nanobot, not this installation" in service["text"]
 
 
 def test_the_hint_to_write_a_unit_anew_means_that_unit_and_its_home(
@@ -290,7 +290,7 @@ def test_a_disk_that_does_not_tell_its_room_is_a_warning(
     monkeypatch.setattr("os.statvfs", lambda _: untold)
     _, found = doctor()
     assert [(one["state"], one["text"]) for one in found["disk"]] == [
-        ("warn", "cannot read the free space: Operation not supported")
+        ("warn", "cannot determine the free disk space: Operation not supported")
     ]
 
 
@@ -336,8 +336,8 @@ def test_voices_are_tried_what_one_says_the_other_hears(disk_path: Path, doctor:
     }
     code, found = doctor(json.dumps({"model": programs, **yaml.safe_load(NO_SHELL)}))
     assert [one["text"] for one in found["voice"]] == [
-        "“One, two, three.” became a voice message of 0.1 kB",
-        "recognized “One, two, three.” in a recording",
+        "“One, two, three.” was turned into a voice message (0.1 kB)",
+        "recognized “One, two, three.” in a test recording",
     ]
     assert code == 0
 
@@ -359,5 +359,5 @@ def test_servers_for_voices_are_asked_only_where_that_is_wanted(doctor: Any) -> 
     models = {"model": {"speech": server, "transcription": server}}
     _, found = doctor(json.dumps(models))
     assert [one["text"] for one in found["voice"]] == [
-        "servers, which are only tested with --ask-model"
+        "voice servers are tested only with --ask-model"
     ]

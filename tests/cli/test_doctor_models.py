@@ -101,10 +101,10 @@ async def test_a_capable_model_passes_each_test_in_a_line(doctor: Doctor) -> Non
             "ok: model, server reachable",
             "ok: answered “Ready.”",
             "ok: tool calls: native",
-            "ok: structured answers: by a required tool call",
+            "ok: structured answers: with a required tool call",
             "ok: pictures: supported",
             "ok: detected: requires alternating roles, returns native tool calls,"
-            " gives structured answers by a required tool call",
+            " gives structured answers with a required tool call",
         ],
     )
 
@@ -119,10 +119,10 @@ async def test_a_small_model_gets_its_weaknesses_in_words_with_what_to_do(doctor
         "tool calls: written as text",
     )
     assert "--jinja" in call["hint"]
-    assert structure["text"] == "structured answers: by a JSON Schema"
+    assert structure["text"] == "structured answers: with a JSON Schema"
     assert picture["state"] == "ok"
     assert "not supported" in picture["text"]
-    assert "reports its progress while reading" in learned["text"]
+    assert "reports its progress while reading a prompt" in learned["text"]
 
 
 async def test_a_model_that_only_talks_is_warned_of(doctor: Doctor) -> None:
@@ -130,8 +130,8 @@ async def test_a_model_that_only_talks_is_warned_of(doctor: Doctor) -> None:
         _, found = await asyncio.to_thread(doctor, config(server), "--ask-model")
     _, _, call, structure, picture, *_ = found
     assert (call["state"], structure["state"], picture["state"]) == ("warn", "warn", "ok")
-    assert call["text"] == "tool calls: none (it answered “I am fine, thank you.”)"
-    assert "memory keeps only excerpts" in structure["text"]
+    assert call["text"] == "tool calls: the model made none (it answered “I am fine, thank you.”)"
+    assert "only excerpts of conversations are stored" in structure["text"]
     assert "not supported (it answered “I am fine, thank you.”" in picture["text"]
 
 
@@ -164,7 +164,7 @@ async def test_what_is_learned_is_stored_shown_and_replaced(
         await asyncio.to_thread(doctor, config(server), "--ask-model")
         _, found = await asyncio.to_thread(doctor, config(server))
         assert "returns native tool calls" not in found[-1]["text"]
-        assert "by a JSON Schema" in found[-1]["text"]
+        assert "with a JSON Schema" in found[-1]["text"]
         behaves.append(talker)
         await asyncio.to_thread(doctor, config(server), "--ask-model")
         assert load_stored(home, here) == {}, "nothing special was found this time"
@@ -193,7 +193,10 @@ async def test_fallbacks_and_named_models_are_tried_once_each(doctor: Doctor) ->
         code, found = await asyncio.to_thread(doctor, given, "--ask-model")
     said = [one["text"] for one in found]
     assert sum("answered “" in text and "(it" not in text for text in said) == 2
-    assert "fallback model: tool calls: none (it answered “I am fine, thank you.”)" in said
+    assert (
+        "fallback model: tool calls: the model made none (it answered “I am fine, thank you.”)"
+        in said
+    )
     (gone,) = (one for one in found if one["text"].startswith("model gone: "))
     assert (code, gone["state"]) == (0, "warn"), "the agent works without it"
     assert not any("twin" in text for text in said)

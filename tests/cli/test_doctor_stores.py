@@ -90,7 +90,7 @@ def test_a_home_that_is_whole_is_said_to_be_and_nothing_in_it_changes(
     before = _tree(home)
     code, found = doctor()
     assert (code, [found[name][0]["state"] for name in STORES]) == (0, ["ok"] * 3)
-    assert found["versions"][0]["text"].endswith("with 2 files of 2 scopes")
+    assert found["versions"][0]["text"].endswith(", 2 files in 2 scopes")
     assert _tree(home) == before
 
 

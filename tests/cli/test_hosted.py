@@ -48,7 +48,7 @@ def test_keys_that_others_could_read_are_closed_and_that_is_said(here: Any, home
         path.chmod(0o644)
     done = here("agent", "-m", "hello")
     assert done.stderr == (
-        f"warning: other users could read keys in {home}/secrets.env,"
+        f"warning: {home}/secrets.env contains keys that other users could read,"
         " so it is now private (mode 600)\n"
     )
     modes = [stat.S_IMODE((home / name).stat().st_mode) for name in ("secrets.env", "config.yaml")]
@@ -151,7 +151,7 @@ def test_a_chat_that_hosts_says_at_its_end_that_reminders_wait(environment: dict
         screen.type("remind me tomorrow at 9 to call Ana\r")
         screen.wait_for("I'll remind you.")
         screen.type("\x04")
-        screen.wait_for("note: 1 scheduled job runs only while nanobot runs (start it")
+        screen.wait_for("note: 1 scheduled job runs only while nanobot is running (start it")
 
 
 def test_a_chat_that_hosts_says_at_its_end_that_a_message_waits_for_the_model(

@@ -69,7 +69,7 @@ def test_without_a_command_it_says_what_there_is(nanobot: Any) -> None:
         ("status --jsn", "nanobot status: unknown option --jsn. Did you mean --json?"),
         (
             "status --home x",
-            "nanobot status: --home comes before the command: nanobot --home DIR …",
+            "nanobot status: --home must come before the command: nanobot --home DIR …",
         ),
         ("status extra", "nanobot status: unexpected argument 'extra'"),
         ("sessions --foo list", "nanobot sessions: unknown option --foo"),

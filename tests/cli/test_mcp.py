@@ -45,7 +45,7 @@ def test_a_server_is_looked_at_and_what_has_changed_is_accepted_once_it_was_show
 
     (little / "description").write_text("says it\u200b to the whole world")
     assert "+says it\\u200b to the whole world\n" in nanobot("check", "little", answer="n\n")
-    assert "new or changed tools, not offered yet: echo" in nanobot("list")
+    assert "new or changed tools that you have not accepted yet: echo" in nanobot("list")
     shown = nanobot("approve", "little", answer="n\n")
     assert "-says it again\n" in shown
     assert "+says it\\u200b to the whole world\n" in shown

@@ -50,7 +50,7 @@ def test_a_server_is_tried_and_says_what_it_offers_before_it_is_written(
     refused = here("mcp", "add", *little)
     assert (refused.returncode, config.read_text()) == (1, BEFORE)
     assert "Testing little …\n" in refused.stderr
-    assert "It works, and offers" in refused.stderr
+    assert "It works and offers" in refused.stderr
     assert "echo" in refused.stderr
     assert "Save these changes? [y/N]" in refused.stdout
     answer_with(monkeypatch, "y", "y")

@@ -113,7 +113,7 @@ async def test_one_of_120_models_is_found_and_one_that_is_not_listed_is_typed() 
         person = ScriptedPerson("Groq", KEY, "model-117")
         part = await step(person, "--no-test", providers=providers).run()
         assert values_of(part)["name"] == "vendor5/model-117"
-        person = ScriptedPerson("Groq", KEY, "Another one", "not/listed")
+        person = ScriptedPerson("Groq", KEY, "Another model", "not/listed")
         part = await step(person, "--no-test", providers=providers).run()
     assert values_of(part)["name"] == "not/listed"
 
@@ -174,7 +174,7 @@ async def test_a_server_of_ones_own_wants_a_key_only_where_it_says_so() -> None:
         asking = step(person, providers=providers)
         with pytest.raises(ProviderError, match="405"):  # it lists models and has none
             await asking.run()
-        assert "The server requires a key." in person.said
+        assert "The server requires an API key." in person.said
         assert person.remaining == 0
 
 
@@ -203,7 +203,7 @@ async def test_a_script_names_a_provider_in_place_of_its_address(
 
 
 async def test_a_script_that_names_a_provider_without_its_key_is_told_where_it_belongs() -> None:
-    with pytest.raises(NanobotError, match="DeepSeek needs a model and a key") as caught:
+    with pytest.raises(NanobotError, match="DeepSeek requires a model and an API key") as caught:
         await step(ScriptedPerson(), "--non-interactive", "--provider", "deepseek").run()
     assert "DEEPSEEK_API_KEY" in caught.value.hint
 

@@ -127,7 +127,7 @@ async def test_an_address_without_its_v1_is_completed() -> None:
     values = values_of(part)
     assert values["base_url"] == wanted.base_url
     assert values["name"] == "qwen3-8b-16k"
-    assert f"The server answers at {wanted.base_url}." in person.said
+    assert f"The server's API is at {wanted.base_url}." in person.said
 
 
 def llama(window: int, *, tools: bool = True) -> Mapping[str, object]:
@@ -251,7 +251,7 @@ async def test_the_person_sees_how_far_a_slow_server_has_read(
         asked = ("--non-interactive", "--base-url", server.base_url)
         await step(person, *asked, clock=clock).run()
     said = "\n".join(person.said)
-    assert "On a slow machine" in said
+    assert "on a slow machine" in said
     assert ("Reading " in said) == shown
 
 
@@ -275,7 +275,7 @@ async def test_a_script_s_address_without_its_v1_is_completed() -> None:
         asked = ("--non-interactive", "--base-url", bare, "--model-name", "qwen3:8b")
         with pytest.raises(ProviderError, match="404"):  # this Ollama has no conversations
             await step(person, *asked).run()
-    assert f"The server answers at {wanted.base_url}." in person.said
+    assert f"The server's API is at {wanted.base_url}." in person.said
 
 
 async def test_a_server_nearby_that_reads_too_long_names_the_setting_for_that() -> None:

@@ -62,12 +62,12 @@ def test_the_list_shows_who_asked_and_who_is_in(
     assert main(["--home", str(gateway.home), "pair", "list"]) == 0
     assert capsys.readouterr().out == (
         "warning: access.json is not used\n\n"
-        "requests of the last hour\n"
+        "requests in the last hour\n"
         "  code      expires in  id          name\n"
         "  K7MPQRST  8 min       telegram:7  Anna\n"
         "  -         expired     telegram:7  Anna (group)\n"
         "People choose these names themselves. Approve only a code that someone gave you.\n\n"
-        "approved by pairing\n"
+        "approved through pairing\n"
         "  id          since              name\n"
         "  telegram:8  2026-03-02  owner  Bob\n"
     )
@@ -98,7 +98,7 @@ def test_without_a_gateway_the_home_itself_is_changed(
         return code, said.out + said.err
 
     assert run("list") == (
-        0, "No pending requests and no approvals.\n"
+        0, "There are no pending requests and no approvals.\n"
     )  # fmt: skip
     code = _stranger_asks(home)
     assert code in run("list")[1]

@@ -87,7 +87,7 @@ def test_all_that_only_reads_works(disk: SmallDisk, fault: str) -> None:
     }
     assert failed == {}
     done = disk.nanobot("status")
-    assert "cannot be written (" in done.stderr
+    assert "nanobot cannot write to " in done.stderr
     assert f"home      {disk.path}/home" in done.stdout
     assert files_on(disk) == before, "who only reads leaves all as it was"
 

@@ -225,7 +225,7 @@ def test_where_systemd_cannot_be_asked_its_own_words_are_shown_and_nothing_is_wr
     assert "Failed to connect to bus: No medium found\n" in capsys.readouterr().err
     monkeypatch.setenv("PATH", str(systemd.folder))
     assert main(["service", "install"]) == 1
-    assert "`nanobot gateway` works without systemd" in capsys.readouterr().err
+    assert "You can run `nanobot gateway` without systemd" in capsys.readouterr().err
     assert not systemd.unit.exists()
     assert not systemd.home.exists()
 
@@ -273,7 +273,9 @@ def test_a_second_home_needs_a_name_of_its_own(
     assert main(["service", "install"]) == 0
     other = ["--home", f"{systemd.home}-2", "service", "install"]
     assert main(other) == 1
-    assert f"nanobot.service already exists, for {systemd.home}\n" in capsys.readouterr().err
+    assert (
+        f"nanobot.service already exists for the home {systemd.home}\n" in capsys.readouterr().err
+    )
     assert main([*other, "--name", "work"]) == 0
     assert systemd.unit.with_name("nanobot-work.service").exists()
     assert f"Environment=NANOBOT_HOME={systemd.home}" in systemd.lines
@@ -301,7 +303,7 @@ def test_a_start_that_fails_shows_the_last_words(
         "error: nanobot.service is installed but does not start:\n"
         "2026-11-22 12:53:14 INFO    ready\n"
         "error: config.yaml:3: no such key\nTry another.\n"
-        "  See `nanobot service logs`. Fix the cause, then install again.\n"
+        "  See `nanobot service logs`. Fix the cause, then install the service again.\n"
     )
 
 

@@ -105,7 +105,7 @@ def test_an_unknown_skill_is_exit_code_1(here: Nanobot) -> None:
 def test_a_path_where_nothing_is_has_a_plain_error(here: Nanobot, tmp_path: Path) -> None:
     done = here("skills", "install", str(tmp_path / "nope"))
     assert done.returncode == 1
-    assert f"error: there is no {tmp_path / 'nope'}\n" in done.stderr
+    assert f"error: {tmp_path / 'nope'} does not exist\n" in done.stderr
 
 
 def test_an_address_has_to_be_https_and_public(here: Nanobot) -> None:
@@ -141,5 +141,5 @@ def test_a_newer_version_is_shown_against_the_one_that_is_there(
     (tea / "more.md").write_text("more")
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     shown = here("skills", "install", str(tea), "--replace").stdout
-    assert "changes from the existing one\n  added: more.md\n  changed: SKILL.md\n" in shown
+    assert "changes from the installed version\n  added: more.md\n  changed: SKILL.md\n" in shown
     assert "  +Then wait.\n" in shown

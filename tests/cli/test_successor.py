@@ -167,7 +167,7 @@ def test_who_comes_waits_until_the_owner_is_gone_and_says_so(
         owner.enter_context(home_lock(home / "state", "ending"))
         with start_process(environment, *command) as process:
             assert process.stderr is not None
-            waits = f"waiting for nanobot (pid {os.getpid()}) to end …\n"
+            waits = f"waiting for the running nanobot (pid {os.getpid()}) to exit …\n"
             assert process.stderr.readline() == waits
             owner.close()
             if command == ("gateway",):

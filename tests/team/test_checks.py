@@ -34,7 +34,7 @@ def test_the_clock_of_this_machine_is_compared_with_the_databases(
     warned = [
         one for one in find_faults(tmp_path, team_database, FakeClock()) if one.state == "warn"
     ]
-    assert "the clocks of this machine and of the database differ" in warned[0].text
+    assert "the clocks of this machine and the database server differ" in warned[0].text
     assert "NTP" in warned[0].hint
 
 

@@ -8,35 +8,41 @@ from nanobot.cli.command import Commands, count
 from nanobot.providers.catalogue import PROVIDERS
 
 _EPILOG = """\
-Without --non-interactive, it asks for everything, and saves nothing until you confirm.
-Other users can read the command line, so give secrets by the name of a variable."""
+Without --non-interactive, the command asks for each setting, and saves nothing until you
+confirm. Other users can see the command line, so pass secrets in environment variables."""
 
 _TEXTS = (
     ("--model-name", "NAME", "the model's name on the server"),
-    ("--base-url", "URL", "the address of its API, such as http://127.0.0.1:11434/v1"),
-    ("--api-key-env", "VARIABLE", "the environment variable with the API key"),
-    ("--telegram-token-env", "VARIABLE", "the environment variable with the bot's token"),
-    ("--telegram-base-url", "URL", "the address of your own Bot API server"),
+    ("--base-url", "URL", "the URL of the model's API, such as http://127.0.0.1:11434/v1"),
+    ("--api-key-env", "VARIABLE", "the environment variable that contains the API key"),
+    ("--telegram-token-env", "VARIABLE", "the environment variable that contains the bot's token"),
+    ("--telegram-base-url", "URL", "the URL of your own Bot API server"),
     ("--owner-telegram", "ID", "your numeric Telegram id"),
-    ("--owner-whatsapp", "NUMBER", "your number, in digits, to set up WhatsApp as a linked device"),
+    (
+        "--owner-whatsapp",
+        "NUMBER",
+        "your phone number in digits, to set up WhatsApp as a linked device",
+    ),
     ("--owner-name", "NAME", "your name"),
     ("--timezone", "ZONE", "your time zone, such as Europe/Berlin"),
 )
 
 
 def add_onboard(commands: Commands) -> None:
-    parser = commands.add("onboard", "set up nanobot or change its setup", run_onboard)
+    parser = commands.add("onboard", "set up nanobot or change its settings", run_onboard)
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.flag("--non-interactive", "ask nothing and use only the options")
     ids = [one.id for one in PROVIDERS]
-    known = f"the provider, instead of a URL: {', '.join(ids)}"
+    known = f"the provider, instead of --base-url: {', '.join(ids)}"
     parser.option("--provider", "ID", known, choices=ids)
     for name, metavar, summary in _TEXTS:
         parser.option(name, metavar, summary)
     parser.flag("--api-key-stdin", "read the API key from standard input")
-    parser.option("--context-window", "TOKENS", "context window in tokens", type=count, default=0)
-    parser.flag("--offline", "use the small built-in model to try nanobot")
+    parser.option(
+        "--context-window", "TOKENS", "the model's context window in tokens", type=count, default=0
+    )
+    parser.flag("--offline", "try nanobot with the small built-in model")
     parser.flag("--no-test", "save the settings without testing them")
     parser.flag("--restart", "restart the gateway if one is running")
     parser.json()

@@ -64,7 +64,7 @@ _NO_LIST_WITHOUT_KEY = (400, *_NO_ACCESS)
 """Status codes for a wrong key in requests that can only fail because of it. Gemini and xAI send
 400. Sources: https://ai.google.dev/gemini-api/docs/troubleshooting and
 https://github.com/continuedev/continue/issues/10778"""
-_TYPED = "Another one (type its name)"
+_TYPED = "Another model (type its name)"
 _CHECK_URL = setting_check(AnyModel, "base_url", "it")
 _CHECK_KEY = setting_check(AnyModel, "api_key", "the key")
 
@@ -139,7 +139,8 @@ class ModelStep:
         if known and known.keys_at and not (wanted.api_key and wanted.name):
             hint = f"Add --model-name {known.example} and --api-key-env {known.key_variable}"
             raise NanobotError(
-                f"{known.name} needs a model and a key", hint=f"{hint}, or use another --base-url."
+                f"{known.name} requires a model and an API key",
+                hint=f"{hint}, or use another --base-url.",
             )
         if lacks_path(wanted.base_url) and not options.no_test:
             url, _ = await self._models(wanted)
@@ -180,7 +181,7 @@ class ModelStep:
                 label = f"{one.name} (not running, or on another machine)"
                 offers.append(Offer(label, one.base_url, asks_address=True))
         another = "Another server with an OpenAI-compatible API"
-        built_in = "None yet: the small built-in model, only to try nanobot"
+        built_in = "None yet: try nanobot with the small built-in model"
         offers.append(Offer(another, asks_address=True, asks_key=True))
         return [*offers, Offer(built_in, model=ModelSettings(provider="offline"))]
 
@@ -188,9 +189,11 @@ class ModelStep:
         """Ask for the address. The last one is the default if its server is of the same kind."""
         last, kind = self._last.base_url, self._at(offer.base_url)
         if kind:
-            self._person.say(f"Start it with `{kind.start}`. It then listens at {offer.base_url}.")
+            self._person.say(
+                f"Start the server with `{kind.start}`. It then listens at {offer.base_url}."
+            )
         usual = last if self._at(last) == kind else offer.base_url
-        asked = "Its address, up to and including /v1"
+        asked = "The server's URL, up to and including /v1"
         return await ask_checked(self._person, asked, _CHECK_URL, usual)
 
     def _begin_settings(self, base_url: str) -> ModelSettings:
@@ -219,8 +222,10 @@ class ModelStep:
             return wanted
         known, usual = self._at(wanted.base_url), wanted.api_key.get_secret_value()
         if not (known and known.keys_at):
-            return _with_key(wanted, await self._key("The API key, if it needs one", usual))
-        self._person.say(f"Create a {known.name} key at {known.keys_at}")
+            return _with_key(
+                wanted, await self._key("The API key, if the server requires one", usual)
+            )
+        self._person.say(f"Create an API key for {known.name} at {known.keys_at}")
         usual = usual or os.environ.get(known.key_variable, "").strip()
         asked = f"The {known.name} API key"
         return _with_key(wanted, await self._key(asked, usual, is_needed=True))
@@ -228,7 +233,7 @@ class ModelStep:
     async def _key(self, asked: str, usual: str = "", *, is_needed: bool = False) -> str:
         def check(key: str) -> str:
             if is_needed and not key:
-                raise NanobotError("a key is required")
+                raise NanobotError("an API key is required")
             return _CHECK_KEY(key)
 
         return await ask_checked(self._person, asked, check, usual, secret=True)
@@ -258,9 +263,9 @@ class ModelStep:
                 if error.status not in refusals or not self._attended:
                     raise
                 self._person.say(
-                    in_words(error) if wanted.api_key else "The server requires a key."
+                    in_words(error) if wanted.api_key else "The server requires an API key."
                 )
-                if not (key := await self._key("The key (Enter to cancel)")):
+                if not (key := await self._key("The API key (Enter to cancel)")):
                     raise
                 wanted, self._variable = _with_key(wanted, key), ""
 
@@ -274,7 +279,7 @@ class ModelStep:
                 raise
             return wanted.base_url, ()
         if server.base_url != wanted.base_url:
-            self._person.say(f"The server answers at {server.base_url}.")
+            self._person.say(f"The server's API is at {server.base_url}.")
         return server.base_url, models
 
     async def _choose_name(
@@ -304,7 +309,7 @@ class ModelStep:
         from nanobot.providers.port import CallOptions, Prompt, Toolset, ToolSpec, user_message
 
         near = is_near(wanted.base_url)
-        slow = ". On a slow machine, loading and reading can take minutes" if near else ""
+        slow = " (on a slow machine, this can take minutes)" if near else ""
         self._person.say(f"Testing {model_label(wanted)}{slow} …")
         tool = ToolSpec("rest", "Does nothing.", {"type": "object", "properties": {}})
         prompt = Prompt((user_message("Answer with the one word: ready"),), Toolset.of([tool]))
@@ -349,14 +354,14 @@ class ModelStep:
             raise NanobotError(
                 f"a context window of {window:,} tokens is too small",
                 hint=(
-                    f"nanobot needs at least {_SMALLEST:,}, and {_COMFORTABLE:,} are comfortable. "
-                    f"{facts.to_raise}"
+                    f"nanobot needs at least {_SMALLEST:,} tokens, and works well with "
+                    f"{_COMFORTABLE:,}. {facts.to_raise}"
                 ),
             )
         if window < chosen:
             self._person.say(
                 f"WARNING: the context window is set to {chosen:,} tokens, but "
-                f"{_server(facts)} accepts {takes:,}, so {takes:,} is used. {facts.to_raise}"
+                f"{_server(facts)} accepts {takes:,}, so nanobot uses {takes:,}. {facts.to_raise}"
             )
         elif takes >= SMALL_WINDOW:  # else a warning has shown it
             self._person.say(f"{facts.server or wanted.name} accepts {takes:,} tokens.")
@@ -369,8 +374,8 @@ class ModelStep:
         if _SMALLEST <= facts.window < SMALL_WINDOW:
             self._person.say(
                 f"WARNING: {_server(facts)} accepts only {facts.window:,} tokens, so nanobot "
-                f"uses fewer tools and forgets within a few messages. {_COMFORTABLE:,} are "
-                f"comfortable. {facts.to_raise}"
+                "uses fewer tools and forgets within a few messages. nanobot works well with "
+                f"{_COMFORTABLE:,} tokens. {facts.to_raise}"
             )
         if facts.tools is False:
             self._person.say(f"WARNING: {facts.no_tools}. {facts.for_tools}")
@@ -390,11 +395,11 @@ class ModelStep:
             f"Create a variant of {wanted.name} with a context window of {tokens:,} "
             f"tokens{instead}?"
         )
-        if not await self._person.confirm(f"{question} It needs no download."):
+        if not await self._person.confirm(f"{question} This needs no download."):
             return None
         server = self._server(wanted, _VARIANT_SECONDS)
         name = await server.create_larger_variant(wanted.name, tokens)
-        self._person.say(f"{name} is ready." if name else "Ollama could not create it.")
+        self._person.say(f"{name} is ready." if name else "Ollama could not create the variant.")
         return replace(wanted, name=name) if name else None
 
     def _window_in_settings(self, wanted: ModelSettings) -> int:
@@ -414,10 +419,10 @@ class ModelStep:
             f" nanobot assumes {_ASSUMED:,}. To change this, use --context-window {_COMFORTABLE}."
         )
         self._person.say(
-            f"WARNING: the context window of {server} is unknown, and longer prompts may be "
-            f"cut off. Many servers accept {_ASSUMED:,} tokens. Below {SMALL_WINDOW:,}, "
-            f"nanobot uses fewer tools. {_COMFORTABLE:,} or more are "
-            f"comfortable.{'' if asks_person else assumed}"
+            f"WARNING: the context window of {server} is unknown, so long prompts may be cut "
+            f"off. Many servers accept {_ASSUMED:,} tokens. Below {SMALL_WINDOW:,} tokens, "
+            f"nanobot uses fewer tools. nanobot works well with {_COMFORTABLE:,} or "
+            f"more.{'' if asks_person else assumed}"
         )
         if not asks_person:
             return _ASSUMED
@@ -448,7 +453,7 @@ def from_environment(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
         raise NanobotError(
-            f"the variable {name} is not set or empty", hint=f"Set it with `export {name}=…`."
+            f"the variable {name} is not set, or is empty", hint=f"Set it with `export {name}=…`."
         )
     return value
 
@@ -471,6 +476,7 @@ def _check_window(text: str) -> int:
     digits = text.replace(",", "")
     if not digits.isdecimal() or int(digits) < _SMALLEST:
         raise NanobotError(
-            f"it must be a number of at least {_SMALLEST:,}", hint="nanobot needs at least that."
+            f"the context window must be a number, at least {_SMALLEST:,}",
+            hint="nanobot does not work with less.",
         )
     return int(digits)

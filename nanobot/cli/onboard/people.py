@@ -110,7 +110,7 @@ class Answers:
         of the input."""
         prompt = f"{one_line(prompt, _LONGEST)} "
         if not self._attended:
-            hint = "Give it as an option: see `nanobot onboard --help`."
+            hint = "Pass the answer as an option (see `nanobot onboard --help`)."
             raise NoAnswer(f"an answer is required: {prompt}", hint=hint)
         is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if is_terminal:

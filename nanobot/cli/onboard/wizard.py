@@ -51,8 +51,8 @@ from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reading, Reply
 
 _GROUP = "nanobot.channel_setups"
 _INTRODUCTION = """\
-This sets up a model, your chats, and your name. Nothing is saved until you confirm. Type < to go \
-back, or press Ctrl-C to cancel."""
+This sets up a model, your chat apps, and your name. Nothing is saved until you confirm. Type < \
+to go back, or press Ctrl-C to cancel."""
 _HELLO = "Hello!"
 _CHECK_ZONE = setting_check(AgentSettings, "timezone", "it")
 
@@ -158,7 +158,10 @@ class Interview:
         )
         names_model = options.offline or server_options(options)
         if not (self._before.config or self._attended or names_model):
-            hint = "Add --model-name, --provider, or --base-url, or --offline to try nanobot."
+            hint = (
+                "Add --model-name, --provider, or --base-url. To try nanobot without your own "
+                "model, add --offline."
+            )
             raise NanobotError("a model is required", hint=hint)
         return ConfigPart()
 
@@ -306,7 +309,7 @@ def _offer_restart(person: Person, options: argparse.Namespace) -> bool:
         options.restart = asyncio.run(person.confirm(question))
     if options.restart:
         _say_to_it(options, "/restart", person)
-        person.say("It is restarting. Check it with `nanobot status`.")
+        person.say("The gateway is restarting. To check it, run `nanobot status`.")
     return bool(options.restart)
 
 
@@ -318,9 +321,11 @@ def _first_reply(person: Person, options: argparse.Namespace, part: ConfigPart) 
         return ""
     if not options.non_interactive:
         _print_heading(person, "First message")
-        if not asyncio.run(person.confirm("Say hello to it?")):
+        if not asyncio.run(person.confirm("Say hello to the model?")):
             return ""
-    person.say("It reads nanobot's whole prompt first. On a slow machine this can take minutes.")
+    person.say(
+        "The model reads nanobot's whole prompt first. On a slow machine, this can take minutes."
+    )
     person.say(f"You: {_HELLO}")
     *messages, reply = _say_to_it(options, _HELLO, person)
     if isinstance(reply, Reply) and reply.outcome != "done":
@@ -358,11 +363,11 @@ def _next_commands(
         rows.append(("agent -m /restart", "restart the gateway with the new settings"))
     elif not runs:
         if runs_systemd():
-            rows.append(("service install", "keep it running from now on"))
-        rows.append(("gateway", "run it here, until Ctrl-C"))
+            rows.append(("service install", "keep nanobot running from now on"))
+        rows.append(("gateway", "run nanobot here until you press Ctrl-C"))
     rows += [
         ("agent", "open a chat in this terminal"),
-        ("web", "open the page in the browser"),
+        ("web", "open nanobot in the browser"),
         ("onboard", "change these settings"),
     ]
     return [(f"{nanobot} {command}", purpose) for command, purpose in rows]
