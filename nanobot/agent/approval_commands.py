@@ -81,15 +81,15 @@ class ApprovalCommands:
         """Revoke the standing approval `id`. `by` names the person and the place."""
         by = given.get("by")
         by = one_line(by, _LONGEST_NAME) if isinstance(by, str) and by.strip() else _COMMAND_LINE
-        return {"text": await self._revoked(text_argument(given, "id"), by)}
+        return {"text": await self._revoke_approval(text_argument(given, "id"), by)}
 
     async def _approve(self, call: CommandCall) -> Answer:
-        return await self._answered(call, _HOW_LONG, "once")
+        return await self._answer_question(call, _HOW_LONG, "once")
 
     async def _deny(self, call: CommandCall) -> Answer:
-        return await self._answered(call, {"unseen": "unseen"}, "no")
+        return await self._answer_question(call, {"unseen": "unseen"}, "no")
 
-    async def _answered(
+    async def _answer_question(
         self, call: CommandCall, endings: Mapping[str, ApprovalAnswer], plain: ApprovalAnswer
     ) -> Answer:
         """Answer a question by its code and, optionally, one of the `endings`."""
@@ -119,10 +119,10 @@ class ApprovalCommands:
                 said = [self._standing.problem, *(lines or [_NONE])]
                 return Answer("\n".join(filter(None, said)))
             case ["revoke", id]:
-                return Answer(await self._revoked(id, _account(call)))
+                return Answer(await self._revoke_approval(id, _account(call)))
         return Answer("Usage: /approvals, or /approvals revoke ID")
 
-    async def _revoked(self, id: str, by: str) -> str:
+    async def _revoke_approval(self, id: str, by: str) -> str:
         ended = await asyncio.to_thread(self._standing.revoke, id, by)
         return f"Revoked: {ended.subject}."
 

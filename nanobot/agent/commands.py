@@ -135,14 +135,14 @@ class ConversationCommands:
 
     async def _undo(self, call: CommandCall) -> Answer:
         gone, files = await self._take_back(call)
-        asked = next((message.content for message in _asked(gone)), "")
+        asked = next((message.content for message in _questions(gone)), "")
         lines = [f"Undid the last turn (“{shorten(asked, 80)}”)."]
         lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It changed no files."]
         return Answer("\n".join(lines))
 
     async def _retry(self, call: CommandCall) -> Answer:
         gone, _ = await self._take_back(call, again=True)
-        asked = _asked(gone)
+        asked = _questions(gone)
         message, asker = call.message, "person" if asked[0].from_person else "report"
         again = replace(
             message,
@@ -170,7 +170,7 @@ class ConversationCommands:
                 raise NanobotError(
                     "The last messages were written by another program and cannot be undone."
                 )
-            if again and not _asked([m for m in call.session.messages if m.turn_id == turn_id]):
+            if again and not _questions([m for m in call.session.messages if m.turn_id == turn_id]):
                 raise NanobotError(
                     "The message that started the last turn has moved to memory. Please send it "
                     "again."
@@ -181,12 +181,12 @@ class ConversationCommands:
     async def _model(self, call: CommandCall) -> Answer:
         name = next(iter(call.arguments.split()), "")
         if name not in {"default", self._default_model, *self._named}:
-            return await self._served_model(call, name)
+            return await self._choose_model(call, name)
         name = self._default_model if name == "default" else name
         call.session.set_metadata(model=None if name == self._default_model else name)
         return Answer(f"This conversation now uses {name}.")
 
-    async def _served_model(self, call: CommandCall, name: str) -> Answer:
+    async def _choose_model(self, call: CommandCall, name: str) -> Answer:
         """Choose a model of the server. Without a name, show all models."""
         if name and self._served is None:
             return Answer(
@@ -198,9 +198,9 @@ class ConversationCommands:
         names = (*self._named, *served)
         if not name:
             said = f"This conversation uses {current}. To switch, send /model NAME."
-            return _choices(said, [one for one in names if one != current])
+            return _offer(said, [one for one in names if one != current])
         if served and not {name, f"{name}:latest"} & {*served}:  # Ollama omits that tag
-            return _choices_near(name, names, current)
+            return _offer_similar(name, names, current)
         call.session.set_metadata(model=name)
         doubt = "" if served else " The server lists no models, so the name was not checked."
         return Answer(f"This conversation now uses {name}.{doubt}")
@@ -222,13 +222,13 @@ class ConversationCommands:
         return Answer(text, afterwards=self._request_restart)
 
 
-def _choices_near(name: str, names: Sequence[str], current: str) -> Answer:
+def _offer_similar(name: str, names: Sequence[str], current: str) -> Answer:
     """Offer the models whose name contains an unknown `name` in any case, prefix matches first.
     Raises `NanobotError` if there is none."""
     part = name.lower()
     if found := [one for one in names if part in one.lower()]:
         found.sort(key=lambda one: (not one.lower().startswith(part), one))
-        return _choices(f"There is no model named {name}.", found, part=name)
+        return _offer(f"There is no model named {name}.", found, part=name)
     near = " or ".join(close_matches(name, names, n=3, cutoff=0.0))
     raise NanobotError(
         f"The model server does not have {name}. Did you mean {near}? This conversation"
@@ -236,7 +236,7 @@ def _choices_near(name: str, names: Sequence[str], current: str) -> Answer:
     )
 
 
-def _choices(said: str, others: Sequence[str], *, part: str = "") -> Answer:
+def _offer(said: str, others: Sequence[str], *, part: str = "") -> Answer:
     """Offer models: a few as buttons, more as a list, too many with a way to narrow them."""
     if not others:
         return Answer(said)
@@ -266,7 +266,7 @@ def _ends_turn(message: Message) -> bool:
     return ended or message.role == "assistant"
 
 
-def _asked(turn: Sequence[Message]) -> Sequence[Message]:
+def _questions(turn: Sequence[Message]) -> Sequence[Message]:
     """Return the messages that a turn answered: a person's, or the subagent report that began
     it."""
     said = [message for message in turn if message.from_person]

@@ -46,7 +46,7 @@ _MARK = re.compile(rf"[{_UNSEEN}]*[\[\uff3b]")
 bracket."""
 
 
-class _Taken(Struct, frozen=True):
+class _Attachment(Struct, frozen=True):
     """A handled file: its name in the store, the note about it, and the person's words in it."""
 
     name: str = ""
@@ -80,35 +80,35 @@ class Intake:
 
     def text_of(self, inbound: InboundMessage) -> Message:
         """Return the person's message without its files."""
-        notes = [_Taken(note=f"[{_label(item)}: not fetched]") for item in inbound.media]
+        notes = [_Attachment(note=f"[{_label(item)}: not fetched]") for item in inbound.media]
         return self._message(inbound, notes)
 
-    async def _take(self, inbound: InboundMessage, item: Media) -> _Taken:
+    async def _take(self, inbound: InboundMessage, item: Media) -> _Attachment:
         if inbound.delivery.answers and item.ref.startswith(KEPT):
-            return _Taken(item.ref.removeprefix(KEPT))
+            return _Attachment(item.ref.removeprefix(KEPT))
         label = _label(item)
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 data = await self._channels[inbound.channel].fetch(item, MAX_BYTES)
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter's failure is a note
             logger.warning("could not fetch {} from {}: {}", label, inbound.channel, _reason(error))
-            reason = self._told(error, inbound)
-            return _Taken(note=f"[{label}: it could not be fetched: {reason}]")
+            reason = self._explain_error(error, inbound)
+            return _Attachment(note=f"[{label}: it could not be fetched: {reason}]")
         name = await asyncio.to_thread(self._store.put, data, item.mime, item.name)
         kept = f"{label}, kept as {FOLDER}/{name}"
         if item.kind not in ("voice", "audio"):
-            return _Taken(name, f"[{kept}]")
-        return await self._listen(inbound, item, data, _Taken(name, kept))
+            return _Attachment(name, f"[{kept}]")
+        return await self._listen(inbound, item, data, _Attachment(name, kept))
 
-    def _told(self, error: Exception, inbound: InboundMessage) -> str:
+    def _explain_error(self, error: Exception, inbound: InboundMessage) -> str:
         """Return the reason of an error, as the people in the chat may read it."""
         if self._scopes.is_owners(inbound) or isinstance(error, SendRefused):
             return _reason(error)
         return WITHHELD
 
     async def _listen(
-        self, inbound: InboundMessage, item: Media, data: bytes, taken: _Taken
-    ) -> _Taken:
+        self, inbound: InboundMessage, item: Media, data: bytes, taken: _Attachment
+    ) -> _Attachment:
         """Transcribe a sound, as the person's words or as a part of the note about the file."""
         said = ""
         if self._transcribe is None:
@@ -122,17 +122,22 @@ class Intake:
                     note, said = f"in it is said: “{one_line(said, None)}”", ""
             except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
                 logger.warning("{}: could not transcribe it: {}", taken.name, _reason(error))
-                note = f"it could not be transcribed: {self._told(error, inbound)}"
+                note = f"it could not be transcribed: {self._explain_error(error, inbound)}"
         return replace(taken, note=f"[{taken.note}; {note}]", words=said)
 
     def _message(
-        self, inbound: InboundMessage, files: Sequence[_Taken], notice: str = ""
+        self, inbound: InboundMessage, files: Sequence[_Attachment], notice: str = ""
     ) -> Message:
         notes = [f"[{one_line(note, None)}]" for note in filter(None, inbound.notes)]
         notes += filter(None, (file.note for file in files))
         media = tuple(filter(None, (file.name for file in files)))
         quoted = inbound.reply_to.text if inbound.reply_to else ""
-        lines = [*_before(inbound), _said(inbound), *(file.words for file in files), *notes]
+        lines = [
+            *_introduce(inbound),
+            _strip_marks(inbound),
+            *(file.words for file in files),
+            *notes,
+        ]
         attached = ATTACHED if any((quoted, notes, media)) else ""
         return Message(
             "user",
@@ -157,7 +162,7 @@ def _label(item: Media) -> str:
     return one_line(f"{item.kind} {item.name}", None)
 
 
-def _before(inbound: InboundMessage) -> Iterator[str]:
+def _introduce(inbound: InboundMessage) -> Iterator[str]:
     """Yield the lines before the text: the sender in a group (unless the message runs again and has
     the line already), the quoted message, the source of a forward, and the mark of an edit."""
     is_new = inbound.is_group and not inbound.delivery.answers
@@ -173,7 +178,7 @@ def _before(inbound: InboundMessage) -> Iterator[str]:
         yield EDITED
 
 
-def _said(inbound: InboundMessage) -> str:
+def _strip_marks(inbound: InboundMessage) -> str:
     """Return the text of a message. Other people's lines can't look like nanobot's own. A message
     that runs again keeps the lines that nanobot has added."""
     if inbound.delivery.answers or not (inbound.is_group or inbound.forwarded_from):

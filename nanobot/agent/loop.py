@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import refusal_notice, turn_ended
 from nanobot.agent.turn import Turns
-from nanobot.agent.turn_state import AgentParts, Postponed, RunningTurn
+from nanobot.agent.turn_state import AgentParts, Postponement, RunningTurn
 from nanobot.bus.events import TERMINAL, InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.bus.queue import DISK_PAUSE
@@ -96,7 +96,7 @@ class AgentLoop:
             damaged=isinstance(self._parts.sessions.unreadable.get(key), SessionDamaged),
         )
         if way == "at once":
-            self._background.start(self._at_once(entry), name=f"at once {entry.id}")
+            self._background.start(self._handle_at_once(entry), name=f"at once {entry.id}")
             return
         if way == "renew":
             self._queue.put_back((entry,))  # pending messages go to the new conversation
@@ -105,7 +105,7 @@ class AgentLoop:
         if way == "wait":
             if command is None and self._parts.on_busy == "interrupt":
                 self._interrupt_for(entry)
-            if (held := self._queue.delayed(key)) is not None:
+            if (held := self._queue.find_delayed(key)) is not None:
                 entry = replace(entry, not_before=held.not_before)
                 self._notify_queued(entry, held)
         self._queue.add(entry)
@@ -133,7 +133,7 @@ class AgentLoop:
         self._queue.pause(key)
         self._resume_later(key, seconds)
 
-    def may_not_wait(self, message: InboundMessage) -> bool:
+    def bypasses_lane(self, message: InboundMessage) -> bool:
         """Return True if a message bypasses its session's lane."""
         match = self._commands.find_call(message)
         command = match[0] if match is not None else None
@@ -155,7 +155,7 @@ class AgentLoop:
         all others, so that the next crash shows which of them caused it."""
         at_once, waiting = [], dict[str, list[InboxEntry]]()
         for entry in entries:
-            if self.may_not_wait(entry.message):
+            if self.bypasses_lane(entry.message):
                 at_once.append(entry)
             else:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
@@ -165,22 +165,22 @@ class AgentLoop:
                 self._queue.add(replace(entry, not_before=not_before))
                 self._queue.pause(entry.message.session_key)
         for entry in sorted(at_once, key=lambda entry: bool(entry.message.delivery.deletes)):
-            await self._at_once(entry)
-        suspects = [key for key, theirs in waiting.items() if not self._let_in(key, theirs)]
+            await self._handle_at_once(entry)
+        suspects = [key for key, theirs in waiting.items() if not self._try_resume(key, theirs)]
         for key in suspects:  # wait until it asks the model, ends or takes too long
             asked = self._suspects[key] = asyncio.Event()
             self._resume(key)
             with suppress(TimeoutError):
                 await with_timeout(self._parts.clock, _SUSPECT_SECONDS, asked.wait())
 
-    def _let_in(self, key: str, entries: Sequence[InboxEntry]) -> bool:
+    def _try_resume(self, key: str, entries: Sequence[InboxEntry]) -> bool:
         """Handle the pending messages of a session, now or when they are due. Return False for a
         suspect."""
         not_before = max(entry.not_before for entry in entries)
         pause = min(not_before - self._parts.clock.now().timestamp(), LONGEST_PAUSE)
         if pause > 0:
             self._resume_later(key, pause)
-            self._parts.hook(RunningTurn(entries[0], self._parts).ended("waiting"))
+            self._parts.hook(RunningTurn(entries[0], self._parts).end_event("waiting"))
             self._notify_behind(key)
             return True
         if max(entry.attempts for entry in entries) >= SUSPECT_AFTER:
@@ -311,7 +311,7 @@ class AgentLoop:
                 del self.turns.running[key]
             self._notify_behind(key)
 
-    async def _postpone(self, turn: RunningTurn, postponed: Postponed) -> None:
+    async def _postpone(self, turn: RunningTurn, postponed: Postponement) -> None:
         async with turn.ending:
             if turn.open:  # otherwise `/stop` has ended it
                 self._delay(postponed.entry, postponed.seconds)
@@ -347,12 +347,12 @@ class AgentLoop:
 
     def _notify_behind(self, key: str) -> None:
         """Notify the terminals whose messages arrived before the first one was delayed."""
-        if (held := self._queue.delayed(key)) is not None:
-            for entry in self._queue.behind(key):
+        if (held := self._queue.find_delayed(key)) is not None:
+            for entry in self._queue.list_behind(key):
                 if entry.message.channel == TERMINAL:
                     self._notify_queued(entry, held)
 
-    async def _at_once(self, entry: InboxEntry) -> None:
+    async def _handle_at_once(self, entry: InboxEntry) -> None:
         """Handle an entry that bypasses the lanes. Its command may read the session, which is empty
         if its file can't be read, but must not stage anything on it."""
         message = entry.message
@@ -360,7 +360,7 @@ class AgentLoop:
         match = None if message.delivery.deletes else self._commands.find_call(message)
         try:
             if match is None:
-                await self._take_back(entry)
+                await self._handle_deletion(entry)
                 return
             key, scopes, session = message.session_key, self._parts.scopes, None
             with suppress(StorageError):
@@ -375,7 +375,7 @@ class AgentLoop:
         except OthersConversation as error:
             await self._refuse(entry, error)
 
-    async def _take_back(self, entry: InboxEntry) -> None:
+    async def _handle_deletion(self, entry: InboxEntry) -> None:
         """Handle the deletion of a message. A pending message is dropped without a trace. A turn
         that answers only this message is stopped."""
         key, message = entry.message.session_key, entry.message

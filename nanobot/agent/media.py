@@ -94,7 +94,7 @@ _MPEG4: Mapping[bytes, tuple[MediaKind, str]] = {
 """Contents of an MPEG-4 container by the start of its brand."""
 
 
-def kept_name(data: bytes, mime: str, name: str = "") -> str:
+def media_name(data: bytes, mime: str, name: str = "") -> str:
     """Return the name of a file in the store. See `MediaStore.put`."""
     return f"{hashlib.sha256(data).hexdigest()[:32]}{_suffix_of(data, mime, name)}"
 
@@ -110,7 +110,7 @@ class MediaStore:
         """Store `data` and return its name. The same content has the same name, except for the
         suffix, which is taken from `name` if the type does not determine it. Raises
         `StorageError`."""
-        kept = kept_name(data, mime, name)
+        kept = media_name(data, mime, name)
         self._root.create()
         if self._is_used_now(kept):
             return kept

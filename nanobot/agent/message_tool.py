@@ -83,12 +83,12 @@ class SendMessage(Tool, Struct, frozen=True):
         there = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
         if there == caller.address:
             return None
-        files = await asyncio.to_thread(self._kept, arguments.media, caller, there.channel)
+        files = await asyncio.to_thread(self._keep_all, arguments.media, caller, there.channel)
         self.shown[caller.turn_id, repr(arguments)] = [file for _, file in files]
         if len(self.shown) > _MOST_REMEMBERED:
             del self.shown[next(iter(self.shown))]
         titles = dict(await asyncio.to_thread(self.others.chats))
-        to = f"to: {_shown(there.key, titles.get(there.key, ''))}, now"
+        to = f"to: {_format_chat(there.key, titles.get(there.key, ''))}, now"
         lines = [to, *(line for line, _ in files), arguments.text.strip()]
         return Risk("send", "send a message to another chat", "\n".join(lines).strip())
 
@@ -98,7 +98,7 @@ class SendMessage(Tool, Struct, frozen=True):
             raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
         there = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
         if there == caller.address:
-            kept = await asyncio.to_thread(self._kept, arguments.media, caller, there.channel)
+            kept = await asyncio.to_thread(self._keep_all, arguments.media, caller, there.channel)
             files = [file for _, file in kept]
         elif (key := (caller.turn_id, repr(arguments))) in self.shown:
             files = self.shown.pop(key)
@@ -139,11 +139,11 @@ class SendMessage(Tool, Struct, frozen=True):
             raise ToolError("only the owner, in a private chat, can send to other chats")
         chats = self.others.chats()
         if wanted not in {address for address, _ in chats}:
-            raise ToolError(f"there is no chat {printable(wanted)}", hint=_listed(chats))
+            raise ToolError(f"there is no chat {printable(wanted)}", hint=_format_chats(chats))
         _refuse_closed(self.others, wanted)
         return Address.of(wanted)
 
-    def _kept(
+    def _keep_all(
         self, paths: Sequence[str], caller: TurnContext, channel: str
     ) -> list[tuple[str, Media]]:
         """Store the files as they are now, and return a line about each with it. Blocks. Raises
@@ -152,7 +152,7 @@ class SendMessage(Tool, Struct, frozen=True):
         kept = []
         for path in paths:
             place = self.received(path, caller) or self.roots(caller).place(path)
-            content = _content(place, most, channel)
+            content = _read_file(place, most, channel)
             digest = hashlib.sha256(content).hexdigest()
             line = f"file: {place.label} ({len(content):,} bytes, sha256 {digest[:12]})"
             kept.append((line, self.store.put_outgoing(content, printable(place.names[-1]))))
@@ -166,14 +166,14 @@ def send_command(
 
     async def run(call: CommandCall) -> Answer:
         chats = await asyncio.to_thread(others.chats)
-        wanted, text = _addressed(call.arguments, chats)
+        wanted, text = _parse_recipient(call.arguments, chats)
         if not text:
             return Answer(
                 "Usage: /send CHAT TEXT, such as /send telegram:123 See you at eight. "
-                f"{_listed(chats)}"
+                f"{_format_chats(chats)}"
             )
         if not wanted:
-            return Answer(f"There is no such chat. {_listed(chats)}")
+            return Answer(f"There is no such chat. {_format_chats(chats)}")
         if len(wanted) > 1:
             return Answer(f"Several chats have this name. Use an id: {', '.join(wanted)}")
         await asyncio.to_thread(_refuse_closed, others, wanted[0])
@@ -184,7 +184,7 @@ def send_command(
         await bus.send_outgoing(f"send:{name}", Outgoing(MESSAGE, await split(message)))
         if there.key != call.session.key:
             await bus.publish_internal(_note(message, name, clock, NANOBOT))
-        return Answer(f"Sent to {_shown(wanted[0], dict(chats)[wanted[0]])}.")
+        return Answer(f"Sent to {_format_chat(wanted[0], dict(chats)[wanted[0]])}.")
 
     return Command("send", "Send a message to another chat", run, "CHAT TEXT", "owner")
 
@@ -209,7 +209,7 @@ def resend_command(
     return Command("resend", summary, run, "out-7", immediate=True)
 
 
-def _content(place: Place, most: int, channel: str) -> bytes:
+def _read_file(place: Place, most: int, channel: str) -> bytes:
     """Return a file of at most `most` bytes, the limit of `channel`. Blocks. Raises `ToolError`."""
     found = place.stat()
     if found is None:
@@ -228,7 +228,7 @@ def _content(place: Place, most: int, channel: str) -> bytes:
     return content
 
 
-def _addressed(text: str, chats: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
+def _parse_recipient(text: str, chats: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
     """Return the chats that the start of `text` names, by address or title, and the text after it.
     The longest matching name counts."""
     named = dict[str, list[str]]()
@@ -250,7 +250,7 @@ def _refuse_closed(others: KnownChats, address: str) -> None:
 def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> InboundMessage:
     """Return the note for a chat's conversation about a message sent to the chat."""
     there = Address(message.channel, message.chat_id, message.thread_id)
-    text = f"{message.content} {_named(message.media)}"
+    text = f"{message.content} {_format_names(message.media)}"
     event_id = f"{NANOBOT}:{name}"
     return conversation_note(
         there, "sent here at the owner's wish", text, event_id, origin, clock.now()
@@ -282,20 +282,20 @@ def _summary(message: OutboundMessage) -> str:
     """Return a summary for the model: "a text and 2 files (a.txt, b.png)"."""
     parts = ["a text"] if message.content else []
     if message.media:
-        parts.append(f"{pluralize(len(message.media), 'file')} {_named(message.media)}")
+        parts.append(f"{pluralize(len(message.media), 'file')} {_format_names(message.media)}")
     return " and ".join(parts)
 
 
-def _named(files: Sequence[Media]) -> str:
+def _format_names(files: Sequence[Media]) -> str:
     return f"({', '.join(file.name for file in files)})" if files else ""
 
 
-def _shown(address: str, title: str) -> str:
+def _format_chat(address: str, title: str) -> str:
     return f"{address} ({one_line(title)})" if title else address
 
 
-def _listed(chats: Sequence[tuple[str, str]]) -> str:
-    shown = [_shown(address, title) for address, title in chats]
+def _format_chats(chats: Sequence[tuple[str, str]]) -> str:
+    shown = [_format_chat(address, title) for address, title in chats]
     if not shown:
         return "There are no other chats."
     return f"Available chats: {join_some(shown, _LISTED)}."

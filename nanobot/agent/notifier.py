@@ -131,7 +131,7 @@ class KnownChats:
         title."""
         names = {f"{known.channel}:{known.id}": known.name for known in self._access.grants()}
         found = []
-        for info in self._used_last(self.reachable):
+        for info in self._list_recent(self.reachable):
             name, channel = info.metadata.get("name"), info.key.partition(":")[0]
             chat = f"{channel}:{chat_of(info.key, info.metadata)}"
             found.append((info.key, name if isinstance(name, str) else names.get(chat, "")))
@@ -139,7 +139,7 @@ class KnownChats:
 
     def addresses(self) -> Iterator[str]:
         """Return the addresses of the chats, read lazily."""
-        return (info.key for info in self._used_last(self.reachable))
+        return (info.key for info in self._list_recent(self.reachable))
 
     def scope_of(self, address: str) -> str:
         """Return the scope that owns a chat."""
@@ -175,11 +175,11 @@ class KnownChats:
         return Address.of(key) if key else None
 
     def _of_scope(self, scope: str, channels: Sequence[str]) -> Iterator[str]:
-        infos = self._used_last(channels)
+        infos = self._list_recent(channels)
         of_session = self._scopes.of_session
         return (one.key for one in infos if of_session(one.key, one.metadata) == scope)
 
-    def _used_last(self, channels: Sequence[str]) -> Iterator[SessionInfo]:
+    def _list_recent(self, channels: Sequence[str]) -> Iterator[SessionInfo]:
         infos = self._sessions.list_sessions(within=_AGE_SECONDS)
         return (info for info in infos if info.key.partition(":")[0] in channels)
 
@@ -328,7 +328,7 @@ def is_silent(text: str) -> bool:
     return not bare or bare.casefold() == SILENT
 
 
-def failed_text(inbound: InboundMessage, text: str) -> str:
+def job_failure_text(inbound: InboundMessage, text: str) -> str:
     """Return the message to a chat about a failed run, or "" for a heartbeat."""
     if inbound.origin.initiator == "heartbeat":
         return ""
@@ -423,7 +423,7 @@ WAIT_HOURS = 24
 def waiting_text(error: ProviderError, *, is_owner: bool) -> str:
     """Return the notice while the model is unavailable."""
     kept = f"Your message will be answered if the model is back within {WAIT_HOURS} hours"
-    why = f"The model cannot be reached right now ({_said(error)})" if is_owner else _NOT_NOW
+    why = f"The model cannot be reached right now ({_reason_of(error)})" if is_owner else _NOT_NOW
     return f"{why}. {kept}. To drop it, send /stop."
 
 
@@ -478,8 +478,8 @@ def failure_text(error: Exception, *, is_owner: bool) -> str:
     hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""
     texts = next(texts for kind, *texts in _FAILURES if isinstance(error, kind))
     text = texts[0 if is_owner else 1]
-    return text.format(reason=_said(error), hint=hint, kind=type(error).__name__)
+    return text.format(reason=_reason_of(error), hint=hint, kind=type(error).__name__)
 
 
-def _said(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return str(error).rstrip(". ")

@@ -33,7 +33,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.truncation import prompt_text, truncated
+from nanobot.agent.truncation import prompt_text, truncate
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
@@ -136,7 +136,7 @@ class ScopedSources:
         """Rendered skills by scope."""
 
     @property
-    def forgotten(self) -> int:
+    def forget_count(self) -> int:
         """Number of times that memory has forgotten something for good. No prompt built after that
         contains it, or a notice that it went."""
         return self._memories.forgotten
@@ -197,7 +197,7 @@ class ScopedSources:
             self._encoded[scope == OWNER] = (self._tools.version, offered)
         return offered
 
-    def unconfirmed(self, scope: str) -> list[Message]:
+    def read_unconfirmed(self, scope: str) -> list[Message]:
         """Return the notes in a scope's system prompt that untrusted content may have caused."""
         stores = (self._memories.of(one).store for one in self._scopes.readable(scope))
         notes = (store.read_unconfirmed_notes() for store in stores)
@@ -311,7 +311,7 @@ class ContextBuilder:
     def cache_of(self, session: Session) -> PromptCache:
         """Return the session's prompt cache, a new one if the old one is no longer valid."""
         today, model = self._clock.now().date(), str(session.metadata.get("model", ""))
-        tools, forgotten = self._sources.tools(session), self._sources.forgotten
+        tools, forgotten = self._sources.tools(session), self._sources.forget_count
         holds = (session.epoch, session.revision, today, tools.wire, forgotten)
         cache = self._caches.get(session.key)
         holds_still = cache and cache.session is session and cache.holds == holds
@@ -390,7 +390,7 @@ class ContextBuilder:
         """Return a message for the prompt, with the same bytes every time within one cache."""
         text = message.content
         if len(text) > self._max_characters:
-            text = truncated(text, self._max_characters)
+            text = truncate(text, self._max_characters)
         if message.role == "assistant":
             return assistant_message(text, message.tool_calls, message.provider_data)
         if message.role == "tool":

@@ -182,19 +182,19 @@ class TurnLog:
         """Record tool calls of the model, or a note of the runner."""
         self.messages.append(message)
 
-    async def starting(self, call: ToolCall) -> None:
+    async def record_start(self, call: ToolCall) -> None:
         """Store durably that a tool with effects is about to run."""
 
-    async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
+    async def record_result(self, message: Message, *, effects: bool, seconds: float) -> None:
         """Record a tool's result. If the tool has effects, it is on disk before the next model
         call."""
         self.messages.append(message)
 
-    async def steered(self) -> Sequence[Message]:
+    async def take_new_messages(self) -> Sequence[Message]:
         """Return messages that have arrived since. They are now part of this turn."""
         return ()
 
-    async def corrections(self) -> Sequence[Message]:
+    async def take_corrections(self) -> Sequence[Message]:
         """Return messages that changed the question while its answer was written, which voids the
         answer. They are now part of this turn."""
         return ()
@@ -225,7 +225,7 @@ class Turn(Struct, frozen=True):
     model: str = ""
 
 
-class Resumed(Struct, frozen=True):
+class EarlierWork(Struct, frozen=True):
     """The messages of a resumed turn, and the calls that had started."""
 
     messages: tuple[Message, ...] = ()
@@ -244,7 +244,7 @@ def render_plain(message: Message) -> PromptMessage:
     return assistant_message(message.content, message.tool_calls, message.provider_data)
 
 
-_NO_OPTIONS, _NOTHING_DONE, _NO_HOOKS = CallOptions(), Resumed(), Hooks()
+_NO_OPTIONS, _NOTHING_DONE, _NO_HOOKS = CallOptions(), EarlierWork(), Hooks()
 
 
 class AgentRunner(Struct, frozen=True):
@@ -268,7 +268,7 @@ class AgentRunner(Struct, frozen=True):
         caller: TurnContext,
         *,
         options: CallOptions = _NO_OPTIONS,
-        resumed: Resumed = _NOTHING_DONE,
+        resumed: EarlierWork = _NOTHING_DONE,
         log: TurnLog | None = None,
         hook: AgentHook = _NO_HOOKS,
         render: Render = render_plain,
@@ -284,16 +284,16 @@ class AgentRunner(Struct, frozen=True):
         limit = f"{self.max_iterations} steps"
         steps = sum(message.role == "assistant" for message in resumed.messages)
         for _ in range(steps, self.max_iterations):
-            if steered := await run.log.steered():
+            if steered := await run.log.take_new_messages():
                 run.add(steered)
             reply = await self._ask(run, options)
             if reply.tool_calls:
                 await run.act(reply)
-            elif corrections := await run.log.corrections():
+            elif corrections := await run.log.take_corrections():
                 run.add(corrections)
                 run.show_text("", restart=True)  # the answer is outdated
             else:
-                return run.end(await self._formed(run, reply, schema, options))
+                return run.end(await self._to_schema(run, reply, schema, options))
             if run.unreadable == _MOST_UNREADABLE:
                 limit = f"{_MOST_UNREADABLE} unreadable tool calls in a row"
                 break
@@ -303,9 +303,9 @@ class AgentRunner(Struct, frozen=True):
         notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
         await run.record(notice)
         reply = await self._ask(run, replace(options, tool_choice="none"))
-        return run.end(await self._formed(run, reply, schema, options))
+        return run.end(await self._to_schema(run, reply, schema, options))
 
-    async def _formed(self, run: _Run, reply: Reply, schema: str, options: CallOptions) -> Reply:
+    async def _to_schema(self, run: _Run, reply: Reply, schema: str, options: CallOptions) -> Reply:
         """Put the final answer into the form of `schema`, if there is one."""
         if not schema:
             return reply
@@ -397,7 +397,7 @@ class _Run(Struct):
         stood_in = f" (instead of {reply.instead_of})" if reply.instead_of else ""
         return Turn(reply.text, self.usage, reply.finish, self.steps, f"{reply.model}{stood_in}")
 
-    async def resume(self, resumed: Resumed) -> None:
+    async def resume(self, resumed: EarlierWork) -> None:
         """Add the messages of an earlier process, and finish its open calls."""
         self.add(resumed.messages)
         calls, caller = open_calls(resumed.messages), as_chosen(self.caller)
@@ -440,7 +440,7 @@ class _Run(Struct):
         async def starting() -> None:
             self.hook(ToolStarted(*self._place, call.hint, thread_id=caller.thread_id), caller)
             if self.runner.tools.has_effects(call.name):
-                await self.log.starting(call)
+                await self.log.record_start(call)
             started.append(self.runner.clock.monotonic())
 
         result = await self.runner.tools.call(call, replace(caller, show_output=show), starting)
@@ -481,4 +481,4 @@ class _Run(Struct):
         )
         self.add((message,))
         effects = self.runner.tools.has_effects(call.name)
-        await self.log.finished(message, effects=effects, seconds=seconds)
+        await self.log.record_result(message, effects=effects, seconds=seconds)

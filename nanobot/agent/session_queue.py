@@ -69,7 +69,7 @@ class Lanes:
         self._closed = True
         self._workers.cancel()
 
-    def waiting(self, key: str) -> int:
+    def count_waiting(self, key: str) -> int:
         """Return the number of pending jobs of a key."""
         return len(self._waiting.get(key, ()))
 
@@ -191,7 +191,7 @@ class Screen:
     def _queue(self, chat: str, *events: Progress) -> None:
         """Queue the collected text of a chat, then `events`."""
         texts = self._texts.pop(chat, ())
-        if texts and self._lanes.waiting(chat) < _BACKLOG:
+        if texts and self._lanes.count_waiting(chat) < _BACKLOG:
             whole = replace(texts[0], text="".join(one.text for one in texts))
             events = (whole, *events)
         for event in events:
@@ -231,17 +231,17 @@ class SessionQueue:
         self._paused.discard(key)
         return len(self._waiting.get(key, ()))
 
-    def delayed(self, key: str) -> InboxEntry | None:
+    def find_delayed(self, key: str) -> InboxEntry | None:
         """Return the message of a session that waits for the model or the disk, or None."""
         waiting = self._waiting.get(key) if key in self._paused else None
         return waiting[0] if waiting and waiting[0].reason else None
 
-    def behind(self, key: str) -> tuple[InboxEntry, ...]:
+    def list_behind(self, key: str) -> tuple[InboxEntry, ...]:
         """Return the messages behind the delayed one, without commands that skip the queue."""
-        waiting = tuple(self._waiting.get(key, ()))[1:] if self.delayed(key) else ()
+        waiting = tuple(self._waiting.get(key, ()))[1:] if self.find_delayed(key) else ()
         return tuple(one for one in waiting if not self._commands.skips_queue(one.message))
 
-    def waiting(self, key: str) -> tuple[InboxEntry, ...]:
+    def list_waiting(self, key: str) -> tuple[InboxEntry, ...]:
         """Return the messages of a session in order, or none if it is paused."""
         return () if key in self._paused else tuple(self._waiting.get(key, ()))
 

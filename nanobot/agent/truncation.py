@@ -35,7 +35,7 @@ _LEVELS = (4_000, 1_000, 200, 0)
 LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit]"
 
 
-def truncated_prompt(prompt: Prompt, target: int) -> Prompt:
+def truncate_prompt(prompt: Prompt, target: int) -> Prompt:
     """Return the prompt shortened to about `target` estimated tokens, or as near as possible."""
     messages = list(prompt.messages)
     excess = prompt.tokens - target
@@ -56,7 +56,7 @@ def truncated_prompt(prompt: Prompt, target: int) -> Prompt:
 
 def _cut(message: PromptMessage, limit: int) -> PromptMessage:
     """Return the message with about `limit` characters and without images. Calls stay."""
-    text = truncated(message.text, limit)
+    text = truncate(message.text, limit)
     text = text if len(text) < len(message.text) else message.text
     if message.role == "tool":
         return tool_message(message.tool_call_id, text)
@@ -65,7 +65,7 @@ def _cut(message: PromptMessage, limit: int) -> PromptMessage:
     return assistant_message(text, message.tool_calls, message.provider_data)
 
 
-def truncated(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Return `text`, or its head and tail with a note between them if it is longer than `limit`."""
     if len(text) <= limit:
         return text
@@ -89,7 +89,7 @@ def _with_short_question(
     asked = messages[question]
     share = max(0.0, 1 - excess / asked.tokens)
     limit = max(_LEAST_OF_QUESTION, int(len(asked.text) * share) - _LEAST_OF_QUESTION // 2)
-    cut = user_message(truncated(asked.text, limit), asked.images)
+    cut = user_message(truncate(asked.text, limit), asked.images)
     kept = cut if cut.tokens < asked.tokens else asked
     return [*messages[:question], kept, *messages[question + 1 :]]
 
@@ -141,7 +141,7 @@ class PromptRoom:
         of a server for a longer prompt. It is raised if this prompt can't be made shorter."""
         if refused is not None:
             target = tokens_to_try(refused.estimated, refused.tokens, refused.window)
-            shorter = prompt if prompt.tokens <= target else await _truncated(prompt, target)
+            shorter = prompt if prompt.tokens <= target else await _truncate(prompt, target)
             if shorter.tokens > refused.estimated * _WORTH_A_TRY:
                 raise refused
             return shorter
@@ -155,7 +155,7 @@ class PromptRoom:
         if tokens <= budget:
             return prompt
         target = round(budget * _TARGET * prompt.tokens / max(1, tokens))
-        return await _truncated(prompt, target)
+        return await _truncate(prompt, target)
 
     def learn(self, prompt: Prompt, error: ContextTooLong, options: CallOptions) -> None:
         """Correct the token counts by the counts of a server that rejected `prompt`."""
@@ -175,9 +175,9 @@ class PromptRoom:
             self._counter.calibrate(prompt.tokens, error.tokens)
 
 
-async def _truncated(prompt: Prompt, target: int) -> Prompt:
-    """Run `truncated_prompt` off the loop. A token has about four bytes."""
-    return await off_loop(4 * prompt.tokens, truncated_prompt, prompt, target)
+async def _truncate(prompt: Prompt, target: int) -> Prompt:
+    """Run `truncate_prompt` off the loop. A token has about four bytes."""
+    return await off_loop(4 * prompt.tokens, truncate_prompt, prompt, target)
 
 
 def prompt_text(prompt: Prompt) -> str:

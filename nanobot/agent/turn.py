@@ -25,23 +25,23 @@ from nanobot.agent.notifier import (
     GAVE_UP,
     WAIT_HOURS,
     background_turn_note,
-    failed_text,
     failure_text,
     is_silent,
+    job_failure_text,
     job_waiting_text,
     late_head,
     program_answer_text,
     waiting_text,
 )
 from nanobot.agent.prompt import NO_PICTURES
-from nanobot.agent.runner import Resumed, Turn
+from nanobot.agent.runner import EarlierWork, Turn
 from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import (
     AgentParts,
     Outcome,
-    Postponed,
+    Postponement,
     RunningTurn,
-    completion,
+    build_completion,
     turn_name,
 )
 from nanobot.bus.events import PAGE, TERMINAL, Button, InboundMessage, OutboundMessage, TurnStarted
@@ -86,7 +86,7 @@ class Turns:
         self.running: dict[str, RunningTurn] = {}
         """Running turns by session key."""
 
-    async def respond(self, turn: RunningTurn) -> Postponed | None:
+    async def respond(self, turn: RunningTurn) -> Postponement | None:
         """Run an admitted turn until it ends, or has to wait for the model.
 
         Raises `TurnStopped`, and `StorageError` if the journal rejects the end."""
@@ -99,9 +99,9 @@ class Turns:
         except (TurnStopped, StorageError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: a broken turn becomes an apology
-            if self._will_pass(error, turn):
+            if self._is_temporary(error, turn):
                 return await self._postpone(turn, error)
-            await self._complete(turn, self._failure_of(turn, error))
+            await self._complete(turn, self._report_failure(turn, error))
         finally:
             if not turn.open:
                 self._parts.context.commit_news(turn.session)
@@ -154,9 +154,9 @@ class Turns:
             if self._needs_room(turn, turn.messages):
                 await self._make_room(turn.session, turn.messages)
             result = await self._run(turn)
-        return Outcome("done", self._text_of(turn, result), result)
+        return Outcome("done", self._build_text(turn, result), result)
 
-    def _text_of(self, turn: RunningTurn, result: Turn) -> str:
+    def _build_text(self, turn: RunningTurn, result: Turn) -> str:
         """Return the answer as it is sent, or "" if the turn has already sent the same text."""
         context = self._parts.context
         cache = context.cache_of(turn.session)
@@ -189,7 +189,7 @@ class Turns:
         """Run the ReAct loop. Retry with a shorter prompt if it was too long, and without images if
         the model may have rejected one of them."""
         context, session = self._parts.context, turn.session
-        blinded, options = False, self._options(turn)
+        blinded, options = False, self._choose_options(turn)
         refused: ContextTooLong | None = None
         while True:
             turn.refuse_if_ended()
@@ -212,7 +212,7 @@ class Turns:
                 is_too_long = isinstance(error, ContextTooLong)
                 if is_too_long and (turn.inbound.origin.off_record or error is refused):
                     raise
-                if self._may_do_without_images(turn, error):
+                if self._try_without_images(turn, error):
                     blinded = True
                 elif not isinstance(error, ContextTooLong):
                     if blinded:
@@ -220,9 +220,9 @@ class Turns:
                     raise
                 elif not await self._parts.consolidator.consolidate_half(session):
                     refused = error
-            turn.resumed = Resumed(tuple(turn.messages[1:]))  # every call has its result by now
+            turn.resumed = EarlierWork(tuple(turn.messages[1:]))  # every call has its result by now
 
-    def _may_do_without_images(
+    def _try_without_images(
         self, turn: RunningTurn, error: ProviderRejected | RequestBlamed
     ) -> bool:
         """Leave out the images if the server may have rejected one of them. Return False if there
@@ -234,7 +234,7 @@ class Turns:
             )  # this server limits bytes, not tokens
         return may_be and self._parts.context.leave_out_images(turn.session, turn.messages)
 
-    def _options(self, turn: RunningTurn) -> CallOptions:
+    def _choose_options(self, turn: RunningTurn) -> CallOptions:
         """Return the model and options of the turn, set by its job or its conversation."""
         context, known = self._parts.context, turn.session.metadata
         use: ModelUse = _USES.get(turn.inbound.origin.initiator, "chat")
@@ -244,7 +244,7 @@ class Turns:
         model = turn.inbound.origin.model or str(known.get("model", ""))
         return CallOptions(model=model, effort=str(known.get("effort", "")), use=use)
 
-    def _will_pass(self, error: Exception, turn: RunningTurn) -> TypeGuard[ProviderError]:
+    def _is_temporary(self, error: Exception, turn: RunningTurn) -> TypeGuard[ProviderError]:
         """Return True if the model is temporarily unavailable and the turn should be retried."""
         if not isinstance(error, ProviderBusy | ProviderUnavailable):
             return False
@@ -253,9 +253,9 @@ class Turns:
         since = turn.entries[0].received_at or now
         is_late = now - since > WAIT_HOURS * 3600
         is_heartbeat = turn.inbound.origin.initiator == "heartbeat"  # a new one follows soon
-        return not (is_late or is_heartbeat) and _stalls(turn, error) < _MOST_STALLS
+        return not (is_late or is_heartbeat) and _count_stalls(turn, error) < _MOST_STALLS
 
-    async def _postpone(self, turn: RunningTurn, error: ProviderError) -> Postponed:
+    async def _postpone(self, turn: RunningTurn, error: ProviderError) -> Postponement:
         """Store that a turn waits for the model, and notify its sender and watchers."""
         parts, first, now = self._parts, turn.entries[0], self._parts.clock.now().timestamp()
         # 15 s doubling to 5 min, and never earlier than the provider asked.
@@ -271,13 +271,13 @@ class Turns:
             turn.as_entry(),
             reason=str(error),
             outages=first.outages + 1,
-            stalls=_stalls(turn, error),
+            stalls=_count_stalls(turn, error),
             not_before=now + pause,
             received_at=first.received_at or now,
         )
-        return Postponed(entry, pause)
+        return Postponement(entry, pause)
 
-    def _failure_of(self, turn: RunningTurn, error: Exception) -> Outcome:
+    def _report_failure(self, turn: RunningTurn, error: Exception) -> Outcome:
         """Return the outcome for an error, and report the error to the owner."""
         name = type(error).__name__
         reason = str(error) if isinstance(error, ProviderError) else name
@@ -305,13 +305,13 @@ class Turns:
 
     async def stop_waiting(self, entry: InboxEntry) -> None:
         """End a pending message without an answer. It stays in the session, without its files."""
-        turn = await self._admitted(entry)
+        turn = await self._admit(entry)
         await self._begin(turn)
         await self.stop(turn)
 
     async def store_unanswered(self, entry: InboxEntry) -> None:
         """Store a message that starts no turn in the conversation."""
-        turn = await self._admitted(entry)
+        turn = await self._admit(entry)
         session = turn.session
         session.begin_turn()
         self._parts.admission.identify(session, entry.message, turn.scope)
@@ -319,7 +319,7 @@ class Turns:
         done = Completion(turn.id, session.key, (entry.id,), "done", session.encode_staged())
         self._parts.bus.forward(await self._commit(entry.message, session, done))
 
-    async def _admitted(self, entry: InboxEntry) -> RunningTurn:
+    async def _admit(self, entry: InboxEntry) -> RunningTurn:
         turn = RunningTurn(entry, self._parts)
         turn.session, turn.scope = await self._parts.admission.admit(entry.message)
         return turn
@@ -338,7 +338,7 @@ class Turns:
         """Commit a command's answer together with the changes that it staged on `session`."""
         inbound, turn_id = entry.message, turn_name(entry, self._parts.clock)
         event_ids = (inbound.answered_event,)
-        reply = await self._outgoing(inbound, answer.text, event_ids, "reply", answer.buttons)
+        reply = await self._build_outgoing(inbound, answer.text, event_ids, "reply", answer.buttons)
         completion = Completion(
             turn_id,
             inbound.session_key,
@@ -370,10 +370,10 @@ class Turns:
     ) -> None:
         """Notify the watchers and, once, the sender that the turn goes on later. For a job, notify
         the readers of its chat."""
-        self._parts.hook(turn.ended("waiting", type(error).__name__ if error else ""))
+        self._parts.hook(turn.end_event("waiting", type(error).__name__ if error else ""))
         inbound, bus = turn.inbound, self._parts.bus
         if text := text if inbound.expects_answer else job_waiting_text(inbound):
-            outgoing = await self._outgoing(inbound, text, turn.event_ids, "waiting")
+            outgoing = await self._build_outgoing(inbound, text, turn.event_ids, "waiting")
             await bus.until_stored(inbound, partial(bus.send_outgoing, name, outgoing))
 
     async def _complete(self, turn: RunningTurn, outcome: Outcome) -> None:
@@ -383,16 +383,17 @@ class Turns:
         async with turn.ending:
             turn.refuse_if_ended()
             turn.open = False
-            ended = turn.ended(outcome.state, outcome.error, result.usage if result else _UNUSED)
+            usage = result.usage if result else _UNUSED
+            ended = turn.end_event(outcome.state, outcome.error, usage)
             try:
-                outgoing, notes = await self._replies(turn, outcome.state, outcome.text)
+                outgoing, notes = await self._build_replies(turn, outcome.state, outcome.text)
                 if result:
-                    outgoing += self._voice_of(turn, result.text)
+                    outgoing += self._build_voice_reply(turn, result.text)
                     final = Message("assistant", result.text, self._parts.clock.now())
                     turn.stage([*turn.messages, final])
                 else:
                     turn.stage(turn.messages_left(outcome.state))
-                end = completion(turn, outcome, outgoing, notes)
+                end = build_completion(turn, outcome, outgoing, notes)
                 committed = await self._commit(turn.inbound, session, end)
             except BaseException:
                 turn.open = True  # nothing was committed, so the turn can go on
@@ -417,7 +418,7 @@ class Turns:
             parts.sessions.save(session).add_done_callback(clear_copy)
         return committed
 
-    async def _replies(
+    async def _build_replies(
         self, turn: RunningTurn, state: str, text: str
     ) -> tuple[tuple[Outgoing, ...], tuple[InboundMessage, ...]]:
         """Return the messages sent at the end of a turn, and the note for the chat's conversation
@@ -425,12 +426,12 @@ class Turns:
         inbound = turn.inbound
         if inbound.is_background:  # it may have nothing to report
             text = "" if is_silent(text) else text
-            text = failed_text(inbound, text) if state == "failed" else text
-        outgoing = await self._where_approved(turn, text)
+            text = job_failure_text(inbound, text) if state == "failed" else text
+        outgoing = await self._build_copies(turn, text)
         if not text and (state != "done" or inbound.is_background):
             return outgoing, ()
         late = bool(turn.entries[0].not_before) and not inbound.origin.by_program
-        reply = await self._outgoing(inbound, text, turn.event_ids, "reply", late=late)
+        reply = await self._build_outgoing(inbound, text, turn.event_ids, "reply", late=late)
         outgoing = (reply, *outgoing) if reply.parts else outgoing
         if not inbound.is_background:
             return outgoing, ()
@@ -438,7 +439,7 @@ class Turns:
         note = background_turn_note(inbound, text, origins, self._parts.clock.now())
         return outgoing, (note,)
 
-    async def _outgoing(
+    async def _build_outgoing(
         self,
         inbound: InboundMessage,
         text: str,
@@ -465,7 +466,7 @@ class Turns:
         )
         return Outgoing(call, await self._parts.split(message), event_ids)
 
-    async def _where_approved(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
+    async def _build_copies(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """Return the answer to a program for the chats in which its calls were approved. The
         program may no longer be waiting for it."""
         if not (turn.inbound.origin.by_program and text):
@@ -478,7 +479,7 @@ class Turns:
             found.append(Outgoing(f"approved-{number}", await self._parts.split(message)))
         return tuple(found)
 
-    def _voice_of(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
+    def _build_voice_reply(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """Return the voice reply that follows the text of an answer, if there should be one."""
         voice, inbound = self._parts.voice_replies, turn.inbound
         if (
@@ -491,6 +492,6 @@ class Turns:
         return voice.follow_up(turn.session, inbound, answered, turn.messages, text)
 
 
-def _stalls(turn: RunningTurn, error: ProviderError) -> int:
+def _count_stalls(turn: RunningTurn, error: ProviderError) -> int:
     """Return how often in a row the server stalled on a turn's message."""
     return turn.entries[0].stalls + 1 if isinstance(error, ProviderStalled) else 0

@@ -23,7 +23,7 @@ from nanobot.agent.prompt import LATE, ContextBuilder, PromptCache, ScopedSource
 from nanobot.agent.runner import (
     AgentHook,
     AgentRunner,
-    Resumed,
+    EarlierWork,
     Turn,
     TurnLog,
     open_calls,
@@ -111,7 +111,7 @@ class RunningTurn(TurnLog):
         self.inbound = entry.message
         self.entries = [entry, *entry.joined]
         self.messages = [parts.intake.text_of(entry.message), *done]
-        self.resumed = Resumed(tuple(done), started)
+        self.resumed = EarlierWork(tuple(done), started)
         self.scope = ""
         self.report: dict[str, object] = {}
         self.prompt_tokens = 0
@@ -159,7 +159,7 @@ class RunningTurn(TurnLog):
         has joined it."""
         if not self._has_joined:
             return tuple(self.messages)
-        unconfirmed = self._parts.sources.unconfirmed(self.scope)
+        unconfirmed = self._parts.sources.read_unconfirmed(self.scope)
         return (*unconfirmed, *self.session.messages, *self.messages)
 
     async def load_message(self, notice: str = "") -> None:
@@ -174,13 +174,13 @@ class RunningTurn(TurnLog):
             while here != (here := sum(map(self.includes, self._waiting()))):
                 await self._parts.clock.sleep(ALBUM_SECONDS)
                 self.refuse_if_ended()
-        first = await self._fetched(self.inbound, notice)
+        first = await self._fetch(self.inbound, notice)
         self.refuse_if_ended()
         self.messages[0] = first
         if not self.resumed.messages:  # otherwise they join later, behind open calls
-            self.resumed = Resumed(tuple(await self.corrections()))
+            self.resumed = EarlierWork(tuple(await self.take_corrections()))
 
-    async def _fetched(self, inbound: InboundMessage, notice: str = "") -> Message:
+    async def _fetch(self, inbound: InboundMessage, notice: str = "") -> Message:
         intake, waited = self._parts.intake, self._parts.clock.now() - inbound.timestamp
         late = inbound.origin.initiator == "person" and waited >= LATE
         notice = "\n".join(filter(None, (late_notice(waited) if late else "", notice)))
@@ -217,7 +217,7 @@ class RunningTurn(TurnLog):
             self._parts.journal.remember_prompt(cache.system_id, cache.system.text)
             cache.remembered = True
 
-    def ended(
+    def end_event(
         self,
         outcome: Literal["done", "failed", "stopped", "waiting"],
         error: str = "",
@@ -230,7 +230,7 @@ class RunningTurn(TurnLog):
         return replace(
             turn_ended(self.inbound, self.id, self.event_ids, outcome),
             tools=tuple(self.tools),
-            milliseconds=self._elapsed(),
+            milliseconds=self._duration(),
             error=error,
             prompt_tokens=usage.prompt,
             completion_tokens=usage.completion,
@@ -247,7 +247,7 @@ class RunningTurn(TurnLog):
             "completion_tokens": usage.completion,
             "cached_tokens": usage.cached,
             **({} if usage.cost is None else {"cost": usage.cost}),
-            "milliseconds": self._elapsed(),
+            "milliseconds": self._duration(),
         }
         return json.dumps(report)
 
@@ -264,7 +264,10 @@ class RunningTurn(TurnLog):
         """Stage the turn's messages on the session. A model's message carries the marks of
         untrusted content that it read before, as it may repeat that content."""
         tools = tuple(dict.fromkeys(self.tools))
-        marked = [*self._parts.sources.unconfirmed(self.scope), *self.session.messages_with_origin]
+        marked = [
+            *self._parts.sources.read_unconfirmed(self.scope),
+            *self.session.messages_with_origin,
+        ]
         for message in messages:
             marked += [message] if message.origin or message.notice else []
             used: tuple[str, ...] = ()
@@ -275,7 +278,7 @@ class RunningTurn(TurnLog):
             shown = replace(message, turn_id=self.id, tools_used=used, origin=origin)
             self.session.add_message(shown)
 
-    def _elapsed(self) -> int:
+    def _duration(self) -> int:
         return round((self._parts.clock.monotonic() - self.started_at) * 1000)
 
     def as_entry(self) -> InboxEntry:
@@ -283,11 +286,11 @@ class RunningTurn(TurnLog):
         first, *joined = self.entries
         return replace(first, turn_id=self.id, steps=tuple(self._steps), joined=tuple(joined))
 
-    async def starting(self, call: ToolCall) -> None:
+    async def record_start(self, call: ToolCall) -> None:
         await self._write(Step("start", json.dumps(call.id)))
         await self._parts.journal.may_act()
 
-    async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
+    async def record_result(self, message: Message, *, effects: bool, seconds: float) -> None:
         self.milliseconds[message.tool_call_id] = round(seconds * 1000)
         if not effects:
             await self.record(message)
@@ -305,7 +308,7 @@ class RunningTurn(TurnLog):
         self._parts.journal.add_steps(self.id, len(self._steps), (step,))
         self._steps.append(step)
 
-    async def steered(self) -> Sequence[Message]:
+    async def take_new_messages(self) -> Sequence[Message]:
         """Return the new messages before the next command, and later parts of the turn's own
         message."""
         self.refuse_if_ended()
@@ -318,21 +321,21 @@ class RunningTurn(TurnLog):
                 for e in new
                 if not e.message.delivery.edits and not e.message.delivery.unanswered
             }
-        joined = await self._take_in(lambda entry: entry.id in joining) if joining else ()
+        joined = await self._join_entries(lambda entry: entry.id in joining) if joining else ()
         if self.entries[0].recovered:
             asked = partial(parts.journal.mark_model_asked, self.id)
             await parts.bus.until_stored(self.inbound, asked)
         self.has_asked.set()
         return joined
 
-    async def corrections(self) -> Sequence[Message]:
+    async def take_corrections(self) -> Sequence[Message]:
         self.refuse_if_ended()
-        return await self._take_in(self.includes) if self._waiting() else ()
+        return await self._join_entries(self.includes) if self._waiting() else ()
 
     def _waiting(self) -> Sequence[InboxEntry]:
-        return self._parts.queue.waiting(self._key)
+        return self._parts.queue.list_waiting(self._key)
 
-    async def _take_in(self, wanted: Callable[[InboxEntry], bool]) -> Sequence[Message]:
+    async def _join_entries(self, wanted: Callable[[InboxEntry], bool]) -> Sequence[Message]:
         """Make pending messages part of the turn, durably, and return them for the conversation."""
         taken = self._parts.queue.remove_waiting(self._key, wanted)
         if not taken:
@@ -341,7 +344,7 @@ class RunningTurn(TurnLog):
         self.entries += taken
         self.messages += [self._parts.intake.text_of(entry.message) for entry in taken]
         try:
-            messages = [await self._fetched(entry.message) for entry in taken]
+            messages = [await self._fetch(entry.message) for entry in taken]
             steps = [Step("message", encode_step(message)) for message in messages]
             await self._write(*steps, joined=[entry.id for entry in taken])
         except BaseException:
@@ -402,14 +405,14 @@ class Outcome(Struct, frozen=True):
     """Class name of the error."""
 
 
-class Postponed(Struct, frozen=True):
+class Postponement(Struct, frozen=True):
     """A turn that goes on in `seconds`, when `entry` is handled again."""
 
     entry: InboxEntry
     seconds: float
 
 
-def completion(
+def build_completion(
     turn: RunningTurn,
     outcome: Outcome,
     outgoing: tuple[Outgoing, ...],

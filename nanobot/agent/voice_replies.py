@@ -81,7 +81,7 @@ class VoiceReplies:
         if wish in ("on", "off", "auto"):
             kept = None if wish == "auto" else wish
             session.set_metadata(voice=kept)
-        if wish != "once" and kept != "on" and not self._by_setting(kept, inbound, answered):
+        if wish != "once" and kept != "on" and not self._is_on_by_default(kept, inbound, answered):
             return ()
         words = self._words(text) if self.reaches(inbound.channel) else ""
         if not words:
@@ -91,7 +91,7 @@ class VoiceReplies:
         message = OutboundMessage(*place, "", (voice,), thread_id=inbound.thread_id)
         return (Outgoing(VOICE, (message,)),)
 
-    def _by_setting(
+    def _is_on_by_default(
         self, kept: JsonValue, inbound: InboundMessage, answered: Iterable[InboundMessage]
     ) -> bool:
         """Return True if an answer is spoken without a request."""
@@ -106,7 +106,7 @@ class VoiceReplies:
             logger.opt(exception=error).error("could not prepare an answer for speech")
             return ""
 
-    async def voiced(self, part: OutboundPart) -> OutboundPart | None:
+    async def add_sound(self, part: OutboundPart) -> OutboundPart | None:
         """Make the sound of a part that has words, so that it can be sent. Return None on
         failure."""
         if not part.words:

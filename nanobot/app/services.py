@@ -165,7 +165,7 @@ class Platforms:
             base.screen,
             clock,
             base.rng,
-            toolbox.voice_replies.voiced if toolbox.voice_replies else without_voice,
+            toolbox.voice_replies.add_sound if toolbox.voice_replies else without_voice,
         )
         per_minute = settings.limits.messages_per_minute
         self.rate = SenderRateLimit(per_minute, base.commands.is_owner)

@@ -453,7 +453,7 @@ class TeamWorker:
                 waiting.add(entry.scope)
             begins = not owner.leaving and entry.scope not in waiting
             if not begins and not self._ending.is_set():
-                begins = self._loop.may_not_wait(entry.message)
+                begins = self._loop.bypasses_lane(entry.message)
             if begins and entry.id not in owner.entries:
                 owner.entries.add(entry.id)
                 self._bus.deliver(entry)

@@ -21,7 +21,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.agent.media import FOLDER, kept_name
+from nanobot.agent.media import FOLDER, media_name
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
 from nanobot.config import command_for
@@ -186,7 +186,7 @@ class Import:
                     "media", found, "left", why="it is too large, empty, or unreadable"
                 )
                 continue
-            target = f"{FOLDER}/{kept_name(data, '', found.path)}"
+            target = f"{FOLDER}/{media_name(data, '', found.path)}"
             if target not in names.values():
                 self._files.write(target, [data])
             names[found.path.removeprefix("home/media/")] = target

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nanobot.agent.runner import AgentRunner, Resumed, TurnLog
+from nanobot.agent.runner import AgentRunner, EarlierWork, TurnLog
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Prompt, Reply, Toolset, system_message, user_message
@@ -60,7 +60,7 @@ class OneTurn:
         messages = (system_message("You help."), user_message("hi"))
         prompt = Prompt(messages, Toolset.of(registry.specs()))
         runner = AgentRunner(self._model, registry, FakeClock())
-        await runner.run(prompt, caller, resumed=Resumed(self._done), log=self.log)
+        await runner.run(prompt, caller, resumed=EarlierWork(self._done), log=self.log)
         return self
 
     async def _ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:

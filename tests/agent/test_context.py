@@ -35,7 +35,7 @@ class Pictures(MediaStore):
 class Instructions(ScopedSources):
     """A system prompt with a memory that a test changes."""
 
-    forgotten = 0
+    forget_count = 0
 
     def __init__(self) -> None:
         self.memory = "- likes tea"
@@ -307,6 +307,6 @@ def test_what_was_forgotten_leaves_the_prompt_and_is_not_told(tmp_path: Path) ->
     kit.turn("hi")
     assert "likes tea" in kit.prompt().messages[0].text
     kit.system.memory = "- likes coffee"
-    kit.system.forgotten += 1
+    kit.system.forget_count += 1
     assert kit.builder.news(kit.session) == ""
     assert "likes tea" not in kit.prompt().messages[0].text

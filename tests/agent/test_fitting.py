@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.agent.truncation import PromptRoom, truncated, truncated_prompt
+from nanobot.agent.truncation import PromptRoom, truncate, truncate_prompt
 from nanobot.messages import ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (
@@ -43,7 +43,7 @@ def paired(messages: tuple[PromptMessage, ...]) -> bool:
 
 @given(st.text(), st.integers(1, 50))
 def test_shortening_keeps_what_fits_and_both_ends_of_the_rest(text: str, limit: int) -> None:
-    short = truncated(text, limit)
+    short = truncate(text, limit)
     if len(text) <= limit:
         assert short == text
     else:
@@ -83,5 +83,5 @@ async def test_the_oldest_results_give_way_first() -> None:
 
 
 def test_what_is_left_out_altogether_is_said() -> None:
-    fitted = truncated_prompt(turn([(2_000, 2_000)] * 60), 1_000)
+    fitted = truncate_prompt(turn([(2_000, 2_000)] * 60), 1_000)
     assert any("earlier messages are left out" in message.text for message in fitted.messages)

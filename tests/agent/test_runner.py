@@ -15,8 +15,8 @@ from nanobot.agent.runner import (
     INTERRUPTED,
     AgentHook,
     AgentRunner,
+    EarlierWork,
     Hooks,
-    Resumed,
     TurnEvent,
     TurnLog,
 )
@@ -58,7 +58,7 @@ async def run(
     model: ScriptedModel,
     *tools: Probe,
     most: int = 10,
-    resumed: Resumed = Resumed(),  # noqa: B008 - it is frozen
+    resumed: EarlierWork = EarlierWork(),  # noqa: B008 - it is frozen
     hook: AgentHook = Hooks(),  # noqa: B008 - it has no state
     log: TurnLog | None = None,
     clock: Clock | None = None,
@@ -330,7 +330,7 @@ DONE = Message("tool", "seen", tool_call_id="c1", name="look")
 
 async def test_a_call_with_effects_that_had_started_is_not_run_again() -> None:
     tool = Probe("change", effects=True)
-    resumed = Resumed((CALLS, DONE), frozenset({"c2"}))
+    resumed = EarlierWork((CALLS, DONE), frozenset({"c2"}))
     model = ScriptedModel(says("I will check"))
     turn = await run(model, Probe("look"), tool, resumed=resumed)
     assert tool.called == ["y"]
@@ -345,7 +345,7 @@ async def test_a_call_with_effects_that_had_started_is_not_run_again() -> None:
 
 async def test_reading_calls_without_a_result_run_again() -> None:
     look = Probe("look")
-    resumed = Resumed((CALLS,), frozenset({"c2", "c3"}))
+    resumed = EarlierWork((CALLS,), frozenset({"c2", "c3"}))
     await run(ScriptedModel(says("ok")), look, Probe("change", effects=True), resumed=resumed)
     assert look.called == [""]
 
@@ -355,7 +355,7 @@ async def test_ids_that_repeat_from_step_to_step_are_told_apart_by_place() -> No
     step = Message("assistant", "", tool_calls=(call,))
     result = Message("tool", "first", tool_call_id="call_0", name="look")
     look = Probe("look")
-    turn = await run(ScriptedModel(says("ok")), look, resumed=Resumed((step, result, step)))
+    turn = await run(ScriptedModel(says("ok")), look, resumed=EarlierWork((step, result, step)))
     assert [m.role for m in turn.new_messages] == [
         "assistant", "tool", "assistant", "tool", "assistant",
     ]  # fmt: skip
@@ -365,14 +365,14 @@ async def test_ids_that_repeat_from_step_to_step_are_told_apart_by_place() -> No
 async def test_steps_of_an_earlier_process_count_towards_the_limit() -> None:
     step = Message("assistant", "", tool_calls=(ToolCall("c1", "look", "{}"),))
     model = ScriptedModel(says("enough"))
-    turn = await run(model, Probe("look"), resumed=Resumed((step, DONE)), most=1)
+    turn = await run(model, Probe("look"), resumed=EarlierWork((step, DONE)), most=1)
     assert turn.text == "enough"
     assert model.options[-1].tool_choice == "none"
 
 
 async def test_what_is_steered_in_stands_behind_the_results() -> None:
     class Steering(TurnLog):
-        async def steered(self) -> Sequence[Message]:
+        async def take_new_messages(self) -> Sequence[Message]:
             joined = [Message("user", "and this too")] if len(model.prompts) == 1 else []
             self.messages += joined
             return joined

@@ -115,10 +115,10 @@ async def test_a_lane_is_gone_when_empty_and_comes_back(work: Work) -> None:
     lanes.submit("a", work.job("1", waits=True))
     lanes.submit("a", work.job("2"))
     await settle()
-    assert lanes.waiting("a") == 1
+    assert lanes.count_waiting("a") == 1
     work.gates["1"].set()
     await settle()
-    assert lanes.waiting("a") == 0
+    assert lanes.count_waiting("a") == 0
     await asyncio.wait_for(lanes.run("a"), 1)
     lanes.submit("a", work.job("3"))
     await settle()
