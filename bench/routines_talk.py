@@ -27,7 +27,7 @@ JUMPS = {"j1": 3_700.0, "j2": 7_300.0}
 """Seconds by which time jumps: past the first due times, and past two of the recurring job's."""
 
 EFFECTS = "effects.txt"
-NO_QUESTION = "No pending question"
+NO_QUESTION = "No such question is pending"
 
 _TEXTS = {
     "s1": "s1: schedule a tick and an alarm",
@@ -46,7 +46,7 @@ _MARK = re.compile(r"\b([es]\d): ")
 _REPORT = re.compile(r"the helper “(h\d)” (has finished|was interrupted|ran out|failed)")
 _REPORT_TOLD = re.compile(r"\bh1 (has finished|was interrupted|ran out|failed)")
 _JOB = re.compile(
-    r"\[scheduled job .* due ([^;\]]*)(?:; it is late, now is [^,\]]*(, and it stands for .*)?)?\]"
+    r"\[scheduled job .* due ([^;\]]*)(?:; it is now [^,\]]*, so this is late( and covers .*)?)?\]"
     r"\n(.*)"
 )
 _SAID = re.compile(r"(the .*) due (.*) missed (\d) (\w+) #\d+")

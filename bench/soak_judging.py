@@ -25,7 +25,7 @@ _NOTICES = (
     BEHIND_ANOTHER,
     "⚠️ A message that begins",  # it may be there twice
 )
-_UNASKED = ("Remember this?", "Change memory like this?", "A message in ")
+_UNASKED = ("Remember this?", "Make this change to memory?", "A message in ")
 """What nanobot asks of itself when Dream has learned something from foreign text, and tells the
 owner of others."""
 _BROKEN = "nanobot had an internal error"

@@ -31,7 +31,7 @@ ANSWERS = (
 _MARKS = ("m1", "m2", "m3")
 _NOTICE = "may not have arrived"
 _BUTTON = "Send again"
-_PRESSED = "sent again or dropped"
+_PRESSED = "already resent or dropped"
 
 
 class Unsure(Protocol[_Chat_contra]):

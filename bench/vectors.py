@@ -1,4 +1,4 @@
-"""What search by meaning costs a gateway that does not search: its turns and its memory, with the
+"""What semantic search costs a gateway that does not search: its turns and its memory, with the
 local model of the extra `embeddings` and without.
 
 One home is filled and embedded; a copy of it has the setting off. Two gateways, processes as people

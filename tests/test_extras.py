@@ -80,5 +80,5 @@ def test_doctor_fails_for_an_extra_that_the_configuration_needs(
         found["fail"].text == "encrypted backups cannot be used without the extra backup-encryption"
     )
     assert found["fail"].hint == how_to_install("backup-encryption")
-    spare = "embeddings (search by meaning), pdf (PDF files)"
+    spare = "embeddings (semantic search), pdf (PDF files)"
     assert found["ok"].text == f"optional extras not installed: {spare}"

@@ -179,7 +179,7 @@ CHILDREN: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
     "the reader of pages": _page,
     "the reader of PDF": _pdf,
     "the counter of tokens": _tokens,
-    "the search by meaning": _vectors,
+    "the semantic search": _vectors,
     "the checks of the page": _doctor,
     "systemctl": _systemd,
     "the browser": _browser,

@@ -109,9 +109,9 @@ class ApprovalCommands:
                 for one in self._approvals.list_pending():
                     minutes, code = math.ceil(one.seconds_left / 60), one.shown.code
                     lines.append(
-                        f"- {capitalize(one.shown.what)}? `/approve {code}` or `/deny {code}` in"
-                        f" {one.shown.address.key}, for {one.caller.session_key},"
-                        f" {minutes} min left"
+                        f"- {capitalize(one.shown.what)}? Send `/approve {code}` or `/deny {code}`"
+                        f" in {one.shown.address.key}. Requested in {one.caller.session_key};"
+                        f" {minutes} min left."
                     )
                 for entry in entries:
                     known = f"{entry.subject}, {_lasts(entry)}, approved by {entry.given_by}"
@@ -120,7 +120,7 @@ class ApprovalCommands:
                 return Answer("\n".join(filter(None, said)))
             case ["revoke", id]:
                 return Answer(await self._revoke_approval(id, _account(call)))
-        return Answer("Usage: /approvals, or /approvals revoke ID")
+        return Answer("Usage: /approvals or /approvals revoke ID")
 
     async def _revoke_approval(self, id: str, by: str) -> str:
         ended = await asyncio.to_thread(self._standing.revoke, id, by)

@@ -65,7 +65,7 @@ class ConversationCommands:
         async def help_text(call: CommandCall) -> Answer:
             # Chats turn names into links, but only "/dream" of "/dream-log". "_" works too.
             dash = "-" if call.message.channel == TERMINAL else "_"
-            lines = ["Write to me in plain words, or use a command:", ""]
+            lines = ["Write me a message, or use one of these commands:", ""]
             for one in registry.list_for(call.message):
                 called = f"/{one.name.replace('-', dash)} {one.usage}".strip()
                 lines.append(f"{called} — {one.summary}")
@@ -75,7 +75,7 @@ class ConversationCommands:
             Command("help", "List the commands", help_text),
             Command(
                 "new",
-                "Start a new conversation and keep the memory",
+                "Start a new conversation (memory is kept)",
                 self._new,
                 ordered=True,
             ),
@@ -88,7 +88,7 @@ class ConversationCommands:
             Command(
                 "model", "Show or switch this conversation's model", self._model, "[name]", "owner"
             ),
-            Command("think", "Set how much the model thinks here", self._think, _EFFORTS, "owner"),
+            Command("think", "Show or set the thinking effort", self._think, _EFFORTS, "owner"),
             Command("restart", "Restart nanobot", self._restart, "", "owner", immediate=True),
         ):
             registry.register(command)
@@ -100,7 +100,7 @@ class ConversationCommands:
             sealing = self._parts.consolidator.consolidate_sealed(call.session)
             self._parts.awaited_background.start(sealing, name=f"seal {call.session.key}")
 
-        return Answer("New session started.", afterwards=seal)
+        return Answer("New conversation started.", afterwards=seal)
 
     async def stop(self, session_key: str, before: int) -> str:
         """Stop all work of a conversation and drop the messages before inbox entry `before`. Return
@@ -168,7 +168,7 @@ class ConversationCommands:
             turn_id = last.turn_id
             if not turn_id:
                 raise NanobotError(
-                    "The last messages were written by another program and cannot be undone."
+                    "The last messages were written by another program and can't be undone."
                 )
             if again and not _questions([m for m in call.session.messages if m.turn_id == turn_id]):
                 raise NanobotError(
@@ -202,7 +202,7 @@ class ConversationCommands:
         if served and not {name, f"{name}:latest"} & {*served}:  # Ollama omits that tag
             return _offer_similar(name, names, current)
         call.session.set_metadata(model=name)
-        doubt = "" if served else " The server lists no models, so the name was not checked."
+        doubt = "" if served else " The server doesn't list models, so the name was not checked."
         return Answer(f"This conversation now uses {name}.{doubt}")
 
     async def _think(self, call: CommandCall) -> Answer:
@@ -231,7 +231,7 @@ def _offer_similar(name: str, names: Sequence[str], current: str) -> Answer:
         return _offer(f"There is no model named {name}.", found, part=name)
     near = " or ".join(close_matches(name, names, n=3, cutoff=0.0))
     raise NanobotError(
-        f"The model server does not have {name}. Did you mean {near}? This conversation"
+        f"The model server doesn't have {name}. Did you mean {near}? This conversation"
         f" still uses {current}."
     )
 
@@ -241,12 +241,10 @@ def _offer(said: str, others: Sequence[str], *, part: str = "") -> Answer:
     if not others:
         return Answer(said)
     if len(others) > (_MOST_MODELS_LISTED if part else _MOST_MODEL_BUTTONS):
-        some = ", ".join(others[:3])
-        more = "more letters of the name" if part else "`/model` with part of a name"
-        return Answer(
-            f"{said} {len(others)} others are available, such as {some}. To narrow the list, send"
-            f" {more}."
-        )
+        some, count = ", ".join(others[:3]), len(others)
+        more = "more of the name" if part else "`/model` with part of a name"
+        found = f"{count} names contain “{part}”" if part else f"{count} others are available"
+        return Answer(f"{said} {found}, such as {some}. To narrow the list, send {more}.")
     listed = "\n".join(f"- {name}" for name in others)
     shown = others if len(others) <= _MOST_MODEL_BUTTONS else ()
     buttons = tuple(Button(name, f"/model {name}") for name in shown)

@@ -73,7 +73,7 @@ def _fitting(text: str, form: ToolSpec, *, strict: bool = True) -> tuple[str, st
             value, form.parameters
         )
     except ValueError:
-        return "", "it has numbers that JSON has not"
+        return "", "it contains numbers that JSON doesn't allow"
 
 
 def _whole_object(text: str) -> Mapping[str, Any] | None:

@@ -93,7 +93,7 @@ class Intake:
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter's failure is a note
             logger.warning("could not fetch {} from {}: {}", label, inbound.channel, _reason(error))
             reason = self._explain_error(error, inbound)
-            return _Attachment(note=f"[{label}: it could not be fetched: {reason}]")
+            return _Attachment(note=f"[{label}: could not be fetched: {reason}]")
         name = await asyncio.to_thread(self._store.put, data, item.mime, item.name)
         kept = f"{label}, kept as {FOLDER}/{name}"
         if item.kind not in ("voice", "audio"):
@@ -112,17 +112,17 @@ class Intake:
         """Transcribe a sound, as the person's words or as a part of the note about the file."""
         said = ""
         if self._transcribe is None:
-            note = "nobody can listen to it: model.transcription is not set"
+            note = "not transcribed: model.transcription is not set"
         else:
             try:
                 transcript = await self._transcribe(data, item.mime, item.name)
                 said = without_brackets(transcript).strip()
-                note = "transcribed above" if said else "nobody speaks in it"
+                note = "transcribed above" if said else "no speech in it"
                 if said and item.kind != "voice":
-                    note, said = f"in it is said: “{one_line(said, None)}”", ""
+                    note, said = f"transcript: “{one_line(said, None)}”", ""
             except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
                 logger.warning("{}: could not transcribe it: {}", taken.name, _reason(error))
-                note = f"it could not be transcribed: {self._explain_error(error, inbound)}"
+                note = f"could not be transcribed: {self._explain_error(error, inbound)}"
         return replace(taken, note=f"[{taken.note}; {note}]", words=said)
 
     def _message(

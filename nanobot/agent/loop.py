@@ -261,7 +261,7 @@ class AgentLoop:
 
     async def _refuse(self, entry: InboxEntry, error: OthersConversation) -> None:
         """Reject a message for a conversation of another scope. Nothing of it is stored there."""
-        logger.warning("{}: rejected a message of another scope", entry.message.session_key)
+        logger.warning("{}: rejected a message from another scope", entry.message.session_key)
         if entry.message.expects_answer:
             await self.turns.answer_command(entry, Answer(str(error), failed=True))
         else:
@@ -331,7 +331,7 @@ class AgentLoop:
         async def begin_once() -> None:
             if entry.runs or entry.id in self._begun:
                 raise NanobotError(
-                    "I was interrupted during this command, so it may or may not be done",
+                    "I was interrupted while running this command, so it may have taken effect",
                     hint="Check before you send it again.",
                 )
             begin = partial(self._parts.journal.begin_command, entry.id)

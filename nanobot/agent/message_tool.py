@@ -123,7 +123,7 @@ class SendMessage(Tool, Struct, frozen=True):
                 await self.bus.publish_internal(_note(message, name, self.clock, origin))
             except NanobotError as error:  # it is in the outbox and must not be sent again
                 logger.warning(
-                    "{}: could not note the message that was sent there: {}",
+                    "{}: could not record the message that was sent there: {}",
                     there.key,
                     error,
                 )
@@ -169,13 +169,13 @@ def send_command(
         wanted, text = _parse_recipient(call.arguments, chats)
         if not text:
             return Answer(
-                "Usage: /send CHAT TEXT, such as /send telegram:123 See you at eight. "
+                "Usage: /send CHAT TEXT\nExample: /send telegram:123 See you at eight\n"
                 f"{_format_chats(chats)}"
             )
         if not wanted:
             return Answer(f"There is no such chat. {_format_chats(chats)}")
         if len(wanted) > 1:
-            return Answer(f"Several chats have this name. Use an id: {', '.join(wanted)}")
+            return Answer(f"Several chats have this name. Use one of these: {', '.join(wanted)}")
         await asyncio.to_thread(_refuse_closed, others, wanted[0])
         there = Address.of(wanted[0])
         message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
@@ -199,14 +199,14 @@ def resend_command(
     async def run(call: CommandCall) -> Answer:
         message = call.message
         if not call.arguments:
-            return Answer("Usage: /resend out-7, with the number from the notice")
+            return Answer("Usage: /resend ID (the notice shows the ID, such as out-7)")
         chat = None if is_owner(message) else (message.channel, message.chat_id)
         parts = await journal.resend(call.arguments, chat)
         bus.forward(Committed(0, parts, ()))
-        return Answer("I'm sending it again." if parts else "It was already sent again or dropped.")
+        return Answer("I'm sending it again." if parts else "It was already resent or dropped.")
 
     summary = "Resend a message that may not have arrived"
-    return Command("resend", summary, run, "out-7", immediate=True)
+    return Command("resend", summary, run, "ID", immediate=True)
 
 
 def _read_file(place: Place, most: int, channel: str) -> bytes:
@@ -218,7 +218,7 @@ def _read_file(place: Place, most: int, channel: str) -> bytes:
         raise ToolError(f"{place.label} is a folder, and only files can be sent")
     if found.kind == "file" and found.size > most:
         raise ToolError(
-            f"{place.label} has {found.size:,} bytes, but {channel} accepts at most {most:,}"
+            f"{place.label} is {found.size:,} bytes, but {channel} accepts at most {most:,}"
         )
     content = place.read_bytes(most)
     if content is None:
@@ -253,7 +253,7 @@ def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> Inb
     text = f"{message.content} {_format_names(message.media)}"
     event_id = f"{NANOBOT}:{name}"
     return conversation_note(
-        there, "sent here at the owner's wish", text, event_id, origin, clock.now()
+        there, "sent here at the owner's request", text, event_id, origin, clock.now()
     )
 
 

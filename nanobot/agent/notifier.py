@@ -54,7 +54,7 @@ from nanobot.tasks import Background
 from nanobot.text import escape_invisible, one_line, shorten
 from nanobot.tooling import TurnContext
 
-_AS_FILE = "\n\n[The full text, {:,} characters, is in the file below.]"
+_AS_FILE = "\n\n[The full text ({:,} characters) is in the file below.]"
 
 
 _RENDERING = 10
@@ -347,7 +347,7 @@ def job_waiting_text(inbound: InboundMessage) -> str:
 
 def program_answer_text(inbound: InboundMessage, text: str) -> str:
     program = inbound.chat_id.partition(":")[0]
-    return f"You approved a call for the program {program}. Its answer:\n\n{text}"
+    return f"You approved a tool call for the program {program}. nanobot answered it:\n\n{text}"
 
 
 def background_turn_note(
@@ -399,14 +399,14 @@ async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessag
 
 
 GAVE_UP = (
-    "nanobot stopped unexpectedly {} times while it worked on this message, so it will not try "
-    "again by itself. To try once more, send /retry."
+    "nanobot stopped unexpectedly {} times while working on this message, so it won't try again "
+    "automatically. To try once more, send /retry."
 )
 
 
 BEHIND_ANOTHER = (
-    "An earlier message in this conversation is still pending. This one is stored and comes "
-    "next. To drop the earlier one, send /stop."
+    "An earlier message in this conversation is still pending. This one is saved and will be "
+    "answered next. To drop the earlier one, send /stop."
 )
 ENDED_EARLY = "\n\n[The provider ended this answer early ({}).]"
 ENDS = {
@@ -447,11 +447,11 @@ _FAILURES: Sequence[tuple[type[Exception], str, str]] = (
     (
         BudgetSpent,
         "I cannot answer: {reason}.{hint} Then send /retry to run this message again.",
-        "The limit for today is reached. To run this message again tomorrow, send /retry.",
+        "Today's limit has been reached. Tomorrow, send /retry to run this message again.",
     ),
     (
         ContextTooLong,
-        "This conversation does not fit the model's context window, even shortened. To start "
+        "Even shortened, this conversation doesn't fit the model's context window. To start "
         "a new one, send /new. If the model's window is smaller than model.context_window, "
         "lower that setting. ({reason})",
         "This conversation is too long. To start a new one, send /new.",
@@ -463,7 +463,7 @@ _FAILURES: Sequence[tuple[type[Exception], str, str]] = (
     ),
     (
         Exception,
-        "nanobot had an internal error ({kind}). The details are in the log. To try again, "
+        "nanobot had an internal error ({kind}). See the log for details. To try again, "
         "send /retry.",
         _NOT_ANSWERED,
     ),

@@ -273,7 +273,7 @@ class PromptCache(Struct):
         self.stamp = None
 
 
-NO_PICTURES = "\n\n[The model rejected a picture, so it answered without seeing any.]"
+NO_PICTURES = "\n\n[The model rejected an image, so it answered without seeing any images.]"
 SEPARATOR = "\n\n---\n\n"
 CONTINUED = "[nanobot: the beginning of this turn was consolidated into memory to make room]"
 

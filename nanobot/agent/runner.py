@@ -463,7 +463,7 @@ class _Run(Struct):
                 kept = await asyncio.to_thread(media.put, file.content, file.mime, name)
                 where = f"kept as {FOLDER}/{kept}"
             except StorageError as error:
-                logger.warning("could not keep a file of a tool: {}", error)
+                logger.warning("could not keep a tool's file: {}", error)
                 where = "which could not be kept"
             known = filter(None, (name, one_line(file.mime), f"{len(file.content):,} bytes"))
             lines.append(f"[file {', '.join(known)}, {where}]")

@@ -297,7 +297,7 @@ def refusal_notice(
     """Return the notice to a message's sender that the disk rejects it."""
     if isinstance(error, SessionDamaged):
         text = (
-            "Your message is pending: the file of this conversation is damaged. Send /new to "
+            "Your message is pending because this conversation's file is damaged. Send /new to "
             "set the file aside and get your answer in a new conversation."
         )
     elif is_owners(inbound):

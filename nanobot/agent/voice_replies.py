@@ -43,7 +43,7 @@ _ANSWERS: dict[str, str] = {
     "off": "Replies here are text only. To restore the default, send /voice auto.",
 }
 _AUTO: dict[When, str] = {
-    "off": "Replies here are text only, unless you ask for a voice message.",
+    "off": "Replies here are text only unless you ask for a voice message.",
     "spoken": "Voice messages get a voice reply in addition to the text.",
     "always": "Replies here are also sent as voice messages.",
 }

@@ -75,14 +75,14 @@ _OWN_TABLES = Schema(SCHEMA.tables)
 _NAMES = {
     "inbox": "messages",
     "outbox": "replies",
-    "turn": "reports of turns",
+    "turn": "turn reports",
     "step": "steps of running turns",
-    "unfiled": "newest lines of conversations",
-    "cursor": "positions on platforms",
+    "unfiled": "newest conversation lines",
+    "cursor": "positions in the platforms' updates",
     "button": "buttons",
     "helper": "subagents",
     "prompt": "system prompts",
-    "document": "jobs, pairings and other documents",
+    "document": "jobs, pairings, and other documents",
     "spending": "usage by day",
     "used": "usage by conversation",
 }
@@ -145,7 +145,7 @@ def _check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
     copied = load_copy(state / COPY) or {}
     for name, content in db.execute("SELECT name, content FROM document"):
         if name in copied and not is_json(content):
-            return f"the document {name!r} in it is damaged"
+            return f"its document {name!r} is damaged"
     return ""
 
 
@@ -183,7 +183,7 @@ def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:
     for folder in sorted(state.glob(f"*{_ASIDE}*")):
         with contextlib.suppress(OSError):
             text = (folder / _REPORT).read_text("utf-8", "replace").strip()
-            hint = f"An earlier copy is in {folder}. Remove that folder to end this notice."
+            hint = f"The damaged copy is in {folder}. To dismiss this notice, remove that folder."
             yield folder.name, text, hint
 
 
@@ -315,7 +315,7 @@ def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> 
     hour_ago = f"{path.name}{_ASIDE}{now - timedelta(hours=1):{_TIME}}"
     if sum(copy.name > hour_ago for copy in copies) >= _MOST_AN_HOUR:
         hint = "Check the disk. Try again in an hour."
-        raise StorageError(path, "it is damaged again and again", hint=hint)
+        raise StorageError(path, "it keeps getting damaged", hint=hint)
     work.mkdir(mode=0o700)
     try:
         for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", COPY):
@@ -381,7 +381,10 @@ def _fill(
         (True, f"Lost: {', '.join(texts)}." if texts else "Nothing was lost."),
         (may_lack, "If a message gets no answer, send it again."),
         (restored, f"Restored from {COPY}: {', '.join(restored)}."),
-        (set_aside, f"Messages that may be partly done: {set_aside}. Send /retry to run them."),
+        (
+            set_aside,
+            f"Messages that may be partly done: {set_aside}. Send /retry to rerun them.",
+        ),
     )
     return " ".join(text for is_so, text in told if is_so)
 

@@ -197,7 +197,7 @@ class Origin(Struct, frozen=True, omit_defaults=True, rename={"initiator": "begu
     def __post_init__(self) -> None:
         _expect_texts(self, "scope", "job", "model", "mark", "schema")
         if self.initiator not in get_args(Initiator):
-            raise TypeError("nothing of that name begins a turn")
+            raise TypeError("no turn can begin this way")
 
 
 _ALONE, _TYPED = Delivery(), Origin()
@@ -237,9 +237,9 @@ class InboundMessage(Struct, frozen=True):
         whole = all(isinstance(note, str) for note in self.notes)
         whole = whole and all(isinstance(file, Media) for file in self.media)
         if not whole or not isinstance(self.reply_to, Quote | None):
-            raise TypeError("the notes, files or quote of a message are none")
+            raise TypeError("a message's notes, files, or quote have the wrong type")
         if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
-            raise TypeError("the time of a message is none, or of no zone")
+            raise TypeError("a message's time is invalid or has no time zone")
 
     @property
     def is_background(self) -> bool:

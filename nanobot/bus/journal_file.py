@@ -88,7 +88,7 @@ def _take_copy(db: sqlite3.Connection, path: Path) -> None:
     if documents is None:
         aside = path.replace(path.with_name(f"{path.name}.broken"))
         logger.error(
-            "{} cannot be used and is kept as {}. Until you restore them, only the people in "
+            "{} cannot be used and is kept as {}. Until you restore it, only the people in "
             "config.yaml have access, no workspace skill is enabled, and no job runs.",
             *(path, aside.name),
         )

@@ -182,8 +182,8 @@ UNREADABLE = (
 )
 
 DAMAGED = (
-    "My journal was damaged while I worked on one of your messages, so it may be partly "
-    "done. Check first, then send /retry to run it again."
+    "My journal was damaged while I was working on one of your messages, so it may be only partly "
+    "done. Check what was done, then send /retry to run it again."
 )
 
 
@@ -268,7 +268,7 @@ def unknown_turn(turn_id: str) -> NanobotError:
     return NanobotError(
         f"there is no turn {turn_id!r}",
         hint=(
-            "List the turns of a conversation with `nanobot sessions show KEY`. Turns are kept "
+            "To list a conversation's turns, run `nanobot sessions show KEY`. Turns are kept "
             "for 30 days."
         ),
     )
@@ -383,7 +383,7 @@ def failure_notice(
     channel, chat_id, key = asked_in or (part.channel, part.chat_id, "")
     asked = Address.of(key)
     went = "may not have arrived" if item.doubts else "could not be delivered"
-    place, thread = f"{'at' if item.doubts else 'to'} {part.channel}:{part.chat_id}", ""
+    place, thread = f"{'in' if item.doubts else 'to'} {part.channel}:{part.chat_id}", ""
     if (channel, chat_id) == (part.channel, part.chat_id):
         place, thread = "here", part.thread_id
     elif (channel, chat_id) == (asked.channel, asked.chat_id):

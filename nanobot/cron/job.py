@@ -133,7 +133,7 @@ def draft_job(
     Raise `NanobotError`, or `ScheduleError` with examples."""
     message, name, schedule = message.strip(), " ".join(name.split()), schedule.strip()
     if not 0 < len(message) <= MOST_MESSAGE:
-        raise NanobotError(f"the message must have 1 to {MOST_MESSAGE:,} characters")
+        raise NanobotError(f"the message must be 1 to {MOST_MESSAGE:,} characters long")
     there = find_zone(zone) if zone else now.tzinfo
     if there is None:
         raise NanobotError(
@@ -146,7 +146,7 @@ def draft_job(
         raise ScheduleError(schedule, "that is too far in the future") from None
     if first is None:
         clock = now.astimezone(there).isoformat(" ", "minutes")
-        raise ScheduleError(schedule, f"that time has passed (it is {clock})")
+        raise ScheduleError(schedule, f"that time has passed (it is now {clock})")
     if isinstance(parsed, At) and parsed.time.tzinfo is not None:
         zone = ""  # the offset is enough
     made_at = now.astimezone(UTC)
@@ -189,7 +189,7 @@ def address_of(text: str) -> Address:
     address = Address.of(text.strip())
     if not (address.channel and address.chat_id):
         raise NanobotError(
-            f"{text[:80]!r} is not the address of a chat", hint="Use the form telegram:123."
+            f"{text[:80]!r} is not a chat address", hint="Use the format telegram:123."
         )
     return address
 
@@ -206,7 +206,7 @@ def read_schedule(text: str, now: datetime) -> Schedule:
 
 
 _VERSION = 1
-_ADVICE = "No jobs run. Fix it, save it as state/jobs.json, and restart nanobot."
+_ADVICE = "No jobs run until you fix it, save it as state/jobs.json, and restart nanobot."
 
 
 class JobStore(Document[Jobs]):

@@ -125,7 +125,7 @@ def parse(text: str) -> Schedule:
             raise ScheduleError(text, "`every` needs a day, or an interval such as 90m, 24h, or 7d")
         seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(span))
         if not 1 <= seconds <= _LONGEST.total_seconds():
-            raise ScheduleError(text, "the time must be between a second and ten years")
+            raise ScheduleError(text, "the interval must be between one second and ten years")
         return Every(timedelta(seconds=seconds), f"every {span}")
     if kind == "at":
         time = " ".join(words[1:])

@@ -115,16 +115,18 @@ class CronService:
             refuse_too_often(draft.schedule)
         if draft.model and draft.model not in self.models:
             names = ", ".join(self.models)
-            there = f"Named models: {names}." if names else "No models are named there."
+            there = f"Named models: {names}." if names else "It is empty."
             raise NanobotError(f"`models` has no model {draft.model[:40]!r}", hint=there)
         if draft.model and draft.scope != OWNER:
-            raise NanobotError("only the owner can choose the model of a job")
+            raise NanobotError("only the owner can choose a job's model")
         job = draft
 
         def add_to(jobs: Jobs) -> Jobs:
             nonlocal job
             if sum(one.scope == draft.scope for one in jobs.values()) >= most:
-                raise NanobotError(f"the limit of {most} jobs is reached", hint="Remove one first.")
+                raise NanobotError(
+                    f"the limit of {most} jobs has been reached", hint="Remove one first."
+                )
             ids = (secrets.token_hex(3) for _ in count())  # short, because people type them
             job = replace(draft, id=next(id for id in ids if id not in jobs))
             return {**jobs, job.id: job}
@@ -151,7 +153,9 @@ class CronService:
         def resume(job: Job) -> Job:
             going = job if job.enabled else resume_job(job, now)
             if next_due(going, now) is None:
-                raise NanobotError("its time has passed", hint="Remove it, or schedule it again.")
+                raise NanobotError(
+                    "the job's time has passed", hint="Remove it, or schedule it again."
+                )
             return going
 
         job = await self._change(job, resume) or job
@@ -163,9 +167,9 @@ class CronService:
         once."""
         now, job = self._clock.now(), await self.find(id, scope)
         if not await asyncio.to_thread(self._is_wanted, job.address.key, job.scope):
-            raise NanobotError("the people in its chat have no access")
+            raise NanobotError("the people in the job's chat don't have access")
         event = f"now:{wish or now.astimezone(UTC).isoformat()}"
-        await self._deliver(job, event, now, ", since somebody asked for it now", now)
+        await self._deliver(job, event, now, ", run now on request", now)
         return job
 
     async def run_forever(self) -> None:
@@ -232,8 +236,8 @@ class CronService:
         missed = following is not None and following <= run.through
         late = ""
         if missed or now - run.due > _LATE:
-            late = f"; it is late, now is {moment_text(now, now.tzinfo)}"
-            late += ", and it stands for all times missed until now" if missed else ""
+            late = f"; it is now {moment_text(now, now.tzinfo)}, so this is late"
+            late += " and covers all times missed until now" if missed else ""
         await self._deliver(job, run.event, run.due, late, now)
         return await self._change(job, lambda job: after_run(job, run) if job.begun == run else job)
 
@@ -260,7 +264,7 @@ def refuse_too_often(schedule: Schedule) -> None:
         case Cron(text=text):
             often = not text.split()[0].isdecimal()  # one minute of the hour, in any hours
     if often:
-        reason = "only the owner can have runs less than an hour apart"
+        reason = "only the owner can schedule runs less than an hour apart"
         raise ScheduleError(schedule.text, reason)
 
 

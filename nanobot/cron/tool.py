@@ -210,9 +210,9 @@ def refuse_unattended(caller: TurnContext) -> None:
 _USAGE = "[list | remove ID | pause ID | resume ID | run ID]"
 _REMIND = "WHEN TEXT"
 _EXAMPLES = (
-    "Usage: /remind WHEN TEXT. Examples: /remind in 20 minutes turn the oven off, /remind "
-    "tomorrow 9:00 call Ana, /remind every sunday at 18:00 water the plants, /remind 0 8 * * "
-    "1-5 stand up"
+    "Usage: /remind WHEN TEXT\nExamples:\n/remind in 20 minutes turn the oven off\n"
+    "/remind tomorrow 9:00 call Ana\n/remind every sunday at 18:00 water the plants\n"
+    "/remind 0 8 * * 1-5 stand up"
 )
 
 
@@ -256,15 +256,15 @@ async def change_job(
     """Remove, pause, resume or run a job. Return it and a report."""
     match word:
         case "remove":
-            job, done = await service.remove(id, scope), "is removed"
+            job, done = await service.remove(id, scope), "has been removed"
         case "pause":
             job = await service.pause(id, scope)
             done = "is paused until you resume it"
         case "resume":
             job = await service.resume(id, scope)
-            done = f"is resumed: {next_text(job, now)}"
+            done = f"has been resumed: {next_text(job, now)}"
         case _:
-            job, done = await service.run_now(id, scope, wish), "runs now"
+            job, done = await service.run_now(id, scope, wish), "is running now"
     return job, f"{job.id} ({one_line(job.name)}) {done}."
 
 
@@ -339,7 +339,7 @@ class CronOperations:
         when = f"{schedule_text(job)}, {next_text(job, now)}, in {job.address.key}"
         kind = "Task" if task else "Reminder"
         done = f"{kind} {job.id} is scheduled: {when}."
-        text = done if self._runs else f"{done} It runs once nanobot is started."
+        text = done if self._runs else f"{done} It will run when nanobot is started."
         return {**fields_of(job, now), "text": text}
 
     async def _change(self, word: str, arguments: Request) -> Reply:
@@ -348,7 +348,7 @@ class CronOperations:
             self._service, word, text_argument(arguments, "id"), ALL_SCOPES, now
         )
         if word == "run" and not self._runs:
-            text = text.replace("runs now", "will run when nanobot is started")
+            text = text.replace("is running now", "will run when nanobot is started")
         return {**fields_of(job, now), "text": text}
 
     def _choose_place(self, chat: str) -> JobPlace:

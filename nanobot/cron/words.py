@@ -142,7 +142,9 @@ def schedule_after(every: str, text: str, now: datetime) -> At:
     try:
         span = parse(every)
     except ScheduleError:
-        raise ScheduleError(text, "the time must be between a second and ten years") from None
+        raise ScheduleError(
+            text, "the time must be between one second and ten years from now"
+        ) from None
     assert isinstance(span, Every)
     due = now + timedelta(microseconds=999_999)  # rounds up to a full second
     whole = (due + span.interval).replace(microsecond=0)
@@ -153,7 +155,7 @@ def format_hours(text: str, found: re.Match[str]) -> str:
     clocks = sorted(set(parse_clocks(text, found["times"])))
     if len({clock.minute for clock in clocks}) > 1:
         shown = ", ".join(f"{clock:%H:%M}" for clock in clocks)
-        reason = f"all times of a schedule need the same minutes, not {shown}"
+        reason = f"all times in a schedule must have the same minutes, not {shown}"
         raise ScheduleError(text, reason, "Add one schedule for each time.")
     return f"{clocks[0].minute} {','.join(str(clock.hour) for clock in clocks)}"
 
@@ -179,7 +181,7 @@ def format_day_of_month(text: str, nth: str) -> str:
 def parse_clocks(text: str, times: str | None) -> list[time]:
     """Return the times of day in the words. Raise `ScheduleError` if there are none."""
     if not times:
-        raise ScheduleError(text, "it has no time of day")
+        raise ScheduleError(text, "it needs a time of day")
     parts = re.findall(
         r"(\d{1,2})(?::(\d\d))?\s*([ap]?)|(noon|midnight)", times.replace("and", ",")
     )
@@ -194,7 +196,7 @@ def parse_clock(text: str, hour: str, minute: str, half: str, word: str) -> time
     if not in_range or past > 59:
         shown = f"{hour}{f':{minute}' if minute else ''}{f'{half}m' if half else ''}"
         hint = "Use a time such as 8:30, 20:30, or 8:30pm. Midnight is 0:00."
-        raise ScheduleError(text, f"there is no time {shown}", hint)
+        raise ScheduleError(text, f"{shown} is not a valid time", hint)
     return time(number % 12 + 12 * (half == "p") if half else number, past)
 
 
@@ -213,8 +215,8 @@ def find_dates(text: str, found: re.Match[str], today: date) -> Iterator[date]:
         try:
             yield date.fromisoformat(found["date"]) if found["date"] else find_date(found, today)
         except ValueError:
-            hint = f"Use the form `{today + timedelta(days=1)} 18:00`."
-            raise ScheduleError(text, "there is no such day", hint) from None
+            hint = f"Use the format `{today + timedelta(days=1)} 18:00`."
+            raise ScheduleError(text, "that date does not exist", hint) from None
 
 
 def find_date(found: re.Match[str], today: date) -> date:
@@ -247,7 +249,7 @@ def find_moment(text: str, days: Iterable[date], found: re.Match[str], now: date
     assert now.tzinfo is not None
     coming = [moment for moment in moments if place_in(moment, now.tzinfo) > now]
     if not coming:
-        raise ScheduleError(text, f"that time has passed (it is {now:%Y-%m-%d %H:%M})")
+        raise ScheduleError(text, f"that time has passed (it is now {now:%Y-%m-%d %H:%M})")
     if len(coming) > 1:
         hint = f"Write {' or '.join(f'`{moment:%Y-%m-%d %H:%M}`' for moment in coming)}."
         raise ScheduleError(text, "it can mean more than one day", hint)

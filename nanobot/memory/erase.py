@@ -35,17 +35,17 @@ from nanobot.tasks import pace
 from nanobot.text import pluralize
 
 BEYOND = (
-    "files behind links in my home, unless the link replaces one of my folders",
+    "targets of links in my home, unless the link replaces one of my folders",
     "existing backups, snapshots of this disk, and its unused blocks",
     "copies that the model's provider may keep",
     "copies of the conversations on the chat platforms",
     "other devices and git remotes that this memory was synced with",
     "your own git repositories in the workspace",
     "versions of memory that were set aside (….git.damaged-… in state, before-restore-…)",
-    "text inside compressed files and pictures, and the same content in other words",
+    "text inside compressed files and images, and the same content in different words",
     "attachments of messages with this text, unless they contain it themselves",
-    "text that is not UTF-8, or is encoded for addresses (%20), web pages (&amp;), or mails (=20)",
-    "if WhatsApp is linked, last week's sent messages (encoded, in its folder's sent.jsonl)",
+    "text that is not UTF-8, or is encoded for URLs (%20), web pages (&amp;), or email (=20)",
+    "if WhatsApp is linked, last week's sent messages (encoded, in sent.jsonl in its folder)",
 )
 """Places that no erasure of a home reaches."""
 
@@ -258,7 +258,7 @@ def describe_plan(
     files = [one.shown for one in found if one.changes]
     by_hand = [f"{one.shown}: {one.stays}" for one in found if one.stays]
     lines = [
-        f"The text will be erased from {pluralize(len(files), 'file')} of all memories:",
+        f"The text will be erased from {pluralize(len(files), 'file')}, across all memories:",
         *bullet_list(files),
     ]
     if not forgets.is_empty:
@@ -288,7 +288,7 @@ def erase_report(
         lines += ["It is still in:", *bullet_list(reasons)]
     else:
         lines.append(
-            "I searched every byte of every file in my home. None contains the text any more."
+            "I searched every byte of every file in my home. None of them contains the text now."
         )
     lines += ["This does not reach:", *bullet_list(beyond)]
     data: dict[str, JsonValue] = {"complete": not reasons, "files": [one.shown for one in before]}
@@ -350,7 +350,7 @@ class Eraser:
             with suppress(NanobotError):
                 hidden = await self._forgetter.plan_for(sought, OWNER) if sought else hidden
             await _attempt(matcher, self._forgetter.apply(hidden))
-        refused = [f"the versions of memory: {reason}"] if reason else []
+        refused = [f"the memory versions: {reason}"] if reason else []
         if self.notify_others is not None:
             self.notify_others(text)
         report = erase_report(before, left, refused, self._home.beyond)

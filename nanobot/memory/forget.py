@@ -263,7 +263,7 @@ class ForgetPlan(Struct, frozen=True):
 def report_forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Report:
     """Report an applied plan with the removed lines and the new versions."""
     undo = " and ".join(f"/dream-restore --version {number}" for number in versions)
-    back = f" To restore lines of long-term files: {undo}." if undo else ""
+    back = f" To restore lines in long-term files: {undo}." if undo else ""
     text = (
         f"Forgotten: {plan.counts}. They are no longer in memory, search, or prompts, and "
         f"will not be learned again from earlier messages.{back} The conversation files and "
@@ -301,7 +301,7 @@ class Forgetter:
         if not Request.of(text).groups:
             raise NanobotError(
                 "the text does not have enough words to find a fact",
-                hint="Use the words of the fact, as `/memory` shows it.",
+                hint="Use words from the fact as `/memory` shows it.",
             )
         return await asyncio.to_thread(self._seek, text.strip(), scope)
 

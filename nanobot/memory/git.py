@@ -314,14 +314,14 @@ class Repository:
             self.path,
             f"it is damaged ({reason})",
             hint=(
-                "Restart nanobot. If the newest version is damaged, it sets the folder aside and "
-                "starts new versions. Otherwise, move the folder away. Memory itself is not "
+                "Restart nanobot. If the newest version is damaged, nanobot sets the folder aside "
+                "and starts a new one. Otherwise, move the folder away. Memory itself is not "
                 "affected."
             ),
         )
 
     @contextmanager
-    def _translate_errors(self, identity: str = "a part") -> Iterator[None]:
+    def _translate_errors(self, identity: str = "an object") -> Iterator[None]:
         """Convert errors of dulwich and the disk to errors of this repository."""
         try:
             yield

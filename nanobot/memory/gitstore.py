@@ -107,7 +107,7 @@ class GitStore:
             aside = path.with_name(f"{path.name}.damaged-{self.clock.now():%Y%m%dT%H%M%S}")
             with storage_errors(path):
                 path.rename(aside)
-            logger.error("{}. It is now {}, and new versions start", error, aside.name)
+            logger.error("{}. It was moved to {}, and a new one was started", error, aside.name)
 
     def write(
         self, path: str, before: bytes | None, after: bytes, change: Change, put: Callable[[], None]
@@ -148,7 +148,7 @@ class GitStore:
                 try:
                     content = self._current(path)
                 except ToolError as error:  # a link must not stop the others
-                    logger.warning("{} gets no version: {}", path, error)
+                    logger.warning("could not record a version of {}: {}", path, error)
                     continue
                 if recorded.get(path) != (None if content is None else blob_id(content)):
                     files[path] = content

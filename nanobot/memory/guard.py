@@ -154,14 +154,14 @@ def compare_facts(before: str, after: str) -> dict[str, list[str]]:
         for text in (before, after)
     )
     return {
-        "wrote": [fact for fact in new if fact not in old],
-        "took out": [fact for fact in old if fact not in new],
-        "how important": [fact for fact, mark in new.items() if old.get(fact, mark) != mark],
+        "added": [fact for fact in new if fact not in old],
+        "removed": [fact for fact in old if fact not in new],
+        "rated": [fact for fact, mark in new.items() if old.get(fact, mark) != mark],
     }
 
 
 def summary_of_change(name: str, before: str, after: str) -> str:
-    """Return `wrote: Tom's birthday is on 3 May and 2 lines more`, or `edited NAME` if no fact and
+    """Return `added: Tom's birthday is on 3 May and 2 more lines`, or `edited NAME` if no fact and
     no importance changed."""
     changes = compare_facts(before, after)
     kind = next((kind for kind, facts in changes.items() if facts), "")
@@ -169,8 +169,8 @@ def summary_of_change(name: str, before: str, after: str) -> str:
         return f"edited {name}"
     named = [fact for fact in changes[kind] if len(fact) <= _LONGEST_NAMED][:_MOST_NAMED]
     if more := len(changes[kind]) - len(named):
-        rest = pluralize(more, "line")
-        return f"{kind}: {'; '.join(named)} and {rest} more" if named else f"{kind}: {rest}"
+        rest = pluralize(more, "more line" if named else "line")
+        return f"{kind}: {'; '.join(named)} and {rest}" if named else f"{kind}: {rest}"
     return f"{kind}: {'; '.join(named)}"
 
 

@@ -421,5 +421,5 @@ def find_conflicts(mine: Sequence[Operation], other: Sequence[Operation]) -> Ite
     ours, theirs = ({step.old: step.new for step in side if step.old} for side in (mine, other))
     for old, new in ours.items():
         if (there := theirs.get(old, new)) != new:
-            here, there = (repr(line) if line else "nothing" for line in (new, there))
-            yield f"{old!r} was changed to {here} here and to {there} there"
+            here, there = (f"changed to {line!r}" if line else "removed" for line in (new, there))
+            yield f"{old!r} was {here} on this device and {there} on another"

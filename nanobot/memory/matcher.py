@@ -71,7 +71,7 @@ class TextMatcher:
         size = sum(1 + (letter >= _SYLLABLES) for letter in " ".join(words))
         if size < LEAST or not letters:
             raise NanobotError(
-                f"a text of fewer than {LEAST} characters matches too much",
+                f"a text with fewer than {LEAST} characters matches too much",
                 hint="Give more of the exact text.",
             )
         self.is_short = letters < _WHOLE_WORD

@@ -137,8 +137,8 @@ class Pending:
         added, has_room = await self.hold([line], path, [origin], most=MOST_OF_ONE)
         if not has_room:
             raise NanobotError(
-                f"too many pending facts: the limit is {MOST_OF_ONE} from one program, and "
-                f"{MOST_WAITING} or {MOST_CHARACTERS:,} characters in total",
+                f"too many facts are pending: the limit is {MOST_OF_ONE} per program, and "
+                f"{MOST_WAITING} facts or {MOST_CHARACTERS:,} characters in total",
                 hint="The person must accept or drop some first (`/memory pending`).",
             )
         return added
@@ -179,7 +179,7 @@ class Pending:
         added = [fact for fact in await self.pending() if fact.as_text() in new]
         if left := len(fresh) - len(new):
             logger.warning(
-                "{}: {} dropped, too many are pending", PENDING, pluralize(left, "change")
+                "{}: {} dropped because too many are pending", PENDING, pluralize(left, "change")
             )
         return added, not left
 

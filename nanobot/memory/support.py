@@ -111,7 +111,7 @@ class Talk:
         counts = Counter(chain.from_iterable(places))
         named = [*self._figures_near(counts), Figures(said=frozenset({str(counted)}))]
         if missing := stated.figures.missing_in(named):
-            return f"the conversation does not name {', '.join(missing[:3])}"
+            return f"the conversation does not mention {', '.join(missing[:3])}"
         return self._polarity_objection(stated, counts)
 
     def objection_to_change(self, old: str, new: str) -> str:
@@ -241,8 +241,8 @@ class Talk:
         if any(self._is_negated(one) == stated.negated for one in fair):
             return ""
         if stated.negated:
-            return "a “not” was added"
-        return "a “not” is missing" if most and most >= _HALF * len(stated.words) else ""
+            return "a negation was added"
+        return "a negation is missing" if most and most >= _HALF * len(stated.words) else ""
 
     def _is_said(self, word: str, words: Collection[str]) -> bool:
         return word in words or any(form in words for form in self._forms_of(word))

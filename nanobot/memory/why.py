@@ -171,7 +171,7 @@ class Explanation(Struct, frozen=True):
     def text(self) -> str:
         """Markdown for people that is also readable as plain text."""
         if not self.found:
-            return "I remember nothing about this. `/memory search` searches all messages."
+            return "I remember nothing about this. To search all messages, send `/memory search`."
         return "\n\n".join("\n".join(one.lines()) for one in self.found)
 
 
@@ -258,7 +258,7 @@ class Explainer:
             version.number, version.commit, version.when, version.author, version.summary, line
         )
         if not self._may_see(memory, entry.session if entry else change.session):
-            note = "Its source is a conversation of another memory."
+            note = "Its source is a conversation that belongs to another memory."
             return replace(step, note=note)
         step = replace(
             step,
@@ -438,12 +438,12 @@ def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:
     exact = [line for line in lines if line.text.strip() == text.strip()]
     found = exact if len(exact) == 1 else matching_lines(text, lines)
     if not found:
-        raise NanobotError("no fact matches", hint="`/memory` lists the facts.")
+        raise NanobotError("no fact matches", hint="To list the facts, send `/memory`.")
     counts = [len(words(without_importance(line.text))) for line in found]
     closest = [line for line, count in zip(found, counts, strict=True) if count == min(counts)]
     if len(closest) > 1:
         shown = "\n".join(without_importance(line.text) for line in closest[:_MOST_LINES])
-        raise NanobotError(f"several facts match:\n{shown}", hint="Use more words of the fact.")
+        raise NanobotError(f"several facts match:\n{shown}", hint="Use more words from the fact.")
     return closest[0]
 
 

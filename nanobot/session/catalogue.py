@@ -156,7 +156,7 @@ class SessionCatalogue:
             with suppress(OSError):  # it may hold text that must be forgotten
                 remove_cache(self._path)
             return
-        logger.warning("{}: {}. The index of sessions is kept in memory", self._path, error)
+        logger.warning("{}: {}. The session index is kept in memory", self._path, error)
         self._path = None
 
     def _look(self, db: sqlite3.Connection, within: float) -> None:

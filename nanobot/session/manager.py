@@ -186,7 +186,7 @@ class SessionManager(JsonlStore):
             with contextlib.suppress(FileNotFoundError):
                 aside = file.path.with_name(f"{file.path.name}.corrupt-{time:%Y%m%dT%H%M%S%f}")
                 file.path.rename(aside)
-                logger.warning("{} is damaged and kept as {}", file.path, aside.name)
+                logger.warning("{} is damaged and was moved to {}", file.path, aside.name)
             sync_folder(file.path.parent, self._disk)
             file.stale = True
 

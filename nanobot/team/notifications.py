@@ -217,4 +217,4 @@ class SharedQuestions:
         self._database.post(lambda db: execute(db, put, outcome, failed, number))
 
 
-_NOT_WAITING = "No pending question: it was answered, has expired, or was withdrawn."
+_NOT_WAITING = "No such question is pending. It may have expired, or been answered or withdrawn."

@@ -266,7 +266,7 @@ class OwnersPolicy(Struct, frozen=True):
         if is_others and risk.kind in _OWNERS_ONLY:
             return Denied(f"only the owner may {risk.what}. Use another name or folder")
         if setting == "ask":
-            because = "Each call of this kind needs approval."
+            because = "Every call of this kind needs approval."
         elif is_others and risk.kind in _FOR_THE_OWNER:
             because = "Someone other than the owner requested this."
         else:

@@ -49,7 +49,7 @@ MOST_STANDING = 200
 """Maximum number of standing approvals."""
 
 _VERSION = 1
-_ADVICE = "What was allowed for good is asked for again."
+_ADVICE = "nanobot will ask for these approvals again."
 
 
 class Standing(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +102,7 @@ class StandingApprovals:
         """Store an approval for this conversation today, or for always. Raise `NanobotError` if
         nothing is allowed."""
         if answer not in {"chat_today", "always"}:  # the others end with their call
-            raise ValueError(f"{answer} allows nothing for longer")
+            raise ValueError(f"{answer} is not a standing approval")
         now, today = self._clock.now(), answer == "chat_today"
         given = Standing(
             *(self._new_id(), what.key, what.fingerprint, what.subject, by, now),
@@ -119,8 +119,8 @@ class StandingApprovals:
             ]
             if len(kept) >= MOST_STANDING:
                 raise NanobotError(
-                    f"there are {MOST_STANDING} standing approvals already",
-                    hint="/approvals lists them; revoke some.",
+                    f"the limit of {MOST_STANDING} standing approvals has been reached",
+                    hint="To list and revoke them, send /approvals.",
                 )
             return (*kept, given)
 
@@ -164,7 +164,7 @@ class StandingApprovals:
         found = next((one for one in self._document.load() if one.id == id), None)
         if found is None:
             raise NanobotError(
-                f"there is no standing approval {id!r:.40}", hint="/approvals lists them."
+                f"there is no standing approval {id!r:.40}", hint="To list them, send /approvals."
             )
         self._document.change(lambda entries: tuple(one for one in entries if one.id != id))
         self._record("revoked", found, by)
@@ -202,13 +202,11 @@ def decode_approvals(content: bytes) -> Entries:
     entries = convert(decode_versioned(content, _VERSION), _File).approvals
     for one in entries:
         if one.given_at.tzinfo is None:
-            raise InvalidDocument("a moment has no time zone")
+            raise InvalidDocument("a time has no time zone")
         if not (one.id and one.key and one.fingerprint):
-            raise InvalidDocument("an entry does not say what it is for")
+            raise InvalidDocument("an entry has no id, key, or fingerprint")
         if bool(one.session) != (one.day is not None):
-            raise InvalidDocument(
-                "an entry holds in one chat and for ever, or everywhere for a day"
-            )
+            raise InvalidDocument("an entry has a chat without a day, or a day without a chat")
     if len({one.id for one in entries}) < len(entries):
         raise InvalidDocument("two entries have the same id")
     return tuple(entries)
@@ -311,14 +309,14 @@ class Approvals:
         # escapes make it longer
         if len(details) > MOST_SHOWN or len(escape_for_review(details)) > MOST_SHOWN:
             return deny_unasked(
-                f"the call is too long to be judged (at most {MOST_SHOWN:,} characters, with "
-                "invisible ones written out); make it smaller"
+                f"the call is too long to be shown (limit: {MOST_SHOWN:,} characters, with "
+                "invisible ones escaped), so make it shorter"
             )
         mine = [w for w in self._waiting.values() if w.caller.session_key == caller.session_key]
         if len(mine) >= MOST_WAITING:
             return deny_unasked(f"this conversation already has {MOST_WAITING} pending questions")
         if not self._may_ask_again(caller.scope):
-            return deny_unasked(f"the limit is {MOST_AN_HOUR} questions an hour")
+            return deny_unasked(f"the limit of {MOST_AN_HOUR} questions an hour has been reached")
         code = self._new_code()
         answer: asyncio.Future[tuple[ApprovalAnswer, str]] = (
             asyncio.get_running_loop().create_future()
@@ -377,7 +375,7 @@ class Approvals:
         """Settle a pending question and return the text for the owner."""
         if waiting is None or waiting.shown is None or waiting.settled or waiting.answer.done():
             raise NanobotError(
-                "No pending question: it was answered, has expired, or was withdrawn."
+                "No such question is pending. It may have expired, or been answered or withdrawn."
             )
         if answer not in (*waiting.answers, *NEVER):
             raise NanobotError(f"This can only be approved once: {waiting.what}.")
@@ -400,7 +398,9 @@ class Approvals:
         finally:
             waiting.settled = False
         until = "in this chat until midnight" if answer == "chat_today" else "from now on"
-        return f" This covers {what.subject} {until}. /approvals revoke {given.id} revokes it."
+        return (
+            f" This covers {what.subject} {until}. To revoke it, send /approvals revoke {given.id}."
+        )
 
     def _close(self, waiting: _PendingQuestion, otherwise: Literal["expired", "withdrawn"]) -> None:
         """Announce that a question is closed, if it was sent."""
@@ -465,7 +465,7 @@ class Approvals:
             async with self._pausing(caller.session_key):
                 answer, by = await with_timeout(self._clock, WAIT_SECONDS, waiting.answer)
                 if answer == "unseen":
-                    return deny_unasked("no one is at the terminal that asked")
+                    return deny_unasked("no one was at the terminal to answer")
                 if answer == "no":
                     return Denied("the owner denied this. Do not try it again", by)
                 caller.note_approval(there)
@@ -489,7 +489,7 @@ def render_question(code: str, question: Ask) -> str:
     ]
     if what := question.repeatable:
         lines.append(
-            f"To approve it for longer: /approve {code} today (in this chat, until midnight) or "
-            f"/approve {code} always. This covers {escape_invisible(what.subject)}."
+            f"To approve it for longer, reply /approve {code} today (in this chat, until midnight) "
+            f"or /approve {code} always. This covers {escape_invisible(what.subject)}."
         )
     return "\n".join(lines)

@@ -37,12 +37,12 @@ from nanobot.tooling import OWNER, Arguments, Risk, RootsOf, Tool, ToolResult, T
 from nanobot.tools.read_tools import build_missing_error, image_type, is_binary
 from nanobot.tools.shell.processes import Processes
 
-Outcome = Literal["restored", "removed", "unchanged", "changed since", "failed"]
+Outcome = Literal["restored", "removed", "unchanged", "kept (changed since)", "failed"]
 
 _TURN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 _LIMIT = 64_000_000
 _UNDONE = "undone"  # marks a turn with files that were left alone
-_LEFT_ALONE: tuple[Outcome, ...] = ("changed since", "failed")
+_LEFT_ALONE: tuple[Outcome, ...] = ("kept (changed since)", "failed")
 
 
 class FileChange(Struct, frozen=True):
@@ -127,8 +127,8 @@ class UndoLog:
     def revert(self, turn_id: str) -> list[tuple[str, Outcome]]:
         """Undo a turn, the newest change first, and return the outcome for each file.
 
-        A file that differs from the turn's version is left alone ("changed since"). Records of
-        restored files are dropped, so a second undo does nothing. The others stay."""
+        A file that differs from the turn's version is left alone. Records of restored files are
+        dropped, so a second undo does nothing. The others stay."""
         outcomes: dict[str, Outcome] = {}
         for record in reversed(self._list_records(turn_id)):
             try:
@@ -160,7 +160,7 @@ class UndoLog:
             if current == change.previous:  # announced, but never written
                 return "unchanged"
             if current is None or hashlib.sha256(current).hexdigest() != change.new_hash:
-                return "changed since"
+                return "kept (changed since)"
             if change.previous is None:
                 place.remove(expected=current)
                 return "removed"

@@ -40,7 +40,7 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         mine, theirs = await channel.ask("/help", "1"), await channel.ask("/help", "2")
     assert set(mine.splitlines()) - set(theirs.splitlines()) == {
         "/model [name] — Show or switch this conversation's model",
-        "/think none | low | medium | high | default — Set how much the model thinks here",
+        "/think none | low | medium | high | default — Show or set the thinking effort",
         "/restart — Restart nanobot",
         "/pair [list | CODE | revoke ID] — Give or revoke access",
         "/skills [NAME] — List the skills",
@@ -118,7 +118,7 @@ async def test_new_empties_the_prompt_and_keeps_the_file(tmp_path: Path) -> None
     model = ScriptedModel(says("hi"), says("who are you?"))
     async with running(tmp_path, model, channel):
         await channel.ask("hello")
-        assert await channel.ask("/new") == "New session started."
+        assert await channel.ask("/new") == "New conversation started."
         await channel.ask("do you know me?")
     assert [message.role for message in model.prompts[1].messages] == ["system", "user"]
     assert len(read_stored(tmp_path)) == 4
@@ -178,7 +178,7 @@ async def test_undo_leaves_alone_what_someone_changed_since(tmp_path: Path) -> N
     async with running(tmp_path, model, channel):
         await channel.ask("write")
         poem.write_text("mine\n")
-        assert (await channel.ask("/undo")).endswith("- poem.txt: changed since")
+        assert (await channel.ask("/undo")).endswith("- poem.txt: kept (changed since)")
     assert poem.read_text() == "mine\n"
 
 
@@ -296,7 +296,7 @@ async def test_a_model_that_the_server_does_not_have_is_refused_with_near_names(
         ),
     ):
         refused = await channel.ask("/model qwen:8b")
-        assert "does not have qwen:8b. Did you mean qwen3:8b" in refused
+        assert "doesn't have qwen:8b. Did you mean qwen3:8b" in refused
         assert "still uses phi4" in refused
         assert " or " in await channel.ask("/model XXXXXXXXXX")
         assert "uses phi4" in await channel.ask("/model")
@@ -323,7 +323,7 @@ async def test_few_models_are_buttons_and_many_are_narrowed_by_a_part_of_their_n
         assert many.startswith("This conversation uses phi4. To switch, send /model NAME.")
         assert "121 others are available, such as vendor-0/model-0" in many
         assert many.endswith("To narrow the list, send `/model` with part of a name.")
-        assert "send more letters of the name." in await channel.ask("/model vendor")
+        assert "send more of the name." in await channel.ask("/model vendor")
         listed = await channel.ask("/model VENDOR-3")
         assert listed.startswith("There is no model named VENDOR-3. Available models:")
         assert listed.count("\n- vendor-3/") == 30

@@ -11,7 +11,7 @@ from nanobot.testing.channel import FakeChannel
 from tests.support import running
 
 CLOCK = FakeClock()
-INTERRUPTED = "I was interrupted during this command, so it may or may not be done"
+INTERRUPTED = "I was interrupted while running this command, so it may have taken effect"
 
 
 async def given(home: Path, text: str, *, begun: bool) -> None:

@@ -223,7 +223,7 @@ async def test_new_does_not_overtake_a_message_that_waits(tmp_path: Path) -> Non
         await channel.say("hello")
         await clock.advance(15)
         texts = (await channel.receive(6))[3:]
-    assert texts == ["Tom", "New session started.", "fresh"]
+    assert texts == ["Tom", "New conversation started.", "fresh"]
     assert "my cat" in model.prompts[0].messages[1].text
     assert len(model.prompts[1].messages) == 2
     assert await window(tmp_path) == [("user", "hello"), ("assistant", "fresh")]
@@ -238,7 +238,7 @@ async def test_stop_drops_what_waits_and_the_command_behind_it_runs(tmp_path: Pa
         await channel.say("/new")
         await channel.receive(2)
         assert await channel.ask("/stop") == "Stopped. 1 pending message dropped."
-        assert "New session started." in await channel.receive(4)
+        assert "New conversation started." in await channel.receive(4)
     assert await window(tmp_path) == []
 
 
@@ -310,7 +310,7 @@ async def test_a_restart_gives_nobody_more_patience(tmp_path: Path) -> None:
         ),
         (
             ContextTooLong("too long", status=400),
-            "This conversation does not fit the model's context window, even shortened. To start"
+            "Even shortened, this conversation doesn't fit the model's context window. To start"
             " a new one, send /new. If the model's window is smaller than model.context_window,"
             " lower that setting. (too long)",
         ),

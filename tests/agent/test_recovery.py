@@ -172,8 +172,8 @@ async def test_after_three_crashes_without_progress_the_person_is_told(tmp_path:
     model = ScriptedModel(says("fine"), says("once more"))
     async with running(tmp_path, model, channel):
         assert await channel.answer_to("e1") == (
-            "nanobot stopped unexpectedly 3 times while it worked on this message, so it will not"
-            " try again by itself. To try once more, send /retry."
+            "nanobot stopped unexpectedly 3 times while working on this message, so it won't"
+            " try again automatically. To try once more, send /retry."
         )
         assert await channel.answer_to("e2") == "fine"
     assert [text for _, text in await window(tmp_path)] == ["poison", "innocent", "fine"]
@@ -229,7 +229,7 @@ async def test_a_turn_that_never_survives_the_model_is_set_aside_in_the_end(
     await crash_together(tmp_path, [said("poison", "e1")], 10, asked={"e1"})
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
-        assert "will not try again by itself" in await channel.answer_to("e1")
+        assert "won't try again automatically" in await channel.answer_to("e1")
 
 
 async def test_a_turn_that_waits_for_the_owner_outlives_any_number_of_crashes(

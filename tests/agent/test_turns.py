@@ -72,7 +72,7 @@ async def test_an_answer_of_too_many_parts_is_a_beginning_and_a_file(
         await channel.answer_to(await channel.say("tell me all"))
     beginning, last = channel.sent
     assert text.startswith(beginning.content.partition("\n\n[")[0])
-    assert f"The full text, {length:,} characters, is in the file below" in beginning.content
+    assert f"The full text ({length:,} characters) is in the file below" in beginning.content
     assert len(beginning.content) <= 1000
     (file,) = last.media
     assert (tmp_path / file.ref).read_text() == text
@@ -153,7 +153,7 @@ async def test_a_command_is_not_steered_and_nothing_overtakes_it(tmp_path: Path)
         after = await channel.say("two")
         gate.opened.set()
         assert await channel.answer_to(first) == "done"
-        assert await channel.answer_to(new) == "New session started."
+        assert await channel.answer_to(new) == "New conversation started."
         assert await channel.answer_to(after) == "fresh"
     assert await window(tmp_path) == [("user", "two"), ("assistant", "fresh")]
 
@@ -267,7 +267,7 @@ async def test_files_that_came_along_are_kept_and_named(tmp_path: Path) -> None:
     said = read_stored(tmp_path)[0]
     assert [(tmp_path / "media" / name).read_bytes() for name in said.media] == [b"%PDF"]
     assert f"[document a.pdf, kept as media/{said.media[0]}]" in said.content
-    assert "[image: it could not be fetched: no such file: ref-2]" in said.content
+    assert "[image: could not be fetched: no such file: ref-2]" in said.content
 
 
 async def test_a_broken_turn_becomes_one_clear_message_and_the_next_works(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ async def test_a_broken_turn_becomes_one_clear_message_and_the_next_works(tmp_pa
     async with running(tmp_path, ScriptedModel(explode, says("fine")), channel):
         answer = await channel.ask("hello")
         assert answer == (
-            "nanobot had an internal error (ZeroDivisionError). The details are in the log. To"
+            "nanobot had an internal error (ZeroDivisionError). See the log for details. To"
             " try again, send /retry."
         )
         assert await channel.ask("and now?") == "fine"

@@ -428,7 +428,7 @@ async def test_a_disk_that_damages_it_again_and_again_is_reported_and_not_writte
         async with opened(whole, clock):
             await clock.advance(60)
     zero(whole, index)
-    with pytest.raises(StorageError, match="again and again"):
+    with pytest.raises(StorageError, match="keeps getting damaged"):
         await SqliteJournal(whole, clock).open()
     for _ in range(3):
         await clock.advance(3_600)

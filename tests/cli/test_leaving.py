@@ -89,7 +89,7 @@ async def test_new_is_put_away_before_a_one_shot_ends_and_who_comes_meanwhile_is
     assert "Ctrl-C" in await first_error(process)
     assert await say(home, capsys, "hello") == (0, "")
     model.released.set()
-    assert (await process.communicate())[0] == b"New session started.\n"
+    assert (await process.communicate())[0] == b"New conversation started.\n"
     assert (process.returncode, model.asked) == (0, 1)
     assert summaries(home) == [SUMMARY]
 

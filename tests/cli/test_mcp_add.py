@@ -155,5 +155,5 @@ def test_a_setting_whose_extra_is_missing_says_how_to_install_it(
     added = here("mcp", "add", "x", "--no-test", "--yes", "--", "/usr/bin/true")
     assert "warning: MCP servers cannot be used without the extra mcp. Install" in added.stdout
     local = here("config", "set", "memory.embeddings.local", "true", "--yes")
-    assert "warning: search by meaning cannot be used without the extra embeddings" in local.stdout
+    assert "warning: semantic search cannot be used without the extra embeddings" in local.stdout
     assert "extra mcp" not in local.stdout, "what was missing before is not said again"

@@ -79,8 +79,8 @@ def test_words_become_a_schedule(text: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "advice"),
     [
-        ("every day", "no time of day", "`every day at 4:00`"),
-        ("today", "no time of day", "`tomorrow 9:00`"),
+        ("every day", "needs a time of day", "`every day at 4:00`"),
+        ("today", "needs a time of day", "`tomorrow 9:00`"),
         ("wednesday at 18:00", "more than one day", "`2026-11-25 18:00` or `2026-12-02 18:00`"),
         ("next friday at 9", "more than one day", "`2026-11-27 09:00` or `2026-12-04 09:00`"),
         ("today 9:00", "has passed (it is 2026-11-25 15:30)", "`tomorrow 9:00`"),
@@ -104,7 +104,7 @@ def test_words_become_a_schedule(text: str, wanted: str) -> None:
         ("every friday at 9 please", "does not understand 'please'", "tomorrow 9:00"),
         ("0 8 * *", "five fields", "`0 4 * * *`"),
         ("in a while", "does not understand it", "in 20 minutes"),
-        ("in 99999 weeks", "between a second and ten years", ""),
+        ("in 99999 weeks", "between one second and ten years", ""),
     ],
 )
 def test_what_is_unclear_or_past_is_refused_with_the_nearest_right_form(

@@ -209,7 +209,7 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     ),
     "context length exceeded": (
         [context_length_exceeded()],
-        "This conversation does not fit the model's context window, even shortened. To start a"
+        "Even shortened, this conversation doesn't fit the model's context window. To start a"
         " new one, send /new. If the model's window is smaller than model.context_window, lower"
         " that setting. (the prompt is too long"
         " for fake: the server takes 8,192 tokens)",

@@ -124,7 +124,7 @@ async def test_two_who_watch_see_it_come_and_one_answers_for_all(tmp_path: Path)
             assert (closed.event.code, closed.event.by) == (came.event.code, BY)
             assert await page.operate("approvals.waiting") == {"waiting": []}
             late = await page.ask(f"/approve {came.event.code}")
-            assert "No pending question" in late
+            assert "No such question is pending" in late
     assert talk.tool.called == ["hello"]
     shown = [part.content for part in page.sent if part.buttons]
     assert len(shown) == 1

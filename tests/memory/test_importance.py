@@ -65,7 +65,7 @@ def test_what_a_line_states_does_not_depend_on_its_mark() -> None:
 def test_a_version_says_that_only_the_importance_changed() -> None:
     before, after = f"{FACT}\n- Likes tea\n", f"{MARKED}\n- Likes tea\n"
     summary = guard.summary_of_change("MEMORY.md", before, after)
-    assert summary == "how important: Allergic to penicillin"
+    assert summary == "rated: Allergic to penicillin"
 
 
 def test_an_operation_finds_a_marked_line_and_leaves_it_its_mark() -> None:

@@ -110,7 +110,7 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
     asking = SharedQuestions(first, settle, lambda *_: None)
     answering = SharedQuestions(second, settle, lambda _, number: asking.take_answer(number))
     yes = Answer("once", "telegram:7", "telegram", "7")
-    with pytest.raises(NanobotError, match="No pending question"):
+    with pytest.raises(NanobotError, match="No such question is pending"):
         await answering.answer("AB12", yes)
     await _ask(first, "AB12")
     with pytest.raises(NanobotError, match="once only"):
@@ -119,7 +119,7 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
     assert given[-1] == ("AB12", yes)
     asking.remove("AB12")
     await first.read("SELECT 1")  # what was posted before is stored
-    with pytest.raises(NanobotError, match="No pending question"):
+    with pytest.raises(NanobotError, match="No such question is pending"):
         await answering.answer("AB12", yes)
     assert len(given) == 2
 
@@ -132,7 +132,7 @@ async def test_the_question_of_a_dead_worker_waits_no_more(
 
     await _ask(first, "AB12")
     sql(team_database, "DELETE FROM worker WHERE id = %s", first.worker)
-    with pytest.raises(NanobotError, match="No pending question"):
+    with pytest.raises(NanobotError, match="No such question is pending"):
         await SharedQuestions(second, settle, lambda *_: None).answer("AB12", Answer("no", "x"))
 
 

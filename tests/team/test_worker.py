@@ -370,7 +370,7 @@ async def test_what_was_refused_is_sent_again_when_its_notice_is_answered(kit: W
             await kit.channel.say(button.value)
         assert sorted((await kit.channel.receive(4))[1:]) == [
             "I'm sending it again.",
-            "It was already sent again or dropped.",
+            "It was already resent or dropped.",
             "one",
         ]
 

@@ -118,8 +118,8 @@ async def test_a_call_runs_by_the_owners_yes_and_not_by_their_no() -> None:
         ("no", "denied", "owner denied"),
         ("late", "unanswered", "did not answer within 10 minutes"),
         ("no chat", "not asked", "no chat to ask them in"),
-        ("unseen", "not asked", "no one is at the terminal"),
-        ("too long", "not asked", "too long to be judged"),
+        ("unseen", "not asked", "no one was at the terminal"),
+        ("too long", "not asked", "too long to be shown"),
         ("too many", "not asked", "already has"),
         ("too often", "not asked", "an hour"),
     ],
@@ -159,11 +159,11 @@ async def test_an_answer_counts_once() -> None:
     first = kit.ask()
     await kit.asking()
     await kit.answer()
-    assert "No pending question" in await kit.answer(yes=False)
+    assert "No such question is pending" in await kit.answer(yes=False)
     assert await first == Allowed(BY)
     again = kit.ask()
     await kit.asking(2 - 1)
-    assert "No pending question" in await kit.answer("CODE0")
+    assert "No such question is pending" in await kit.answer("CODE0")
     again.cancel()
 
 
@@ -181,7 +181,7 @@ async def test_a_wrong_code_or_another_chat_answers_nothing(code: str, address: 
     kit = ApprovalsKit()
     asked = kit.ask()
     await kit.asking()
-    assert "No pending question" in await kit.answer(code, address)
+    assert "No such question is pending" in await kit.answer(code, address)
     assert not asked.done()
     asked.cancel()
 
@@ -221,7 +221,7 @@ async def test_no_answer_in_time_means_no_and_a_late_one_nothing() -> None:
     refusal = await asked
     assert isinstance(refusal, Denied)
     assert "did not answer" in refusal.reason
-    assert "No pending question" in await kit.answer()
+    assert "No such question is pending" in await kit.answer()
 
 
 async def test_a_stopped_turn_takes_its_question_back() -> None:
@@ -230,7 +230,7 @@ async def test_a_stopped_turn_takes_its_question_back() -> None:
     await kit.asking()
     asked.cancel()
     await asyncio.wait({asked})
-    assert "No pending question" in await kit.answer()
+    assert "No such question is pending" in await kit.answer()
 
 
 async def test_where_the_owner_cannot_be_asked_the_answer_is_no() -> None:
@@ -295,7 +295,7 @@ async def test_on_the_owners_page_a_question_is_seen_and_answered_wherever_it_wa
     said = await kit.approvals.answer("CODE0", None, "once", "web:owner")
     assert said == "Approved: run a command."
     assert kit.approvals.list_pending() == ()
-    assert "No pending question" in await kit.answer(address=Address("whatsapp", "7"))
+    assert "No such question is pending" in await kit.answer(address=Address("whatsapp", "7"))
     assert await asked == Allowed("web:owner")
 
 
@@ -303,12 +303,12 @@ async def test_on_the_page_as_well_a_question_is_answered_once_and_by_its_own_co
     kit = ApprovalsKit()
     asked = kit.ask()
     await kit.asking()
-    with pytest.raises(NanobotError, match="No pending question"):
+    with pytest.raises(NanobotError, match="No such question is pending"):
         await kit.approvals.answer("CODE1", None, "once", "web:owner")
     with pytest.raises(NanobotError, match="can only be approved once"):
         await kit.approvals.answer("CODE0", None, "always", "web:owner")
     await kit.answer()
-    with pytest.raises(NanobotError, match="No pending question"):
+    with pytest.raises(NanobotError, match="No such question is pending"):
         await kit.approvals.answer("CODE0", None, "no", "web:owner")
     assert await asked == Allowed(BY)
 

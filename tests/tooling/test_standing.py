@@ -288,11 +288,11 @@ async def test_a_code_that_was_made_up_or_is_from_before_the_restart_gives_nothi
 ) -> None:
     running = kit.begin()
     await kit.asked.wait()
-    with pytest.raises(NanobotError, match="No pending question"):
+    with pytest.raises(NanobotError, match="No such question is pending"):
         await kit.approvals.answer("CODE9", ME.address, "always", BY)
     running.cancel()
     later = kit.restart()
-    with pytest.raises(NanobotError, match="No pending question"):
+    with pytest.raises(NanobotError, match="No such question is pending"):
         await later.approvals.answer("CODE0", ME.address, "always", BY)
     assert later.standing.entries() == ()
 
@@ -348,7 +348,7 @@ async def test_a_damaged_document_allows_nothing_and_is_kept_aside(
     kit.state.put("approvals", damaged)
     assert await kit.call("no")
     assert list(kit.state.aside.values()) == [damaged.encode()]
-    assert "asked for again" in kit.standing.problem
+    assert "ask for these approvals again" in kit.standing.problem
 
 
 async def test_a_whole_one_is_read(kit: GateKit) -> None:

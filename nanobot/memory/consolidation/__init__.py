@@ -103,7 +103,7 @@ class MemoryConsolidator:
         for key, why in self._refused.items():
             more = len(self._refused) - 1
             others = f" (and {more} more)" if more else ""
-            return f"conversation {key} cannot be consolidated{others}: {why}"
+            return f"conversation {key}{others} cannot be consolidated: {why}"
         return self._summariser.problem
 
     def has_room(self, session: Session, coming: Sequence[Message] = ()) -> bool:

@@ -201,8 +201,8 @@ class Archivist:
             return
         if self._on_trouble is not None:
             text = (
-                f"The memory changes of history entry {entry.cursor} ({memory.scope}) were "
-                f"not applied: {reason}. They are in memory/history.jsonl, in the line with "
+                f"The memory changes from history entry {entry.cursor} ({memory.scope}) were "
+                f"not applied: {reason}. They are kept in memory/history.jsonl, in the line with "
                 "this cursor."
             )
             with suppress(NanobotError):  # also in the log
@@ -243,9 +243,9 @@ def clear_marks(messages: Sequence[Message]) -> list[Message]:
 def describe_consolidated(count: int, committed: Sequence[Draft]) -> str:
     """Describe the consolidated messages and the pending facts in one line for people."""
     held = sum(len(draft.held) for draft in committed)
-    waits = f" {pluralize(held, 'fact')} pending: `/memory pending`." if held else ""
+    waits = f" To review {pluralize(held, 'pending fact')}, send `/memory pending`." if held else ""
     if any(draft.entry.type == "raw" for draft in committed):
-        kept = "moved to the history without a summary. Search and Dream can find them."
+        kept = "moved to the history without a summary. Search and Dream still find them."
     else:
         kept = f"consolidated into memory: {shorten(committed[-1].entry.summary, _LONGEST_NOTICE)}"
     return f"{pluralize(count, 'message')} {kept}{waits}"

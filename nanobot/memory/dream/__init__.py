@@ -150,7 +150,7 @@ class Dream:
                 report.problem, whom = str(error), _whom(error, scope)
             except Exception as error:  # noqa: BLE001 - the boundary: a failed run changes nothing
                 logger.opt(exception=error).error("Dream for {} crashed", scope)
-                report.problem = f"an internal error, {type(error).__name__}: {error}"
+                report.problem = f"internal error ({type(error).__name__}): {error}"
             if report.problem:
                 await self._record_failure(report, whom)
             else:
@@ -179,7 +179,7 @@ class Dream:
             name = "you" if report.scope == OWNER else report.scope
             await self._on_failures(
                 f"Dream has failed {failures} times in a row for {name}: {report.problem}\n"
-                "Nothing is lost. I try again at least once a day."
+                "Nothing has been lost. I'll keep trying at least once a day."
             )
 
 

@@ -306,7 +306,7 @@ def screen(
             is_quote = bool(step.new) and step.new != update.step.new
             kept.extend(place_step(replace(update, verbatim=is_quote), step, files))
         for step in work.asked[asked:]:
-            line = without_importance(step.new) or f"no longer: {without_list_mark(step.old)}"
+            line = without_importance(step.new) or f"remove: {without_list_mark(step.old)}"
             work.note(line, "the person did not state it")
             new = f"- {without_importance(step.new)}" if step.new else ""
             waiting = replace(update, origins=(BY_NANOBOT,))

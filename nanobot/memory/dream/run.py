@@ -236,7 +236,7 @@ class DreamRun:
             return []
         change = Change("dream", "held back for the person to confirm", run=self._name)
         self._report.held_back += tuple(
-            without_list_mark(one.new) or f"no longer: {without_list_mark(one.old)}"
+            without_list_mark(one.new) or f"remove: {without_list_mark(one.old)}"
             for one in hold.operations
         )
         return await self._memory.pending.add(hold.operations, hold.path, hold.origins, change)
@@ -463,7 +463,7 @@ def _change(write: Write, run: str) -> Change:
     if rated := sum(one.only_rates for one in write.operations):
         parts.append(f"rated {pluralize(rated, 'fact')}")
     if write.retired:
-        parts.append(f"retired {len(write.retired)}")
+        parts.append(f"retired {pluralize(len(write.retired), 'fact')}")
     cursors = sorted({one.cursor for one in write.operations if one.cursor})
     return Change(
         "dream", "; ".join(parts), cursors=tuple(cursors), operations=write.operations, run=run

@@ -87,7 +87,9 @@ class DreamState(Document[dict[str, ScopeState]]):
     forgotten: an older plan may contain it."""
 
     def __init__(self, store: StateStore) -> None:
-        super().__init__(store, "dream", _decode, _encode, {}, "Dream reads the new entries again.")
+        super().__init__(
+            store, "dream", _decode, _encode, {}, "Dream will read the new entries again."
+        )
         self.lock, self.forgotten = asyncio.Lock(), 0
 
     def of(self, scope: str) -> ScopeState:
@@ -170,14 +172,14 @@ class DreamReport(Struct):
         problem = self.problem if self.scope == OWNER_ACCOUNT else WITHHELD
         parts = [
             render_section("While dreaming I learned:", self.learned),
-            render_section("Outdated, so I moved it to memory/retired.md:", self.retired),
+            render_section("Moved to memory/retired.md because they are outdated:", self.retired),
             render_section("Pending your approval (`/memory pending`):", self.held_back),
             render_section(
-                "These seem outdated, but I may not remove so many at once, so I kept them:",
+                "These seem outdated, but I can't remove so many at once, so I kept them:",
                 self.refused,
             ),
             render_section("Not learned:", self.set_aside),
-            render_section("I wrote digests of these months (the notes are kept):", self.digests),
+            render_section("I wrote digests for these months (the notes are kept):", self.digests),
             f"I rated the importance of {pluralize(self.rated, 'fact')}."
             " `/memory` shows the ratings."
             if self.rated

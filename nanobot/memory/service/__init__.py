@@ -178,7 +178,7 @@ class MemoryService:
         """Hold back a fact by another author until the person approves it. `origin` names the
         author."""
         if len(text) > MOST_SHOWN:
-            raise NanobotError(f"a fact has at most {MOST_SHOWN:,} characters")
+            raise NanobotError(f"a fact can have at most {MOST_SHOWN:,} characters")
         memory = self.memory(scope)
         pending = memory.pending
         if find_line(text, await asyncio.to_thread(memory.store.read, LONG_TERM)):
@@ -266,7 +266,7 @@ class MemoryService:
         """Set the importance of the only fact that matches `text`, as a version of the person's.
         Raise `NanobotError` for an invalid number, or if no fact or several match."""
         if not 1 <= level <= HIGHEST:
-            raise NanobotError(f"importance is a number from 1 to {HIGHEST}")
+            raise NanobotError(f"importance must be a number from 1 to {HIGHEST}")
         memory = await self._record_edits(scope)
         facts = (line for line in explained_lines(memory) if line.path in (LONG_TERM, PERSON))
         line = only_match(text, list(facts))

@@ -200,10 +200,10 @@ _RESTORE = "--list | --version N | --to N"
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
 _FEW = 5
 _NOT_FOUND = (
-    "There is no message to mark. Reply to a message with /note, or write a note: /note the "
-    "key is under the mat"
+    "There is no message to mark. To mark one, reply to it with /note. To write a note, add its "
+    "text: /note The key is under the mat"
 )
-_OVER = "This question has expired. Nothing was forgotten. To ask again: /forget …"
+_OVER = "This question has expired. Nothing was forgotten. To try again, send /forget again."
 _OWNERS_WORD = "In a group, only the owner can do this."
 
 
@@ -285,7 +285,9 @@ class MemoryCommands:
     async def _importance(self, call: CommandCall, level: str = "", fact: str = "") -> Answer:
         number = _number(level)
         if number is None or not fact:
-            return Answer("Usage: /memory importance 5 words of the fact")
+            return Answer(
+                "Usage: /memory importance 1-5 TEXT\nExample: /memory importance 5 penicillin"
+            )
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
         done = await self._service.set_importance(number, strip_quotes(fact), call.scope)
@@ -329,7 +331,7 @@ class MemoryCommands:
         erase = word == "--erase"
         text = strip_quotes(rest if erase else call.arguments)
         if not text:
-            return Answer("Add the text to forget: /forget my shoe size")
+            return Answer("Add the text to forget, for example: /forget my shoe size")
         scope = call.scope
         if erase and scope != OWNER:
             return Answer("Only the owner can erase, because it affects all files.")
@@ -340,7 +342,7 @@ class MemoryCommands:
         code = self._questions.ask(text, scope, call.message, erase=erase)
         how = "To erase it permanently" if erase else "To forget it"
         return Answer(
-            f"{plan.text}\n\n{how}, answer `y`, or send `/forget --yes {code}` within ten minutes."
+            f"{plan.text}\n\n{how}, answer `y` or send `/forget --yes {code}` within ten minutes."
         )
 
     async def _forget_now(self, call: CommandCall, code: str, *, sure: bool) -> Answer:
@@ -384,7 +386,7 @@ class MemoryCommands:
     async def _log(self, call: CommandCall) -> Answer:
         number = _number(call.arguments)
         if call.arguments and number is None:
-            return Answer("Add a version number: /dream-log 12")
+            return Answer("Usage: /dream-log [version], for example: /dream-log 12")
         return Answer((await self._service.log(number, call.scope)).text)
 
     async def _restore(self, call: CommandCall) -> Answer:

@@ -39,7 +39,7 @@ async def continue_conversation(
     session = call.session
 
     if is_group(call.scope):
-        return Answer("/continue works in a private chat only.")
+        return Answer("/continue works only in private chats.")
 
     def list_others() -> dict[str, SessionInfo]:
         # The session has its scope: a group's key may look like a person's.
@@ -49,18 +49,22 @@ async def continue_conversation(
 
     wanted, others = call.arguments.strip(), await asyncio.to_thread(list_others)
     if not others:
-        return Answer("You have no other conversation to continue.")
+        return Answer("You have no other conversations to continue.")
     if wanted not in others:
         return Answer(await render_list(wanted, others.values(), sessions))
     here = set(map(_identity, session.messages))
     new = [one for one in await load_tail(wanted, sessions) if _identity(one) not in here]
     if not new:
-        return Answer(f"This chat already has all messages of {wanted}. Older ones are in memory.")
+        return Answer(
+            f"This chat already has all messages from {wanted}. Older ones are in memory."
+        )
     for message in new:
         session.add_message(
             replace(message, seq=0, turn_id=f"continue-{call.entry_id}", kept=False)
         )
-    return Answer(f"Copied {pluralize(len(new), 'message')} from {wanted}. /undo reverts this.")
+    return Answer(
+        f"Copied {pluralize(len(new), 'message')} from {wanted}. To revert this, send /undo."
+    )
 
 
 async def render_list(unknown: str, infos: Iterable[SessionInfo], sessions: SessionManager) -> str:
@@ -108,7 +112,7 @@ async def discard_conversation(
     undoes it, and effects that can't be undone. `has_effects` returns True for a tool that does
     more than read."""
     if call.arguments not in ("", "--undo"):
-        return Answer("Usage: /discard, or /discard --undo to restore its files, too.")
+        return Answer("Usage: /discard, or /discard --undo to restore the changed files, too")
     session, undo, files = call.session, bool(call.arguments), list[str]()
     async with session.removal_lock:
         gone = session.messages
@@ -127,7 +131,7 @@ async def discard_conversation(
     versions = service.memory(call.scope).versions
     learned = await asyncio.to_thread(list_learned, session.key, gone, versions)
     if left := list(list_remaining(files, learned, gone, has_effects)):
-        lines += ["", "Remaining effects:", *left]
+        lines += ["", "Not undone:", *left]
     kept: list[JsonValue] = [*turns[-_MOST_TURNS:]]
     session.set_metadata(discarded=kept if files else None)
     return Answer("\n".join(lines))
@@ -169,4 +173,4 @@ def list_remaining(
     tools = (call.name for message in gone for call in message.tool_calls)
     if effects := Counter(filter(has_effects, tools)):
         counts = ", ".join(f"{name} ({times})" for name, times in effects.items())
-        yield f"- actions of its tools: {counts.replace(' (1)', '')}"
+        yield f"- tool calls: {counts.replace(' (1)', '')}"

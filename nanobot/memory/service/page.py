@@ -91,7 +91,7 @@ class MemoryPage:
         for one in list_facts(self._memory_of(scope), ""):
             if one["id"] == id:
                 return one
-        raise NanobotError("this fact no longer exists", hint="It was changed. Reload it.")
+        raise NanobotError("this fact no longer exists", hint="It was changed. Reload the page.")
 
     async def edit(
         self, path: str, new: str, text: str = "", section: str = "", scope: str = OWNER
@@ -114,7 +114,7 @@ class MemoryPage:
                 heading = f"## {section}" if section else ""
                 step = LineOperation(new=f"- {new}", section=find_heading(heading, now) or heading)
             said = summary_of_change(path.rpartition("/")[2], step.old, step.new)
-            change = Change("you", f"by the page: {without_importance(said)}")
+            change = Change("you", f"on the page: {without_importance(said)}")
             outcome = await memory.store.apply(path, (step,), change)
         if outcome.left:
             raise missing_line()
@@ -193,7 +193,7 @@ def clean_words(text: str) -> str:
     if not any(map(str.isalnum, words)) or not fact_lines(f"- {words}"):
         raise NanobotError("the text has no words", hint="To remove a fact, forget it.")
     if len(words) > _LONGEST:
-        raise NanobotError(f"a fact has at most {_LONGEST:,} characters")
+        raise NanobotError(f"a fact can have at most {_LONGEST:,} characters")
     return words
 
 
@@ -206,7 +206,7 @@ def plan_rewording(text: str, old: str, new: str) -> LineOperation:
 
 
 def missing_line() -> NanobotError:
-    return NanobotError("this line no longer exists", hint="It was changed. Reload it.")
+    return NanobotError("this line no longer exists", hint="It was changed. Reload the page.")
 
 
 def path_of_notes(name: str) -> str:
@@ -217,5 +217,5 @@ def path_of_notes(name: str) -> str:
         return note_path(date.fromisoformat(name))
     except ValueError:
         raise NanobotError(
-            f"{name[:40]!r} is not a date", hint="Use the form 2026-03-10."
+            f"{name[:40]!r} is not a date", hint="Use the format 2026-03-10."
         ) from None

@@ -77,7 +77,9 @@ class Overview(Struct):
             "\n".join(["Storage:", "", *map(render_size, self.files), *self._render_counts()])
         )
         if self.pending:
-            blocks.append(f"{pluralize(self.pending, 'pending fact')}: `/memory pending`.")
+            blocks.append(
+                f"To review {pluralize(self.pending, 'pending fact')}, send `/memory pending`."
+            )
         if self.problem:
             blocks.append(f"Problem: {self.problem}")
         return Report.about("\n\n".join(blocks), self)
@@ -251,13 +253,13 @@ def restore_report(number: int, made: int, conflicts: Sequence[str], *, to: bool
         done = "Restored all files to" if made else "All files already match"
         lines.append(f"{done} version {number}.")
     elif made:
-        lines.append(f"Change {number} is undone.")
+        lines.append(f"Undid change {number}.")
     elif not conflicts:
-        lines.append(f"Nothing of change {number} is left to undo.")
+        lines.append(f"Nothing from change {number} is left to undo.")
     if made:
         lines[0] += f" To undo this: `/dream-restore --version {made}`."
     if conflicts:
-        lines.append("Kept, because it has changed since:")
+        lines.append("Kept because they have changed since:")
         lines += [f"- {conflict}" for conflict in conflicts]
     data = {"to" if to else "undone": number, "versions": [made] if made else []}
     return Report.of("\n".join(lines), **data, conflicts=conflicts)
@@ -275,7 +277,7 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
                 for one in facts
             ),
             "",
-            "`/memory accept N` remembers a fact, `/memory drop N` drops it.",
+            "To remember a fact, send `/memory accept N`. To drop it, send `/memory drop N`.",
         ]
     return Report.of("\n".join(lines), pending=[*map(_fact_data, facts)])
 
@@ -287,9 +289,9 @@ def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Repor
         *(f"- {shorten(escape_invisible(fact.description), _LINE)}" for fact in facts),
     ]
     if not facts:
-        lines = ["This fact is not pending. `/memory pending` lists the pending facts."]
+        lines = ["This fact is not pending. To list pending facts, send `/memory pending`."]
     if left:
-        lines.append(f"{pluralize(left, 'more pending fact')}: `/memory pending`.")
+        lines.append(f"To review {pluralize(left, 'more pending fact')}, send `/memory pending`.")
     return Report.of("\n".join(lines), facts=[*map(_fact_data, facts)], left=left)
 
 
@@ -310,7 +312,7 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
     # Longer than any fence in the text, so that no text by others passes for a part of ours.
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     more = len(facts) - len(shown)
-    asked = "Remember this" if all(fact.line for fact in facts) else "Change memory like this"
+    asked = "Remember this" if all(fact.line for fact in facts) else "Make this change to memory"
     origins = dict.fromkeys(origin for fact in facts for origin in fact.origins)
     named = shorten(", ".join(map(source_name, origins)), _NEIGHBOUR)
     why = f"I worded it after reading untrusted content (from {named}), so I need your approval."
@@ -318,9 +320,9 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
         why = "I'm not sure that you meant this, or it would remove too much at once."
     lines = [f"**{asked}?**\n{fence}\n{text}\n{fence}", why]
     if len(facts) > 1:
-        lines.append("To decide one by one: `/memory accept N` or `/memory drop N`.")
+        lines.append("To decide one by one, send `/memory accept N` or `/memory drop N`.")
     if more:
-        lines.append(f"{pluralize(more, 'more pending fact')}: `/memory pending`.")
+        lines.append(f"To review {pluralize(more, 'more pending fact')}, send `/memory pending`.")
     return "\n".join(lines)
 
 

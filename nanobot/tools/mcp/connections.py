@@ -296,7 +296,7 @@ class Connections:
         sandbox = found.sandbox
         if sandbox is None or sandbox.kind == "none":  # "none" is only for the shell
             raise ToolError(
-                f"no sandbox works here: {found.problem or 'it is turned off'}",
+                f"no sandbox works on this machine: {found.problem or 'it is turned off'}",
                 hint=(
                     f"The owner can set mcp.servers.{server.name}.sandbox to false to run it "
                     "without one."

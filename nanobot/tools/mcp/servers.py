@@ -71,8 +71,8 @@ class McpTool(Tool):
         if not self.effects:
             return None
         given = json.dumps(arguments.values, indent=2, ensure_ascii=False)
-        called = f"{printable(self.described.name)} of the MCP server {printable(self.server.name)}"
-        return Risk("mcp", "call a tool of an MCP server", f"{called}\n{given}")
+        called = f"{printable(self.described.name)} on the MCP server {printable(self.server.name)}"
+        return Risk("mcp", "call an MCP server's tool", f"{called}\n{given}")
 
     async def repeatable(self, arguments: McpArguments, caller: TurnContext) -> Repeatable | None:
         """Cover each call while the description and the server's program stay the same. Return
@@ -85,7 +85,7 @@ class McpTool(Tool):
         return Repeatable(
             f"mcp:{server.name}/{described.name}",
             hashlib.sha256(how.encode("utf-8", "backslashreplace")).hexdigest(),
-            f"each call of {printable(described.name)} of the MCP server "
+            f"every call of {printable(described.name)} on the MCP server "
             f"{printable(server.name)}, with any arguments",
             own_results=f"tool:{self.name}",
         )
@@ -279,7 +279,7 @@ class McpServers:
         if listing is None or not listing.waiting:
             raise NanobotError(f"the MCP server {name} has no tools to accept")
         if listing.digest != digest:
-            raise NanobotError(f"the tools of {name} have changed again", hint="Review them again.")
+            raise NanobotError(f"{name}'s tools have changed again", hint="Review them again.")
         before, self._listings[name] = listing, listing.accept()
         try:
             await self._save()
@@ -359,7 +359,7 @@ class McpServers:
         try:
             await self._save()
         except StorageError as error:
-            logger.warning("can't save the tool lists of MCP servers: {}", error)
+            logger.warning("can't save the MCP servers' tool lists: {}", error)
         return self._running[name]
 
 

@@ -306,5 +306,5 @@ def decode_ledger(content: bytes) -> Mapping[str, ToolListing]:
             for tool in (*listing.listed, *listing.accepted):
                 tool.parameters()
     except ValueError as error:
-        raise InvalidDocument("its format is not this version's") from error
+        raise InvalidDocument("it was written by another version of nanobot") from error
     return servers

@@ -137,7 +137,7 @@ class Exec(Tool, Struct, frozen=True):
         async with self.processes.reserve(caller):
             if await asyncio.to_thread(fingerprint, folder) != before:
                 raise ToolError(
-                    "not run: files in its folder changed while the owner was asked, so the "
+                    "not run: files in its folder changed while the owner was being asked, so the "
                     "command might do something else now",
                     hint="Ask again when no files are changing there, including by the owner.",
                 )
@@ -170,7 +170,7 @@ class Exec(Tool, Struct, frozen=True):
         found = await self.find()
         if (sandbox := found.sandbox) is None:
             raise ToolUnavailable(
-                f"commands are off: no sandbox works here ({found.problem})",
+                f"commands are off because no sandbox works on this machine ({found.problem})",
                 hint=(
                     "Ask the owner to run `nanobot doctor`, which suggests a fix. They can also "
                     "accept the risk with `tools.exec.sandbox: none` in the configuration."

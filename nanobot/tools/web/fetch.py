@@ -245,7 +245,9 @@ class WebFetch(Tool, Struct, frozen=True):
         url = str(parse_url(arguments.url))
         addresses = Addresses.of(caller.messages_read())
         if url not in addresses.known:
-            return Risk("fetch", "fetch an address that neither you typed nor a search found", url)
+            return Risk(
+                "fetch", "fetch an address that came neither from you nor from a search", url
+            )
         page = url, addresses.typed[url]
         if self.pages.has(caller.conversation, page):
             return None
@@ -253,7 +255,7 @@ class WebFetch(Tool, Struct, frozen=True):
             return Risk("fetch", "fetch an address again in the same conversation", url)
         before = [address for address, _ in addresses.earlier]
         if not self.pages.may_fetch(caller.conversation, url, before, MOST_UNASKED):
-            return Risk("fetch", f"fetch more than {MOST_UNASKED} addresses in a conversation", url)
+            return Risk("fetch", f"fetch over {MOST_UNASKED} addresses in one conversation", url)
         return None
 
     async def __call__(self, arguments: WebFetchArguments, caller: TurnContext) -> ToolResult:

@@ -124,7 +124,7 @@ async def test_the_response_ends_with_a_notice_and_the_turn_goes_on_after_the_ye
         assert "incomplete" not in text or kind == "responses"
         telegram.say(f"/approve {code_in(question)}")
         told = (await telegram.receive(4))[-2:]
-        assert any("You approved a call for the program" in one for one in told)
+        assert any("You approved a tool call for the program" in one for one in told)
         assert any("It is scheduled." in one for one in told)
         if named:
             model.then(repeat)

@@ -139,7 +139,7 @@ async def test_a_recording_that_a_program_cannot_read_is_a_file_and_a_note(
     async with gateway(home, telegram, ScriptedModel(author=repeat), clock):
         telegram.voice(b"\xff\xfe\0garbage")
         (heard,) = await telegram.receive(1)
-    assert "it could not be transcribed: its output is not text" in heard
+    assert "could not be transcribed: its output is not text" in heard
     assert "garbage" not in heard
 
 

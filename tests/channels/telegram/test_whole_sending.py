@@ -180,12 +180,12 @@ async def test_the_button_sends_it_again_once_however_often_it_is_pressed(
         press_again(telegram, times=2)
         assert sorted((await telegram.receive(6))[3:]) == [
             "I'm sending it again.",
-            "It was already sent again or dropped.",
+            "It was already resent or dropped.",
             "re: one",
         ]
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
         telegram.say("/resend out-1")
-        assert (await telegram.receive(7))[-1] == "It was already sent again or dropped."
+        assert (await telegram.receive(7))[-1] == "It was already resent or dropped."
         assert (await status_of(tmp_path))["queue"]["dead"] == 0
 
 

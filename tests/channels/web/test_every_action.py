@@ -305,7 +305,7 @@ async def _jobs(kit: PageKit) -> None:
     await user.button("Resume Water the plants")
     await expect(job).not_to_contain_text("paused")
     await user.button("Run Water the plants now")
-    await kit.expect_text("runs now")
+    await kit.expect_text("is running now")
     await user.button("Remove Water the plants")
     await kit.expect_text("Nothing is scheduled.")
     assert (await kit.web.ask("cron.list"))["jobs"] == []

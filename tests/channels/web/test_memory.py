@@ -118,7 +118,7 @@ async def test_what_cannot_be_done_is_said_and_changes_nothing(tmp_path: Path) -
         assert "the text has no words" in (await visit.get("/memory"))[1]
         assert "the text has no words" not in (await visit.get("/memory"))[1]
         await visit.post("/memory/importance", {"id": fact["id"], "level": "9"})
-        assert "importance is a number from 1 to 5" in (await visit.get("/memory"))[1]
+        assert "importance must be a number from 1 to 5" in (await visit.get("/memory"))[1]
         await visit.post("/memory/restore", {"version": "77"})
         assert "there is no version 77" in (await visit.get("/memory"))[1]
         file.write_text(FACTS.replace("3 May", "5 May"))

@@ -240,7 +240,7 @@ def test_a_fact_that_the_person_changed_is_changed(said: str, old: str, new: str
 def test_a_number_that_was_not_said_gives_way_to_the_persons_line() -> None:
     found = changes(f"{BASE}- Meets Bob on 21 May\n", "I meet Bob on 12 May")
     assert [one.new for one in found.operations] == ["- “I meet Bob on 12 May” (2026-03-10)"]
-    assert found.set_aside == ("Meets Bob on 21 May: the conversation does not name 21",)
+    assert found.set_aside == ("Meets Bob on 21 May: the conversation does not mention 21",)
 
 
 def test_an_answer_of_very_many_lines_is_none() -> None:

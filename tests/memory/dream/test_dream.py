@@ -292,7 +292,7 @@ async def test_lines_beyond_those_that_may_go_wait_and_the_person_is_asked(world
     report = await world.dreams(finds(obsolete=[{"text": line} for line in lines]))
     assert world.read(LONG_TERM).splitlines() == lines[3:]
     assert [one.old for one in await world.memory().pending.pending()] == lines[3:]
-    assert report.held_back == tuple(f"no longer: {line[2:]}" for line in lines[3:])
+    assert report.held_back == tuple(f"remove: {line[2:]}" for line in lines[3:])
 
 
 async def test_what_the_person_did_not_call_over_is_asked_about(world: World) -> None:

@@ -150,7 +150,7 @@ async def test_an_unexpected_error_is_a_failure_like_any_other(world: World) -> 
     dream, _ = world.dream(author=breaks)
     for _ in range(3):
         report = await dream.run("owner")
-    assert report.problem == "an internal error, Defect: of its own"
+    assert report.problem == "internal error (Defect): of its own"
     assert dream.unread("owner") == 1
     assert due(dream) == world.clock.now() + timedelta(minutes=40)
     assert len(world.troubles) == 1

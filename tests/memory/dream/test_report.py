@@ -9,7 +9,7 @@ def test_a_report_says_what_was_learned_retired_and_held_back() -> None:
     report = DreamReport("owner", 3, ("Lives in Porto",), ("Lives in Lisbon",), ("Owes me money",))
     assert report.text == (
         "While dreaming I learned:\n- Lives in Porto\n\n"
-        "Outdated, so I moved it to memory/retired.md:\n- Lives in Lisbon\n\n"
+        "Moved to memory/retired.md because they are outdated:\n- Lives in Lisbon\n\n"
         "Pending your approval (`/memory pending`):\n"
         "- Owes me money"
     )
@@ -37,7 +37,7 @@ def test_what_may_not_go_is_told() -> None:
     report = DreamReport("owner", 1, refused=("Has a cat",))
     assert report.is_news
     assert report.text == (
-        "These seem outdated, but I may not remove so many at once, so I kept them:\n- Has a cat"
+        "These seem outdated, but I can't remove so many at once, so I kept them:\n- Has a cat"
     )
 
 

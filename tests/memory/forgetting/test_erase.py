@@ -130,7 +130,7 @@ async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
 
     assert places(home.folder) == []
     assert report.data["complete"]
-    assert "None contains the text any more" in report.text
+    assert "None of them contains the text now" in report.text
 
 
 async def test_versions_of_a_scope_whose_files_are_gone_are_erased_as_well(home: RealHome) -> None:

@@ -143,7 +143,7 @@ async def test_only_what_has_versions_is_said_to_come_back(home: RealHome) -> No
     await home.learn(ANN)
     await store.append_today("call Ann, the sister in Oslo")
     report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
-    assert "To restore lines of long-term files" in report.text
+    assert "To restore lines in long-term files" in report.text
 
 
 async def test_what_only_stands_in_a_conversation_can_be_forgotten(home: RealHome) -> None:

@@ -57,7 +57,7 @@ async def test_a_link_in_the_place_of_a_file(home: RealHome, name: str) -> None:
     (home.folder / "workspace" / name).symlink_to(elsewhere)
     report = await erase(home)
     assert find_holding(home.folder) == []
-    assert "files behind links in my home" in report.text
+    assert "targets of links in my home" in report.text
     assert "Qopuvi" in elsewhere.read_text()
 
 
@@ -75,7 +75,7 @@ async def test_versions_that_cannot_be_rewritten_are_named(home: RealHome) -> No
         path.unlink()
     report = await erase(home)
     assert not report.data["complete"]
-    assert "the versions of memory:" in report.text
+    assert "the memory versions:" in report.text
 
 
 async def test_a_repository_of_ones_own_is_left_alone_and_named(home: RealHome) -> None:

@@ -79,10 +79,10 @@ async def test_a_held_fact_is_found_as_one_and_never_counts_as_said(
     known, other = await found(index, "boat red")
     assert known.origin == "tool:web_fetch,person:7"
     assert known.text == "MEMORY.md: - The boat is red (instead of: - The boat is green)"
-    assert known.place == "memory/pending.md 1, waits for the person's word"
+    assert known.place == "memory/pending.md 1, pending approval"
     assert f"{known.when:%Y-%m-%d}" == "2026-03-01"
     assert (other.place, other.origin) == (
-        "memory/pending.md, waits for the person's word",
+        "memory/pending.md, pending approval",
         "others",
     )
 

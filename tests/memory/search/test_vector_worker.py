@@ -95,10 +95,10 @@ async def test_the_nearest_of_some_streams_come_in_the_order_of_their_cosines(
 async def test_a_worker_that_died_is_started_again_after_a_pause(tmp_path: Path) -> None:
     clock = FakeClock()
     worker = VectorWorker(clock, script(tmp_path, DIES))
-    with pytest.raises(NanobotError, match="ended with code 3"):
+    with pytest.raises(NanobotError, match="exited with code 3"):
         await worker.ask("nearest")
     script(tmp_path, ANSWERS)
-    with pytest.raises(NanobotError, match="ended with code 3"):
+    with pytest.raises(NanobotError, match="exited with code 3"):
         await worker.ask("nearest")
     await clock.advance(1.0)
     assert await worker.ask("nearest") == "nearest"

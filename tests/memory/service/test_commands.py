@@ -140,10 +140,13 @@ async def test_the_person_says_how_important_a_fact_is(owned: Owned) -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        ("", "Usage: /memory importance 5 words of the fact"),
-        ("5", "Usage: /memory importance 5 words of the fact"),
-        ("much blue", "Usage: /memory importance 5 words of the fact"),
-        ("6 blue", "importance is a number from 1 to 5"),
+        ("", "Usage: /memory importance 1-5 TEXT\nExample: /memory importance 5 penicillin"),
+        ("5", "Usage: /memory importance 1-5 TEXT\nExample: /memory importance 5 penicillin"),
+        (
+            "much blue",
+            "Usage: /memory importance 1-5 TEXT\nExample: /memory importance 5 penicillin",
+        ),
+        ("6 blue", "importance must be a number from 1 to 5"),
         ("5 green", "no fact matches"),
         ("5 likes", "several facts match:\n- Ada likes blue.\n- Ada likes red."),
     ],
@@ -164,14 +167,14 @@ async def test_an_importance_that_cannot_be_given_is_explained(
 async def test_a_note_goes_into_todays_notes(owned: Owned) -> None:
     assert await owned.type("/note the key is under the mat") == "Noted in memory/2026-03-02.md."
     assert "the key is under the mat" in (owned.workspace / "memory/2026-03-02.md").read_text()
-    assert "/note the key" in await owned.type("/note")
+    assert "/note The key" in await owned.type("/note")
 
 
 async def test_forgetting_asks_first_and_a_code_says_yes(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     asked = await owned.type("/forget blue")
     assert "Ada likes blue." in asked
-    assert asked.endswith("answer `y`, or send `/forget --yes code1` within ten minutes.")
+    assert asked.endswith("answer `y` or send `/forget --yes code1` within ten minutes.")
     assert "Ada likes blue." in owned.facts()
     assert (await owned.type("/forget --yes CODE1")).startswith("Forgotten: ")
     assert "blue" not in owned.facts()
@@ -200,7 +203,7 @@ async def test_a_late_answer_is_told_that_the_question_is_over_and_is_no_talk(
     if restarts:
         owned.restart_commands()
     assert await owned.type(word) == (
-        "This question has expired. Nothing was forgotten. To ask again: /forget …"
+        "This question has expired. Nothing was forgotten. To try again, send /forget again."
     )
     assert "Ada likes blue." in owned.facts()
     assert not owned.calls_a_command(word)
@@ -420,7 +423,7 @@ async def test_discard_says_what_it_does_not_take_back_and_offers_it(tmp_path: P
         assert told.startswith("Dropped ")
         assert "- changed files: boat.md (`/discard --undo`)" in told
         assert re.search(r"- in memory: .*1 added \(`/dream-restore --version \d`\)", told)
-        assert "- actions of its tools: write_file, update_memory" in told
+        assert "- tool calls: write_file, update_memory" in told
         assert (tmp_path / "workspace" / "boat.md").exists()
         assert "- boat.md: removed" in await channel.ask("/discard --undo")
         assert not (tmp_path / "workspace" / "boat.md").exists()
@@ -472,7 +475,7 @@ async def test_discard_empties_the_conversation_and_search_does_not_find_it(owne
 
 
 async def test_continue_lists_the_other_conversations_of_the_same_person(owned: Owned) -> None:
-    assert "no other conversation to continue" in await owned.type("/continue")
+    assert "no other conversations to continue" in await owned.type("/continue")
     await owned.said("cli:direct", "at the terminal", "yes")
     await owned.said("fake:2", "from another channel", "yes")
     await owned.said("telegram:7", "somebody else's", "yes")
@@ -505,7 +508,7 @@ async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> No
     other = await owned.said("cli:direct", "old", "yes", "about the boat", "what about it?")
     owned.sessions.mark_consolidated(other, 2)
     answer = await owned.type("/continue cli:direct")
-    assert answer == ("Copied 2 messages from cli:direct. /undo reverts this.")
+    assert answer == ("Copied 2 messages from cli:direct. To revert this, send /undo.")
     here = await owned.sessions.get_or_create("telegram:1")
     assert [message.content for message in here.messages] == ["about the boat", "what about it?"]
     assert len({message.turn_id for message in here.messages}) == 1
@@ -528,7 +531,7 @@ async def test_continue_reaches_no_one_elses_conversation(owned: Owned, name: st
 async def test_continue_does_not_carry_a_private_chat_into_a_group(owned: Owned) -> None:
     await owned.said("cli:direct", "mine", "yes")
     answer = await owned.type("/continue cli:direct", group="-100")
-    assert answer == "/continue works in a private chat only."
+    assert answer == "/continue works only in private chats."
 
 
 async def test_usage_shows_all_to_the_owner_and_only_their_own_to_others(owned: Owned) -> None:
@@ -556,10 +559,10 @@ async def test_dream_log_and_restore_show_and_undo_a_change(owned: Owned) -> Non
         assert listed.startswith(f"- {number}  2026-03-02 09:00  [Dream] learned 1 facts")
     undone = await owned.type(f"/dream-restore --version {number}")
     assert undone == (
-        f"Change {number} is undone. To undo this: `/dream-restore --version {number + 1}`."
+        f"Undid change {number}. To undo this: `/dream-restore --version {number + 1}`."
     )
     assert "blue" not in owned.facts()
-    assert "is undone." in await owned.type(f"/dream_restore {number + 1}")
+    assert "Undid change" in await owned.type(f"/dream_restore {number + 1}")
     assert "Ada likes blue." in owned.facts()
 
 

@@ -57,7 +57,7 @@ async def test_a_line_is_edited_in_its_place_as_the_persons_own_and_stays_as_imp
     done = await page.ask("edit", path=LONG_TERM, text="Ada likes blue.", new="  Ada likes\n red. ")
     assert owned.facts() == before.replace("Ada likes blue.", "Ada likes red.")
     version = owned.memories.of(OWNER).versions.version(done["version"])
-    assert (version.author, version.summary) == ("you", "by the page: wrote: Ada likes red.")
+    assert (version.author, version.summary) == ("you", "on the page: added: Ada likes red.")
     again = await page.ask("edit", path=LONG_TERM, text="Ada likes red.", new="Ada likes red.")
     assert again["version"] == 0
     await owned.service.restore(done["version"], OWNER)

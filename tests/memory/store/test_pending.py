@@ -112,7 +112,7 @@ async def test_one_program_leaves_room_for_the_others_and_is_told(store: MemoryS
     for number in range(MOST_OF_ONE):
         assert len(await pending.propose(f"fact {number}", MEMORY, "mcp:notes")) == 1
     assert await pending.propose("fact 1", MEMORY, "mcp:notes") == []  # it waits already
-    with pytest.raises(NanobotError, match="too many pending facts"):
+    with pytest.raises(NanobotError, match="too many facts are pending"):
         await pending.propose("one more", MEMORY, "mcp:notes")
     assert len(await pending.pending()) == MOST_OF_ONE
     assert len(await pending.propose("one more", MEMORY, "mcp:other")) == 1

@@ -12,12 +12,12 @@ LONG = "- " + "very " * 30 + "long"
 @pytest.mark.parametrize(
     ("before", "after", "summary"),
     [
-        ("", "# Memory\n\n- Likes tea\n", "wrote: Likes tea"),
-        ("- Likes tea\n", "- Likes coffee\n", "wrote: Likes coffee"),
-        ("- Likes tea\n- Has a cat\n", "- Has a cat\n", "took out: Likes tea"),
-        ("- a\n", "- a\n- b\n- c\n- d\n- e\n", "wrote: b; c; d and 1 line more"),
-        ("", f"{LONG}\n", "wrote: 1 line"),
-        ("", f"{LONG}\n- Likes tea\n", "wrote: Likes tea and 1 line more"),
+        ("", "# Memory\n\n- Likes tea\n", "added: Likes tea"),
+        ("- Likes tea\n", "- Likes coffee\n", "added: Likes coffee"),
+        ("- Likes tea\n- Has a cat\n", "- Has a cat\n", "removed: Likes tea"),
+        ("- a\n", "- a\n- b\n- c\n- d\n- e\n", "added: b; c; d and 1 more line"),
+        ("", f"{LONG}\n", "added: 1 line"),
+        ("", f"{LONG}\n- Likes tea\n", "added: Likes tea and 1 more line"),
         ("(nothing yet)\n", "## A heading\n\n---\n", "edited MEMORY.md"),
         ("- Likes tea", "- Likes tea\n\n", "edited MEMORY.md"),
     ],

@@ -239,7 +239,7 @@ def test_the_first_version_holds_the_files_as_they_stood_and_is_nobodys(home: Ho
     told = [(one.author, one.summary, one.paths) for one in reversed(home.store.log())]
     assert told[0] == ("start", "initial files", ("USER.md", FILE))
     assert [author for author, _, _ in told] == ["start", "agent", "you"]
-    assert told[2] == ("you", "wrote: c", (FILE,))
+    assert told[2] == ("you", "added: c", (FILE,))
 
 
 def test_erasing_leaves_numbers_dates_and_authors_and_none_of_the_words(home: Home) -> None:

@@ -161,7 +161,7 @@ async def test_nothing_of_another_scope_is_shown(home: RealHome) -> None:
     await home.learn("- Eve is in Rome", change=turn)
 
     explanation = await home.explainer.why("Ann", "owner")
-    assert "of another memory" in explanation.text
+    assert "to another memory" in explanation.text
     assert "secret" not in explanation.text
     assert "tell no one" not in str(to_builtins(explanation))
     other = await home.explainer.why("Eve", "owner")

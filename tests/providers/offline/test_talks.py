@@ -239,7 +239,7 @@ async def test_a_reminder_without_a_clear_time_is_asked_back(talk: Talk, said: s
 
 
 async def test_a_time_that_the_tool_rejects_is_passed_on_with_its_hint(talk: Talk) -> None:
-    talk.broken["cron"] = "Error: it has no time of day\nWrite it like `tomorrow at 9:00`."
+    talk.broken["cron"] = "Error: it needs a time of day\nWrite it like `tomorrow at 9:00`."
     assert "`tomorrow at 9:00`" in await talk.say("remind me tomorrow to call Ana")
 
 

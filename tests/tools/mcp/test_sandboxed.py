@@ -87,7 +87,9 @@ async def test_a_server_with_network_gets_a_proxy_as_its_only_way_out(kit: McpKi
 async def test_that_the_shell_needs_no_sandbox_says_nothing_about_servers(kit: McpKit) -> None:
     little = replace(kit.little, sandbox=True)
     async with shut_in(kit.home, little, wanted="none") as (servers, _):
-        with pytest.raises(NanobotError, match="no sandbox works here: it is turned off"):
+        with pytest.raises(
+            NanobotError, match="no sandbox works on this machine: it is turned off"
+        ):
             await servers.check("little")
 
 

@@ -65,7 +65,9 @@ async def test_a_server_that_cannot_be_started_says_why(kit: McpKit) -> None:
 
 async def test_a_server_without_sandbox_is_off_until_the_owner_says_so(kit: McpKit) -> None:
     async with kit.open(replace(kit.little, sandbox=True)) as gate:
-        with pytest.raises(NanobotError, match="no sandbox works here: none here") as caught:
+        with pytest.raises(
+            NanobotError, match="no sandbox works on this machine: none here"
+        ) as caught:
             await gate.servers.check("little")
         assert "mcp.servers.little.sandbox to false" in str(caught.value)
 
@@ -209,8 +211,8 @@ async def test_a_call_is_a_risk_unless_the_owner_believes_that_it_changes_nothin
             around = next(t for t in gate.servers.tools() if t.name == "little__around")
             risk = await around.risk(McpArguments({}), tainted)
             assert risk is not None
-            assert risk.what == "call a tool of an MCP server"
-            assert risk.details == "around of the MCP server little\n{}"
+            assert risk.what == "call an MCP server's tool"
+            assert risk.details == "around on the MCP server little\n{}"
             for name, runs in (("echo", echo_runs), ("around", False)):
                 call = ToolCall("1", f"little__{name}", '{"text": "x"}')
                 result = await registry.call(call, tainted)
