@@ -351,4 +351,6 @@ async def test_a_reminder_that_comes_late_says_when_it_was_due(kit: CronKit) -> 
     async with kit.open():
         await kit.wait(1)
     (message,) = kit.reminded.messages
-    assert message.content.startswith("⏰ Buy milk\n\n(due Mon 2026-03-02 09:20 +01:00; it is late")
+    assert message.content.startswith(
+        "⏰ Buy milk\n\n(due Mon 2026-03-02 09:20 +01:00; it is now Mon"
+    )

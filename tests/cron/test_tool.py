@@ -136,7 +136,7 @@ async def test_the_owner_is_shown_all_that_would_happen(kit: CronKit) -> None:
     ("arguments", "said"),
     [
         ({"schedule": "every 1s", "message": "x"}, "a minute apart"),
-        ({"schedule": "at 2026-03-02T08:59", "message": "x"}, "it is 2026-03-02 09:00"),
+        ({"schedule": "at 2026-03-02T08:59", "message": "x"}, "it is now 2026-03-02 09:00"),
         ({"schedule": "at 9999-12-31T23:59-12:00", "message": "x"}, "too far in the future"),
         ({"schedule": "in a while", "message": "x"}, "20 minutes"),
         ({"schedule": "tomorrow", "message": "x"}, "needs a time of day"),
