@@ -64,8 +64,7 @@ _MOST_AN_HOUR = 5
 """Maximum number of copies per hour and in total, so that a failing disk is not filled with
 copies."""
 _TRIES = 2_000
-"""Maximum number of reads between a table's damaged pages. A damaged rowid may make the gap
-huge."""
+"""Maximum reads between a table's damaged pages. A damaged rowid may make the gap huge."""
 _MOST_MISSING = 1 << 30
 """Bytes. A header that claims more missing bytes is damaged."""
 _UNUSED = 1_000_000
@@ -94,7 +93,7 @@ Settle = Callable[[sqlite3.Connection, str], int]
 
 def note_damage(path: Path, cause: str) -> None:
     """Make the next start rebuild the journal at `path`."""
-    with contextlib.suppress(OSError):  # it is found again, only later
+    with contextlib.suppress(OSError):  # a later check finds it again
         replace_file(path.with_name(path.name + _NOTE), cause.encode("utf-8", "replace"))
 
 
@@ -108,7 +107,7 @@ def find_damage(path: Path, log: Log) -> str:
         kind = "empty" if path.exists() else "missing"
         return f"it was {kind}" if (path.parent / COPY).exists() else ""
     if head[18:19] > b"\x02":
-        return "its first page is damaged"  # to SQLite it is a file that may only be read
+        return "its first page is damaged"  # SQLite would treat it as read-only
     try:
         with open_read_only(path) as db:
             found = _check(db, path.parent, whole=path.stat().st_size <= SMALL)
@@ -119,9 +118,8 @@ def find_damage(path: Path, log: Log) -> str:
 
 
 def check_rest(path: Path) -> str:
-    """Return the damage of a large journal in use, or an empty text. Block for 4 ms per megabyte.
-
-    Never raises."""
+    """Return the damage of a large journal in use, or an empty text. Never raise. Block for 4 ms
+    per megabyte."""
     try:
         if path.stat().st_size > SMALL:
             with open_read_only(path) as db:
@@ -133,10 +131,10 @@ def check_rest(path: Path) -> str:
 
 def _check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
     """Return the damage that SQLite finds in the whole journal, or only in its small tables."""
-    if SCHEMA.mismatch(db):  # opening it says so
+    if SCHEMA.mismatch(db):  # opening it reports that
         return ""
     if not SCHEMA.layout() <= (present := layout(db)):
-        was_made = present or (state / COPY).exists()  # else killed before it made its tables
+        was_made = present or (state / COPY).exists()  # otherwise killed before creating its tables
         return "its list of tables is damaged" if was_made else ""
     for of in (1,) if whole else _TABLES_OF_START:
         found = "; ".join(str(row[0]) for row in db.execute(f"PRAGMA integrity_check({of})"))
@@ -168,7 +166,7 @@ def inspect_journal(path: Path) -> JournalInspection:
                 (version,) = db.execute("PRAGMA user_version").fetchone()
                 if found := SCHEMA.mismatch(db) or _check(db, path.parent, whole=True):
                     return JournalInspection(version, found)
-                if version:  # else it has no tables yet
+                if version:  # otherwise it has no tables yet
                     counts = queue_counts(db)
                     rows = db.execute("SELECT name, content FROM document")
                     documents = {name: content.encode() for name, content in rows}
@@ -253,7 +251,7 @@ class Log:
         frames = range(len(self._starts))
         broken = next((at for at in frames if not self._is_frame(at)), len(frames))
         read = max((at + 1 for at in frames[:broken] if self._ends_transaction(at)), default=0)
-        end = read + self.count_lost(read)  # the index of a power loss may be older than the log
+        end = read + self.count_lost(read)  # a power loss may leave an older index
         damaged = max(0, end - len(self._starts))
         with path.open("r+b") as file:
             for at in frames[:end]:
@@ -310,7 +308,7 @@ def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> 
     """Rebuild the journal at `path`. On `StorageError`, `sqlite3.Error` or `OSError` it is
     unchanged."""
     work = path.with_name(path.name + _WORK)
-    shutil.rmtree(work, ignore_errors=True)  # of an attempt that was killed, or met a full disk
+    shutil.rmtree(work, ignore_errors=True)  # from a killed or failed attempt
     copies = sorted(path.parent.glob(f"{path.name}{_ASIDE}*"))
     hour_ago = f"{path.name}{_ASIDE}{now - timedelta(hours=1):{_TIME}}"
     if sum(copy.name > hour_ago for copy in copies) >= _MOST_AN_HOUR:
@@ -329,7 +327,7 @@ def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> 
     report = f"The journal was damaged ({shown}) and has been rebuilt. {lost}\n"
     (work / _REPORT).write_text(report)
     ready = (work / "new.db").replace(path.with_name(path.name + _NEW + "-part"))
-    os.sync()  # all of that is on the disk before the damaged file goes
+    os.sync()  # before the damaged file is moved away
     work.rename(path.with_name(f"{path.name}{_ASIDE}{now:{_TIME}}"))
     ready.replace(path.with_name(path.name + _NEW))
     finish(path)
@@ -368,7 +366,7 @@ def _fill(
 ) -> str:
     """Copy a journal's readable rows to a new one. Return a report of the losses."""
     lost = {name: some for name in tables(target) if (some := _Table(source, target, name).copy())}
-    with contextlib.suppress(sqlite3.Error):  # of `sends.log`, which goes by numbers of rows
+    with contextlib.suppress(sqlite3.Error):  # `sends.log` refers to this identity
         ((identity,),) = source.execute("PRAGMA application_id")
         target.execute(f"PRAGMA application_id = {identity}")
     restored, set_aside = _fill_documents(target, copy, lost), 0
@@ -419,7 +417,7 @@ def _make_readable(work: Path) -> None:
     open_file(new, _OWN_TABLES).close()
     content = new.read_bytes()
     new.unlink()
-    # The first page, whose cells lead to the others that list tables
+    # The first page lists the tables. Its cells refer to further pages of the list
     # (sqlite.org/fileformat2.html#b_tree_pages).
     (cells,) = struct.unpack_from(">H", content, 103)
     places = struct.unpack_from(f">{cells}H", content, 112)
@@ -429,10 +427,10 @@ def _make_readable(work: Path) -> None:
             file.seek(page * _PAGE)
             file.write(content[page * _PAGE : (page + 1) * _PAGE])
         file.seek(28)
-        file.write(bytes(4))  # the size, which SQLite takes from the file then
+        file.write(bytes(4))  # no size: SQLite uses the file's
         if head.startswith(b"SQLite format 3\0"):
             file.seek(68)
-            file.write(head[68:72])  # the identity, of `sends.log`
+            file.write(head[68:72])  # the identity to which `sends.log` refers
 
 
 class _Table:
@@ -482,7 +480,7 @@ class _Table:
         query = f"SELECT {number}, {columns} FROM {self._name} NOT INDEXED WHERE {condition}"
         try:
             for rowid, *row in self._source.execute(f"{query} ORDER BY {by}"):
-                with contextlib.suppress(sqlite3.IntegrityError):  # garbage is no row of ours
+                with contextlib.suppress(sqlite3.IntegrityError):  # garbage, not a row
                     self._found += self._target.execute(insert, row).rowcount
                 last = rowid
         except (sqlite3.Error, OverflowError, MemoryError, UnicodeDecodeError) as error:

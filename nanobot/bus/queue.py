@@ -181,7 +181,7 @@ class MessageBus:
                 if self._is_ending:
                     raise
                 pause = self._pauses.start(self._clock.sleep(DISK_PAUSE), name="disk")
-                await asyncio.wait((pause,))  # which `end_waits` cuts short
+                await asyncio.wait((pause,))  # `end_waits` ends it early
                 continue
             if self._refused is not None:
                 self._refused = None

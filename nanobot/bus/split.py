@@ -173,7 +173,7 @@ def _good_end(text: str, start: int, end: int) -> int:
         and "\ud800" <= text[end - 1] <= "\udbff"
         and "\udc00" <= text[end] <= "\udfff"
     ):
-        return end - 1  # two halves of one character that were never joined
+        return end - 1  # keep an unjoined surrogate pair together
     return end
 
 

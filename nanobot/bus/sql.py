@@ -106,7 +106,7 @@ def resolve(outcomes: Iterable[Outcome]) -> None:
             future.set_result(result)
         else:
             future.set_exception(error)
-            future.exception()  # not everybody awaits it; the log has what was refused
+            future.exception()  # not every caller awaits it, and refusals are logged
 
 
 class WriteQueue(ABC):

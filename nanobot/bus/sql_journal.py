@@ -236,7 +236,7 @@ class Journal(SqlOutbox):
         yesterday = (now - timedelta(days=1)).isoformat()
 
         def steps() -> Steps[None]:
-            # Mostly without a lock on a row that other workers of a team use as well.
+            # Usually avoids locking a row that other workers of a team use too.
             used = "UPDATE prompt SET used_at = ? WHERE id = ? AND used_at < ?"
             yield from send(used, now.isoformat(), prompt_id, yesterday)
             put = "INSERT INTO prompt VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
@@ -258,7 +258,7 @@ class Journal(SqlOutbox):
             yield from self._end_turn(done)
         filed: Any = None
         if done.lines:
-            # Before its turn begins, a message is all that tells whose a conversation is.
+            # Before its first turn, only messages show the scope of a conversation.
             column, scope, whose = self._whose(
                 turn_id=done.turn_id, entry_ids=ids, session_key=done.session_key
             )
@@ -308,7 +308,7 @@ class Journal(SqlOutbox):
         ids = list(entry_ids)
         waiting = f"UPDATE inbox SET not_before = ?, reason = ? WHERE id {self.AMONG}"
         yield from send(waiting, not_before, reason, ids)
-        yield from send(  # a crash while it waits is not the message's doing
+        yield from send(  # a crash while it waits is not the message's fault
             "UPDATE turn SET progress = 1, asked = 0"
             f" WHERE id IN (SELECT turn_id FROM inbox WHERE id {self.AMONG})",
             ids,
@@ -330,12 +330,12 @@ class Journal(SqlOutbox):
 
     def _leftovers(self, scopes: Collection[str] | None) -> Steps[Leftovers]:
         here, values = self._within(scopes)
-        # Questions of a process that waits no more.
+        # Close the questions of processes that no longer wait.
         void = f"{OPEN_PARTS} AND {IS_QUESTION} AND {self.NOBODY_WAITS} {here}"
         yield from send(f"UPDATE outbox SET state = 'sent', payload = NULL WHERE {void}", *values)
-        # An end without progress is counted once: a turn counts again only when it was claimed
-        # again, so one that never got its chance is not blamed. One that had asked the model by
-        # then is not blamed either, unless that happened `MOST_ASKED` times in a row.
+        # Count an end without progress once: a turn counts again only after another claim, so a
+        # turn that never ran is not blamed. Nor is a turn that had asked the model, unless that
+        # happened `MOST_ASKED` times in a row.
         working = f"WHERE {WAITING_MESSAGES} AND state = 'working' {here} AND turn_id IN"
         working += " (SELECT id FROM turn WHERE state = 'running' AND"
         blame = f"UPDATE inbox SET attempts = attempts + 1 {working} progress = 0)"

@@ -187,7 +187,7 @@ class SqlOutbox(SqlQueries):
             f" reason = '' WHERE id {self.AMONG} AND state = 'dead' RETURNING {PART}, {self.SCOPE}",
             list(part_ids),
         )
-        for _, turn_id, call, *_ in rows:  # its notice goes, so that another failure is told again
+        for _, turn_id, call, *_ in rows:  # so that another failure is reported again
             told = "DELETE FROM outbox WHERE turn_id = ? AND call = ? AND state IN ('sent', 'dead')"
             yield from send(told, f"{NOTICE}{turn_id}", call)
         return tuple(map(decode_part, sorted(rows)))

@@ -142,7 +142,7 @@ class SqlQueries(SqlStore):
 
     async def turn_counts(self, since: datetime) -> TurnCounts:
         """Count the ended turns that began at `since` (aware) or later."""
-        # Without GROUP BY, for which SQLite would sort all turns that are kept.
+        # Without GROUP BY, for which SQLite would sort all stored turns.
         states = (f"count(*) FILTER (WHERE state = '{s}')" for s in ("done", "failed", "stopped"))
         query = f"SELECT {', '.join(states)} FROM turn WHERE {self.BEGAN_SINCE}"
         return TurnCounts(*(await self._read(query, since.isoformat()))[0])

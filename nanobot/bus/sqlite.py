@@ -101,7 +101,7 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
     """Open or create the file at `path` with durable settings. Raise `StorageError` if it cannot be
     used or has another version than `schema`."""
     try:
-        # Made here, for its owner only: SQLite lets others read, and its side files follow it.
+        # Create it only for its owner, because SQLite lets others read. Side files copy the mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         try:
             return _connect(path, schema)
@@ -109,7 +109,7 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
             if not error.sqlite_errorname.startswith(("SQLITE_IOERR_SHM", "SQLITE_FULL")):
                 raise
             logger.error("{} is open for this process only: {}", path, error)
-            path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # it is not kept up to date
+            path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # it would become outdated
             return _connect(path, schema, "?vfs=unix-excl")
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
@@ -166,7 +166,7 @@ def open_cache(path: Path, tables: str, version: int, patience: float = 10.0) ->
     `patience` is how many seconds a write waits for another process. Raise `Unusable`,
     `sqlite3.Error`, or `OSError` if the place is not writable."""
     make_folder(path.parent)
-    # Made here, for its owner only: SQLite lets others read, and its side files follow it.
+    # Create it only for its owner, because SQLite lets others read. Side files copy the mode.
     path.touch(mode=0o600)
     path.chmod(0o600)
     db = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
@@ -341,7 +341,7 @@ class Database(WriteQueue):
     def _store(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[Job]:
         """Run jobs in one transaction and report. Return the rejected jobs to run again."""
         written = connection.total_changes
-        # A file that was moved takes everything, and nobody finds it there.
+        # A moved file still accepts everything, but the next start would not find it.
         has_moved = not _is_at(self._path, self._identity)
         refusal = HomeMoved(self._path) if has_moved else _transact(connection, jobs)
         if refusal is not None:
@@ -407,7 +407,7 @@ def _run_all(connection: sqlite3.Connection, jobs: Sequence[Job], *, apart: bool
         try:
             job.result, job.error = job.work(connection) if job.work else None, None
         except Exception as error:
-            # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
+            # The low byte is the primary code. Errors of the sqlite3 module itself have none.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             if isinstance(error, sqlite3.Error) and code not in _OWN_FAULTS:
                 raise  # nothing in this transaction can be trusted
@@ -423,5 +423,5 @@ def _run_all(connection: sqlite3.Connection, jobs: Sequence[Job], *, apart: bool
 def _report(jobs: Sequence[Job], refusal: StorageError | None = None) -> None:
     """Pass all outcomes at once to the waiting event loop."""
     if outcomes := take_outcomes(jobs, refusal):
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
             outcomes[0][0].get_loop().call_soon_threadsafe(resolve, outcomes)

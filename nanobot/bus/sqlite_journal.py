@@ -97,7 +97,7 @@ class SendLog:
         self._identity = identity.encode()
         try:
             with os.fdopen(os.open(self._path, os.O_RDONLY | _SAFELY), "rb") as file:
-                # The bodies of lines that were written whole; empty for others.
+                # The bodies of intact lines, empty for others.
                 parts = file.read(_LARGEST).split(b"\n")[1:] or [b""]
                 bodies = [
                     part[9:] if _encode_line(part[9:]) == b"\n" + part else b"" for part in parts
@@ -185,7 +185,7 @@ class SqliteJournal(Journal):
         self._mend()
         try:
             await self._open()
-        except DatabaseDamaged as error:  # what is not looked at in a large file
+        except DatabaseDamaged as error:  # in a part of a large file that was not checked
             self.state.close()
             note_damage(self._path, error.cause)
             self._mend()
@@ -195,7 +195,7 @@ class SqliteJournal(Journal):
         """Rebuild a damaged file. Call it only while the file is closed. Raise `StorageError`."""
         try:
             finish(self._path)
-            log = Log(self._path)  # SQLite makes the index again when it opens the file
+            log = Log(self._path)  # before SQLite rebuilds the index on opening
             if cause := find_damage(self._path, log):
                 rebuild(self._path, cause, log, self._clock.now(), self._settle)
         except (sqlite3.Error, OSError) as error:
@@ -209,7 +209,7 @@ class SqliteJournal(Journal):
         except StorageError:
             await self.database.close()
             raise
-        if not identity:  # the one number in a database's header that is free for our use
+        if not identity:  # the header's number for applications
             identity = 1 + randbelow(2**31 - 1)
             self._post(f"PRAGMA application_id = {identity}")
         self._sends.open(str(identity))
@@ -290,7 +290,7 @@ class SqliteJournal(Journal):
     async def _revive(self, part_ids: Sequence[int]) -> tuple[OutboxPart, ...]:
         query = f"SELECT id FROM outbox WHERE id {self.AMONG} AND state = 'dead'"
         for (part_id,) in await self._read(query, list(part_ids)):
-            self._sends.write(Mark("pending", part_id))  # an earlier send of it counts no more
+            self._sends.write(Mark("pending", part_id))  # earlier sends no longer count
         return await super()._revive(part_ids)
 
     async def leftovers(self, scopes: Collection[str] | None = None) -> Leftovers:

@@ -1,10 +1,9 @@
-"""The core's side of the channel port, and what keeps channels running.
+"""The core's side of the channel port, and the supervision of channels.
 
-`Host` is all that an adapter gets to know of nanobot. `Supervisor` starts a channel that crashes
-again; it never takes the daemon down. A sign-in at a platform needs the account and the adapter's
-folder to itself, so the channel is lent, to one at a time. A channel that is not returned is
-started again after a while.
-"""
+`Host` is everything that an adapter sees of nanobot. `Supervisor` restarts a crashed channel, which
+never stops the daemon. A sign-in at a platform needs the account and the adapter's folder
+exclusively, so it borrows the channel. A channel that is not returned is restarted after a
+while."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ from nanobot.security.redaction import Redactor
 from nanobot.tasks import Background, is_cancelled
 
 _REMEMBERED = 10_000
-"""Admissions kept in mind, so that what was asked for is not refused when it is published."""
+"""Admissions to remember, so that an admitted message is not rejected when it is published."""
 
 TOO_MANY = (
     "You sent more than {} messages in a minute, so I did not read the last ones. Wait a "
@@ -54,21 +53,20 @@ TOO_MANY = (
 )
 _MINUTE = 60.0
 _SENDERS = 10_000
-"""Minutes of senders that are remembered; the one without a message for longest goes first."""
+"""Senders' minutes to remember. The sender without a message for longest is dropped first."""
 
 _STORED_SECONDS = 10.0
-"""After which a part that was sent is in the journal, unless the disk refuses."""
+"""Seconds after which a sent part is in the journal, unless the disk rejects it."""
 
 _STABLE_SECONDS = 60.0
-"""A channel that ran so long before it crashed is started again soon."""
+"""Seconds of running after which a crash counts as the first, so that the restart is quick."""
 
 
 class ChannelState(Struct):
-    """How a channel is doing: `starting`, `running`, `idle` (until it is wanted), `backoff`,
-    `off` (until a person fixes it), `lent` (to somebody who signs in) or `stopped`; `detail` says
-    why it does not run, or what keeps it from working, `who` which account it is. `heard_at` is
-    when something last came from the platform, `due` by when more is to come (monotonic seconds;
-    None where it did not say)."""
+    """The state of a channel: `starting`, `running`, `idle` (until needed), `backoff`, `off` (until
+    a person fixes it), `lent` (during a sign-in) or `stopped`. `detail` is the reason or the
+    current problem, `who` is the account. `heard_at` is the time of the last sign of life, and
+    `due` that of the next one, in monotonic seconds (None if the channel did not announce one)."""
 
     name: str
     state: str = "starting"
@@ -78,7 +76,8 @@ class ChannelState(Struct):
     due: float | None = None
 
     def as_json(self, now: float) -> dict[str, object]:
-        """How it stands at `now`, on the same clock: something last came `heard_seconds` ago."""
+        """Return the state at `now`, on the same clock. The last sign of life was `heard_seconds`
+        ago."""
         return {
             "name": self.name,
             "state": self.state,
@@ -89,25 +88,25 @@ class ChannelState(Struct):
 
 
 Verdict = Literal["accept", "notify", "drop"]
-"""Whether a message is accepted or dropped, and whether its sender is notified of that."""
+"""Accept a message, drop it with a notice to its sender, or drop it silently."""
 
 
 class SenderRateLimit:
-    """How many messages each person may send in a minute of the clock, by when they were sent; the
-    owner any number, and 0 means any. One too many costs no model call, and its sender is notified
-    with a fixed text. A message that comes again, because it could not be stored, counts once."""
+    """Limit of messages that each person may send per minute of the clock, by their time of sending
+    (0: no limit). The owner has none. The first message beyond it gets a fixed notice without a
+    model call. A message that could not be stored and is sent again counts once."""
 
     def __init__(self, per_minute: int, is_owner: Callable[[InboundMessage], bool]) -> None:
         self._per_minute, self._is_owner = per_minute, is_owner
         self.notice = TOO_MANY.format(per_minute)
-        """For those whose messages are dropped."""
+        """Text for senders whose messages are dropped."""
         self._minutes: OrderedDict[tuple[str, int], dict[str, int]] = OrderedDict()
-        """The messages of a sender in a minute, numbered as they came."""
+        """The messages of a sender in a minute, numbered in order of arrival."""
         self.count_shared: Callable[[str, int, str], Awaitable[int]] | None = None
-        """In a team: counts a message once, and returns how many all workers have counted."""
+        """In a team: counts a message once, and returns the count of all workers."""
 
     async def check(self, inbound: InboundMessage) -> Verdict:
-        """Whether to accept a message. Raises `StorageError` in a team."""
+        """Return the verdict on a message. Raise `StorageError` in a team."""
         if not self._per_minute or inbound.origin.initiator != "person" or self._is_owner(inbound):
             return "accept"
         sender = f"{inbound.channel}:{inbound.sender_id}"
@@ -124,12 +123,14 @@ class SenderRateLimit:
 
 
 class HostParts(Struct, frozen=True):
-    """What all channels' hosts share. `show` shows a person something at once; `warn` takes a
-    channel's name and what its owner should know. Problems that channels report are redacted:
-    libraries put addresses with tokens into it. `home` is where media and the adapters' files are;
-    in a team it is shared, and what an adapter of each worker keeps for itself is in `own_home`.
-    `expect_own` raises `NanobotError` for a message to a conversation of somebody else, and blocks;
-    `is_owners` says whether only the owner reads the chat of one."""
+    """The parts shared by all channels' hosts.
+
+    `show` displays a notice to a person at once. `warn` takes a channel's name and a problem for
+    its owner. Problems reported by channels are redacted, because libraries include addresses with
+    tokens. `home` has media and the adapters' files. In a team `home` is shared, and the files of
+    each worker's adapter are in `own_home`. `expect_own` raises `NanobotError` for a message to
+    another person's conversation, and blocks. `is_owners` returns True if only the owner reads the
+    message's chat."""
 
     bus: MessageBus
     journal: Journal
@@ -149,8 +150,8 @@ class HostParts(Struct, frozen=True):
 
 
 class Host:
-    """One channel's view of the core. What a platform sends waits for room on the disk; who sits in
-    a terminal, or is a program, gets an error instead."""
+    """One channel's view of the core. Platforms' messages wait for room on the disk. Terminals and
+    programs get an error instead."""
 
     def __init__(self, state: ChannelState, parts: HostParts, *, alone: bool = True) -> None:
         self._channel, self._state, self._parts = state.name, state, parts
@@ -171,7 +172,7 @@ class Host:
                 self._admitted.popitem(last=False)
             return "allowed"
         if not access.permits(self._channel, sender, chat):
-            # Who is only not spoken to here keeps what of the same batch was for the agent.
+            # A sender who only did not address the agent keeps the batch's other messages.
             self._admitted.pop(pair, None)
         if addressed and access.may_request_access(self._channel, sender, chat):
             answering = self._answer_stranger(sender, chat)
@@ -181,15 +182,15 @@ class Host:
     async def publish(
         self, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Sequence[str]:
-        """What a refused sender wrote is not stored, only the cursor moves."""
+        """Store the messages of admitted senders. For others, only the cursor moves."""
         held = self._parts.bus.hold_reason
         if held is not None and self._channel in (TERMINAL, API):
             raise held.with_traceback(None)
         taken = [message for message in messages if await self._is_taken(message)]
         if held is not None:
             self._tell_of_disk(taken, held)
-        # While it waits for room it is silent with good reason, and no longer than that: what it
-        # publishes beside its poll is no sign that the poll does not hang.
+        # A channel that waits for room may be silent, but not longer: publishing in parallel to
+        # its poll does not prove that the poll works.
         self._expect(math.inf)
         self._publishing += 1
         try:
@@ -238,7 +239,7 @@ class Host:
         self._state.state, self._state.detail = ("idle" if why else "running"), why
 
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
-        """That it was sent may be stored a little later."""
+        """Mark a part as undelivered, even if the journal records its sending a little later."""
         if not await self._mark_undelivered(platform_id, reason):
             looking = self._retry_mark(platform_id, reason)
             self._parts.background.start(looking, name="a message that was not delivered")
@@ -274,7 +275,7 @@ class Host:
 
     @property
     def state_folder(self) -> Path:
-        """Made when it is first asked for; raises `StorageError`."""
+        """The adapter's folder, created on first use. Raises `StorageError`."""
         with storage_errors(self._state_folder):
             make_folder(self._state_folder)
         return self._state_folder
@@ -284,15 +285,14 @@ class Host:
         return self._parts.own_home is not None and self._channel == API
 
     def _expect(self, within: float) -> None:
-        """The channel is alive, and will report so again within so many seconds (infinity:
-        never)."""
+        """Record a sign of life. The next one is due within so many seconds (infinity: never)."""
         now = self._parts.clock.monotonic()
         self._state.heard_at = now
         self._state.due = now + within if math.isfinite(within) else None
 
     async def _is_taken(self, message: InboundMessage) -> bool:
-        """Whether its sender may talk here, and may send so much. Raises `NanobotError` for a
-        message to somebody else's conversation, before anyone who follows that sees a word."""
+        """Return True if the sender may write here, and so much. Raise `NanobotError` for a message
+        to another person's conversation, before its readers see it."""
         if message.session_override or message.channel == PAGE:
             await asyncio.to_thread(self._parts.expect_own, message)
         if (message.sender_id, message.chat_id) not in self._admitted:
@@ -310,8 +310,8 @@ class Host:
         return verdict == "accept"
 
     def _tell_of_disk(self, messages: Sequence[InboundMessage], error: StorageError) -> None:
-        """Say in each chat, once until something of it is stored, that its messages have to wait.
-        That is only shown: there is no room to keep it."""
+        """Show once in each chat that its messages have to wait, until one of them is stored. The
+        notice is not stored, because the disk has no room."""
         for message in messages:
             if message.expects_answer and message.chat_key not in self._told_of_disk:
                 self._told_of_disk.add(message.chat_key)
@@ -324,12 +324,11 @@ class Host:
             logger.warning("{}: could not answer a sender: {}", self._channel, error)
 
     async def _answer_stranger(self, sender: Sender, chat: Chat) -> None:
-        """Answer a stranger like anybody else: durably, in order, with retries.
+        """Answer an unknown sender through the outbox, like everyone else.
 
-        The code comes first, so that no answer ever holds one that nobody knows. Who loses their
-        answer to a crash in between is on the owner's list, and is told when they write an hour
-        later.
-        """
+        The request is stored first, so that no answer contains an unknown code. If a crash loses
+        the answer, the sender is still on the owner's list, and gets the code with a message an
+        hour later."""
         name = f"stranger-{self._channel}-{chat.id}-{self._parts.clock.now():%y%m%d-%H%M%S}"
         try:
             text = await self._parts.access.request_access(self._channel, sender, chat)
@@ -344,12 +343,12 @@ class Host:
 
 
 LEASE_SECONDS = 900.0
-"""How long a channel is lent if nobody returns it: a sign-in takes ten minutes at most."""
+"""Seconds after which a borrowed channel is restarted. A sign-in takes ten minutes at most."""
 
 
 class Supervisor:
-    """Runs every channel until stopped, lends them, and tells the owner of one that stays off.
-    `rng` spreads the restarts."""
+    """Supervisor of the channels: runs them until stopped, lends them, and warns the owner if one
+    stays off. `rng` spreads the restarts."""
 
     def __init__(self, channels: Mapping[str, Channel], parts: HostParts, rng: Random) -> None:
         self._channels, self._clock, self._rng = channels, parts.clock, rng
@@ -357,17 +356,17 @@ class Supervisor:
         self._tasks = Background()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._lending = {name: asyncio.Lock() for name in channels}
-        """Held while a channel ends: nobody is given it before, and it starts once."""
+        """Held while a channel ends, so that it is lent only afterwards and started only once."""
         self.states = {name: ChannelState(name) for name in channels}
         self.exclusive = exclusive_among(channels.values())
-        """Those that only one process can run."""
+        """Channels that only one process can run."""
         common = {*self.exclusive, API}
         self.hosts = {
             name: Host(state, parts, alone=name in common) for name, state in self.states.items()
         }
 
     def start(self, but: Collection[str] = ()) -> None:
-        """Start all channels, `but` some, which are started when it is their time."""
+        """Start all channels except `but`, which are started later."""
         for name in self._channels:
             if name not in but:
                 self.start_one(name)
@@ -399,8 +398,8 @@ class Supervisor:
         return {"running": True, "channels": [one.as_json(now) for one in self.states.values()]}
 
     async def lend(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Stop the channel `name`, so that its account and its folder may be used elsewhere, until
-        it is returned or `LEASE_SECONDS` are over. Raises `NanobotError` while somebody has it."""
+        """Stop the channel `name` until it is returned or `LEASE_SECONDS` are over, so that its
+        account and its folder are free. Raise `NanobotError` if it is already lent."""
         name = text_argument(arguments, "name")
         if name not in self.states:
             return {"lent": False}
@@ -416,7 +415,7 @@ class Supervisor:
                     f"another worker runs {name}",
                     hint="Sign in on that worker. `nanobot team status` shows it.",
                 )
-            await self._end(name)  # whatever it takes: the lease begins when it has stopped
+            await self._end(name)  # the lease begins only after it has stopped
             state.state, state.detail, state.who = "lent", "someone is signing in", ""
 
             async def start_later() -> None:
@@ -427,7 +426,7 @@ class Supervisor:
         return {"lent": True}
 
     async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Start a channel that was lent again."""
+        """Restart a channel that was lent."""
         name = text_argument(arguments, "name")
         if name in self.states:
             async with self._lending[name]:
@@ -442,7 +441,7 @@ class Supervisor:
         await asyncio.wait([running])
 
     async def _keep_running(self, name: str) -> None:
-        """Run a channel, which should not end, and again after each crash until it is off."""
+        """Run a channel and restart it after each crash, until it is off."""
         state, crashes = self.states[name], 0
         while True:
             started = self._clock.monotonic()

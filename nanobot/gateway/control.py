@@ -72,7 +72,7 @@ Chat = Callable[[Mapping[str, object], ControlConnection], Awaitable[None]]
 
 
 class ControlServer:
-    """Serves `folder`/gateway.sock. Start it only while holding the home's lock."""
+    """Server of `folder`/gateway.sock. Start it only while holding the home's lock."""
 
     def __init__(self, folder: Path, operations: Mapping[str, Operation], chat: Chat) -> None:
         self._folder = folder

@@ -1,7 +1,6 @@
-"""What goes out to channels: the outbox, until it arrived.
+"""Delivery of the outbox to channels.
 
-A chat that is slow or rate-limited holds up no other: every chat has a lane of its own.
-"""
+Every chat has its own lane, so a slow or rate-limited chat delays no other."""
 
 from __future__ import annotations
 
@@ -33,45 +32,44 @@ from nanobot.errors import (
 from nanobot.tasks import TURN, Background, is_cancelled
 
 MOST_ATTEMPTS = 300
-"""With five minutes between attempts this is a day; then the part is dead and a person decides."""
+"""Attempts until a part is dead and a person decides: a day, with five minutes in between."""
 
 LEFTOVERS = 8
-"""Parts of an earlier process that a channel is sending at once: a process that is killed while it
-catches up leaves so many in doubt, and not all of them."""
+"""Leftover parts that a channel sends at once. A kill leaves at most so many in doubt."""
 _SLOW_SECONDS = 5.0
-"""A send that takes longer holds up no other leftover."""
+"""Seconds after which a send no longer delays other leftovers."""
 
 _UNWRITTEN_SECONDS = 3.0
-"""How long a stop waits for a part of which nothing has been written."""
+"""Seconds that a stop waits for a part of which nothing is written yet."""
 
 _LONGEST_PAUSE = 300.0
 _DOUBT_PAUSE = 60.0
-"""Seconds before a part is repeated that may have arrived: a platform that is slow today may still
-be delivering it."""
+"""Seconds before a part that may have arrived is repeated, as a slow platform may still deliver
+it."""
 
 _NOT_ARRIVED = (SendLater, StorageError)
-"""What a channel raises if a part certainly did not arrive: the other is the disk's refusal, from
-one that delivers to a file."""
+"""Errors of a channel if a part certainly did not arrive. `StorageError` is from a channel that
+writes to a file."""
 
 _LONGEST_FIRST_PAUSE = 3600.0
-"""A stored time further away than this tells of a clock that was set back."""
+"""Seconds. A stored time that is further away means that the clock was set back."""
 
 _QUESTIONS = 256
-"""Questions that were delivered, whose buttons may have to go."""
+"""Delivered questions to remember, whose buttons may have to be removed."""
 
 _CLOSE_SECONDS = 300.0
-"""How long a channel may take to close a question."""
+"""Timeout in seconds for a channel to close a question."""
 
 
 async def without_voice(part: OutboundPart) -> OutboundPart | None:
-    """What is sent of a part where nothing can be spoken."""
+    """Return the part, or None if it is a voice message, which can't be spoken."""
     return None if part.words else part
 
 
 class Dispatcher:
-    """Delivers the outbox: per chat in order, with retries, each part until the platform has it.
-    `rng` spreads the retries of many chats. `voiced` makes the voice message of a part that has
-    words to speak; a part for which it gives None is left out."""
+    """Delivery of the outbox, in order for each chat, with retries until the platform accepts a
+    part. `rng` spreads the retries of many chats. `voiced` creates the voice message of a part with
+    words to speak. If it returns None, the part is skipped."""
 
     def __init__(
         self,
@@ -91,18 +89,19 @@ class Dispatcher:
         self._leftovers: set[int] = set()
         self._slow = Background()
         self.in_hand: set[int] = set()
-        """The parts that were submitted and have not ended."""
+        """The submitted parts that have not ended."""
         self._unwritten: dict[int, asyncio.Timeout] = {}
-        """The bounds of sends that have written nothing: they wait for a connection, say."""
+        """Timeouts of sends that have written nothing, for example because they wait for a
+        connection."""
         self._stopping = asyncio.Event()
         self._begins_until = 0.0
         self._left: set[str] = set()
         """The chats that have parts for the next start."""
         self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
         self._closed: OrderedDict[str, None] = OrderedDict()
-        """The codes of questions that this process has closed, or is closing."""
+        """The codes of questions that this process has closed or is closing."""
         self.watch: Callable[[OutboundPart], None] = lambda _: None
-        """Is shown what is about to be said."""
+        """Called with each part before it is sent."""
 
     async def run(self) -> None:
         """Deliver the parts of the outbox, forever."""
@@ -111,16 +110,16 @@ class Dispatcher:
 
     @property
     def channels(self) -> Collection[str]:
-        """Those that are on."""
+        """Names of the enabled channels."""
         return self._channels.keys()
 
     def resume(self, parts: Sequence[OutboxPart]) -> None:
-        """Deliver what an earlier process left, a few at once."""
+        """Deliver the leftovers of an earlier process, a few at once."""
         self._leftovers |= {item.id for item in parts}
         self.submit(parts)
 
     def submit(self, parts: Sequence[OutboxPart]) -> None:
-        """Deliver these, each after what was submitted for its chat before."""
+        """Deliver parts, each after the earlier parts of its chat."""
         for item in parts:
             self.watch(item.part)
             if item.part.channel in self._channels:
@@ -132,15 +131,15 @@ class Dispatcher:
                 logger.warning("channel {} is off, so its message is pending", item.part.channel)
 
     def close_question(self, closed: ApprovalClosed) -> None:
-        """Take the buttons of a question away where it was asked, once it is delivered, and say how
-        it ended. Best effort: an old button answers nothing."""
+        """Remove the buttons of a question once it is delivered, and show its outcome. Best effort,
+        because an old button does nothing."""
         self._closed[closed.code] = None
         if len(self._closed) > _QUESTIONS:
             self._closed.popitem(last=False)
         self._closing.start(self._close(closed), name=f"close a question in {closed.channel}")
 
     def withdraw_questions(self, questions: Iterable[tuple[OutboxPart, str]]) -> None:
-        """Close what an earlier process, or a worker that is gone, asked: see `open_questions`."""
+        """Close the questions of an earlier process or a dead worker (see `open_questions`)."""
         for item, platform_id in questions:
             code = item.part.key.partition("/")[0].removeprefix(QUESTION)
             if code not in self._closed:
@@ -149,13 +148,13 @@ class Dispatcher:
                 self.close_question(ApprovalClosed(*place, "", code, "withdrawn"))
 
     async def settle_questions(self, grace: float) -> None:
-        """Give open `close_question` calls so many seconds, while channels still run."""
+        """Wait up to `grace` seconds for open `close_question` calls, while channels still run."""
         await self._closing.drain(grace)
 
     def begin_stop(self, grace: float) -> None:
-        """Begin no part that waits: the next start sends it. What waits for a connection gets a
-        moment. New parts (the reply of a turn that ends now) are begun for half of the grace, so
-        that each has the other half to arrive."""
+        """Leave waiting parts to the next start. Parts that wait for a connection get a moment. New
+        parts, such as the reply of a turn that ends now, still begin for half of `grace`, so that
+        each has the other half to arrive."""
         now = asyncio.get_running_loop().time()
         self._begins_until = now + grace / 2
         self._stopping.set()
@@ -163,12 +162,13 @@ class Dispatcher:
             cut.reschedule(now + min(grace / 2, _UNWRITTEN_SECONDS))
 
     async def drain(self, grace: float) -> None:
-        """Give deliveries under way that many seconds, then leave the rest for the next start."""
+        """Wait up to `grace` seconds for running deliveries, then leave the rest to the next
+        start."""
         self.submit(self._bus.unread_parts())
         await self._lanes.drain(grace)
 
     async def _deliver(self, item: OutboxPart, *, is_new: bool) -> None:
-        turn = item.part.key.partition("/")[0]  # that said it; other names begin with a letter
+        turn = item.part.key.partition("/")[0]  # begins with a digit, other names with a letter
         TURN.set(turn if turn[:1].isdigit() else "")
         try:
             limits = self._channels[item.part.channel].limits
@@ -183,7 +183,7 @@ class Dispatcher:
         self._bus.send(brought)
 
     async def _deliver_at_last(self, item: OutboxPart, *, is_new: bool) -> Sequence[OutboxPart]:
-        """Try until it has arrived or never will; what is to be sent because of that."""
+        """Try until the part has arrived or never will. Return the parts to send next."""
         pause = min(item.next_try_at - self._clock.now().timestamp(), _LONGEST_FIRST_PAUSE)
         while True:
             if pause > 0:
@@ -192,7 +192,7 @@ class Dispatcher:
             with await self._slot(item):
                 if self._stopping.is_set() and self._is_left(item, is_new=is_new):
                     return ()
-                is_new = False  # what fails now is tried again by the next start
+                is_new = False  # the next start retries a failure
                 part = await self._voiced(item.part)
                 if part is None:
                     return await self._journal.mark_sent(item, "")
@@ -205,13 +205,13 @@ class Dispatcher:
                         return await self._give_up(item, str(error))
                     item, pause = self._put_off(item, error)
                     continue
-                if receipt is not None:  # else it is left
+                if receipt is not None:  # otherwise it is left
                     self._remember(item.part, receipt)
                     keep = not receipt.is_final or _is_question(item.part)
                     return await self._journal.mark_sent(item, receipt.platform_id, keep=keep)
 
     async def _slot(self, item: OutboxPart) -> ExitStack:
-        """What a leftover needs to be sent; nothing for others."""
+        """Return a leftover's permission to be sent, or an empty stack for other parts."""
         slot = ExitStack()
         if item.id in self._leftovers:
             slots = self._slots[item.part.channel]
@@ -226,7 +226,7 @@ class Dispatcher:
         return slot
 
     def _is_left(self, item: OutboxPart, *, is_new: bool) -> bool:
-        """Whether the next start sends a part, and so all that come after it in its chat."""
+        """Return True if the next start sends a part, and therefore all later parts of its chat."""
         chat = f"{item.part.channel}:{item.part.chat_id}"
         in_time = asyncio.get_running_loop().time() < self._begins_until
         if not (is_new and in_time and chat not in self._left):
@@ -255,7 +255,7 @@ class Dispatcher:
             self._journal.close_question(closed.code)
 
     async def _attempt_unless_cut(self, item: OutboxPart) -> Receipt | None:
-        """Send a part; None if a stop does not wait for it, and nothing of it was written."""
+        """Send a part. Return None if a stop ends the attempt before anything is written."""
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as cut:
                 self._unwritten[item.id] = cut
@@ -266,9 +266,9 @@ class Dispatcher:
         return None
 
     async def _attempt(self, item: OutboxPart) -> Receipt:
-        """Send a part. One that may have arrived is sent only while its platform can be reached, so
-        that the one repetition is not spent on a network that is out. Raises `SendRefused`, one of
-        `_NOT_ARRIVED`, or `SendUnknown`."""
+        """Send a part. A part that may have arrived is sent only while its platform is reachable,
+        so that its one repetition is not wasted. Raise `SendRefused`, one of `_NOT_ARRIVED`, or
+        `SendUnknown`."""
         channel = self._channels[item.part.channel]
         with _anything_else_is(SendLater, *_NOT_ARRIVED):
             if item.doubts and isinstance(channel, Reachable):
@@ -284,8 +284,8 @@ class Dispatcher:
 
     @contextmanager
     def _mark_when_written(self, item: OutboxPart) -> Iterator[None]:
-        """While a part is sent: mark that, or let its channel do so before it writes the first
-        request. Tasks that the channel starts meanwhile, and that outlive this, mark nothing."""
+        """Mark a part as being sent, or let its channel mark it before the first request. Tasks of
+        the channel that outlive the block mark nothing."""
         unmarked = [item]
 
         def mark() -> None:
@@ -303,7 +303,7 @@ class Dispatcher:
             unmarked.clear()
 
     def _put_off(self, item: OutboxPart, error: Exception) -> tuple[OutboxPart, float]:
-        """Note when a part is tried again; it, and the pause until then."""
+        """Schedule the next attempt. Return the part and the pause in seconds."""
         pause = pause_after(item.attempts + 1, 1.0, _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
         if isinstance(error, SendLater):
             pause = max(pause, error.retry_after)
@@ -321,7 +321,7 @@ class Dispatcher:
 
 
 def _is_hopeless(item: OutboxPart, error: Exception) -> bool:
-    # A notice is repeated when something else has reached its chat.
+    # A notice is repeated once something else has reached its chat.
     most = 1 if item.part.key.startswith(NOTICE) else MOST_DOUBTS
     if isinstance(error, SendUnknown) and item.doubts >= most:
         return True
@@ -330,7 +330,7 @@ def _is_hopeless(item: OutboxPart, error: Exception) -> bool:
 
 @contextmanager
 def _anything_else_is(kind: type[SendError], *known: type[Exception]) -> Iterator[None]:
-    """Let errors of the `known` kinds pass; any other, a channel's crash included, is of `kind`."""
+    """Convert all errors except the `known` kinds, including a channel's crash, to `kind`."""
     try:
         yield
     except known:
@@ -342,11 +342,11 @@ def _anything_else_is(kind: type[SendError], *known: type[Exception]) -> Iterato
     except NanobotError as error:
         raise kind(str(error)) from error
     except Exception as error:
-        # Its text may hold anything, and the reason is told in a chat.
+        # Its text may contain anything, and the reason is shown in a chat.
         logger.opt(exception=error).warning("a channel failed")
         raise kind(f"the channel failed ({type(error).__name__})") from error
 
 
 def _is_question(part: OutboundPart) -> bool:
-    """Whether a part asks the owner, so that its buttons go when it is over."""
+    """Return True if a part asks the owner, so that its buttons are removed afterwards."""
     return bool(part.buttons) and part.key.startswith(QUESTION)

@@ -80,7 +80,7 @@ class Health(Struct, frozen=True):
         return any(concern.stuck for concern in self.concerns)
 
     def as_json(self) -> dict[str, object]:
-        """Return it for `status` and `/health`."""
+        """Return the health for `status` and `/health`."""
         concerns = [{"level": c.level, "text": c.text, "hint": c.hint} for c in self.concerns]
         return {"state": self.state, "concerns": concerns}
 
@@ -189,8 +189,8 @@ _TIMEOUT = 3.0
 
 
 class HealthMonitor:
-    """Checks a running gateway. `channels` are the supervisor's by name. `others` yield further
-    problems."""
+    """Health checks of a running gateway. `channels` are the supervisor's by name. `others` yield
+    further problems."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ _LONGEST_STATUS = 300
 
 
 class SystemdNotifier:
-    """Notifies the service manager named in `environ`, if any. `watchdog_seconds` is its timeout
+    """Notifier of the service manager named in `environ`, if any. `watchdog_seconds` is its timeout
     for a sign of life (`WATCHDOG=1`), after which it kills the process, or None."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:

@@ -102,8 +102,8 @@ def order(entry: InboxEntry) -> tuple[object, ...]:
 
 
 class Takeover:
-    """Takes over files of scopes. `shared` is the team's folder. `is_over` is true once this worker
-    ends."""
+    """Takeover of the files of scopes. `shared` is the team's folder. `is_over` returns True once
+    this worker ends."""
 
     def __init__(
         self,

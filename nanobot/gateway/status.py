@@ -280,7 +280,7 @@ def _metrics(
 
 
 class HealthEndpoint:
-    """Serves `/health` and `/metrics` on a `web` of its own until stopped. Requests need `token`.
+    """Server of `/health` and `/metrics` on a separate `web`, until stopped. Requests need `token`.
     Without one, only this machine may ask, and not a proxy, which forwards requests of others."""
 
     def __init__(

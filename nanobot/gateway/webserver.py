@@ -57,7 +57,7 @@ _NAMED = 8
 
 
 class WebServer:
-    """Serves paths while their `serve` lasts.
+    """Server of paths while their `serve` lasts.
 
     `section` of the configuration has its address. `public_hosts` are the host names of a proxy's
     requests, None if the section has no such setting. `timeout` in seconds applies to an idle
