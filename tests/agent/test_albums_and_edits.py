@@ -1,4 +1,4 @@
-"""What belongs to a message: the rest of its album, corrections of its text, notes beside it."""
+"""Parts of a message: the rest of its album, corrections of its text, notes next to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PHOTO = Media("photo", "image", "image/png", "p.png")
 
 
 def texts(prompt: Prompt) -> list[str]:
-    """What a prompt's messages say, without headers."""
+    """Return the texts of a prompt's messages, without headers."""
     return [without_header(message.text) for message in prompt.messages]
 
 
@@ -317,10 +317,10 @@ async def test_an_edit_of_what_never_came_here_is_a_message_like_any_other(
 async def test_a_note_is_kept_in_the_conversation_and_not_answered(tmp_path: Path) -> None:
     channel = FakeChannel()
 
-    def heard(prompt: Prompt) -> Reply:
+    def answer(prompt: Prompt) -> Reply:
         return says("the note is there" if "a note" in str(texts(prompt)) else "nothing is there")
 
-    async with running(tmp_path, ScriptedModel(heard), channel):
+    async with running(tmp_path, ScriptedModel(answer), channel):
         await channel.say("a note", unanswered=True)
         assert await channel.ask("well?") == "the note is there"
     assert [message.content for message in read_stored(tmp_path)][:2] == ["a note", "well?"]

@@ -1,5 +1,4 @@
-"""People other than the owner are never told the operator's details: files, addresses, accounts,
-models, settings. The owner is."""
+"""Only the owner sees the operator's details: files, addresses, accounts, models, settings."""
 
 from __future__ import annotations
 
@@ -60,18 +59,18 @@ OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-def broken(home: Path, error: Exception | None) -> Exception:
-    """The error, or what a disk says of a file in this home."""
+def choose_error(home: Path, error: Exception | None) -> Exception:
+    """Return the error, or a disk error of a file in this home."""
     return error or StorageError.of(home / "state" / "journal.db", OSError(28, "disk chaos-9b"))
 
 
 def details(home: Path, *texts: str) -> list[str]:
-    """What of the operator's stands in texts."""
+    """Return the operator's details in texts."""
     return [one for one in (*DETAILS, str(home)) for text in texts if one in text]
 
 
 class SharedNanobot:
-    """A nanobot with an owner and others, whose model does as it is told."""
+    """A nanobot with an owner and other people, and a scripted model."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.clock = home, FakeClock()
@@ -97,8 +96,8 @@ class SharedNanobot:
         event = await self.channel.say(text, chat, sender_id=sender, **how)
         return await self.channel.answer_to(event, chat)
 
-    def heard(self, chat: str) -> list[str]:
-        """All that was said and shown in a chat."""
+    def texts_in(self, chat: str) -> list[str]:
+        """Return all messages and notices in a chat."""
         shown = (
             one.text
             for one in self.channel.shown
@@ -108,7 +107,7 @@ class SharedNanobot:
 
 
 def refusing(fault: Exception) -> ScriptedModel:
-    """A model that fails when somebody says please."""
+    """Return a model that fails when a message has "please"."""
 
     def author(prompt: Prompt) -> Reply:
         if "please" in prompt.messages[-1].text:
@@ -124,12 +123,12 @@ async def test_a_disk_that_refuses_is_told_to_others_without_its_path(
 ) -> None:
     chat, sender, how = OTHERS[who]
     nanobot = SharedNanobot(tmp_path)
-    nanobot.model = refusing(broken(tmp_path, None))
+    nanobot.model = refusing(choose_error(tmp_path, None))
     async with nanobot.running():
         await nanobot.channel.say("please", chat, sender_id=sender, **how)
-        while not nanobot.heard(chat):  # noqa: ASYNC110 - a notice tells nobody that it came
+        while not nanobot.texts_in(chat):  # noqa: ASYNC110 - a notice tells nobody that it came
             await asyncio.sleep(0.01)
-    assert details(tmp_path, *nanobot.heard(chat)) == []
+    assert details(tmp_path, *nanobot.texts_in(chat)) == []
 
 
 @pytest.mark.parametrize("who", OTHERS)
@@ -146,14 +145,14 @@ async def test_a_turn_that_fails_says_why_to_the_owner_alone(
         assert first
         told = (await nanobot.channel.receive(2, "1"))[1]
         assert f"fake:{chat}" in told
-    assert details(tmp_path, *nanobot.heard(chat)) == []
+    assert details(tmp_path, *nanobot.texts_in(chat)) == []
 
 
 @pytest.mark.parametrize("error", [*FAULTS, None], ids=lambda one: type(one).__name__)
 async def test_a_model_that_answers_others_does_not_hear_of_it_either(
     tmp_path: Path, error: Exception | None
 ) -> None:
-    nanobot, fault = SharedNanobot(tmp_path), broken(tmp_path, error)
+    nanobot, fault = SharedNanobot(tmp_path), choose_error(tmp_path, error)
 
     def act(_: str) -> ToolResult:
         raise fault

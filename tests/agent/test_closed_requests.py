@@ -1,4 +1,4 @@
-"""A turn that is stopped closes its request to the model server, which may serve no other."""
+"""A stopped turn closes its request to the model server, which may serve only one request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model reads, and that it stays the same byte for byte while it may."""
+"""The prompt, and that it stays the same byte for byte while it may."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 24 * 3600.0
 
 
 class Pictures(MediaStore):
-    """Has the same image under every name, and notes what it was asked for."""
+    """Has the same image under every name, and records the names."""
 
     def __init__(self, folder: Path, image: Image | None) -> None:
         super().__init__(folder)
@@ -89,7 +89,8 @@ class PromptKit:
 
 
 def extends(later: Prompt, earlier: Prompt) -> bool:
-    """Whether a request begins with another one, all but the bracket that ends its messages."""
+    """Check whether a request begins with another one, except for the bracket that ends its
+    messages."""
     same_tools = later.tools.wire == earlier.tools.wire
     return same_tools and later.wire_messages().startswith(earlier.wire_messages()[:-1])
 

@@ -1,4 +1,4 @@
-"""A turn that outgrows the window by itself still fits, and loses nothing that is stored."""
+"""A turn that outgrows the window by itself still fits, and stored messages stay whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_TOOLS = Toolset.of(())
 
 
 def turn(sizes: list[tuple[int, int]], before: int = 0) -> Prompt:
-    """A question, then calls with arguments and results of so many characters."""
+    """Return a question, then calls with arguments and results of the given sizes in characters."""
     messages = [system_message("You help.")]
     for number in range(before):
         messages += [user_message(f"earlier {number} " * 30), assistant_message("yes " * 50)]
@@ -36,7 +36,7 @@ def turn(sizes: list[tuple[int, int]], before: int = 0) -> Prompt:
     return Prompt(tuple(messages), NO_TOOLS)
 
 
-def paired(messages: tuple[PromptMessage, ...]) -> bool:
+def are_paired(messages: tuple[PromptMessage, ...]) -> bool:
     called = [call.id for message in messages for call in message.tool_calls]
     return called == [message.tool_call_id for message in messages if message.role == "tool"]
 
@@ -66,7 +66,7 @@ async def test_every_turn_fits_with_its_question_and_every_call_beside_its_resul
     prompt = turn(sizes, before)
     fitted = await PromptRoom(2_000, TokenCounter()).fit(prompt)
     assert fitted.tokens <= 2_000
-    assert paired(fitted.messages)
+    assert are_paired(fitted.messages)
     texts = [message.text for message in fitted.messages]
     assert "find it" in texts
     assert texts[0] == "You help."

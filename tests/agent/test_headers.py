@@ -1,4 +1,4 @@
-"""The lines that stand in front of a person's message in the prompt."""
+"""Headers of a person's messages in the prompt."""
 
 from __future__ import annotations
 

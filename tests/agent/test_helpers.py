@@ -1,4 +1,4 @@
-"""Helper agents: each gives exactly one report, has fewer tools, and passes on what tainted it."""
+"""Subagents: each gives exactly one report, has fewer tools, and passes on its taint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CALLER = TurnContext("fake", "1", "fake:1", "t-1", "7", thread_id="4")
 
 
 class RefusingJournal(SqliteJournal):
-    """A journal whose disk may refuse to forget a helper."""
+    """A journal whose disk may fail to remove a helper."""
 
     refuses = False
 
@@ -44,7 +44,7 @@ class RefusingJournal(SqliteJournal):
 
 
 class Reports(MessageBus):
-    """Keeps what helpers report."""
+    """Records the helpers' reports."""
 
     def __init__(self, kit: HelpersKit) -> None:
         super().__init__(kit.journal, clock=kit.clock)
@@ -57,7 +57,7 @@ class Reports(MessageBus):
 
 
 class Tidying(Processes):
-    """Notes whose commands are ended."""
+    """Records the keys whose commands are ended."""
 
     def __init__(self, kit: HelpersKit) -> None:
         super().__init__(kit.clock)
@@ -86,7 +86,7 @@ class HelpersKit:
         self.build()
 
     def build(self) -> None:
-        """Helpers with this model and these tools."""
+        """Build the helpers with this model and these tools."""
         ids = iter(f"h{number}" for number in range(1, 100))
         self.helpers = Helpers(
             runner=AgentRunner(self.model, self.registry, self.clock),
@@ -104,7 +104,7 @@ class HelpersKit:
 
     @contextlib.asynccontextmanager
     async def holding(self, scope: str) -> AsyncIterator[None]:
-        """A scope, as a worker of a team has it, unless another one keeps it."""
+        """Hold a scope as a worker of a team, unless another worker holds it."""
         if scope in self.scopes_taken:
             raise NanobotError("another worker is using this memory")
         yield

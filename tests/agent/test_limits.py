@@ -1,4 +1,5 @@
-"""Budgets: no call beyond the day's tokens, a warning before, and no model call for a flood."""
+"""Budgets: no call beyond the day's tokens, a warning before that, and no model call for a
+flood."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def asking(tokens: int) -> Prompt:
 
 @dataclass
 class LimitsKit:
-    """A budget on a real journal, and what its owner was told."""
+    """A budget on a real journal, and the warnings to its owner."""
 
     journal: Journal
     clock: FakeClock

@@ -1,9 +1,8 @@
 """A conversation far longer than the model's window, over a real HTTP server.
 
-The server counts tokens and refuses what is beyond its window, so a request that is too long would
-end the test. Each message has a label; the scripted memory agent puts the labels that it reads
-into its history entry, so that every prompt can be held against the history.
-"""
+The server counts tokens and rejects requests beyond its window, so a request that is too long would
+end the test. Each message has a label. The scripted memory agent puts the labels that it reads into
+its history entry, so that each prompt can be compared with the history."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def labels(text: str) -> set[str]:
 
 
 class Model:
-    """Answers turns, takes memory, and looks at every prompt."""
+    """Answers turns, consolidates memory, and checks every prompt."""
 
     def __init__(self, home: Path) -> None:
         self.history = home / "workspace" / "memory" / "history.jsonl"
@@ -68,13 +67,13 @@ class Model:
         return Answer("", (ToolCall("s", "save_memory", json.dumps(arguments)),))
 
     def _look(self, request: ChatRequest) -> None:
-        """Every message so far must stand in the prompt or in the history."""
-        if missing := self.said - labels(request.raw.decode()) - self._remembered():
+        """Check that every message so far is in the prompt or in the history."""
+        if missing := self.said - labels(request.raw.decode()) - self._recall():
             self.missing.append(missing)
         self.said |= labels(request.last_user_text)
 
-    def _remembered(self) -> set[str]:
-        """What the history holds, of which only what is new is read: nothing leaves it."""
+    def _recall(self) -> set[str]:
+        """Return the labels in the history. Only new lines are read, as labels never leave it."""
         if self.history.exists():
             lines = self.history.read_bytes()
             self.remembered |= labels(lines[self.read :].decode())

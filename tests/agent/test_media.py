@@ -1,4 +1,4 @@
-"""Files that came with messages or out of tools."""
+"""Files of messages and tools."""
 
 from __future__ import annotations
 

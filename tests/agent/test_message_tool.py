@@ -1,4 +1,4 @@
-"""The `message` tool as a model calls it: what it sends, and what it refuses to send."""
+"""The `message` tool as a model calls it: sent messages, and rejected ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HERE = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
 
 
 class Others(KnownChats):
-    """The chats there are; those in `closed` may not be written to any more."""
+    """The known chats. Those in `closed` have lost access."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Others(KnownChats):
 
 @dataclass
 class Approver:
-    """Refuses, unless there is something to do while it is asked: then it does so and agrees."""
+    """Denies, unless it has an action to run first. Then it runs the action and approves."""
 
     meanwhile: Callable[[], object] | None = None
     asked: list[Risk] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Approver:
 
 
 class RecordingBus(MessageBus):
-    """Hands everything to the kit."""
+    """Passes everything to the kit."""
 
     def __init__(self, kit: MessageToolKit) -> None:
         super().__init__(SqliteJournal(kit.home / "journal.db", FakeClock()))
@@ -85,7 +85,7 @@ class RecordingBus(MessageBus):
 
 
 class Whole(MessageSplitter):
-    """Cuts nothing; the limits are those of the kit."""
+    """Splits nothing. The limits are the kit's."""
 
     def __init__(self, kit: MessageToolKit) -> None:
         super().__init__({}, MediaStore(kit.home / "media"))
@@ -100,7 +100,7 @@ class Whole(MessageSplitter):
 
 @dataclass
 class MessageToolKit:
-    """The tool behind the gate, with a workspace and everything that it hands on."""
+    """The tool behind the gate, with a workspace and all that it sends."""
 
     home: Path
     others: Others = field(default_factory=Others)
@@ -137,7 +137,7 @@ class MessageToolKit:
         return await self.tools.call(ToolCall("1", "message", json.dumps(arguments)), caller)
 
     async def types(self, text: str) -> str:
-        """What the chat answers to `/send`, typed by the owner."""
+        """Return the answer to a `/send` that the owner types."""
         registry = CommandRegistry()
         command = send_command(Whole(self), RecordingBus(self), self.others, FakeClock())
         registry.register(command)
@@ -148,7 +148,7 @@ class MessageToolKit:
         return (await answer_of(found[0], CommandCall(found[1], message, session, "owner", 1))).text
 
     async def complains(self, caller: TurnContext = HERE, /, **arguments: object) -> str:
-        """The text of a call that is refused; nothing was sent."""
+        """Return the error text of a rejected call, after which nothing was sent."""
         result = await self.call(caller, **arguments)
         assert result.is_error
         assert (self.sent, self.kept) == ([], [])

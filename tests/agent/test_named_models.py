@@ -1,4 +1,4 @@
-"""Named models through a whole gateway: who answers what, and how hard they think."""
+"""Named models through a whole gateway: the model of each answer, and its effort."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
 
 def environ(server: FakeOpenAI, **more: str) -> dict[str, Any]:
-    """A main model and two named ones on one server, each under its own name."""
+    """Return settings of a main model and two named ones on one server, each with its name
+    there."""
     return {
         "NANOBOT_MODEL__BASE_URL": server.base_url,
         "NANOBOT_MODEL__NAME": "main-1",
@@ -29,7 +30,7 @@ def environ(server: FakeOpenAI, **more: str) -> dict[str, Any]:
     }
 
 
-def asked(server: FakeOpenAI) -> list[object]:
+def models_of(server: FakeOpenAI) -> list[object]:
     return [request.body["model"] for request in server.requests if "messages" in request.body]
 
 
@@ -48,7 +49,7 @@ async def test_each_conversation_has_the_model_that_was_chosen_by_name(tmp_path:
         assert "Did you mean smart" in await channel.ask("/model smrt", "2")
         await channel.ask("/model default")
         await channel.ask("hello again")
-        assert asked(server) == ["smart-1", "main-1", "main-1"]
+        assert models_of(server) == ["smart-1", "main-1", "main-1"]
 
 
 async def test_a_use_has_the_model_that_was_chosen_for_it(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ async def test_a_use_has_the_model_that_was_chosen_for_it(tmp_path: Path) -> Non
         await channel.ask("hello")
         await channel.answer_to(await channel.say("look", media=(PICTURE,)))
         await channel.ask("and now?")
-        assert asked(server) == ["fast-1", "smart-1", "fast-1"]
+        assert models_of(server) == ["fast-1", "smart-1", "fast-1"]
 
 
 async def test_a_helper_is_a_use_of_its_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is said outside of any turn reaches the chat that it is for."""
+"""Messages outside of any turn reach the right chat."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ Sent = Callable[[], list[OutboxPart]]
 
 @asynccontextmanager
 async def notifier(folder: Path, *keys: str) -> AsyncIterator[tuple[Notifier, Sent]]:
-    """One whose owner talked in these conversations, in the last one first, and what it sent."""
+    """Yield a notifier whose owner talked in these conversations, in the last one first, and its
+    sent messages."""
     journal = SqliteJournal(folder / "journal.db", CLOCK)
     await journal.open()
     bus, sessions = MessageBus(journal), SessionManager(folder / "sessions", CLOCK)

@@ -1,4 +1,4 @@
-"""Commands whose effects must not come twice, when a process dies or the disk refuses."""
+"""Commands whose effects must not happen twice, when a process dies or the disk fails."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ CLOCK = FakeClock()
 INTERRUPTED = "I was interrupted while running this command, so it may have taken effect"
 
 
-async def given(home: Path, text: str, *, begun: bool) -> None:
-    """Leave a journal behind in which a command waits, and may have been begun."""
+async def leave_journal(home: Path, text: str, *, begun: bool) -> None:
+    """Leave a journal with a pending command, which may have been begun."""
     (home / "state").mkdir(parents=True)
     journal = SqliteJournal(home / "state" / "journal.db", CLOCK)
     await journal.open()
@@ -31,7 +31,7 @@ def notes(home: Path) -> str:
 
 
 async def test_a_command_that_had_not_begun_its_effect_is_carried_out(tmp_path: Path) -> None:
-    await given(tmp_path, "/note feed the cat", begun=False)
+    await leave_journal(tmp_path, "/note feed the cat", begun=False)
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
         assert (await channel.answer_to("e1")).startswith("Noted in ")
@@ -39,7 +39,7 @@ async def test_a_command_that_had_not_begun_its_effect_is_carried_out(tmp_path: 
 
 
 async def test_a_note_that_may_be_written_already_is_not_written_again(tmp_path: Path) -> None:
-    await given(tmp_path, "/note feed the cat", begun=True)
+    await leave_journal(tmp_path, "/note feed the cat", begun=True)
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
         assert (await channel.answer_to("e1")).startswith(INTERRUPTED)
@@ -52,7 +52,7 @@ async def test_a_fact_is_not_accepted_by_the_number_that_another_had(tmp_path: P
     pending.parent.mkdir(parents=True)
     held = "- [2026-11-22] (from tool:web_fetch) -> MEMORY.md: - Always pay by wire\n"
     pending.write_text(f"# Waiting for your word\n\n{held}")
-    await given(tmp_path, "/memory accept 1", begun=True)
+    await leave_journal(tmp_path, "/memory accept 1", begun=True)
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
         assert (await channel.answer_to("e1")).startswith(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""An ordinary day with the agent, from morning to evening: nobody is asked for an approval."""
+"""An ordinary day with the agent, from morning to evening, without any approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the model cannot answer: what waits, what ends, and what a person reads."""
+"""An unavailable model: pending messages, ended turns, and the notices to people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture that the model refuses costs its conversation the pictures, never the answers."""
+"""If the model rejects a picture, its conversation loses the pictures, never the answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PICTURE = Media("picture", "image", "image/png", "p.png")
 
 
 def refuses(status: int) -> Author:
-    """A model that refuses every request with an image."""
+    """Return a model that rejects every request with an image."""
 
     def answer(prompt: Prompt) -> Line:
         if any(message.images for message in prompt.messages):

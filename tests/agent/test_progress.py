@@ -1,4 +1,4 @@
-"""The short lines that tell a person what runs."""
+"""Short lines that show a person which tool is running."""
 
 from __future__ import annotations
 

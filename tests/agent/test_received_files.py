@@ -1,4 +1,4 @@
-"""Files that people send can be read, and sent on, in their own conversation and nowhere else."""
+"""Received files can be read and sent on, in their own conversation and nowhere else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def channel_with_letter() -> FakeChannel:
 
 
 def path_in(prompt: Prompt) -> str:
-    """Where the newest message says that its file is kept."""
+    """Return the path of the file in the newest message."""
     return prompt.messages[-1].text.rpartition("kept as ")[2].rstrip("]")
 
 

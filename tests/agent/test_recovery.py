@@ -1,4 +1,4 @@
-"""What a turn goes on from after a crash. The journal is written as a crashed process left it."""
+"""Turns that continue after a crash. The journal is written as a crashed process left it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESULT = Message("tool", "x", CLOCK.now(), tool_call_id="c1", name="probe")
 STARTED = Step("start", '"c1"')
 
 
-def said(text: str, event_id: str) -> InboundMessage:
+def inbound(text: str, event_id: str) -> InboundMessage:
     return InboundMessage("fake", "1", "person-1", text, event_id, CLOCK.now())
 
 
@@ -39,7 +39,7 @@ async def crash(
     claimed: int = 0,
     joined: int = 0,
 ) -> None:
-    """Leave a journal behind: the first message claimed so many times, `steps` made, the next
+    """Leave a journal with the first message claimed `claimed` times, `steps` made, and the next
     `joined` messages steered in."""
     (home / "state").mkdir(parents=True)
     for attempt in range(max(1, claimed)):
@@ -64,9 +64,8 @@ async def crash_together(
     asked: Collection[str] = (),
     waiting: Collection[str] = (),
 ) -> None:
-    """Leave a journal behind: so many processes died when they had begun a turn for each message;
-    the turns of the events `asked` had come as far as asking the model, those of `waiting` as
-    asking the owner."""
+    """Leave the journal of `times` processes that died after beginning a turn for each message. The
+    turns of the events in `asked` had asked the model, those in `waiting` the owner."""
     (home / "state").mkdir(parents=True, exist_ok=True)
     for _ in range(times):
         journal = SqliteJournal(home / "state" / "journal.db", CLOCK)
@@ -87,14 +86,14 @@ def as_steps(*messages: Message) -> list[Step]:
 
 
 async def test_a_message_that_was_not_begun_is_answered(tmp_path: Path) -> None:
-    await crash(tmp_path, [said("hello", "e1")])
+    await crash(tmp_path, [inbound("hello", "e1")])
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("hi")), channel):
         assert await channel.answer_to("e1") == "hi"
 
 
 async def test_messages_of_a_session_keep_their_order(tmp_path: Path) -> None:
-    await crash(tmp_path, [said(f"number {n}", f"e{n}") for n in range(5)])
+    await crash(tmp_path, [inbound(f"number {n}", f"e{n}") for n in range(5)])
     channel = FakeChannel()
     model = ScriptedModel(*[says(f"answer {n}") for n in range(5)])
     async with running(tmp_path, model, channel):
@@ -105,7 +104,7 @@ async def test_messages_of_a_session_keep_their_order(tmp_path: Path) -> None:
 
 
 async def test_a_turn_goes_on_from_its_steps(tmp_path: Path) -> None:
-    await crash(tmp_path, [said("do it", "e1")], as_steps(CALL, RESULT), claimed=1)
+    await crash(tmp_path, [inbound("do it", "e1")], as_steps(CALL, RESULT), claimed=1)
     channel, tool = FakeChannel(), Probe(effects=True)
     model = ScriptedModel(says("done"))
     async with running(tmp_path, model, channel, tools=(tool,)):
@@ -119,7 +118,7 @@ async def test_a_turn_goes_on_from_its_steps(tmp_path: Path) -> None:
 async def test_an_effect_that_had_started_is_not_repeated_and_the_model_is_told(
     tmp_path: Path,
 ) -> None:
-    await crash(tmp_path, [said("do it", "e1")], [*as_steps(CALL), STARTED], claimed=1)
+    await crash(tmp_path, [inbound("do it", "e1")], [*as_steps(CALL), STARTED], claimed=1)
     channel, tool = FakeChannel(), Probe(effects=True)
     model = ScriptedModel(says("I will check"))
     async with running(tmp_path, model, channel, tools=(tool,)):
@@ -129,7 +128,7 @@ async def test_an_effect_that_had_started_is_not_repeated_and_the_model_is_told(
 
 
 async def test_a_call_that_had_not_started_runs(tmp_path: Path) -> None:
-    await crash(tmp_path, [said("do it", "e1")], as_steps(CALL), claimed=1)
+    await crash(tmp_path, [inbound("do it", "e1")], as_steps(CALL), claimed=1)
     channel, tool = FakeChannel(), Probe(effects=True)
     async with running(tmp_path, ScriptedModel(says("done")), channel, tools=(tool,)):
         assert await channel.answer_to("e1") == "done"
@@ -140,7 +139,7 @@ async def test_a_start_from_an_earlier_step_does_not_count_for_a_later_call_of_t
     tmp_path: Path,
 ) -> None:
     first = [*as_steps(CALL), STARTED, *as_steps(RESULT)]
-    await crash(tmp_path, [said("do it", "e1")], [*first, *as_steps(CALL)], claimed=1)
+    await crash(tmp_path, [inbound("do it", "e1")], [*first, *as_steps(CALL)], claimed=1)
     channel, tool = FakeChannel(), Probe(effects=True)
     async with running(tmp_path, ScriptedModel(says("done")), channel, tools=(tool,)):
         assert await channel.answer_to("e1") == "done"
@@ -148,7 +147,7 @@ async def test_a_start_from_an_earlier_step_does_not_count_for_a_later_call_of_t
 
 
 async def test_a_result_whose_call_was_lost_is_left_out(tmp_path: Path) -> None:
-    await crash(tmp_path, [said("do it", "e1")], as_steps(RESULT), claimed=1)
+    await crash(tmp_path, [inbound("do it", "e1")], as_steps(RESULT), claimed=1)
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("done")), channel, tools=(Probe(),)):
         assert await channel.answer_to("e1") == "done"
@@ -157,7 +156,7 @@ async def test_a_result_whose_call_was_lost_is_left_out(tmp_path: Path) -> None:
 
 async def test_a_steered_message_is_closed_by_the_turn_it_joined(tmp_path: Path) -> None:
     steps = as_steps(CALL, RESULT, Message("user", "and that", CLOCK.now()))
-    both = [said("do this", "e1"), said("and that", "e2")]
+    both = [inbound("do this", "e1"), inbound("and that", "e2")]
     await crash(tmp_path, both, steps, claimed=1, joined=1)
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("both done")), channel, tools=(Probe(),)):
@@ -167,7 +166,7 @@ async def test_a_steered_message_is_closed_by_the_turn_it_joined(tmp_path: Path)
 
 
 async def test_after_three_crashes_without_progress_the_person_is_told(tmp_path: Path) -> None:
-    await crash(tmp_path, [said("poison", "e1"), said("innocent", "e2")], claimed=3)
+    await crash(tmp_path, [inbound("poison", "e1"), inbound("innocent", "e2")], claimed=3)
     channel = FakeChannel()
     model = ScriptedModel(says("fine"), says("once more"))
     async with running(tmp_path, model, channel):
@@ -183,7 +182,7 @@ async def test_after_three_crashes_without_progress_the_person_is_told(tmp_path:
 async def test_after_crashes_nobody_waits_for_a_chat_whose_model_hangs(
     tmp_path: Path, times: int
 ) -> None:
-    messages = [replace(said("hello", f"e{n}"), chat_id=str(n)) for n in range(30)]
+    messages = [replace(inbound("hello", f"e{n}"), chat_id=str(n)) for n in range(30)]
     await crash_together(tmp_path, messages, 2)
     await crash_together(tmp_path, messages, times - 2, asked=[m.event_id for m in messages])
     gate, channel = Gate(), FakeChannel()
@@ -215,7 +214,7 @@ async def test_after_crashes_nobody_waits_for_a_chat_whose_model_hangs(
 async def test_a_crash_is_counted_for_turns_that_had_not_asked_the_model_only(
     tmp_path: Path,
 ) -> None:
-    messages = [said("poison", "e1"), replace(said("innocent", "e2"), chat_id="2")]
+    messages = [inbound("poison", "e1"), replace(inbound("innocent", "e2"), chat_id="2")]
     await crash_together(tmp_path, messages, 3, asked={"e2"})
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("fine")), channel):
@@ -226,7 +225,7 @@ async def test_a_crash_is_counted_for_turns_that_had_not_asked_the_model_only(
 async def test_a_turn_that_never_survives_the_model_is_set_aside_in_the_end(
     tmp_path: Path,
 ) -> None:
-    await crash_together(tmp_path, [said("poison", "e1")], 10, asked={"e1"})
+    await crash_together(tmp_path, [inbound("poison", "e1")], 10, asked={"e1"})
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
         assert "won't try again automatically" in await channel.answer_to("e1")
@@ -235,14 +234,14 @@ async def test_a_turn_that_never_survives_the_model_is_set_aside_in_the_end(
 async def test_a_turn_that_waits_for_the_owner_outlives_any_number_of_crashes(
     tmp_path: Path,
 ) -> None:
-    await crash_together(tmp_path, [said("send it", "e1")], 10, waiting={"e1"})
+    await crash_together(tmp_path, [inbound("send it", "e1")], 10, waiting={"e1"})
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("sent")), channel):
         assert await channel.answer_to("e1") == "sent"
 
 
 async def test_suspects_begin_one_after_another(tmp_path: Path) -> None:
-    messages = [replace(said("hello", f"e{n}"), chat_id=str(n)) for n in range(3)]
+    messages = [replace(inbound("hello", f"e{n}"), chat_id=str(n)) for n in range(3)]
     await crash_together(tmp_path, messages, 2)
     at_risk, most = set[str](), list[int]()
 
@@ -264,7 +263,7 @@ async def test_suspects_begin_one_after_another(tmp_path: Path) -> None:
 
 
 async def test_a_stop_that_was_waiting_is_applied_before_anything_runs(tmp_path: Path) -> None:
-    messages = [said("do it", "e1"), said("/stop", "e2"), said("hello", "e3")]
+    messages = [inbound("do it", "e1"), inbound("/stop", "e2"), inbound("hello", "e3")]
     await crash(tmp_path, messages, as_steps(CALL), claimed=1)
     channel, tool = FakeChannel(), Probe(effects=True)
     model = ScriptedModel(says("hi"))
@@ -276,7 +275,7 @@ async def test_a_stop_that_was_waiting_is_applied_before_anything_runs(tmp_path:
 
 
 async def test_a_restart_that_was_waiting_cannot_loop(tmp_path: Path) -> None:
-    await crash(tmp_path, [said("/restart", "e1")])
+    await crash(tmp_path, [inbound("/restart", "e1")])
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel) as gateway:
         await channel.answer_to("e1")

@@ -1,4 +1,4 @@
-"""What a helper's report begins: a turn in the conversation that asked, but no person's."""
+"""A helper's report begins a turn in its conversation, but not a person's turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TASK = "Count the stars."
 
 
 class Talk:
-    """A person asks, a helper counts, and its report comes once the person has their answer."""
+    """A person asks, a helper counts, and its report arrives after the person's answer."""
 
     def __init__(self, acts: Line) -> None:
         self.acts = acts

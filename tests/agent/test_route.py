@@ -1,4 +1,4 @@
-"""The ways of a new message, as a table."""
+"""Routes of a new message, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ReAct loop: what the model is asked, what tools run, what comes out."""
+"""The ReAct loop: prompts, tool calls and results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def prompt(tools: ToolRegistry, text: str = "hi") -> Prompt:
 
 
 class Ran(NamedTuple):
-    """What came of a run: all messages of the turn, with the final text as the last."""
+    """The result of a run: all messages of the turn, with the final text as the last."""
 
     new_messages: tuple[Message, ...]
     text: str
@@ -74,7 +74,7 @@ async def run(
 
 
 class Names(MediaStore):
-    """Keeps nothing; what it would be called."""
+    """Stores nothing and returns the name."""
 
     def put_base64(self, data: str, mime: str) -> str:
         return f"{data}.{mime.partition('/')[2]}"
@@ -116,7 +116,7 @@ async def test_parallel_tools_run_side_by_side() -> None:
     first, second = asyncio.Event(), asyncio.Event()
 
     class Meeting(Gate):
-        """Each call goes on only when the other one is there too."""
+        """Each call waits for the other one."""
 
         async def __call__(self) -> None:
             (second if first.is_set() else first).set()
@@ -265,7 +265,7 @@ async def test_images_from_tools_follow_all_results_as_a_user_message() -> None:
 async def test_hooks_that_raise_never_break_a_turn_nor_each_other() -> None:
     heard: list[str] = []
 
-    def broken(event: TurnEvent, caller: TurnContext | None = None) -> None:
+    def fail(event: TurnEvent, caller: TurnContext | None = None) -> None:
         raise RuntimeError(type(event).__name__)
 
     def listen(event: TurnEvent, caller: TurnContext | None = None) -> None:
@@ -273,13 +273,13 @@ async def test_hooks_that_raise_never_break_a_turn_nor_each_other() -> None:
             heard.append(event.text)
 
     model = ScriptedModel(calls("probe"), says("fine all the same"))
-    turn = await run(model, Probe(), hook=Hooks(others=(broken, listen)))
+    turn = await run(model, Probe(), hook=Hooks(others=(fail, listen)))
     assert turn.text == "fine all the same"
     assert "".join(heard) == "fine all the same"
 
 
 class Reader(ScriptedModel):
-    """Reports how far it has read a prompt of 1,000 tokens, so many times a second."""
+    """Reports its progress in a prompt of 1,000 tokens, a given number of times a second."""
 
     def __init__(self, clock: FakeClock, reports: range, seconds: float) -> None:
         super().__init__(says("read"))
@@ -296,7 +296,7 @@ class Reader(ScriptedModel):
 
 
 async def readings(reports: range, seconds: float) -> list[tuple[int, float]]:
-    """The reports that reach a hook, with their times."""
+    """Return the reports that reach a hook, with their times."""
     clock, heard = FakeClock(), list[tuple[int, float]]()
 
     def listen(event: TurnEvent, caller: TurnContext | None = None) -> None:

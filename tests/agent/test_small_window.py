@@ -1,4 +1,4 @@
-"""A model server with a small window, as Ollama's is by default: a conversation still works."""
+"""A model server with a small window, like Ollama's default: a conversation still works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WINDOW, ANSWER = 4_096, 1_024
 def running_small(
     home: Path, model: Provider, channel: FakeChannel, learner: Provider | None = None
 ) -> AbstractAsyncContextManager[Gateway]:
-    """A gateway with what `onboard` writes for such a server."""
+    """Return a gateway with the settings that `onboard` writes for such a server."""
     return running(
         home,
         model,
@@ -30,7 +30,7 @@ def running_small(
 
 
 class Condensing:
-    """Takes conversations into memory, and counts how often it is asked to."""
+    """Consolidates conversations, and counts the requests."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -47,7 +47,7 @@ class Condensing:
 
 
 def size(prompt: Prompt) -> int:
-    """Tokens of a prompt with its tools."""
+    """Count the tokens of a prompt with its tools."""
     texts = "\n".join(message.text for message in prompt.messages)
     return estimate_tokens(texts) + prompt.tools.tokens
 

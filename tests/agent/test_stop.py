@@ -1,4 +1,4 @@
-"""`/stop`: what it ends, what it keeps, and what it must never take along."""
+"""`/stop`: the work that it ends, and the work and messages that it must keep."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def test_restart_asks_for_a_new_process_once(tmp_path: Path) -> None:
 async def test_whenever_stop_comes_every_message_stands_in_the_session_exactly_once(
     tmp_path: Path, moment: int
 ) -> None:
-    """The tool ends so many rounds of the event loop after the `/stop` was stored."""
+    """The tool ends `moment` rounds of the event loop after the `/stop` was stored."""
     channel, gate = FakeChannel(), Gate()
     tool = Probe(gate=gate, effects=True)
     model = ScriptedModel(calls("probe", text="x"), author=lambda _: says("fine"))

@@ -1,4 +1,4 @@
-"""The parts of a workspace's system prompt."""
+"""Parts of a workspace's system prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prompt that is too long by the server's count is shortened before a person hears of it."""
+"""A prompt that is too long by the server's count is shortened before a person notices."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ HERE = Endpoint("http://127.0.0.1:9/v1", "small")
 CHINESE = "今天天气很好我们去公园散步吧，" * 153
 
 
-def counted(prompt: Prompt) -> int:
-    """The count of such a server."""
+def count(prompt: Prompt) -> int:
+    """Return the count of such a server."""
     text = prompt_text(prompt)
     chinese = len(re.findall(r"[^\x00-\x7f]", text))
     return round((len(text) - chinese) / 4.4 + 2 * chinese)
 
 
 def server(window: int, words: str) -> Callable[[Prompt], Reply | Failure]:
-    """A model that refuses in `words` what exceeds its window."""
+    """Return a model that rejects prompts beyond its window with `words`."""
 
     def answer(prompt: Prompt) -> Reply | Failure:
-        tokens = counted(prompt)
+        tokens = count(prompt)
         if tokens <= window:
             return says("taken")
         message = words.format(tokens=tokens, window=window)

@@ -1,4 +1,4 @@
-"""Turns through a whole gateway: what is saved, what joins, what waits."""
+"""Turns through a whole gateway: saved messages, joined messages, pending messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import Gate, Probe, read_stored, running, window
 
 
 def last(prompt: Prompt) -> str:
-    """The last line of the newest message."""
+    """Return the last line of the newest message."""
     return prompt.messages[-1].text.splitlines()[-1]
 
 
@@ -297,11 +297,11 @@ async def test_a_tool_that_cancels_itself_breaks_its_turn_and_nothing_else(tmp_p
 
 
 async def test_hooks_that_fail_at_everything_are_not_noticed_in_the_chat(tmp_path: Path) -> None:
-    def broken(event: TurnEvent, caller: TurnContext | None = None) -> None:
+    def fail(event: TurnEvent, caller: TurnContext | None = None) -> None:
         raise RuntimeError(type(event).__name__)
 
     channel = FakeChannel()
-    async with running(tmp_path, ScriptedModel(says("hi")), channel, hooks=(broken,)):
+    async with running(tmp_path, ScriptedModel(says("hi")), channel, hooks=(fail,)):
         assert await channel.ask("hello") == "hi"
     assert len(read_stored(tmp_path)) == 2
 

@@ -1,4 +1,4 @@
-"""A key that the owner types is offered to be moved into secrets.env and struck from the rest."""
+"""nanobot offers to move a key that the owner types to secrets.env and to remove all copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWNER = "owner:\n  fake: ['1']\n"
 
 
 def holding(home: Path, text: str) -> list[str]:
-    """The files of a home in which some text stands, whole or line by line."""
+    """Return the files of a home that contain a text, whole or line by line."""
     lines = [line.encode() for line in text.splitlines() if not line.startswith("-----")]
     files = (path for path in home.rglob("*") if path.is_file())
     return [path.name for path in files if any(line in path.read_bytes() for line in lines)]
@@ -33,8 +33,8 @@ def set_up(home: Path) -> None:
     (home / "config.yaml").write_text(OWNER)
 
 
-async def offered(channel: FakeChannel, text: str) -> OutboundPart:
-    """The offer that a message of the owner's leads to."""
+async def get_offer(channel: FakeChannel, text: str) -> OutboundPart:
+    """Return the offer after a message of the owner."""
     await channel.answer_to(await channel.say(text, sender_id="1"))
     return await channel.next_with_buttons()
 
@@ -47,7 +47,7 @@ async def test_what_is_moved_stands_in_secrets_env_and_nowhere_else(
     channel = FakeChannel()
     model = ScriptedModel(calls("note", text=f"the key is {key}"), says(f"noted {key}"), says("?"))
     async with running(tmp_path, model, channel):
-        offer = await offered(channel, f"here is my key: {key}")
+        offer = await get_offer(channel, f"here is my key: {key}")
         assert key[:9] not in offer.content
         assert holding(tmp_path, key)
         moved = offer.buttons[0].value
@@ -67,7 +67,7 @@ async def test_other_entries_stay_and_a_name_that_is_taken_gets_a_number(tmp_pat
     (tmp_path / "secrets.env").write_text("# mine\nGITHUB_TOKEN=another\n")
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("I see")), channel):
-        await offered(channel, f"use {OTHER}")
+        await get_offer(channel, f"use {OTHER}")
     async with running(tmp_path, ScriptedModel(), channel):  # a restart loses no offer
         for told in ("Moved to secrets.env: GITHUB_TOKEN_2.", "Your messages in"):
             event = await channel.say("/secret move", sender_id="1")
@@ -80,7 +80,7 @@ async def test_a_no_changes_nothing(tmp_path: Path) -> None:
     set_up(tmp_path)
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("I see")), channel):
-        offer = await offered(channel, f"use {OTHER}")
+        offer = await get_offer(channel, f"use {OTHER}")
         event = await channel.say(offer.buttons[1].value, sender_id="1")
         assert await channel.answer_to(event) == "It was not moved."
     assert not (tmp_path / "secrets.env").exists()
@@ -91,7 +91,7 @@ async def test_where_secrets_env_cannot_be_written_nothing_is_struck(tmp_path: P
     set_up(tmp_path)
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("I see")), channel):
-        await offered(channel, f"use {OTHER}")
+        await get_offer(channel, f"use {OTHER}")
         (tmp_path / "secrets.env").mkdir()
         told = await channel.answer_to(await channel.say("/secret move", sender_id="1"))
     assert "cannot be changed" in told

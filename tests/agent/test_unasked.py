@@ -1,4 +1,4 @@
-"""Turns that no person began: where their words go, and what stays of them."""
+"""Turns that no person began: the chats of their messages, and the record of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def schedule(message: str = "Say that the oven is hot.", when: str = "in 20m") -
 
 
 class Person:
-    """Somebody with a gateway under a fake clock, in which jobs run."""
+    """A person with a gateway under a fake clock, in which jobs run."""
 
     def __init__(self, home: Path, *tools: Probe) -> None:
         self.home, self.clock = home, FakeClock()
@@ -42,7 +42,7 @@ class Person:
         return await self.channel.ask(text)
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        """Let time pass, a minute at a time."""
+        """Advance the clock minute by minute until `happened`."""
         while not happened():
             await self.clock.advance(60)
             await asyncio.to_thread(int)  # what is done in threads goes on as well

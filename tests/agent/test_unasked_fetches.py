@@ -1,4 +1,4 @@
-"""How much a whole nanobot fetches unasked, once untrusted content is in the conversation."""
+"""Fetches of a whole nanobot without approval, after untrusted content."""
 
 from __future__ import annotations
 

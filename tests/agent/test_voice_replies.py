@@ -1,4 +1,4 @@
-"""Where a reply is said aloud: in chats that play voice messages, and in a terminal at a wish."""
+"""Spoken replies: in chats that play voice messages, and in a terminal on request."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Replies:
         return opus(content=words.encode())
 
     def words(self, channel: str, *, wish: str = "", forwarded_from: str = "") -> list[str]:
-        """What is to be spoken of the answer."""
+        """Return the words of the answer's voice message."""
         place, now = (channel, "1", "7", "", "e1"), self._clock.now()
         message = InboundMessage(*place, now, media=(RECORDING,), forwarded_from=forwarded_from)
         call = ToolCall("1", "voice", f'{{"when": "{wish}"}}')

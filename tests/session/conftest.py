@@ -1,4 +1,4 @@
-"""A clock, a disk that can fail, and managers of one folder, each like a process of its own."""
+"""A clock, a disk that can fail, and managers of one folder, each like a separate process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def managed(folder: Path, clock: FakeClock, disk: FailingDisk) -> AsyncIterator[Open]:
-    """Makes managers of one folder, each like a process of its own, and closes them."""
+    """Yield a function that opens managers of one folder, each like a separate process."""
     made: list[SessionManager] = []
 
     def make(**options: object) -> SessionManager:
@@ -45,7 +45,7 @@ async def managed(folder: Path, clock: FakeClock, disk: FailingDisk) -> AsyncIte
 
 @pytest.fixture
 def warnings() -> Iterator[list[str]]:
-    """The warnings and errors that were logged."""
+    """Yield the logged warnings and errors."""
     heard: list[str] = []
     sink = logger.add(lambda entry: heard.append(str(entry)), level="WARNING", format="{message}")
     yield heard

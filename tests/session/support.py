@@ -1,4 +1,4 @@
-"""What the tests of sessions share: a disk that can fail, and short names for long things."""
+"""Shared helpers of the session tests: a disk that can fail, and short names."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class FailingDisk(FileOps):
-    """A disk that refuses `step` with `error` while `broken`, after letting `room` bytes through.
+    """A disk that fails `step` with `error` while `broken`, after writing `room` bytes.
 
-    `steps` lists what was asked of it; `fail_at` breaks exactly the step with that index.
-    """
+    `steps` lists the requested steps. `fail_at` breaks exactly the step with that index."""
 
     def __init__(self) -> None:
         self.broken: set[str] = set()
@@ -81,7 +80,7 @@ def reply(content: str, turn_id: str = "") -> Message:
 
 
 def asks(*ids: str, turn_id: str = "") -> Message:
-    """The model calls a tool once for each id."""
+    """Return a model's message that calls a tool once for each ID."""
     calls = tuple(ToolCall(name, "read_file", '{"path": "a"}') for name in ids)
     return Message("assistant", "", tool_calls=calls, turn_id=turn_id)
 
@@ -91,7 +90,7 @@ def result(call_id: str, content: str = "ok") -> Message:
 
 
 async def say(manager: SessionManager, key: str, *messages: Message | str) -> Session:
-    """Add messages (a text is the person's) as one turn, and wait until they are durable."""
+    """Add messages as one turn, and wait until they are durable. A string is the person's."""
     session = await manager.get_or_create(key)
     for message in messages:
         session.add_message(user(message) if isinstance(message, str) else message)
@@ -105,12 +104,12 @@ def texts(messages: object) -> list[str]:
 
 
 def files_in(folder: Path, pattern: str = "*") -> list[Path]:
-    """What lies in a folder, by name; nothing where there is no folder."""
+    """Return the files in a folder by name, or none if it doesn't exist."""
     return sorted(folder.glob(pattern))
 
 
 def put(folder: Path, data: bytes, name: str = "cli_direct.jsonl") -> Path:
-    """A folder that holds this one file."""
+    """Create a folder with only this file."""
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
@@ -125,7 +124,7 @@ async def talk(
     metadata: Mapping[str, JsonValue] | None = None,
     at: datetime = NOON,
 ) -> None:
-    """Have a conversation with one message in it."""
+    """Store a conversation with one message."""
     session = await sessions.get_or_create(key)
     session.begin_turn()
     session.set_metadata(**(metadata or {}))

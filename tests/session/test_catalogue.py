@@ -1,5 +1,5 @@
-"""The catalogue is a cache that processes share: it is right whatever happens to the files or to
-itself, and a file is read again only where it changed."""
+"""The catalogue is a cache shared by processes. It is right after any change of the files or of
+itself, and only changed files are read again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def names_by_key(changes: Changes) -> dict[str, list[str]]:
 
 
 def overwrite(path: Path, content: bytes) -> None:
-    """Change a file so that its state does not say so."""
+    """Change a file without changing its stat."""
     state = path.stat()
     path.write_bytes(content)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))

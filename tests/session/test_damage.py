@@ -1,4 +1,4 @@
-"""Files that a crash, a bad disk or a person's hand left in disorder."""
+"""Files damaged by a crash, a bad disk or by hand."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_line_ends_of_other_systems_are_understood(
 async def test_a_restored_turn_is_there_once_whatever_the_crash_left(
     folder: Path, clock: FakeClock, cut: int
 ) -> None:
-    """Lines of the turn, whole or cut, that the crash left: an eighth of the bytes at a time."""
+    """The crash left an eighth more of the turn's bytes each time."""
     manager = SessionManager(folder, clock, files=MemoryDisk())
     session = await say(manager, KEY, "before")
     for message in (user("ask", "t"), asks("c", turn_id="t"), result("c"), reply("x", "t")):
@@ -226,7 +226,7 @@ async def test_several_turns_are_restored_in_order_and_earlier_ones_are_known(
 async def test_several_turns_are_restored_whole_where_the_crash_cut_any_of_them(
     folder: Path, clock: FakeClock
 ) -> None:
-    """They may have been on their way into the file together."""
+    """They may have been written to the file together."""
     manager = SessionManager(folder, clock, files=MemoryDisk())
     session = await say(manager, KEY, "before")
     path = folder / "cli_direct.jsonl"

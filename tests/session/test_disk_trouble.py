@@ -1,4 +1,4 @@
-"""A disk that is full, broken or gone for a while: nothing is lost, nothing stands there twice."""
+"""A full, broken or missing disk: no message is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "cli:direct"
 
 
 class Notices:
-    """Hears of trouble in the log, and lets a test wait for it."""
+    """Collects disk errors from the log, and lets a test wait for one."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []

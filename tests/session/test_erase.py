@@ -1,4 +1,4 @@
-"""What sessions promise about retracted messages and about a text that must be gone."""
+"""Guarantees of sessions about retracted messages and erased texts."""
 
 from __future__ import annotations
 

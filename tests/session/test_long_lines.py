@@ -1,4 +1,4 @@
-"""A line that is too long for any message costs its own content, and nothing else."""
+"""A line that is too long for any message loses its content, and no other line does."""
 
 from __future__ import annotations
 

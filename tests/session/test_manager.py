@@ -280,7 +280,7 @@ async def test_a_file_is_listed_from_memory_until_it_changes(managed: Open, fold
 async def test_of_a_long_file_all_is_read_that_is_not_consolidated(
     managed: Open, folder: Path, consolidated: int
 ) -> None:
-    """It has several of the blocks in which the beginning of the window is looked for."""
+    """The file has several of the blocks in which the start of the window is searched."""
     manager = managed()
     session = await manager.get_or_create("cli:direct")
     for number in range(1, 3_001):

@@ -1,4 +1,4 @@
-"""What the store of conversations does, seen through the sessions in it."""
+"""Contract of the session store, tested through its sessions."""
 
 from __future__ import annotations
 
