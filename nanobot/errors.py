@@ -314,9 +314,9 @@ class BudgetSpent(ProviderError):
     request was sent."""
 
     def __init__(self, tokens: int, use: str = "") -> None:
-        what, key = (f"{use} today", f"uses.{use}") if use else ("today", "tokens_per_day")
+        what, key = (f" for {use}", f"uses.{use}") if use else ("", "tokens_per_day")
         super().__init__(
-            f"the {tokens:,} tokens for {what} are used up",
+            f"today's {tokens:,} tokens{what} have been used up",
             hint="More are available tomorrow. To change the limit, set"
             f" limits.{key} in config.yaml.",
         )

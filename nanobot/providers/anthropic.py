@@ -351,7 +351,7 @@ class IncomingMessage(IncomingAnswer):
         text = "".join(block.text for block in blocks)
         calls = self._read_calls(blocks)
         if self._stop == _WINDOW_EXCEEDED and not (text or calls):
-            detail = "the answer has no room in the model's context window"
+            detail = "the model's context window has no room for the answer"
             raise ContextTooLong(
                 f"the prompt is too long for {self._endpoint.model}", status=400, detail=detail
             )

@@ -65,14 +65,14 @@ class KnownProvider(Struct, frozen=True):
         """Return advice about a status (0: unreachable), or an empty text. `key` is the section of
         the settings."""
         if status == 0 and self.is_local:
-            return f"Is {self.name} running? `{self.start}` starts it."
+            return f"Is {self.name} running? To start it, run `{self.start}`."
         if status == 401 and self.keys_at:
             return (
-                f"Check {key}.api_key: {self.name} does not accept it. Create a key: {self.keys_at}"
+                f"Check {key}.api_key: {self.name} doesn't accept it. Create one at {self.keys_at}"
             )
         if status == 404:
-            address = f", and {key}.base_url, which ends in /v1" if self.is_local else ""
-            text = f"{self.name} does not know {model!r}: check {key}.name{address}."
+            address = f" and {key}.base_url, which ends in /v1" if self.is_local else ""
+            text = f"{self.name} has no model {model!r}. Check {key}.name{address}."
             return f"{text} {self.how_to_get}"
         return ""
 
@@ -81,7 +81,7 @@ class KnownProvider(Struct, frozen=True):
         """Advice for people on finding a model's name."""
         if self.id == "ollama":
             return "`ollama list` shows your models, and `ollama pull NAME` downloads one."
-        return "`nanobot onboard` lists its models."
+        return "To list its models, run `nanobot onboard`."
 
 
 PROVIDERS: tuple[KnownProvider, ...] = (

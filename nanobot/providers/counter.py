@@ -155,12 +155,12 @@ class Tiktoken:
 
 
 _WARNING = (
-    "{used:,} of the {limit:,} tokens for today (limits.tokens_per_day) are used. At the "
-    "limit, I stop answering until tomorrow."
+    "{used:,} of today's {limit:,} tokens (limits.tokens_per_day) have been used. At the "
+    "limit, I'll stop answering until tomorrow."
 )
 _WARNING_OF_USE = (
-    "{used:,} of the {limit:,} tokens for {use} today (limits.uses.{use}) are used. At the "
-    "limit, only this stops until tomorrow."
+    "{used:,} of today's {limit:,} tokens for {use} (limits.uses.{use}) have been used. At the "
+    "limit, only this will stop until tomorrow."
 )
 
 

@@ -262,7 +262,7 @@ class Dialects:
         try:
             await asyncio.to_thread(self._document.change, change)
         except NanobotError as error:
-            logger.warning("can't save the dialects of model servers: {}", error)
+            logger.warning("can't save the model servers' dialects: {}", error)
 
     def snapshot(self) -> Mapping[str, LearnedDialect]:
         return dict(self._learned)

@@ -187,8 +187,8 @@ class ModelFacts(Struct, frozen=True):
     def no_tools(self) -> str:
         """The consequence of a model that can't call tools, for people."""
         return (
-            f"{self.server or 'its server'} reports that this model can't call tools. nanobot then"
-            " reads tool calls from its text, and small models often get them wrong"
+            f"{self.server or 'its server'} reports that this model can't call tools, so nanobot"
+            " reads tool calls from its text. Small models often get them wrong"
         )
 
 

@@ -43,7 +43,7 @@ _EXCERPT = 4_096  # bytes of an unexpected answer
 _HINTS = {
     401: "Check {0}.api_key: the server does not accept it.",
     402: "The account behind {0}.api_key has no credit left.",
-    403: "Check {0}.api_key: it may not use this model.",
+    403: "Check {0}.api_key: it has no access to this model.",
     404: "Check {0}.name and {0}.base_url, which usually ends in /v1.",
 }
 _SHORTER_ANSWER = "Lower {0}.max_completion_tokens. The model can't give such a long answer."
@@ -153,7 +153,7 @@ class Endpoint(Struct, frozen=True):
     def cut_error(self, reason: str) -> ProviderUnavailable:
         text = self.shorten(reason)
         return ProviderUnavailable(
-            f"the model server at {self.place} broke off in the middle of its answer", detail=text
+            f"the model server at {self.place} stopped in the middle of its answer", detail=text
         )
 
     def garbage_error(self, what: str, excerpt: bytes = b"") -> ProviderGarbage:
@@ -188,7 +188,7 @@ class Endpoint(Struct, frozen=True):
             return self._overflow_error(status, overflow, detail)
         if said.generation:
             return ToolUseFailed(
-                f"the model at {self.place} called a tool in a form that its server cannot parse",
+                f"the model at {self.place} called a tool in a format that its server can't parse",
                 generation=said.generation,
                 detail=detail,
             )
@@ -207,7 +207,7 @@ class Endpoint(Struct, frozen=True):
                 hint = self._choose_hint(meant, said.message)
         if meant in (400, 422) and said.blames_answer:
             hint = _SHORTER_ANSWER.format(self.settings)
-        what = self._describe(f"refused the request ({status})", detail)
+        what = self._describe(f"rejected the request ({status})", detail)
         return ProviderRejected(what, status=status, detail=detail, hint=hint)
 
     def _overflow_error(
@@ -216,9 +216,9 @@ class Endpoint(Struct, frozen=True):
         tokens, window = (overflow.tokens, overflow.window) if overflow else (0, 0)
         counts = ""
         if tokens and window:
-            counts = f": {tokens:,} tokens, and the server takes {window:,}"
+            counts = f": {tokens:,} tokens, but the server accepts {window:,}"
         elif window:
-            counts = f": the server takes {window:,} tokens"
+            counts = f": the server accepts {window:,} tokens"
         if "minute" in detail:  # a limit of the account
             counts += f" ({detail})"
         return ContextTooLong(

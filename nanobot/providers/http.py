@@ -104,7 +104,7 @@ class HttpConnection:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._connection_error(error) from error
         except self._proxy_errors as error:
-            raise self.endpoint.unreachable_error(f"the SOCKS proxy: {error}") from error
+            raise self.endpoint.unreachable_error(f"the SOCKS proxy failed: {error}") from error
         except ValueError as error:
             raise self._address_error() from error
         async with response:
@@ -136,7 +136,7 @@ class HttpConnection:
         if 200 <= response.status < 300:
             self._prefix, place = "/v1", f"{self.endpoint.place.rstrip('/')}/v1"
             setting = f"{self.endpoint.settings}.base_url"
-            logger.warning("the model server answers at {}: set {} to that", place, setting)
+            logger.warning("the model server answers at {}. Set {} to that address", place, setting)
         return response
 
     async def _read_refusal(
@@ -160,7 +160,7 @@ class HttpConnection:
             async for chunk in chunks:
                 answer += chunk
                 if len(answer) > _ANSWER_BYTES:
-                    raise self.endpoint.garbage_error("more than was asked for")
+                    raise self.endpoint.garbage_error("more data than expected")
         return self.endpoint.object_in(bytes(answer))
 
     async def _open_session(self) -> aiohttp.ClientSession:
@@ -201,7 +201,7 @@ class HttpConnection:
             raise endpoint.unusable_error(
                 f"{endpoint.settings}.api_key contains characters that are invalid in an HTTP "
                 "header",
-                "Copy the key again. It has only plain letters, digits, and punctuation.",
+                "Copy only the key, and paste it again.",
             )
         url = parse_url(endpoint.base_url, "http", "https")
         if url is None:
@@ -276,7 +276,7 @@ class HttpConnection:
                 f"no connection within {self._connect:g} seconds"
             )
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            return self.endpoint.unreachable_error(f"the proxy answered {error.status}")
+            return self.endpoint.unreachable_error(f"the proxy answered with status {error.status}")
         if isinstance(error, aiohttp.ClientConnectorError):
             return self.endpoint.unreachable_error(root_cause(error))
         if isinstance(error, TimeoutError):
@@ -286,7 +286,7 @@ class HttpConnection:
     def _address_error(self) -> ProviderError:
         return self.endpoint.unusable_error(
             f"{self.endpoint.settings}.base_url is not an http or https address",
-            "An example is https://api.example.com/v1.",
+            "Use an address such as https://api.example.com/v1.",
         )
 
 

@@ -185,7 +185,7 @@ class OpenAIProvider:
                 if shown != known:
                     await self._dialects.learn(self._endpoint.source(options.model), known, shown)
                 return reply
-        raise self._endpoint.unusable_error("the server refuses each form of the request", "")
+        raise self._endpoint.unusable_error("the server rejects every form of the request", "")
 
     def _find_changes(
         self, error: ProviderRejected | RequestBlamed, question: _Question, dialect: Dialect

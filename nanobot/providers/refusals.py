@@ -385,12 +385,12 @@ def empty_reply_error(reply: Reply) -> ProviderError:
     if is_filter(reply.finish):
         return filter_error(reply.finish)
     if reply.finish == "length":
-        what = "reached the limit of its answer before the first word"
+        what = "reached its token limit before the first word"
         if reply.thought or reply.usage.completion:
-            what = "used all tokens of its answer for thinking"
+            what = "used all of its answer's tokens for thinking"
         return ProviderRejected(f"the model {what}", status=0, hint=_MORE_TOKENS)
     if reply.finish not in ("stop", "tool_calls", "function_call"):
         ended = f"the provider ended the answer before the first word ({reply.finish}), twice"
         return ProviderGarbage(ended)
-    what = "only thought and wrote no answer" if reply.thought else "gave an empty answer"
+    what = "thought but wrote no answer" if reply.thought else "gave an empty answer"
     return ProviderGarbage(f"the model {what}, twice")

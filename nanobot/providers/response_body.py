@@ -150,7 +150,7 @@ class IncomingAnswer:
     def _refuse_other_kind(self) -> None:
         if not self.events:
             raise self._endpoint.garbage_error(
-                f"something that is no {self.kind}", bytes(self._start)
+                f"something that is not a {self.kind}", bytes(self._start)
             )
 
     def _events_in(self, chunk: bytes) -> list[bytes]:

@@ -160,7 +160,7 @@ class _Check:
         required = (name for name in items(schema.get("required")) if isinstance(name, str))
         missing = [name for name in required if name not in value]
         if missing:
-            return f"{missing[0]!r} is missing in {at}"
+            return f"{missing[0]!r} is missing from {at}"
         properties, others = mapping(schema.get("properties")), schema.get("additionalProperties")
         for name, inner in value.items():
             part = properties.get(name, others)
@@ -188,7 +188,7 @@ def check_type(value: object, schema: Mapping[str, Any], at: str) -> str:
         own.add("integer")
     if not kinds or not own.isdisjoint(kinds):
         return ""
-    return f"{at} must be of the type {' or '.join(kinds)}"
+    return f"{at} must be of type {' or '.join(kinds)}"
 
 
 def check_choice(value: object, schema: Mapping[str, Any], at: str) -> str:

@@ -91,7 +91,7 @@ class ProgramTranscriber:
             what = "a voice message" if is_ogg_opus(audio) else "this recording"
             # opusdec reads only Opus
             hint = _NO_CONVERTER if is_ogg_opus(audio) else "Install ffmpeg."
-            raise VoiceFailed(f"no program is installed that converts {what} to WAV", hint=hint)
+            raise VoiceFailed(f"no program that converts {what} to WAV is installed", hint=hint)
         await desk.run(argv, most=_MOST_TEXT)
 
 
@@ -162,7 +162,7 @@ class Speech:
             files = ["-i", "{input}", "-ac", "1", "-c:a", "libopus", "-b:a", "32k", "{output}"]
         else:
             raise VoiceFailed(
-                "no program is installed that converts WAV to OGG/Opus", hint=_NO_CONVERTER
+                "no program that converts WAV to OGG/Opus is installed", hint=_NO_CONVERTER
             )
         async with self._programs.desk(program) as desk:
             await desk.put("speech.wav", sound)

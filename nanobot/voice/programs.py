@@ -311,8 +311,8 @@ def describe_exit(code: int) -> str:
     with suppress(ValueError):
         if signal.Signals(number) is signal.SIGXFSZ:
             return "wrote a file that is too large"
-        return f"was ended by {signal.Signals(number).name}"
-    return f"ended with code {code}"
+        return f"was stopped by {signal.Signals(number).name}"
+    return f"exited with code {code}"
 
 
 def build_failure(name: str, what: str, said: str) -> VoiceFailed:

@@ -37,10 +37,10 @@ def is_ogg_opus(sound: bytes) -> bool:
 def opus_seconds(sound: bytes) -> float:
     """Return the length of a voice message. Raise `VoiceFailed` if it is invalid or incomplete."""
     if not is_ogg_opus(sound):
-        raise VoiceFailed("the sound is not OGG/Opus")
+        raise VoiceFailed("the audio is not OGG/Opus")
     positions = [position for position in read_positions(sound) if position != _UNKNOWN]
     if not positions or positions[-1] <= 0:
-        raise VoiceFailed("there is no sound in the OGG/Opus file")
+        raise VoiceFailed("the OGG/Opus file contains no audio")
     return positions[-1] / _RATE
 
 
@@ -59,7 +59,7 @@ def read_positions(sound: bytes) -> Iterator[int]:
         yield int.from_bytes(sound[at + 6 : at + 14], "little")
         at += _PAGE + segments + sum(table)  # the table lists the segments' sizes
     if at != len(sound):
-        raise VoiceFailed("the OGG/Opus file is cut off")
+        raise VoiceFailed("the OGG/Opus file is truncated")
 
 
 def extract_speakable(markdown: str, most: int) -> str:

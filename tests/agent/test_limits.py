@@ -81,7 +81,7 @@ async def test_no_call_begins_that_would_take_the_day_over_its_limit(kit: Limits
     model, ask = kit.model(kit.budget(1_000), (400, 50), (500, 50))
     await ask(400)
     await ask(500)
-    with pytest.raises(BudgetSpent, match="the 1,000 tokens for today are used up"):
+    with pytest.raises(BudgetSpent, match="today's 1,000 tokens have been used up"):
         await ask(1)
     assert len(model.prompts) == 2
 
@@ -135,7 +135,7 @@ async def test_the_owner_is_warned_once_before_the_end(kit: LimitsKit) -> None:
     await ask(100)
     await kit.background.drain(5)
     (text,) = kit.told
-    assert text.startswith("800 of the 1,000 tokens for today")
+    assert text.startswith("800 of today's 1,000 tokens")
 
 
 async def test_a_server_that_counts_nothing_is_counted_for(kit: LimitsKit) -> None:
@@ -157,17 +157,17 @@ async def test_a_spent_use_refuses_that_use_and_no_other(kit: LimitsKit) -> None
         await before.complete(asking(400), CallOptions(use="jobs"))
     await kit.background.drain(5)
     assert kit.told == [
-        "800 of the 1,000 tokens for jobs today (limits.uses.jobs) are used. At the limit,"
-        " only this stops until tomorrow."
+        "800 of today's 1,000 tokens for jobs (limits.uses.jobs) have been used. At the limit,"
+        " only this will stop until tomorrow."
     ]
     after = provider()  # as after a restart
     with pytest.raises(BudgetSpent) as spent:
         await after.complete(asking(400), CallOptions(use="jobs"))
-    assert str(spent.value) == "the 1,000 tokens for jobs today are used up"
+    assert str(spent.value) == "today's 1,000 tokens for jobs have been used up"
     assert "limits.uses.jobs" in spent.value.hint
     for _ in range(3):  # what was refused was not set aside either
         await after.complete(asking(400), CallOptions())
-    with pytest.raises(BudgetSpent, match="the 2,000 tokens for today"):
+    with pytest.raises(BudgetSpent, match="today's 2,000 tokens"):
         await after.complete(asking(400), CallOptions())
 
 
@@ -180,7 +180,7 @@ async def test_without_a_limit_nothing_is_counted(kit: LimitsKit) -> None:
 def test_a_spent_budget_ends_the_turn_with_what_to_do() -> None:
     error = BudgetSpent(5_000)
     assert failure_text(error, is_owner=True) == (
-        "I cannot answer: the 5,000 tokens for today are used up. More are available tomorrow."
+        "I cannot answer: today's 5,000 tokens have been used up. More are available tomorrow."
         " To change the limit, set limits.tokens_per_day in config.yaml. Then send /retry to run"
         " this message again."
     )

@@ -103,7 +103,7 @@ WAITS: dict[str, tuple[Step, float, str]] = {
     "429 with seconds": (busy(900), 901, "is busy (429): Rate limit reached"),
     "500": (server_error(500), 15, "failed (500): The server had an error"),
     "a stall": (Stall(3), 15, "sent nothing for 0.2 seconds"),
-    "a cut": (Cut(), 15, "broke off in the middle of its answer"),
+    "a cut": (Cut(), 15, "stopped in the middle of its answer"),
 }
 
 
@@ -157,7 +157,7 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> N
 FINAL: dict[str, tuple[Sequence[Step], str]] = {
     "401": (
         [unauthorized("sk-secret-key")],
-        "The model gave no answer: the model server at {url} refused the request (401):"
+        "The model gave no answer: the model server at {url} rejected the request (401):"
         " Incorrect API key provided: [api key]. Check model.api_key: the server does not accept"
         " it. To try again, send /retry.",
     ),
@@ -184,12 +184,12 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     ),
     "all tokens used for thinking": (
         [Answer("", finish="length", reasoning="Let me think about it")],
-        "The model gave no answer: the model used all tokens of its answer for thinking. Raise"
+        "The model gave no answer: the model used all of its answer's tokens for thinking. Raise"
         " model.max_completion_tokens, or lower model.reasoning_effort. To try again, send /retry.",
     ),
     "nothing but thinking": (
         [Answer("", reasoning="Let me think about it")] * 2,
-        "The model gave no answer: the model only thought and wrote no answer, twice."
+        "The model gave no answer: the model thought but wrote no answer, twice."
         " To try again, send /retry.",
     ),
     "an early end": (
@@ -212,7 +212,7 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
         "Even shortened, this conversation doesn't fit the model's context window. To start a"
         " new one, send /new. If the model's window is smaller than model.context_window, lower"
         " that setting. (the prompt is too long"
-        " for fake: the server takes 8,192 tokens)",
+        " for fake: the server accepts 8,192 tokens)",
     ),
 }
 

@@ -67,13 +67,13 @@ async def test_a_file_of_another_person_that_cannot_be_read_shows_once_it_is_nee
 
 
 NOTHING = '{"memory_updates": [], "processed_entries": [0]}'
-REFUSED = ProviderRejected("the model server refused the request (401)", status=401)
+REFUSED = ProviderRejected("the model server rejected the request (401)", status=401)
 
 
 @pytest.mark.parametrize(
     ("failing", "times", "said"),
     [
-        (fails(REFUSED), 1, "consolidation failed: the model server refused the request (401)"),
+        (fails(REFUSED), 1, "consolidation failed: the model server rejected the request (401)"),
         (fails(ProviderUnavailable("it is out")), 3, "failed 3 times in a row: it is out"),
         (says("no call at all"), 3, "failed 3 times in a row: text came instead of a call"),
         (says("", finish="content_filter"), 3, "the provider's filter withheld the answer"),
@@ -196,7 +196,7 @@ async def test_new_alone_sets_a_damaged_conversation_aside(tmp_path: Path) -> No
     write(path, b"\0" * 9_000)
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("hi")), channel):
-        assert "New session" in await channel.ask("/new")
+        assert "New conversation" in await channel.ask("/new")
         assert await channel.ask("hello") == "hi"
 
 

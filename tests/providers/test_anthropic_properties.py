@@ -252,7 +252,7 @@ def test_no_answer_makes_the_reader_raise_anything_but_provider_errors(
     ("event", "reason"),
     [
         ({"type": "error", "message": "overloaded"}, "overloaded"),
-        ({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, "no message"),
+        ({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, "not a message"),
     ],
 )
 def test_a_stream_of_another_form_is_no_empty_answer(event: dict[str, object], reason: str) -> None:

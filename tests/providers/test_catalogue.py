@@ -186,7 +186,7 @@ def test_each_is_known_by_its_address_and_by_that_alone() -> None:
     ("id", "status", "body", "hint"),
     [
         ("groq", 401, b"{}", "https://console.groq.com/keys"),
-        ("groq", 404, b"{}", "Groq does not know 'm'"),
+        ("groq", 404, b"{}", "Groq has no model 'm'"),
         ("ollama", 404, b'{"error": {"message": "model not found"}}', "`ollama pull NAME`"),
         (
             "gemini", 400, b'[{"error": {"message": "API key not valid."}}]',
@@ -224,7 +224,7 @@ def test_what_is_refused_comes_with_what_to_do_there(
 def test_a_local_server_that_is_not_there_is_to_be_started() -> None:
     error = Endpoint(BY_ID["ollama"].base_url, "m").unreachable_error("refused")
     assert isinstance(error, ProviderUnavailable)
-    assert error.hint == "Is Ollama running? `ollama serve` starts it."
+    assert error.hint == "Is Ollama running? To start it, run `ollama serve`."
 
 
 def test_a_name_that_is_almost_right_is_recognised() -> None:

@@ -72,12 +72,12 @@ ERRORS = {
     "503": (ProviderUnavailable, "failed (503): The server had an error."),
     "stall before headers": (ProviderStalled, "sent nothing for 0.2 seconds"),
     "stall in mid-stream": (ProviderStalled, "sent nothing for 0.2 seconds"),
-    "cut in mid-stream": (ProviderUnavailable, "broke off in the middle of its answer"),
+    "cut in mid-stream": (ProviderUnavailable, "stopped in the middle of its answer"),
     "HTML with status 200": (ProviderGarbage, "answered with a web page"),
     "50 MB body": (ProviderGarbage, "answered with more than 2097152 bytes"),
     "empty choices": (ProviderGarbage, "answered with no choices"),
     "context length exceeded": (ContextTooLong, "the prompt is too long for m-1"),
-    "401": (ProviderRejected, "refused the request (401): Incorrect API key provided"),
+    "401": (ProviderRejected, "rejected the request (401): Incorrect API key provided"),
 }
 MALFORMED = {
     "arguments that are not JSON": '{"path": oops',

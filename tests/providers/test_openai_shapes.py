@@ -103,15 +103,15 @@ async def test_usage_is_found_wherever_servers_put_it(usage: object, expected: U
         (b'{"error":{"message":"slow down","code":429}}', ProviderBusy, "slow down"),
         (b'data: {"error":{"message":"lost it","code":502}}\n\n', ProviderUnavailable, "lost it"),
         (b'data: {"error":"boom"}\n\n', ProviderGarbage, "boom"),
-        (stream({"content": "x"}, finish="error"), ProviderUnavailable, "broke off"),
+        (stream({"content": "x"}, finish="error"), ProviderUnavailable, "stopped in the middle"),
         (b"data: {oops}\n\n", ProviderGarbage, "not JSON"),
         (b"data: [DONE]\n\n", ProviderGarbage, "no choices"),
-        (b"OK", ProviderGarbage, "no completion"),
+        (b"OK", ProviderGarbage, "not a completion"),
         (b'{"choices":[{"mess', ProviderGarbage, "not JSON"),
         (b"[" * 100_000, ProviderGarbage, "not JSON"),
         (b'{"a":' * 100_000, ProviderGarbage, "not JSON"),
         (b'{"choices":"none"}', ProviderGarbage, "no choices"),
-        (b"", ProviderUnavailable, "broke off"),
+        (b"", ProviderUnavailable, "stopped in the middle"),
     ],
 )
 async def test_answers_that_are_none_are_errors(

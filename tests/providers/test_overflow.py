@@ -905,7 +905,7 @@ def test_numbers_in_fields_of_their_own_count() -> None:
     error = HERE.refusal_error(400, {}, body)
     assert isinstance(error, ContextTooLong)
     assert (error.tokens, error.window) == (1407, 256)
-    assert "1,407 tokens, and the server takes 256" in str(error)
+    assert "1,407 tokens, but the server accepts 256" in str(error)
 
 
 def test_an_answer_that_is_too_long_names_the_setting() -> None:

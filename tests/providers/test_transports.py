@@ -260,7 +260,7 @@ async def test_what_a_new_connection_may_have_taken_is_not_sent_again() -> None:
         asked.append(await request(reader))
 
     async with listening(serve) as port:
-        with pytest.raises(ProviderUnavailable, match="broke off"):
+        with pytest.raises(ProviderUnavailable, match="stopped in the middle"):
             await ask_once(provider(f"http://127.0.0.1:{port}/v1"))
     assert len(asked) == 1
 
@@ -367,7 +367,7 @@ async def test_an_address_without_a_path_works_where_the_api_is_under_v1(elsewhe
         assert await ask_once(model) == "fine"
     assert asked == ["/chat/completions", "/v1/chat/completions", "/v1/chat/completions"]
     assert warnings == [
-        f"the model server answers at http://127.0.0.1:{port}/v1: set model.base_url to that\n"
+        f"the model server answers at http://127.0.0.1:{port}/v1. Set model.base_url to that address\n"
     ]
 
 

@@ -110,7 +110,7 @@ async def test_a_reply_becomes_a_voice_message(programs: Programs, disk_path: Pa
         (b"", "neither"),
         (b"<html>", "neither"),
         (b"ID3 music", "neither"),
-        (opus()[:-2], "cut off"),
+        (opus()[:-2], "truncated"),
         (opus(61.0), "is too long \\(61 seconds\\)"),
         (opus(content=b"x" * 3_000), "too large"),
     ],

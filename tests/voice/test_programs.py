@@ -43,7 +43,7 @@ async def test_it_reads_the_text_and_prints_or_writes_the_sound(
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (("false",), "ended with code 1"),
+        (("false",), "exited with code 1"),
         (("sh", "-c", "echo first >&2; echo no such voice >&2; exit 3"), "code 3: no such voice"),
         (("no-such-program",), "cannot run no-such-program"),
         (("sh", "-c", "kill -SEGV $$"), "SIGSEGV"),

@@ -62,47 +62,47 @@ _KINDS = {"summary", "note", "fact", "document"}
 
 _TEXTS: Mapping[str, tuple[str, str]] = {
     "help": (
-        "I am nanobot's built-in offline model: a small program, not a language model. I can\n"
+        "I am nanobot's built-in offline model: a small program, not a language model. I can:\n"
         "- remember what you tell me (“remember that I park on level 3”) and answer questions about"
         " it\n- remind you (“remind me in 20 minutes to look at the oven”)\n- take a note for today"
         " (“note: buy milk”)\n- send you a file (“send me a.txt”)\n\n"
         "To connect a real model, run `nanobot onboard`.",
-        "我是 nanobot 内置的离线模型：一个小程序，不是大语言模型。我可以\n"
+        "我是 nanobot 内置的离线模型，只是个小程序，不是大语言模型。我可以：\n"
         "- 记住你告诉我的事（“记住我喜欢绿茶”），并回答相关的问题\n"
-        "- 提醒你（“20分钟后提醒我看烤箱”）\n- 记今天的笔记（“记一下：买牛奶”）\n"
+        "- 提醒你（“20分钟后提醒我看烤箱”）\n- 记下今天的笔记（“记一下：买牛奶”）\n"
         "- 把文件发给你（“把 a.txt 发给我”）\n\n要连接真正的模型，请运行 `nanobot onboard`。",
     ),
     "greeting": (
         "Hello! Tell me something to remember, ask me about it, or say “help”.",
-        "你好！可以让我记住事情、问我记住的事，或者说“帮助”。",
+        "你好！你可以让我记住一件事，问我记过的事，或者说“帮助”。",
     ),
     "thanks": ("You're welcome.", "不客气。"),
     "bye": ("Goodbye!", "再见！"),
-    "forget": ("Type `/forget {0}`. I'll ask first.", "请输入 `/forget {0}`，我会先问你。"),
-    "memory": ("`/memory` shows everything that I remember.", "`/memory` 会列出我记住的一切。"),
-    "reminders": ("`/cron` lists and removes reminders.", "`/cron` 会列出和删除提醒。"),
+    "forget": ("Send `/forget {0}`. I'll ask first.", "请发送 `/forget {0}`，我会先跟你确认。"),
+    "memory": ("`/memory` shows everything that I remember.", "用 `/memory` 查看我记住的一切。"),
+    "reminders": ("`/cron` lists and removes reminders.", "用 `/cron` 查看和删除提醒。"),
     "remind": ("I'll remind you.", "到时候我会提醒你。"),
     "when": (
         "When, and about what? Try “remind me in 20 minutes to look at the oven”.",
-        "什么时候提醒什么？请说“20分钟后提醒我看烤箱”。",
+        "要在什么时候提醒你什么事？可以说“20分钟后提醒我看烤箱”。",
     ),
     "remembered": ("I'll remember that. {0}", "我记住了：{0}"),
     "updated": ("Updated. {0} (Before: {1})", "已更新：{0}（之前：{1}）"),
     "known": ("I know that already. {0}", "这个我已经知道了：{0}"),
     "nothing_said": ("What should I remember?", "要记住什么呢？请说“记住……”。"),
-    "waits": ("Please confirm this above.", "这件事要等你确认：请看上面。"),
+    "waits": ("Please confirm this above.", "请先在上面的消息里确认。"),
     "unknown": ("I don't know that. My memory has nothing about it.", "这个我不知道，记忆里没有。"),
     "told": ("You told me on {1}: “{0}”", "你在 {1} 告诉过我：“{0}”"),
-    "summary": ("From my summary of a conversation on {1}: {0}.", "我 {1} 的摘要里有：{0}。"),
+    "summary": ("From my summary of a conversation on {1}: {0}.", "我的 {1} 对话摘要里有：{0}。"),
     "elsewhere": ("I found this ({2}): {0}", "我找到了这个（{2}）：{0}"),
     "note": ("Noted: {0}", "记下了：{0}"),
     "reminder": ("Reminder: {0}", "提醒：{0}"),
     "send": ("Here is {0}.", "{0} 发给你了。"),
     "failed": ("That didn't work: {0}", "没有成功：{0}"),
-    "heard": ("Okay. Say “remember that”, and I will.", "好的。说“记住”，我就记下来。"),
+    "heard": ("Okay. Say “remember that”, and I will.", "好的。想让我记住的话，说“记住”就行。"),
     "unclear": (
         "I didn't understand that. I'm a small program, not a language model. Try “help”.",
-        "没听懂这句话：我只是个小程序，不是大语言模型。试试“帮助”。",
+        "这句话我没听懂。我只是个小程序，不是大语言模型。可以说“帮助”试试。",
     ),
 }  # fmt: skip
 
