@@ -367,7 +367,8 @@ async def test_an_address_without_a_path_works_where_the_api_is_under_v1(elsewhe
         assert await ask_once(model) == "fine"
     assert asked == ["/chat/completions", "/v1/chat/completions", "/v1/chat/completions"]
     assert warnings == [
-        f"the model server answers at http://127.0.0.1:{port}/v1. Set model.base_url to that address\n"
+        f"the model server answers at http://127.0.0.1:{port}/v1."
+        " Set model.base_url to that address\n"
     ]
 
 
