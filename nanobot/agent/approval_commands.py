@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import get_args
 
 from nanobot.bus.events import ApprovalAnswer
@@ -35,9 +36,11 @@ class ApprovalCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         listing = "List pending questions and standing approvals"
+        approve = partial(self._answer_question, _HOW_LONG, "once")
+        deny = partial(self._answer_question, {"unseen": "unseen"}, "no")
         for name, summary, run, usage in (
-            ("approve", "Approve a tool call", self._approve, "[code] [today | always]"),
-            ("deny", "Deny a tool call", self._deny, "[code]"),
+            ("approve", "Approve a tool call", approve, "[code] [today | always]"),
+            ("deny", "Deny a tool call", deny, "[code]"),
             ("approvals", listing, self._run, "[revoke ID]"),
         ):
             registry.register(Command(name, summary, run, usage, "owner", immediate=True))
@@ -83,14 +86,8 @@ class ApprovalCommands:
         by = one_line(by, _LONGEST_NAME) if isinstance(by, str) and by.strip() else _COMMAND_LINE
         return {"text": await self._revoke_approval(text_argument(given, "id"), by)}
 
-    async def _approve(self, call: CommandCall) -> Answer:
-        return await self._answer_question(call, _HOW_LONG, "once")
-
-    async def _deny(self, call: CommandCall) -> Answer:
-        return await self._answer_question(call, {"unseen": "unseen"}, "no")
-
     async def _answer_question(
-        self, call: CommandCall, endings: Mapping[str, ApprovalAnswer], plain: ApprovalAnswer
+        self, endings: Mapping[str, ApprovalAnswer], plain: ApprovalAnswer, call: CommandCall
     ) -> Answer:
         """Answer a question by its code and, optionally, one of the `endings`."""
         words = call.arguments.split()

@@ -144,6 +144,9 @@ class ConversationCommands:
         gone, _ = await self._take_back(call, again=True)
         asked = _questions(gone)
         message, asker = call.message, "person" if asked[0].from_person else "report"
+        origins = {message.origin for message in asked}
+        foreign = sorted(origins - {"", ATTACHED})
+        mark = foreign[0] if foreign else max(origins)  # the least trusted of them
         again = replace(
             message,
             content="\n".join(message.content for message in asked),
@@ -152,7 +155,7 @@ class ConversationCommands:
             event_id=f"retry:{call.entry_id}",
             timestamp=self._parts.clock.now(),
             delivery=replace(message.delivery, answers=message.event_id),
-            origin=replace(message.origin, mark=_origin(asked), initiator=asker),
+            origin=replace(message.origin, mark=mark, initiator=asker),
         )
         return Answer("", republish=(again,), replaces_turn=gone[0].turn_id)
 
@@ -274,10 +277,3 @@ def _questions(turn: Sequence[Message]) -> Sequence[Message]:
     by_nanobot = first.origin == NANOBOT or first.origin.startswith("helper:")
     is_report = first.role == "user" and by_nanobot and not _ends_turn(first)
     return turn[:1] if is_report else ()
-
-
-def _origin(asked: Sequence[Message]) -> str:
-    """Return the least trusted origin of the messages that are answered again."""
-    origins = {message.origin for message in asked}
-    foreign = sorted(origins - {"", ATTACHED})
-    return foreign[0] if foreign else max(origins, default="")

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import refusal_notice, turn_ended
 from nanobot.agent.turn import Turns
-from nanobot.agent.turn_state import AgentParts, Postponement, RunningTurn
+from nanobot.agent.turn_state import AgentParts, RunningTurn
 from nanobot.bus.events import TERMINAL, InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.bus.queue import DISK_PAUSE
@@ -227,15 +227,12 @@ class AgentLoop:
             del entries[0]
 
     async def _handle_next(self, key: str) -> None:
-        """Handle the next message of a session, if there is one and it may run."""
+        """Handle a session's next message in its lane, if there is one that may run: run its
+        command, store it without an answer, or start its turn. An edit of an answered message
+        starts no turn, so that no tool runs again."""
         entry = self._queue.take_next(key)
-        if entry is not None:
-            await self._handle(entry)
-
-    async def _handle(self, entry: InboxEntry) -> None:
-        """Handle a message in its session's lane: run its command, store it without an answer, or
-        start its turn. An edit of an answered message starts no turn, so that no tool runs
-        again."""
+        if entry is None:
+            return
         message = entry.message
         SCOPES.set((entry.scope,))
         try:
@@ -243,9 +240,8 @@ class AgentLoop:
             if message.delivery.edits and not await self._parts.journal.has_received(
                 *chat, message.delivery.edits
             ):
-                message = replace(
-                    message, delivery=replace(message.delivery, edits="")
-                )  # the original was not for the agent
+                # The original was not for the agent.
+                message = replace(message, delivery=replace(message.delivery, edits=""))
                 entry = replace(entry, message=message)
             match = self._commands.find_call(message)
             if match is not None:
@@ -295,7 +291,9 @@ class AgentLoop:
             turn.session, turn.scope = await self._parts.admission.admit(entry.message)
             postponed = await self.turns.respond(turn)
             if postponed is not None:
-                await self._postpone(turn, postponed)
+                async with turn.ending:
+                    if turn.open:  # otherwise `/stop` has ended it
+                        self._delay(postponed.entry, postponed.seconds)
             if is_internal(key):
                 trimming = self._parts.consolidator.trim(turn.session)
                 self._background.start(trimming, name=f"trim {key}")
@@ -310,11 +308,6 @@ class AgentLoop:
             if self.turns.running.get(key) is turn:
                 del self.turns.running[key]
             self._notify_behind(key)
-
-    async def _postpone(self, turn: RunningTurn, postponed: Postponement) -> None:
-        async with turn.ending:
-            if turn.open:  # otherwise `/stop` has ended it
-                self._delay(postponed.entry, postponed.seconds)
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
         message, admission = entry.message, self._parts.admission

@@ -152,7 +152,7 @@ def find_last_seq(path: Path, _: FileState | None) -> int:
 def select_lines(
     live: int, cut: int, archived: int, known: Container[bytes], *, stay: bool
 ) -> Iterator[bytes]:
-    """Yield the lines of a file that stay in it, or those that leave it and are not `archived` yet.
+    """Yield the lines of a file that stay in it, or the leaving lines that are not `archived` yet.
 
     A message with an archived number stays if its content differs from the archived one (`known`
     has the digests): a person put it there, and it exists only here. Other records move with the

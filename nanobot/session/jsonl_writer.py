@@ -249,7 +249,7 @@ class Writer:
         return list(self._backlogs)
 
     def retry(self) -> None:
-        """Retry all backlogs, also those that fail in the current attempt."""
+        """Retry all backlogs, even if they fail in the current attempt."""
         self._again.set()
         if self._backlogs and (self._writing is None or self._writing.done()):
             self._writing = self._background.start(self._write_all(), name="session writes")
