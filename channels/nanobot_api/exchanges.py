@@ -28,7 +28,7 @@ from nanobot_api.problems import Problem, waits
 from nanobot_api.records import Answer, Records, is_kept, record_id
 
 _REMEMBERED = 10_000
-"""The number of turns to remember. Those that lead to no answer are dropped in time."""
+"""Number of turns to remember. Turns without an answer are dropped in time."""
 
 
 _UNKNOWN = "others"

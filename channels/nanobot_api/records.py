@@ -2,9 +2,8 @@
 
 Each has a file in the adapter's folder, named after the request. It is written before its message
 is published, and again with the answer before the core learns of the delivery. So no answer is
-lost, whatever happens in between. Files of a message are stored next to it until it is answered.
-Everything is deleted after a month, as long as the core knows the events. Blocks. Raises
-`StorageError`."""
+lost, even after a crash. Files of a message are stored next to it until it is answered. Everything
+is deleted after a month, as long as the core knows the events. Blocks. Raises `StorageError`."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 class Answer(Struct, frozen=True):
     """An answer: its `text`, and the turn's texts `before` it. `error` is the class of the error,
-    if it failed. The tokens are those of all model calls. `origin` marks the untrusted content that
-    it may repeat. `turn` is the id of its turn."""
+    if it failed. The tokens count all model calls. `origin` marks the untrusted content that it may
+    repeat. `turn` is the id of its turn."""
 
     text: str
     error: str = ""

@@ -6,4 +6,4 @@ from nanobot.validation import Checked
 
 
 class ApiSettings(Checked, frozen=True):
-    """The API has no keys beyond those that every channel has."""
+    """The API has only the keys of every channel."""

@@ -1,7 +1,7 @@
 """The chat at a terminal. The person can type while a turn runs.
 
 A message typed then goes to the gateway at once: it joins the turn, is a command, or answers the
-open question. Only one question is open at a time, so a `y` means the one that is shown. It counts
+open question. Only one question is open at a time, so a `y` means the visible question. It counts
 only if its line was begun while the question was visible. A `y` to a closed question also goes to
 the gateway, which replies that it is closed, until the next message or reply.
 

@@ -131,7 +131,7 @@ class Closed(NamedTuple):
 
 class Reply(NamedTuple):
     """The answer, empty if an `AgentMessage` had exactly this text. `outcome` is done, failed,
-    stopped or waiting. The tokens are those of the whole turn."""
+    stopped or waiting. The tokens count the whole turn."""
 
     id: str = ""
     text: str = ""
@@ -176,8 +176,7 @@ def to_json(event: ChatEvent) -> dict[str, object]:
 
 
 def parse_event(data: Mapping[str, object]) -> ChatEvent | None:
-    """Return the event in a line of the gateway, or None for one that this version does not
-    know."""
+    """Return the event in a line of the gateway, or None if this version does not know it."""
     if data.get("ok") is False:
         return _parse(Refused, data)
     kind = _EVENTS.get(str(data.get("event")))
@@ -191,7 +190,7 @@ def is_session_key(key: str) -> bool:
 
 
 def _parse(kind: type[T], data: Mapping[str, object]) -> T:
-    """Parse the fields. Missing values, and those of a wrong type, become the default."""
+    """Parse the fields. Missing values and values of a wrong type become the default."""
     return kind._make(
         _value(name, data.get(name), default) for name, default in kind._field_defaults.items()
     )

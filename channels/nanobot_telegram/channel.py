@@ -144,7 +144,7 @@ def menu_commands(entries: Sequence[MenuEntry], *, owner: bool) -> tuple[BotComm
 
 
 async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -> None:
-    """Set the menu of slash commands for everybody and for each owner. Best effort.
+    """Set the menu of slash commands for everyone and for each owner. Best effort.
 
     A scope is set only if it differs from the last one set. A former owner gets the default menu
     again."""

@@ -5,11 +5,11 @@ all earlier updates, and Telegram forgets them. So a poll uses the offset that w
 transaction with the messages it covers. After an interruption the same updates come again, and the
 inbox recognizes those it has.
 
-Each update is parsed separately: one that can't be parsed is quarantined, and the others are
-handled. If only parts of a message are malformed, its words are ingested with a note. Otherwise a
-private sender is informed that the message could not be read. A batch is published at once, with
-the cursor that covers it. Errors of the core propagate: nothing is confirmed, and Telegram delivers
-the batch again.
+Each update is parsed separately: an invalid update is quarantined, and the others are handled. If
+only parts of a message are malformed, its words are ingested with a note. Otherwise a private
+sender is informed that the message could not be read. A batch is published at once, with the cursor
+that covers it. Errors of the core propagate: nothing is confirmed, and Telegram delivers the batch
+again.
 
 Failing polls are at least a second apart. If no poll was answered for 90 s, the connections are
 rebuilt. Time is the host's clock."""
@@ -86,7 +86,7 @@ class UpdateIngest:
     async def ingest(self, updates: Sequence[object], cursor: str | None = None) -> None:
         """Handle raw updates. Returns when all are durable with `cursor`.
 
-        Raises `StorageError`, and then none of them is."""
+        On `StorageError`, nothing is durable."""
         messages: list[InboundMessage] = []
         presses: list[tuple[Press, bool]] = []
         parsed: Sequence[ParsedUpdate | None] = [await self._parse(update) for update in updates]

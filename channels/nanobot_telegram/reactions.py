@@ -27,7 +27,7 @@ from nanobot_telegram.chats import Chats, number
 from nanobot_telegram.client import Flooded, TelegramClient
 
 SEEN, WORKING, DONE, NOTHING = "👀", "⚡", "👍", ""
-"""None of these asks to keep a message."""
+"""No reaction asks to keep a message."""
 
 _PACE = 0.25  # seconds between two calls
 _PATIENCE = 10.0  # seconds for one call

@@ -30,8 +30,8 @@ _ALIGNED = frozenset({"left", "center", "right"})
 
 
 def rich_blocks(markdown: str) -> list[Block]:
-    """Return the blocks of a text with headings or tables. Empty for any other text, or one that is
-    too large or cannot be parsed. Pure. Never raises. The work is bounded."""
+    """Return the blocks of a text with headings or tables. Empty for any other text, and for a text
+    that is too large or invalid. Pure. Never raises. The work is bounded."""
     try:
         lines = lay_out(clean_source(markdown), DIALECT)
         if not any(line.table or (line.heading and not line.prefix) for line in lines):

@@ -43,7 +43,7 @@ def check_api_address(text: str) -> str:
 
 
 class TelegramSettings(Checked, frozen=True):
-    """The keys of `channels.telegram` beyond those that every channel has."""
+    """The keys of `channels.telegram`, in addition to the keys of every channel."""
 
     token: Annotated[SecretStr, Check(check_token)]
     """The bot's token, from BotFather."""

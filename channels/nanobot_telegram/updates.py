@@ -143,7 +143,7 @@ def unreadable(update: object, canonical: Canonical, now: datetime) -> ParsedUpd
 class AlbumTracker:
     """Albums in groups that were meant for the agent, shared by all batches of a channel.
 
-    Each item is an update of its own, and only one has the text with the mention: if one item is
+    Each item is a separate update, and only one has the text with the mention: if one item is
     addressed, all are."""
 
     def __init__(self) -> None:

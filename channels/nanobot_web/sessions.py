@@ -2,8 +2,8 @@
 
 A link is 32 random bytes, works once and for `LINK_SECONDS`, and is only in memory. It becomes a
 session: another 32 bytes, in a cookie that no script can read. Only SHA-256 hashes of both are
-kept, those of sessions in a small file, so that a copy of it is useless for signing in. The form
-token, which a page sends with each change, is derived from the session and known only to its
+kept. The sessions' hashes are in a small file, so that a copy of it is useless for signing in. The
+form token, which a page sends with each change, is derived from the session and known only to its
 pages."""
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class Sessions:
         return sorted(found, key=lambda one: one.seen_at, reverse=True)
 
     def revoke(self, session_id: str) -> bool:
-        """End a session by its short id, or those of an account (`telegram:12345`) or of `all`.
-        Return True if there was one."""
+        """End a session by its short id, or all sessions of an account (`telegram:12345`) or of
+        `all`. Return True if there was one."""
         gone = [
             one for one in self._sessions.values() if session_id in (one.id, one.account, "all")
         ]

@@ -3,7 +3,7 @@
 Invariants, checked for every request before a page sees it:
 
 - It comes from this machine, or under the address of a configured proxy. The gateway's server has
-  checked the host name, so no other site can reach this one under a name of its own. A request that
+  checked the host name, so no other site can reach this one under its name. A request that
   a proxy passed on under another name is rejected, because it only seems to come from this machine.
 - Without a session there is only the sign-in page with its style. The same holds for a person who
   may no longer talk to nanobot.

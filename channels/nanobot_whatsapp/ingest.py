@@ -41,7 +41,7 @@ class IncomingMessage(Struct, frozen=True):
     `group` is the group's id, empty in private, and `title` its name. `own`: the account's owner
     wrote it to themselves. `addressed`: in a group, the agent was mentioned or replied to. `text`
     no longer begins with that mention. `edits` is the id of the sender's message that this one
-    corrects, `deletes` the id of one that they deleted. `unanswered`: it needs no answer (a
+    corrects, `deletes` the id of a message that they deleted. `unanswered`: it needs no answer (a
     reaction). `notes` are lines about content that is neither text nor a file. The `sender` of the
     `quote` is `OURS` or a name, which is never the same. `button` is the id of the pressed button,
     and `text` its label."""
@@ -87,8 +87,8 @@ class RecentMessages:
 
 class Ingest:
     """Stores inbound messages. `self_chat`: the account owner's messages to themselves are for the
-    agent, except those that begin with `prefix`, which an agent wrote. `pairing`: strangers in
-    private chats get pairing instructions."""
+    agent, unless they begin with `prefix`, which an agent wrote. `pairing`: strangers in private
+    chats get pairing instructions."""
 
     def __init__(
         self, host: ChannelHost, people: People, *, self_chat: bool, pairing: bool, prefix: str = ""
@@ -100,7 +100,7 @@ class Ingest:
     async def store(self, received: Sequence[IncomingMessage]) -> Sequence[IncomingMessage]:
         """Store the admitted messages and return them in order, once they are durable.
 
-        Raises `StorageError`, and then none of it is stored."""
+        On `StorageError`, nothing is stored."""
         admitted: list[tuple[IncomingMessage, InboundMessage]] = []
         for incoming in received:
             message = self._admit(incoming)

@@ -1,4 +1,4 @@
-"""Identities: the ids of each person, and the one that the core uses.
+"""Identities: the ids of each person, and the id that the core uses.
 
 An id is a bare number (`15557770000`), or the platform's id if it hides the number: a LID
 (`888@lid`) or the Cloud API's user id (`US.134912`). Groups are `1203…@g.us`, and in the Cloud API
@@ -41,7 +41,7 @@ _PHONE = re.compile(r"[1-9][0-9]{6,14}")
 
 _FILE_NAME = "people.json"
 _MAX_PEOPLE = 5_000
-"""The number of admitted people, and of others. The one who was silent longest is dropped."""
+"""The number of admitted people, and of others. The person who was silent longest is dropped."""
 _MAX_IDS = 12  # the number of ids of a person. The oldest is dropped.
 
 
@@ -122,7 +122,7 @@ class _Known(Struct, omit_defaults=True):
 
     @property
     def address(self) -> str:
-        """The newest number, or else the newest id. Empty if none is left."""
+        """The newest number, or else the newest id, or an empty text."""
         numbers = [id for id in self.ids if is_number(id)]
         return next(reversed(numbers or self.ids), "")
 

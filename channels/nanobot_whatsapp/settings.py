@@ -69,7 +69,7 @@ def check_webhook_address(text: str) -> str:
 
 
 class WhatsAppSettings(Checked, frozen=True):
-    """The keys of `channels.whatsapp` beyond those that every channel has."""
+    """The keys of `channels.whatsapp`, in addition to the keys of every channel."""
 
     transport: Literal["linked", "cloud"] = "linked"
     """A device `linked` to a number, or Meta's `cloud` API."""

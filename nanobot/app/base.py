@@ -220,8 +220,8 @@ def build_adapter(model: ModelSettings, dialects: Dialects | None = None) -> Pro
 
 
 def build_embedder(settings: Settings, clock: Clock, worker: VectorWorker) -> Embedder | None:
-    """Return the model for search by meaning, in `worker` if it is the local one, or None if none
-    is set."""
+    """Return the model for search by meaning, in `worker` for the local one, or None without a
+    setting."""
     chosen = settings.memory.embeddings
     if chosen.local:
         return LocalEmbedder(worker)

@@ -150,7 +150,7 @@ class TypedKeys:
         return Answer("\n".join(lines))
 
     async def _erase(self, key: str) -> list[str]:
-        """Erase a key everywhere except in its new place. Return the places where it is left."""
+        """Erase a key everywhere except in its new place. Return the places that still have it."""
         still = (await self._service.erase_text(key)).data["left"]
         assert isinstance(still, list)
         return [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]

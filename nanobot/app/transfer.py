@@ -133,7 +133,7 @@ def _half(home: Path, kind: str) -> tuple[Path, bool]:
 
 
 def address_of(settings: Settings) -> DatabaseAddress:
-    """Return the team's database. Raises `NanobotError` if none is configured."""
+    """Return the team's database. Raise `NanobotError` if it is not configured."""
     if dsn := settings.team.database.get_secret_value():
         return DatabaseAddress(dsn)
     raise NanobotError(

@@ -162,7 +162,7 @@ class ConfigDocument:
         self.warnings += (f"{error}. {hint}",)
 
     def raise_if_any(self) -> None:
-        """Raise `ConfigErrors` for all problems, if any, first for those of files."""
+        """Raise `ConfigErrors` for all problems, if any. Problems of files come first."""
 
         def order(error: ConfigError) -> tuple[bool, str, int]:
             return error.file == ENVIRONMENT, error.file, error.line

@@ -36,7 +36,7 @@ def extras_needed(settings: Settings) -> Mapping[str, bool]:
 
 
 def missing_extras(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Return an error and a hint for each missing extra that the settings need."""
+    """Yield an error and a hint for each missing extra that the settings need."""
     needed = (extra for extra, is_needed in extras_needed(settings).items() if is_needed)
     return (missing_extra(extra) for extra in needed if not is_installed(extra))
 

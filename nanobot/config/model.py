@@ -201,7 +201,7 @@ class AnyModel(Checked, frozen=True):
     headers: Annotated[Headers, Check(check_own_headers)] = field(default_factory=dict)
     """HTTP headers of each request. Empty: as in `model`, if the server is the same."""
     prices: PriceSettings = PriceSettings()
-    """Its prices; left out, those of `model` if the model is the same."""
+    """Its prices. Empty: as in `model`, if the model is the same."""
 
 
 class NamedModel(AnyModel, frozen=True):
@@ -229,7 +229,7 @@ _OF_A_SERVER = ("api_key", "api", "extra_body", "headers")
 
 
 class FallbackModel(NamedModel, frozen=True):
-    """A model that is asked when the ones before it cannot answer."""
+    """A model that is asked if the models before it cannot answer."""
 
     name: Name
     """Name of the model on its server."""
@@ -278,7 +278,7 @@ class ModelSettings(AnyModel, frozen=True):
     headers: Annotated[Headers, Check(check_own_headers)] = field(default_factory=dict)
     """HTTP headers of each request. Logs redact values unless they are plain words."""
     prices: PriceSettings = PriceSettings()
-    """What the model costs, for showing what was spent."""
+    """The model's prices, to show the cost."""
     provider: Literal["openai", "offline"] = "offline"
     """`openai` (a server with the given `api`) or `offline` (a small built-in model). Default:
     `openai` if a name, key, address, or fallback is set."""
@@ -292,9 +292,9 @@ class ModelSettings(AnyModel, frozen=True):
     `models`."""
 
     transcription: TranscriptionSettings = TranscriptionSettings()
-    """What turns speech into text."""
+    """Speech to text."""
     speech: SpeechSettings = SpeechSettings()
-    """What reads replies aloud."""
+    """Text to speech."""
 
     @classmethod
     def prepare(cls, given: object) -> object:
@@ -366,16 +366,16 @@ _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}", re.ASCII)
 
 
 class NamedModels(Checked, frozen=True):
-    """More models, by names of your own."""
+    """Additional models by name."""
 
     models: Mapping[Annotated[str, Check(check_model_name)], NamedModel] = field(
         default_factory=dict
     )
-    """More models, by names that you choose, for `use`, `/model` and jobs."""
+    """Additional models, by names of your choice, for `use`, `/model` and jobs."""
 
 
 class UseSettings(Checked, frozen=True):
-    """Which of `models` is used for what; empty for the main one."""
+    """The model in `models` for each use. Empty: the main one."""
 
     chat: str = ""
     """The model for conversations, unless you choose another with `/model`."""

@@ -69,7 +69,7 @@ def check_zone(name: str) -> str:
 
 
 class AgentSettings(Checked, frozen=True):
-    """How the agent works."""
+    """The agent's limits and behavior."""
 
     max_iterations: Count = 50
     """The most model calls of one turn."""
@@ -99,7 +99,7 @@ def check_identities(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ..
 
 
 class MemorySettings(Checked, frozen=True):
-    """What is remembered, when, and who shares it."""
+    """Memory: its content, times and readers."""
 
     window: Annotated[int, Meta(ge=2)] = 100
     """The most messages of a conversation in the prompt. Then the older half is consolidated."""
@@ -132,7 +132,7 @@ def check_schedule(text: str) -> str:
 
 
 class DreamSettings(Checked, frozen=True):
-    """Learning from what was said, at quiet times."""
+    """Regular learning from past conversations."""
 
     enabled: bool = True
     """Whether Dream runs on its schedule. `/dream` always works."""
@@ -170,7 +170,7 @@ def check_hours(text: str) -> str:
 
 
 class HeartbeatSettings(Checked, frozen=True):
-    """Looking, again and again, at what HEARTBEAT.md asks for."""
+    """Regular checks of the tasks in HEARTBEAT.md."""
 
     every: Annotated[str, Check(check_interval)] = "30m"
     """The interval, such as `2h`, or `off`."""
@@ -210,12 +210,12 @@ class UseLimits(Checked, frozen=True):
 
 
 class LimitSettings(Checked, frozen=True):
-    """Budgets, and how much others may ask for."""
+    """Budgets, and limits for other people."""
 
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
     """The most tokens of all calls per day, with answers. 0: no limit."""
     uses: UseLimits = UseLimits()
-    """Tokens that a day may use for one purpose; when they are used up, only that stops."""
+    """Tokens per day for each use. At its limit, only that use stops."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 2_000_000
     """The most tokens of one turn, with answers. 0: no limit."""
     messages_per_minute: Annotated[int, Meta(ge=0)] = 20
@@ -233,19 +233,19 @@ class LogSettings(Checked, frozen=True):
 
 
 class HttpSettings(Checked, frozen=True):
-    """The HTTP server, which runs only where a channel needs one (a webhook)."""
+    """The HTTP server, which runs only if a channel needs it (for a webhook)."""
 
     host: HostName = "127.0.0.1"
     """The address to listen on. `0.0.0.0` accepts other machines."""
     port: Port = 8087
     """The port to listen on."""
     public_hosts: tuple[HostName, ...] = ()
-    """Host names of your reverse proxy, such as `bot.example.org`, in addition to those of
-    webhooks, IP addresses, and `localhost`. Other names are rejected."""
+    """Host names of your reverse proxy, such as `bot.example.org`, in addition to webhooks' names,
+    IP addresses, and `localhost`. Other names are rejected."""
 
 
 class HealthSettings(Checked, frozen=True):
-    """Telling other programs how nanobot is. It holds no text of conversations."""
+    """Health reports to other programs, without text of conversations."""
 
     enabled: bool = False
     """Whether `/health` and `/metrics` are served over HTTP."""
@@ -271,7 +271,7 @@ def check_recipient(text: str) -> str:
 
 
 class BackupSettings(Checked, frozen=True):
-    """Backups that nanobot makes by itself. `nanobot backup` makes one at any time."""
+    """Scheduled backups. `nanobot backup` makes one at any time."""
 
     schedule: Annotated[str, Check(check_schedule)] = ""
     """The schedule, such as `every 24h`, `every day at 3:30`, or `"30 3 * * *"`. Empty: never."""
@@ -304,7 +304,7 @@ class BackupSettings(Checked, frozen=True):
 
 
 class RetentionSettings(Checked, frozen=True):
-    """What is removed after a while: never conversations, never memory. 0: no limit."""
+    """Limits for old files, but never for conversations and memory. 0: no limit."""
 
     media_days: WholeFrom0 = 0
     """Days to keep unused attachments. 0: forever."""
@@ -317,7 +317,8 @@ class RetentionSettings(Checked, frozen=True):
 
 
 class TeamSettings(Checked, frozen=True):
-    """Several workers on several machines, see docs/team.md. Without a database there is one."""
+    """Several workers on several machines, see docs/team.md. Without a database, there is no
+    team."""
 
     database: SecretStr = SecretStr("")
     """PostgreSQL, as `postgresql://user:password@host/name`. Empty: no team."""
@@ -376,7 +377,7 @@ class Settings(Checked, frozen=True):
 
     @property
     def data_folder(self) -> Path:
-        """The folder of people's text: the one that a team shares, or the home."""
+        """The folder of people's text: a team's shared folder, or the home."""
         return Path(self.team.shared) if self.team.shared else self.home
 
     @property
@@ -386,7 +387,7 @@ class Settings(Checked, frozen=True):
 
     @property
     def chat_model(self) -> str:
-        """Name of the model for conversations, for people: its own, or the owner's for it."""
+        """Name of the model for conversations, to show to people."""
         return self.use.chat or self.model.name or self.model.provider
 
     def models_for(self, *uses: str) -> Sequence[ModelSettings]:
@@ -397,7 +398,7 @@ class Settings(Checked, frozen=True):
         return (*self.model.chain, *chosen)
 
     def prompt_tokens(self, *uses: str) -> int:
-        """Return the token limit of a prompt for any of `uses`, whichever model answers."""
+        """Return the token limit of a prompt for any of `uses`, with any of their models."""
         return min(model.prompt_tokens for model in self.models_for(*uses))
 
     @property

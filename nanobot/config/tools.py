@@ -129,10 +129,10 @@ class WebSettings(Checked, frozen=True):
 
 
 class ToolSettings(Checked, frozen=True):
-    """What the agent can do, and what it asks about."""
+    """The agent's tools, and which calls need approval."""
 
     approval: ApprovalSettings = ApprovalSettings()
-    """What the owner is asked about."""
+    """Approvals by the kind of call."""
     exec: ExecSettings = ExecSettings()
     """Commands in a shell."""
     web: WebSettings = WebSettings()
@@ -205,7 +205,7 @@ def check_names(servers: Mapping[str, McpServerSettings]) -> Mapping[str, McpSer
 
 
 class McpSettings(Checked, frozen=True):
-    """Servers that bring tools of others."""
+    """External servers that provide tools."""
 
     servers: Annotated[Mapping[str, McpServerSettings], Check(check_names)] = field(
         default_factory=dict

@@ -194,8 +194,8 @@ class JsonlStore:
     def _file_of(self, key: str) -> Path:
         """Return the path of a key's live file, which may not exist.
 
-        It is nanobot's own name for it, unless the only file is one that another program named and
-        that holds this key."""
+        It is nanobot's name for it, unless the only file with this key was named by another
+        program."""
         own = self._path / f"{stem_of(key)}{SUFFIX}"
         foreign = self._path / f"{foreign_stem_of(key)}{SUFFIX}"
         if foreign in (own, self._path / SUFFIX):

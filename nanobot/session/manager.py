@@ -139,7 +139,7 @@ class SessionManager(JsonlStore):
         await self._append(session, session.mark_message(seq, kept=kept, by=by, via=via))
 
     async def set_aside(self, session: Session, **facts: JsonValue) -> None:
-        """Move a conversation to a key of its own, with `facts`, so that a new one begins in its
+        """Move a conversation to a separate key, with `facts`, so that a new one begins in its
         chat. The new one continues the numbers, so that references stay unambiguous.
 
         Holders of `session` keep the old conversation. Waits for its queued lines. Raises
@@ -305,8 +305,8 @@ class ConversationCheck(Struct, frozen=True):
 def read_conversations(
     folder: Path, now: datetime, *, archive: bool
 ) -> Iterator[ConversationCheck]:
-    """Read each conversation in `folder` like the next message in it would. With `archive` all
-    messages are counted, otherwise those of its file."""
+    """Read each conversation in `folder` like the next message in it would. With `archive`, count
+    all messages, otherwise only its file's."""
     store = JsonlStore(folder, SystemClock())
     for key in sorted(info.key for info in store.list_sessions()):
         try:

@@ -75,7 +75,7 @@ def seq_of_epoch(epoch_id: str) -> int:
 
 class Retraction(Struct, frozen=True):
     """The messages `first` to `last` of a turn left the window and memory. With an empty `turn_id`,
-    those of any turn (`/discard`, `/forget`)."""
+    they may be of any turn (`/discard`, `/forget`)."""
 
     turn_id: str
     first: int

@@ -182,8 +182,8 @@ class Session:
         return self._marked
 
     def begin_turn(self) -> None:
-        """Drop the staged records of an interrupted turn. None of it was stored, so its numbers are
-        free."""
+        """Drop the staged records of an interrupted turn. They were not stored, so their numbers
+        are free."""
         if self._staged:
             logger.warning("session {}: dropped the staged changes of an unfinished turn", self.key)
             self.rollback()

@@ -79,7 +79,7 @@ END_SESSIONS = """
 """
 """Ends a worker's sessions, by its `session_name`, and waits for that. The server does not notice a
 stopped process, nor for hours a machine that is gone, and keeps their transactions and locks. A
-commit that waits for a standby is left alone, because it can't be undone."""
+commit that waits for a standby is not ended, because it can't be undone."""
 
 END_SESSIONS_OF_THE_DEAD = """
     SELECT pg_terminate_backend(pid, 1000) FROM worker

@@ -83,7 +83,7 @@ def boot_time() -> float:
 
 
 def end_process(reason: str) -> None:
-    """End this process at once, whatever other threads do."""
+    """End this process at once, without waiting for other threads."""
     end_at_once(f"this worker stops: {reason}. Start it again.", EXIT_CODE)
 
 

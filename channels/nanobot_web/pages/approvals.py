@@ -1,5 +1,5 @@
-"""Pending questions, on every page of the owner, and standing approvals. A question is answered
-here or in the chat where it was asked, whichever comes first."""
+"""Pending questions, on every page of the owner, and standing approvals. The first answer counts,
+here or in the chat of the question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat: read conversations of all channels, and write in those of the page.
+"""Chat: read conversations of all channels, and write in the page's conversations.
 
 A script inserts the list, older messages and new ones as pieces of HTML. Without the script the
 page shows the conversation as it is. A message has an id from the page, so that one sent twice

@@ -1,7 +1,7 @@
 """Files both ways. Uploads go to a folder of the channel, and are stored with their message. Files
 of conversations are downloads, except some types of pictures and sound.
 
-Uploads cannot fill the disk: those of a rejected message are removed at once, all others after a
+Uploads cannot fill the disk: a rejected message's uploads are removed at once, all others after a
 day. There is a limit for all of them, and a reserve of free space."""
 
 from __future__ import annotations

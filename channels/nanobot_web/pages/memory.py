@@ -288,7 +288,7 @@ async def _render_page(
 
 
 def _scope_of(call: Call) -> str:
-    """Return the requested scope. Only the owner may request one that is not theirs. Raises
+    """Return the requested scope. Only the owner may request another person's. Raises
     `PageError`."""
     asked = call.form.get("scope") or call.query("scope")
     if call.scope and asked not in ("", call.scope):

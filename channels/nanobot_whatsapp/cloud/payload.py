@@ -233,7 +233,7 @@ def note_unreadable(message: Raw, context: _Context) -> Iterator[Item]:
 def person_of(message: Raw, context: _Context) -> Person:
     """Return the sender of a message. Names and further ids are in the contact with one of its ids.
 
-    A contact with none of them is another person, unless the message itself has no sender. Raises
+    A contact without them is another person, unless the message itself has no sender. Raises
     `Unreadable` if there is no sender at all."""
     own = [
         normalize_id(text_in(message, key))

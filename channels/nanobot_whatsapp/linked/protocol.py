@@ -143,9 +143,9 @@ _TYPES = {"hello", "state", "qr", "pair_code", "identity", "event", "reply", "po
 
 
 class Welcome(Struct, frozen=True):
-    """The helper's instructions. `pair`: the way it may link an account if none is linked (with
-    `none` it reports `need_pairing` and waits). `number`, in digits, is for `code`.
-    `read_receipts`: it may send them. `online`: it shows as online while it is connected."""
+    """The helper's instructions. `pair`: the way it may link an account, if necessary (with `none`
+    it reports `need_pairing` and waits). `number`, in digits, is for `code`. `read_receipts`: it
+    may send them. `online`: it shows as online while it is connected."""
 
     pair: Pair = "none"
     number: str = ""
