@@ -71,7 +71,7 @@ def test_without_a_gateway_it_reads_and_changes_the_home(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--home", str(tmp_path), "approvals", "list"]) == 0
-    assert capsys.readouterr().out == ("No such question is pendings and no standing approvals.\n")
+    assert capsys.readouterr().out == ("No pending questions and no standing approvals.\n")
     assert main(["--home", str(tmp_path), "approvals", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "waiting": [],

@@ -33,7 +33,7 @@ SHOWN = {
     "audit": "update_memory",
     "skills list": "cron",
     "skills show memory": "enabled",
-    "approvals list": "No such question is pendings",
+    "approvals list": "No pending questions",
     "api keys list": "no keys",
     "mcp list": "no MCP servers",
     "channels status": "",
