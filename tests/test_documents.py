@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -61,6 +62,33 @@ def _anchors(page: Path) -> set[str]:
     """What its headings are called in a link."""
     titles = _HEADING.findall(_BLOCK.sub("", page.read_text("utf-8")))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_each_file_and_member_on_the_map_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    paths = re.findall(r"`((?:nanobot|channels)/[\w/.]+)`", page)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    rooms = page.partition("```\nnanobot/\n")[2].partition("```")[0]
+    folders = re.findall(r"^  (\w+)/ ", rooms, re.MULTILINE)
+    assert folders
+    assert [name for name in folders if not (ROOT / "nanobot" / name).is_dir()] == []
+
+    members = set[str]()
+    for source in (ROOT / "nanobot").rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                members |= {f"{node.name}.{name}" for name in map(_name_of, node.body)}
+    named = re.findall(r"`([A-Z]\w+[a-z]\.[a-z_]+)(?:\(\))?`", page)
+    assert named
+    assert [name for name in named if name not in members] == []
+
+
+def _name_of(node: ast.stmt) -> str:
+    """Return the name of a method or field."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.name
+    target = node.target if isinstance(node, ast.AnnAssign) else None
+    return target.id if isinstance(target, ast.Name) else ""
 
 
 @pytest.fixture
