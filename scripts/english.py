@@ -1,4 +1,4 @@
-"""Counts habits that make English hard to read, in the docs and in the program's texts.
+"""Counts habits that make English hard to read, in docs, texts of the program, and docstrings.
 
     python -m scripts.english            fails if a habit is more frequent than its goal
     python -m scripts.english --report   the lines with the most hits
@@ -90,6 +90,8 @@ HABITS = (
     _habit("semicolon", 30, r";"),
 )
 
+OF_DOCSTRINGS = (*HABITS, _habit("what", 20, r"\bwhat\b"))
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -123,6 +125,17 @@ def text_lines() -> Iterator[Line]:
         if not str(path).startswith(FOR_MODELS):
             for number, text in texts_in(ast.parse((ROOT / path).read_text("utf-8"))):
                 yield Line(f"{path}:{number}", prose_of(text))
+
+
+def docstring_lines() -> Iterator[Line]:
+    """Yield the docstrings of the product, also of fields and constants."""
+    for path in python_files():
+        for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(docstring))):
+                    yield Line(f"{path}:{node.lineno}", prose_of(docstring))
+                case _:
+                    pass
 
 
 def texts_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -164,13 +177,18 @@ def main() -> int:
     parser.add_argument("--report", action="store_true", help="list the lines with the most hits")
     listed = parser.parse_args().report
     above = 0
-    for kind, lines in (("docs", list(page_lines())), ("texts", list(text_lines()))):
-        for habit in HABITS:
+    kinds = (
+        ("docs", HABITS, list(page_lines())),
+        ("texts", HABITS, list(text_lines())),
+        ("docstrings", OF_DOCSTRINGS, list(docstring_lines())),
+    )
+    for kind, habits, lines in kinds:
+        for habit in habits:
             rate = count_hits(lines, habit)
             is_above = rate > habit.goal
             above += is_above
             if listed or is_above:
-                print(f"{kind:6} {habit.name:55} {rate:6.1f}  goal {habit.goal:4.1f}")
+                print(f"{kind:10} {habit.name:55} {rate:6.1f}  goal {habit.goal:4.1f}")
         if listed:
             _print_worst(lines)
     return int(above > 0 and not listed)

@@ -234,7 +234,7 @@ def test_ctrl_c_leaves_nothing_behind(home: Path, environment: dict[str, str]) -
     ) as process:
         os.close(theirs)
         seen = b""
-        while b"Set Telegram up? [y/N]:" not in seen:
+        while b"Set up Telegram? [y/N]:" not in seen:
             seen += os.read(ours, 4_096)
         process.send_signal(signal.SIGINT)  # as Ctrl-C does in its own terminal
         while b"Nothing was changed" not in seen:

@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import OutboundMessage, Quote
+from nanobot.bus.events import Delivery, OutboundMessage, Quote
 from nanobot.bus.journal import Completion, Outgoing
 from nanobot.channel import KEEP, NO_LONGER
 from nanobot.commands import CommandCall
@@ -90,10 +90,10 @@ async def test_the_id_of_a_message_in_another_conversation_marks_nothing(owned: 
 async def test_a_reaction_marks_and_is_taken_back_without_an_answer(owned: Owned) -> None:
     await answer_turns(owned)
     on = Quote("sent-m2")
-    assert await owned.type(KEEP, reply_to=on, unanswered=True) == ""
+    assert await owned.type(KEEP, reply_to=on, delivery=Delivery(unanswered=True)) == ""
     assert await kept(owned) == [SAID[3]]
     for _ in range(2):
-        assert await owned.type(NO_LONGER, reply_to=on, unanswered=True) == ""
+        assert await owned.type(NO_LONGER, reply_to=on, delivery=Delivery(unanswered=True)) == ""
     assert await kept(owned) == []
 
 
