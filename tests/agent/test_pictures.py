@@ -40,7 +40,7 @@ async def test_a_refused_picture_is_left_out_and_the_chat_goes_on(
         event = await channel.say("look", media=(PICTURE,))
         text = await channel.answer_to(event)
         assert text.startswith("seen nothing")
-        assert "rejected a picture" in text
+        assert "rejected an image" in text
         assert await channel.ask("and now?") == "seen nothing"
     assert len(model.prompts) == 3
 

@@ -159,6 +159,6 @@ async def test_a_job_does_not_speak_in_a_chat_that_is_another_scopes_by_now(
                 (job,) = client.ask("cron.list", {})["jobs"]  # type: ignore[index]
                 client.ask("cron.run", {"id": job["id"]})
 
-        with pytest.raises(NanobotError, match="no access"):
+        with pytest.raises(NanobotError, match="don't have access"):
             await asyncio.to_thread(run_now)
     assert not any(SECRET in part.content for part in nanobot.channel.sent[-1:])
