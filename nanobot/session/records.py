@@ -1,7 +1,7 @@
 """The lines of a session file: JSON objects, one per line, UTF-8, append-only.
 
-There are five kinds: a message (it has a `role`), `_type: metadata` (a later one replaces an
-earlier one), `_type: epoch`, which seals everything up to its `seq` (`/new`), `_type: retract`,
+There are five kinds: a message (it has a `role`), `_type: metadata` (a later line replaces an
+earlier line), `_type: epoch`, which seals everything up to its `seq` (`/new`), `_type: retract`,
 which removes a turn from the window but not from the file (`/undo`), and `_type: mark`, which sets
 or clears a person's wish to keep a message.
 

@@ -86,8 +86,8 @@ class MessageWindow:
 class Contents(Struct, frozen=True):
     """The content of a session file that a session in memory needs.
 
-    `messages` are those after `last_consolidated` and the newest epoch, without retracted ones.
-    `first_seq` is the first number that is not archived, `next_seq` the first free one.
+    `messages` are the messages after `last_consolidated` and the newest epoch, except retracted
+    ones. `first_seq` is the first number that is not archived, `next_seq` the first free one.
     `is_half_archived`: after a crash, the live file still has the archived messages. `broken`
     counts unreadable lines."""
 
