@@ -1,1 +1,1 @@
-"""Benchmarks and fault campaigns; `python -m bench.all` runs them, docs/performance.md explains."""
+"""Benchmarks and fault campaigns. `python -m bench.all` runs them. See docs/performance.md."""

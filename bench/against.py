@@ -1,11 +1,11 @@
-"""This version against another one, whose checkout has a `.venv` of its own.
+"""Compare this version with another one, whose checkout has its own `.venv`.
 
     python -m bench.against CHECKOUT [--rounds N] [--only turns] [--json]
 
-Both are measured in turn (ABAB…), and medians are printed: each version's own bench where it has
-one, `bench.either` with the code of both where the other has none, and the program `nanobot` as a
-whole. Five rounds take a quarter of an hour. Not in `bench.all`, which has no other version.
-"""
+The versions are measured in turn (ABAB…), and medians are printed. A version uses its own bench if
+it has one. Otherwise `bench.either` runs with the code of each version. The program `nanobot` is
+measured as a whole. Five rounds take a quarter of an hour. `bench.all` does not include this
+bench."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ WANTED = {
     "chats": chats.FIGURES,
     "prompt": {"prompt tokens in all": "<= 140,000", "of which uncached": "<= 6,500"},
 }
-"""What is compared, by bench: names begin so in either version. And what is wanted here."""
+"""The compared figures by bench, and the target for this version. Names begin the same in both
+versions."""
 PROGRAMS: Mapping[str, Callable[[str, str], Iterator[float]]] = {
     "startup": startup.measure,
     "chats": chats.measure,
@@ -49,7 +50,7 @@ PROGRAMS: Mapping[str, Callable[[str, str], Iterator[float]]] = {
 
 
 def measure(bench: str, checkout: Path, server: str) -> Iterator[float]:
-    """The figures of a bench that are compared, in the order of `WANTED`."""
+    """Yield the compared figures of a bench in the order of `WANTED`."""
     programs = checkout / ".venv" / "bin"
     if bench in PROGRAMS:
         yield from PROGRAMS[bench](str(programs / "nanobot"), server)
@@ -69,7 +70,8 @@ def measure(bench: str, checkout: Path, server: str) -> Iterator[float]:
 
 
 def compare(bench: str, other: Path, rounds: int, server: str) -> Mapping[str, object]:
-    """A line for each figure: there, here, the share, and what is wanted."""
+    """Return for each figure the other version's value, this version's, the ratio and the
+    target."""
     found: dict[Path, list[tuple[float, ...]]] = {other: [], HERE: []}
     for _, checkout in product(range(rounds), found):
         found[checkout].append(tuple(measure(bench, checkout, server)))
@@ -82,7 +84,6 @@ def compare(bench: str, other: Path, rounds: int, server: str) -> Mapping[str, o
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description="This version against another one.")
     parser.add_argument("checkout", type=Path, help="the other version, with a .venv of its own")
     parser.add_argument("--rounds", type=int, default=5, help="of both")

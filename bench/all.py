@@ -1,12 +1,11 @@
-"""Runs every benchmark and the fault campaigns, one after the other; `make bench`.
+"""Run every benchmark and fault campaign one after the other (`make bench`).
 
     python -m bench.all [FILE]           about two hours; the table goes to bench-results.md
     python -m bench.all --quick [FILE]   a smaller sample of everything, in some ten minutes
-    python -m bench.all --only soak      those whose name holds this
+    python -m bench.all --only soak      only benches with this in their names
 
-The table is written anew after each of them, so there is one whenever it is stopped. The exit code
-is 1 where one of them failed.
-"""
+The table is written again after each bench, so an interrupted run leaves one. The exit code is 1 if
+a bench failed."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _LAST = 300
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A bench and its options: those of the whole run, and those of the quick one."""
+    """A bench, its options in the full run, and those in the quick one."""
 
     name: str
     whole: tuple[str, ...] = ()
@@ -76,7 +75,7 @@ BENCHES = (
 
 
 def run(bench: Bench, quick: bool) -> Outcome:
-    """Run one of them in a process of its own; what it complains about goes where ours does."""
+    """Run a bench in its own process, which inherits standard error."""
     options = bench.quick if quick else bench.whole
     begun = time.monotonic()
     done = subprocess.run(
@@ -98,7 +97,7 @@ def run(bench: Bench, quick: bool) -> Outcome:
 
 
 def _result(line: str) -> Mapping[str, object]:
-    """A line that a bench printed; raises `ValueError` where it is something else."""
+    """Parse a line that a bench printed. Raise `ValueError` if it is not a result."""
     result = json.loads(line)
     if not isinstance(result, dict):
         raise ValueError(line)  # noqa: TRY004 - as where it is no JSON at all
@@ -106,7 +105,6 @@ def _result(line: str) -> Mapping[str, object]:
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("file", nargs="?", type=Path, default=DEFAULT, help="where the table goes")
     parser.add_argument("--quick", action="store_true", help="a smaller sample of everything")

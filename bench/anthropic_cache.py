@@ -1,10 +1,9 @@
-"""How much of a conversation Claude's prompt cache serves, by Anthropic's own API.
+"""Measure how much of a conversation Claude's prompt cache serves through Anthropic's own API.
 
-Thirty turns through a whole nanobot, a third of them with tool calls and thinking. The fake server
-(`tests.doubles.anthropic`) counts and caches as documented: at most four breakpoints, a look back
-of 20 blocks, entries only from a minimum of tokens on. Each request should write its newest
-messages to the cache and read everything else.
-"""
+Thirty turns go through a whole nanobot, a third of them with tool calls and thinking. The fake
+server (`tests.doubles.anthropic`) counts and caches as documented: at most four breakpoints, a look
+back of 20 blocks, and entries only above a minimum of tokens. Each request should write its newest
+messages to the cache and read everything else."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ from tests.doubles.openai.answers import ChatRequest
 
 TURNS = 30
 MINIMA = (1_024, 4_096)
-"""The fewest tokens that are cached: of Claude Sonnet, and of Claude Haiku 4.5."""
+"""The smallest cacheable prompts in tokens, for Claude Sonnet and Claude Haiku 4.5."""
 
 
 def answer(request: ChatRequest) -> Scripted:
-    """A tool call in every third turn, after some thinking; else some sentences."""
+    """Return a tool call after some thinking in every third turn, otherwise some sentences."""
     last = request.messages[-1].get("content")
     continues = isinstance(last, list) and mapping(last[0]).get("type") == "tool_result"
     number = sum(message.get("role") == "assistant" for message in request.messages)
@@ -38,7 +37,7 @@ def answer(request: ChatRequest) -> Scripted:
 
 
 async def converse(home: Path, minimum: int, turns: int = TURNS) -> tuple[list[Counted], int]:
-    """The tokens of each request of a conversation, and how many requests were refused."""
+    """Return the tokens of each request of a conversation, and the number of rejected requests."""
     channel = FakeChannel()
     model = replace(SONNET, minimum=minimum)
     async with FakeAnthropic(answer, model=model) as server:
@@ -78,7 +77,6 @@ def figures(counted: list[Counted], refused: int, minimum: int) -> dict[str, obj
 
 
 def main() -> None:
-    """Run and print."""
     found: dict[str, object] = {}
     for minimum in MINIMA:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,10 @@
-"""Turns beside background work: how much longer one takes while something heavy runs.
+"""Measure how much longer a turn takes while heavy background work runs.
 
-Turns go through a gateway in this process, with a model that answers at once. Beside them one kind
-of work is repeated without a pause, on another home that holds what some years leave. Blocks of
-turns alone and beside it alternate, so that the ratio of their medians holds on a busy machine.
+Turns go through a gateway in this process, with a model that answers at once. One kind of work is
+repeated without a pause on another home, which holds some years of data. Blocks of turns with and
+without the work alternate, so that the ratio of their medians holds on a busy machine.
 
-    python -m bench.background [--only dream] [--turns N] [--json]
-"""
+    python -m bench.background [--only dream] [--turns N] [--json]"""
 
 from __future__ import annotations
 
@@ -46,14 +45,14 @@ from nanobot.testing.channel import FakeChannel
 from nanobot.upkeep.backups import make_backup
 
 ENTRIES, EACH, SEGMENT = 5_000, 10, 2_000
-"""History entries, the messages that one stands for, and those in a segment of the archive."""
+"""History entries, messages per entry, and messages per segment of the archive."""
 VERSIONS, CHATS, LONGER, VECTORS, DIMENSIONS = 1_000, 1_000, 400, 20_000, 256
 ROUNDS, TURNS = 5, 100
 LONG = "fake:long"
 
 
 class Learner:
-    """A model for memory that answers at once, each time with another fact."""
+    """Model for memory that answers at once, each time with another fact."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -61,31 +60,31 @@ class Learner:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """One answer for each question there is."""
+        """Return an answer to the consolidation or to the phase of Dream."""
         self._calls += 1
         fact = f"The garden has {self._calls % 500} roses."
         return Reply(f'{{"history_entry": "We talked about roses.", "memory_updates": ["{fact}"]}}')
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 class Embedder:
-    """Turns any text into some vector."""
+    """Embedder that returns an arbitrary vector for each text."""
 
     name = "chance"
 
     async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
-        """One for each."""
         chance = random.Random(7)
         return [[chance.gauss(0, 1) for _ in range(DIMENSIONS)] for _ in texts]
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Do nothing."""
 
 
 def fill(home: Path) -> None:
-    """A long conversation with its archive and what history says of it, and a thousand others."""
+    """Write a long conversation with its archive and history, and a thousand other
+    conversations."""
     total = ENTRIES * EACH
     archive = home / "sessions" / "archive" / stem_of(LONG)
     archive.mkdir(parents=True)
@@ -113,7 +112,7 @@ def fill(home: Path) -> None:
 
 
 class Work:
-    """The kinds of work, each one piece at a call, on the home `home`, which is made by `open`."""
+    """The kinds of background work on `home`. Each call does one piece."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -129,32 +128,30 @@ class Work:
         self._edits = self._consolidated = 0
 
     async def open(self) -> None:
-        """For the start."""
         await self._base.stores.journal.open()
         while self._edits < VERSIONS:
             await self.versions()
         await self._memory.index.refresh()
 
     async def close(self) -> None:
-        """Release everything."""
         stores = self._base.stores
         for part in (stores.sessions, self._memory, stores.journal, self._worker):
             await part.close()
 
     async def dream(self) -> None:
-        """One run of Dream over the next 400 of 5,000 entries."""
+        """Run Dream over the next 400 of 5,000 entries."""
         if self._owner.history.dream_cursor() >= ENTRIES - 400:
             self._owner.history.set_dream_cursor(0)
         told = await self._memory.service.dream(OWNER)
         assert told.data["entries"], told.text
 
     async def history(self) -> None:
-        """Reading 5,000 entries of history for the first time."""
+        """Read 5,000 history entries for the first time."""
         log = HistoryLog(self._owner.root, self._base.clock)
         assert len(await asyncio.to_thread(log.cursors)) == ENTRIES
 
     async def consolidation(self) -> None:
-        """Consolidating a conversation that has become long, with a quick model."""
+        """Consolidate a long conversation with a quick model."""
         await asyncio.sleep(0.1)
         key = f"fake:chat{self._consolidated}"
         self._consolidated = (self._consolidated + 1) % LONGER
@@ -163,14 +160,14 @@ class Work:
         assert session.last_consolidated
 
     async def conversations(self) -> None:
-        """Listing 1,000 conversations for the first time."""
+        """List 1,000 conversations for the first time."""
         manager = SessionManager(self._home / "sessions", self._base.clock)
         found = await asyncio.to_thread(lambda: list(manager.list_sessions()))
         assert len(found) >= CHATS
         await manager.close()
 
     async def opening(self) -> None:
-        """Opening a conversation with 20,000 messages in its window."""
+        """Open a conversation with 20,000 messages in its window."""
         key, folder = "fake:open", self._home / "other"
         if not folder.exists():
             write_session(folder, key, 20_000, 0)
@@ -179,15 +176,15 @@ class Work:
         await manager.close()
 
     async def indexing(self) -> None:
-        """Building the search index anew: 70,000 messages and 5,000 entries."""
+        """Rebuild the search index of 70,000 messages and 5,000 entries."""
         await self._memory.index.rebuild()
 
     async def refresh(self) -> None:
-        """Bringing it up to date where nothing changed, 1,000 conversations."""
+        """Refresh the index of 1,000 unchanged conversations."""
         await self._memory.index.refresh()
 
     async def meaning(self) -> None:
-        """Searching by meaning among 20,000 vectors."""
+        """Search by meaning among 20,000 vectors."""
         home = self._home / "meaning"
         if not home.exists():
             write_session(home, "fake:m", VECTORS, 0)
@@ -201,12 +198,12 @@ class Work:
         await self._meaning.search(Query("what to cook", (OWNER,)))
 
     async def embedding(self) -> None:
-        """Embedding 64 passages with the local model."""
+        """Embed 64 passages with the local model."""
         texts = [f"a remark about rain and the garden of our neighbours {n}" for n in range(64)]
         await LocalEmbedder(self._worker).embed(texts)
 
     async def versions(self) -> None:
-        """Fifty versions of a long-term file; every 500 are packed."""
+        """Store fifty versions of a long-term file. Every 500 are packed."""
 
         def counted(_: str) -> str:
             return f"- The cellar has {self._edits} bottles.\n"
@@ -217,28 +214,28 @@ class Work:
             await self._owner.store.edit("memory/MEMORY.md", counted, change)
 
     async def ages(self) -> None:
-        """The ages of all lines where 1,000 versions are read for the first time."""
+        """Read the ages of all lines from 1,000 versions for the first time."""
         state = self._base.stores.state
         versions = GitStore(state, self._base.stores.workspace, self._base.clock)
         await asyncio.to_thread(versions.line_times, "memory/MEMORY.md")
 
     async def erasing(self) -> None:
-        """Looking for a text in every file."""
+        """Search every file for a text."""
         await self._memory.service.plan_forgetting("xylophone", OWNER, erase=True)
 
     async def backup(self) -> None:
-        """A backup."""
+        """Make a backup."""
         taken = await Upkeep(self._base).snapshots.take()
         target, order = self._home.with_name("backup.tar.gz"), order_of(self._base.settings)
 
         def told(more: int, total: int) -> None:
-            """Nobody looks."""
+            """Ignore the progress."""
 
         await asyncio.to_thread(make_backup, self._home, taken, target, order, told)
         target.unlink()
 
     async def status(self) -> None:
-        """What each part of the home takes on the disk."""
+        """Measure the disk usage of each part of the home."""
         await asyncio.to_thread(sizes, self._home)
 
 
@@ -262,8 +259,10 @@ KINDS: dict[str, Callable[[Work], Awaitable[None]]] = {
 
 async def beside(turn: Callable[[], Awaitable[object]], piece: Callable[[], Awaitable[None]],
                  turns: int) -> tuple[float, float, float]:  # fmt: skip
-    """How much longer a turn takes beside the work, the 99th percentile of such turns in
-    milliseconds, and the seconds that a piece of work takes alone."""
+    """Compare turns with and without background work.
+
+    Return the ratio of their medians, the 99th percentile of turns during the work in milliseconds,
+    and the seconds that a piece of work takes without turns."""
     begun = time.perf_counter()
     await piece()
     seconds = time.perf_counter() - begun
@@ -288,7 +287,7 @@ async def repeat(piece: Callable[[], Awaitable[None]], stopping: asyncio.Event) 
 
 
 async def times(turn: Callable[[], Awaitable[object]], count: int) -> list[float]:
-    """Seconds of turns, one after the other."""
+    """Return the seconds of turns, one after the other."""
     found = []
     for _ in range(count):
         begun = time.perf_counter()
@@ -298,7 +297,7 @@ async def times(turn: Callable[[], Awaitable[object]], count: int) -> list[float
 
 
 async def measure(kinds: Sequence[str], turns: int) -> dict[str, object]:
-    """All figures."""
+    """Return all figures."""
     channel, figures = FakeChannel(), dict[str, object]()
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder) / "stored")
@@ -322,7 +321,6 @@ async def measure(kinds: Sequence[str], turns: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description="Turns beside background work.")
     parser.add_argument("--only", default="", help="the kinds whose name holds this")
     parser.add_argument("--turns", type=int, default=TURNS, help="turns in a block")

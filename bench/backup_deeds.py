@@ -1,4 +1,4 @@
-"""What the campaign on backups does to a small home, and what must be true of it afterwards."""
+"""Operations of the backup campaign on a small home, and the invariants afterwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Tree = dict[str, bytes]
 
 
 def made_home(home: Path, word: str) -> Path:
-    """A home in which `word` stands everywhere."""
+    """Create a home with `word` in every file."""
     files = {
         "config.yaml": f"# {word}\n",
         "secrets.env": f"WORD={word}\n",
@@ -57,7 +57,7 @@ def made_home(home: Path, word: str) -> Path:
 
 
 def tree(home: Path) -> Tree:
-    """Every file that is neither a lock nor a backup; of the journal what is in it."""
+    """Return every file except locks and backups. A journal is represented by its contents."""
     files = {
         str(path.relative_to(home)): path.read_bytes()
         for path in home.rglob("*")
@@ -73,7 +73,7 @@ def _cursor(home: Path) -> str:
 
 
 async def back_up(home: Path, folder: Path) -> Path:
-    """As the gateway does it, and then all but two go."""
+    """Make a backup as the gateway does, and prune all but two."""
     journal = SqliteJournal(home / "state/journal.db", _CLOCK)
     await journal.open()
     try:
@@ -88,7 +88,7 @@ async def back_up(home: Path, folder: Path) -> Path:
 
 
 class Deed(ABC):
-    """Something that is done in `folder`, and what must be true however it ended."""
+    """An operation in `folder`, and its invariants however it ended."""
 
     name = ""
 
@@ -97,19 +97,19 @@ class Deed(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make what it is done to."""
+        """Create the initial state."""
 
     @abstractmethod
     def do(self) -> None:
-        """Do it; also where it was cut short before."""
+        """Run the operation, also after an interrupted run."""
 
     @abstractmethod
     def faults(self, *, over: bool) -> list[str]:
-        """What is wrong; `over` where it was done at last."""
+        """Return the broken promises. `over`: the operation has finished."""
 
 
 class Making(Deed):
-    """A backup."""
+    """Making a backup."""
 
     name = "a backup"
 
@@ -140,7 +140,7 @@ class Making(Deed):
 
 
 class Replacing(Deed):
-    """A restore over another home."""
+    """Restoring a backup over another home."""
 
     name = "a restore"
 
@@ -183,7 +183,7 @@ class Replacing(Deed):
         return []
 
     def _without_before(self) -> Path:
-        """A copy of the home without what stood there before."""
+        """Copy the home without the previous contents."""
         copy = self.folder / ".looked-at"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.home, copy, ignore=shutil.ignore_patterns("before-*", ".restoring*"))

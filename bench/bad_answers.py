@@ -1,9 +1,7 @@
-"""Wrong answers that a model gives when it is asked to consolidate or to dream, for
-`bench.bad_model`: one function for each kind, and a generator of random ones.
+"""Wrong answers of a model to consolidation and Dream, for `bench.bad_model`.
 
-Each answer is about the same memory of 20 facts and the same conversation, which names many of
-these facts again and changes none of them.
-"""
+There is one function for each kind, and a generator of random ones. Each answer is about the same
+memory of 20 facts and the same conversation, which repeats many of these facts and changes none."""
 
 from __future__ import annotations
 
@@ -49,15 +47,15 @@ TALK = (
     "The rent is 640 euros, as ever. The cello lesson was lovely.",
     "On Friday I meet Eve from the choir at 18:30.",
 )
-"""What the person said; none of it changes a fact."""
+"""The person's messages. None of them changes a fact."""
 NEW = "Bought a red bicycle from Tom for 120 euros"
-"""A fact that the conversation brings, which must come through whatever else is wrong."""
+"""A fact from the conversation that must be stored, whatever else is wrong."""
 
 
 @dataclass
 class Answers:
-    """What a model says when it is asked: the arguments of `save_memory` (or a text instead of the
-    call), and what both phases of Dream get."""
+    """The model's answers: the arguments of `save_memory` (or a text instead of the call), and
+    those to both phases of Dream."""
 
     update: object = MEMORY
     entry: object = "They spoke of the dentist and the bicycle."
@@ -69,18 +67,18 @@ class Answers:
     runs: int = 1
 
     def save_memory(self) -> str:
-        """The arguments of the call."""
+        """Return the arguments of the call."""
         fields = {"history_entry": self.entry, "memory_update": self.update}
         return self.raw or json.dumps({**fields, "key_facts": self.key_facts})
 
 
 def listed(lines: Sequence[str]) -> str:
-    """A memory file of these facts."""
+    """Return a memory file of these facts."""
     return "\n".join(["# Memory", "", "## Facts", "", *(f"- {line}" for line in lines)]) + "\n"
 
 
 def altered(change: Callable[[str], str]) -> Answers:
-    """Every fact in another form, by both doors."""
+    """Return answers that change every fact, in consolidation and in Dream."""
     lines = [change(fact) for fact in FACTS]
     pairs = [{"text": new, "replaces": f"- {old}"} for old, new in zip(FACTS, lines, strict=True)]
     edits = [
@@ -92,7 +90,7 @@ def altered(change: Callable[[str], str]) -> Answers:
 
 
 def added(*lines: str) -> Answers:
-    """Lines beside the facts, by both doors."""
+    """Return answers that add lines to the facts, in consolidation and in Dream."""
     items = [{"text": line, "entry": 0} for line in lines]
     found = {"memory_updates": items, "user_updates": items, "soul_updates": items}
     edits = [{"old": "", "new": f"- {line}", "section": "## Facts"} for line in lines]
@@ -101,7 +99,7 @@ def added(*lines: str) -> Answers:
 
 
 def over(facts: Sequence[str], runs: int = 1) -> Answers:
-    """These facts are over."""
+    """Return answers that retire these facts."""
     left = [fact for fact in FACTS if fact not in facts]
     found = {"obsolete": [{"text": f"- {fact}", "entry": 0} for fact in facts]}
     edits = [{"old": f"- {fact}", "new": "", "section": ""} for fact in facts]
@@ -188,7 +186,7 @@ _OTHERS = (
 
 
 def kinds() -> dict[str, Answers]:
-    """The wrong answers by their names."""
+    """Return the wrong answers by name."""
     found: dict[str, Answers] = {
         **{f"negated: {word}": altered(_negated(word)) for word in (
             "Not", "No longer", "Never", "It is false:", "Nicht", "Pas", "No", "Не", "不是",
@@ -328,7 +326,7 @@ def kinds() -> dict[str, Answers]:
 
 
 def _mutated(fact: str, rng: random.Random) -> str:
-    """A fact with one thing in it changed by chance."""
+    """Return a fact with one random change."""
     said, words = re.findall(r"[\w']+", " ".join(TALK)), fact.split()
     at, negation = rng.randrange(len(words)), rng.choice(("not", "never", "nicht", "no", "ohne"))
     ways: tuple[Callable[[], str], ...] = (
@@ -346,8 +344,8 @@ def _mutated(fact: str, rng: random.Random) -> str:
 
 
 def random_kinds(rng: random.Random, count: int) -> Iterator[tuple[str, Answers]]:
-    """Wrong answers put together by chance: each line of the file is mutated, moved or left out,
-    and lines of junk come between."""
+    """Yield random wrong answers: each line of the file is mutated, moved or left out, and junk
+    lines are inserted."""
     junk = [*_EMPTY, *_PROMPT, *_MARKUP, *_CONTROLS, *_ORDERS]
     for number in range(count):
         chosen = [fact for fact in FACTS if rng.random() < 0.8]

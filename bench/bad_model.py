@@ -1,12 +1,11 @@
-"""A model that answers wrongly whenever it consolidates or dreams, on a memory of 20 facts.
+"""Test memory against a model that answers wrongly in every consolidation and Dream.
 
-Each kind of wrong answer gets a home of its own: a conversation is consolidated with it, then Dream
-runs with it. No known fact may be lost, negated or altered without the person's word, no junk may
-be remembered, and nothing may keep the event loop for more than 200 ms. Random answers, and those
-of a good model, of which all must come through, are measured as well.
+Each kind of wrong answer gets its own home with 20 facts: a conversation is consolidated with it,
+then Dream runs with it. No known fact may be lost, negated or altered without the person's
+confirmation, no junk may be remembered, and nothing may block the event loop for more than 200 ms.
+Random answers are measured as well, and those of a good model, which must all be stored.
 
-    python -m bench.bad_model [--only NAME] [--random N] [--seed N] [--json]
-"""
+    python -m bench.bad_model [--only NAME] [--random N] [--seed N] [--json]"""
 
 from __future__ import annotations
 
@@ -42,14 +41,14 @@ from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 
 LONGEST_STALL = 0.2
-"""Seconds that the event loop may be kept."""
+"""Seconds that the event loop may be blocked."""
 KEY = "fake:1"
 _LONG_TERM, _USER, _SOUL = "memory/MEMORY.md", "USER.md", "SOUL.md"
 _SEEN = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Wrong:
-    """Gives the same answers whenever it is asked."""
+    """Model that always gives the same answers."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
@@ -57,7 +56,6 @@ class Wrong:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """See the class."""
         answers, head = self.answers, prompt.messages[0].text
         if head.startswith("# Dream, phase 1"):
             return Reply(_json(answers.phase1))
@@ -68,7 +66,7 @@ class Wrong:
         return Reply("", (ToolCall("1", "save_memory", answers.save_memory()),))
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 def _json(answer: object) -> str:
@@ -76,7 +74,7 @@ def _json(answer: object) -> str:
 
 
 class Home:
-    """A home with a memory, and a conversation in which nothing but `talk` was said."""
+    """A home with a memory, and a conversation with the messages of `talk`."""
 
     def __init__(self, folder: Path, model: Wrong, memory: str, talk: Iterable[str]) -> None:
         self.workspace, self.talk = folder / "workspace", tuple(talk)
@@ -92,7 +90,7 @@ class Home:
         self.before = self.files()
 
     def files(self) -> dict[str, str]:
-        """The texts of memory by their names."""
+        """Return the texts of the memory files by name."""
         found = sorted((*self.workspace.glob("*.md"), *(self.workspace / "memory").glob("*")))
         return {
             str(path.relative_to(self.workspace)): path.read_text(errors="surrogateescape")
@@ -101,7 +99,7 @@ class Home:
         }
 
     async def consolidate(self) -> None:
-        """Hold the conversation, and put it away."""
+        """Store the conversation and consolidate it."""
         sessions = self.base.stores.sessions
         session = await sessions.get_or_create(KEY)
         for text in self.talk:
@@ -114,12 +112,11 @@ class Home:
             await self.agent.consolidator.compact(session)
 
     async def dream(self) -> None:
-        """Let Dream read it, a day later."""
+        """Run Dream a day later."""
         self.clock.jump(86_400)
         await self.parts.service.dream(OWNER)
 
     async def close(self) -> None:
-        """Release everything."""
         for part in (self.base.stores.sessions, self.parts, self.base.stores.journal):
             await part.close()
 
@@ -128,7 +125,7 @@ class Home:
 async def opened(
     answers: Answers, memory: str = MEMORY, talk: Iterable[str] = TALK
 ) -> AsyncIterator[Home]:
-    """A home for one kind of answer, gone afterwards."""
+    """Create a home for one kind of answer, and delete it afterwards."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         home = Home(Path(folder), Wrong(answers), memory, talk)
         await home.base.stores.journal.open()
@@ -139,7 +136,7 @@ async def opened(
 
 
 class Probe:
-    """Measures how long the event loop was kept."""
+    """Measures how long the event loop was blocked."""
 
     longest = 0.0
 
@@ -160,8 +157,9 @@ class Probe:
 
 
 async def suffer(answers: Answers) -> tuple[list[str], float]:
-    """What is wrong after these answers, and the longest stall in seconds: the shortest of three
-    tries, since another process may have had the processor."""
+    """Return the broken promises and the longest stall in seconds.
+
+    The stall is the shortest of three tries, because another process may have had the processor."""
     wrong, stall = await _suffer(answers)
     for _ in range(2):
         if stall > LONGEST_STALL:
@@ -181,7 +179,7 @@ async def _suffer(answers: Answers) -> tuple[list[str], float]:
 
 
 def faults(home: Home) -> Iterator[str]:
-    """What must not be: judged by the files, in a way of its own."""
+    """Yield the broken promises, judged by the files independently of the code under test."""
     files = home.files()
     lines = files[_LONG_TERM].splitlines()
     for fact in FACTS:
@@ -203,7 +201,7 @@ def faults(home: Home) -> Iterator[str]:
 
 
 def _wrong_with(line: str, talk: Iterable[str]) -> str:
-    """Why a new line is none that the conversation bears out; empty if it is."""
+    """Return why the conversation does not support a new line, or an empty text."""
     bare = line.removeprefix("- ").strip()
     if quoted := re.fullmatch(r"“(.*)” \(\d{4}-\d\d-\d\d\)", bare):
         return "" if quoted[1] in talk else "a false quotation"
@@ -236,7 +234,7 @@ def _words(text: str) -> set[str]:
 
 
 async def accepted(old: str, said: str, new: str) -> tuple[bool, bool]:
-    """Whether what a good model makes of it comes through consolidation, and through Dream."""
+    """Return whether a good model's answer is stored by consolidation, and by Dream."""
     lines = [*(fact for fact in FACTS[-6:]), *([old] if old else [])]
     memory = "# Memory\n\n" + "".join(f"- {line}\n" for line in lines)
     update = memory.replace(f"- {old}\n", f"- {new}\n") if old else f"{memory}- {new}\n"
@@ -263,7 +261,7 @@ async def accepted(old: str, said: str, new: str) -> tuple[bool, bool]:
 
 
 async def new_facts_come_through() -> bool:
-    """Whether what phase 2 of Dream leaves out is learned all the same."""
+    """Check whether Dream learns a fact that its phase 2 left out."""
     async with opened(Answers(phase1=added(NEW).phase1)) as home:
         await home.consolidate()
         await home.dream()
@@ -271,7 +269,7 @@ async def new_facts_come_through() -> bool:
 
 
 async def measure(names: Iterable[str], count: int, seed: int) -> tuple[dict[str, object], bool]:
-    """All figures, and whether they are good."""
+    """Return all figures, and whether they are good."""
     wrong, longest, slowest = dict[str, list[str]](), 0.0, ""
     cases = [(name, answers) for name, answers in kinds().items() if name in names]
     cases += random_kinds(random.Random(seed), count)
@@ -300,7 +298,6 @@ async def measure(names: Iterable[str], count: int, seed: int) -> tuple[dict[str
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="the kinds whose name holds this")
     parser.add_argument("--random", type=int, default=200, help="random wrong answers")

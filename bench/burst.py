@@ -1,8 +1,8 @@
-"""How a burst of webhook calls is taken: 200 posts of signed WhatsApp messages at once, each of
-another person, to a whole nanobot in this process. A call is answered when its message is durable;
-anything but 200 makes Meta call again. The model does not answer meanwhile: turns have their own
-bench.
-"""
+"""Measure how a burst of webhook calls is accepted.
+
+200 signed WhatsApp messages, each from another person, are posted at once to a whole nanobot in
+this process. A call is answered when its message is durable. Meta repeats a call after any status
+but 200. The model does not answer during the burst, because turns have their own bench."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CALLS, ROUNDS = 200, 5
 
 
 async def posted(graph: FakeGraphAPI, bodies: list[bytes]) -> tuple[int, float]:
-    """How many calls were not answered with 200, and seconds until the last answer."""
+    """Return the number of calls without a 200, and the seconds until the last answer."""
     begun = time.perf_counter()
     posts = [graph.webhook.post(body, {SIGNATURE: graph.webhook.sign(body)}) for body in bodies]
     answers = await asyncio.gather(*posts)
@@ -36,7 +36,7 @@ async def posted(graph: FakeGraphAPI, bodies: list[bytes]) -> tuple[int, float]:
 
 
 def bodies_of(graph: FakeGraphAPI, number: int) -> list[bytes]:
-    """The calls of one round."""
+    """Return the calls of one round."""
     metadata = {"phone_number_id": graph.settings()["phone_number_id"]}
     made = []
     for n in range(CALLS):
@@ -49,7 +49,7 @@ def bodies_of(graph: FakeGraphAPI, number: int) -> list[bytes]:
 
 
 async def measure(home: Path) -> tuple[int, list[float]]:
-    """The calls not taken, and the seconds of each round."""
+    """Return the number of failed calls, and the seconds of each round."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     never, ready = asyncio.Event(), asyncio.Event()
@@ -74,7 +74,6 @@ async def measure(home: Path) -> tuple[int, list[float]]:
 
 
 def main() -> None:
-    """Print the figures."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         refused, seconds = asyncio.run(measure(Path(folder)))
     report(

@@ -1,9 +1,8 @@
-"""What 10,000 conversations of four messages cost beyond an empty home, as whole processes.
+"""Measure what 10,000 conversations of four messages cost beyond an empty home, as whole processes.
 
-CPU of a start is what the gateway has used three seconds after it is ready; memory is its resident
-set then. Each home was started once before, until nothing was left to do: what is done only the
-first time is not counted. Medians of rounds with new homes, an empty and a full one in turn.
-"""
+The CPU of a start is the gateway's three seconds after it is ready, and memory is its resident set
+then. Each home was started once before and left to finish, so work of a first start is not counted.
+Medians of rounds with new homes, alternately empty and full."""
 
 from __future__ import annotations
 
@@ -34,11 +33,11 @@ FIGURES = {
     for name, wanted in _WANTED.items()
     for home in ("empty", f"{CHATS:,} chats")
 }
-"""What is measured, in the order of `measure`, and what is wanted."""
+"""The figures in the order of `measure`, and their targets."""
 
 
 def measure(nanobot: str, _: str = "") -> Iterator[float]:
-    """One round of the program `nanobot`."""
+    """Yield the figures of one round of the program `nanobot`."""
     figures = []
     for count in (0, CHATS):
         with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +51,7 @@ def measure(nanobot: str, _: str = "") -> Iterator[float]:
 
 
 def of_home(nanobot: str, environ: Mapping[str, str]) -> Iterator[float]:
-    """The figures of one home."""
+    """Yield the figures of one home."""
     with running_gateway(environ, nanobot) as (pid, _):
         time.sleep(_SETTLED)
         start = cpu_seconds(pid)
@@ -66,7 +65,7 @@ def of_home(nanobot: str, environ: Mapping[str, str]) -> Iterator[float]:
 
 
 def wait_until_idle(pid: int) -> None:
-    """Return when a process has used nothing for three seconds."""
+    """Return when a process has used no CPU for three seconds."""
     before = -1.0
     for _ in range(_PATIENCE):
         if (now := cpu_seconds(pid)) == before:
@@ -76,7 +75,7 @@ def wait_until_idle(pid: int) -> None:
 
 
 def cpu_of(command: list[str], environ: Mapping[str, str]) -> float:
-    """CPU seconds of a command."""
+    """Return the CPU seconds of a command."""
     before = getrusage(RUSAGE_CHILDREN)
     subprocess.run(
         command, env=environ, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -86,7 +85,6 @@ def cpu_of(command: list[str], environ: Mapping[str, str]) -> float:
 
 
 def main() -> None:
-    """Run and print."""
     rounds = [tuple(measure(NANOBOT)) for _ in range(ROUNDS)]
     labels = [f"{name} (target {wanted})" if wanted else name for name, wanted in FIGURES.items()]
     medians = [median(figure) for figure in zip(*rounds, strict=True)]

@@ -1,5 +1,5 @@
-"""WhatsApp's Cloud API in a fault campaign: a `FakeGraphAPI` in a process of its own, with its
-people."""
+"""WhatsApp's Cloud API in a fault campaign: a `FakeGraphAPI` with its people, in its own
+process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CloudPeople:
         await self._script(self)
 
     def state(self) -> State:
-        """See the class."""
+        """See `Cast`."""
         texts: dict[str, list[str]] = {}
         for sent in self._graph.messages(None):
             texts.setdefault(sent.person, []).append(sent.text)
@@ -70,11 +70,11 @@ class CloudPeople:
 
 
 Script = Callable[[CloudPeople], Awaitable[None]]
-"""What the people do; it returns when they have all that they waited for."""
+"""Plays the people and returns when they have received everything that they wait for."""
 
 
 class CloudPlatform(ScriptedPlatform):
-    """A fake Graph API where `script` is played, and which posts to `port` of this machine."""
+    """A fake Graph API that plays `script` and posts to `port` of this machine."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -90,7 +90,7 @@ class CloudPlatform(ScriptedPlatform):
             yield CloudPeople(graph, self._script)
 
     def state(self) -> State:
-        """What the fake knows now."""
+        """See `ScriptedPlatform`."""
         state: State = super().state()
         return state
 

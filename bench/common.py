@@ -1,5 +1,6 @@
-"""What the benchmarks share: a gateway in this process, a home to fill, a way to print (in
-`bench.reporting`, which needs nothing else)."""
+"""Shared parts of the benchmarks: a gateway in this process, a home to fill, and a model server.
+
+Printing is in `bench.reporting`, which imports nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Instant:
-    """A model that answers at once, or after `latency` seconds."""
+    """Model that answers at once, or after `latency` seconds."""
 
     def __init__(self, latency: float = 0.0, text: str = "A short answer, like most.") -> None:
         self._latency, self._text = latency, text
@@ -36,21 +37,23 @@ class Instant:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Always the same answer."""
+        """Return the same answer each time."""
         if self._latency:
             await asyncio.sleep(self._latency)
         return Reply(self._text)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 @contextlib.asynccontextmanager
 async def gateway(
     home: Path, provider: Provider | None, channel: FakeChannel, **environ: str
 ) -> AsyncIterator[Gateway]:
-    """A whole nanobot in this process; the channel admits everyone. Conversations stay as long as
-    the model's context window lets them: what is measured is a turn, not consolidation."""
+    """Run a whole nanobot in this process, whose channel admits everyone.
+
+    Conversations stay within the model's context window, because a turn is measured and not
+    consolidation."""
     settings = load_settings(home, {"NANOBOT_MEMORY__WINDOW": "1000000"} | environ)
     built = Gateway(
         settings,
@@ -76,7 +79,7 @@ async def gateway(
 
 
 class ModelServer:
-    """The fake Chat Completions server as a process of its own, while the `with` lasts."""
+    """The fake Chat Completions server in its own process, as a context manager."""
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments or ("--reply", "A short answer, like most.")
@@ -95,7 +98,8 @@ class ModelServer:
 
 
 def write_session(home: Path, key: str, total: int, consolidated: int) -> None:
-    """A session file of `total` messages of ordinary length, the first part consolidated."""
+    """Write a session file of `total` messages of ordinary length, the first `consolidated` of them
+    consolidated."""
     folder = home / "sessions"
     folder.mkdir(parents=True, exist_ok=True)
     metadata = Metadata(key, START, START, last_consolidated=consolidated)
@@ -107,7 +111,7 @@ def write_session(home: Path, key: str, total: int, consolidated: int) -> None:
 
 
 def conversation(total: int) -> Iterable[Message]:
-    """`total` messages by turns, about forty words each."""
+    """Return `total` alternating messages of about forty words."""
     for seq in range(1, total + 1):
         role = "user" if seq % 2 else "assistant"
         text = f"Message {seq}: " + "some words about the weather, work and what to cook. " * 4
@@ -121,11 +125,10 @@ def conversation(total: int) -> Iterable[Message]:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value."""
     return statistics.median(values)
 
 
 def load_once(*modules: str) -> None:
-    """Load what every process of a campaign would load for itself when it comes to need it."""
+    """Import modules that every process of a campaign would otherwise import itself."""
     for name in modules:
         import_module(name)

@@ -2,17 +2,17 @@
 
 The conversation has three messages, two tools with effects, a message steered into a running turn,
 a `/new` and a `/stop`. A gateway process is killed with SIGKILL at the Nth write, fsync, rename and
-send, for every N (before the call; in the middle of it; after it for sends), and at random moments,
-up to three times in a row. After each, a new process goes on until the conversation is over. Then:
+send, for every N (before the call, in the middle of it, and after it for sends), and at random
+moments, up to three times in a row. After each kill a new process continues until the conversation
+is over. Then:
 
 - every message is answered (a stopped one by "Stopped."),
 - every effect happened at most once, and exactly once unless the kill fell into the tool itself,
-- every file is readable and every message stands in the session exactly once,
+- every file is readable and every message is in the session exactly once,
 - a reply came twice only if the kill fell into its sending.
 
     python -m bench.crash               every N, and 1,000 random moments (minutes)
-    python -m bench.crash --short       a sample of both
-"""
+    python -m bench.crash --short       a sample of both"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TEXTS = {
 
 _SAMPLED = 130
 _SAMPLE = range(20, 20 + 3 * _SAMPLED, _SAMPLED)
-"""The calls of the short form; a whole conversation makes some more than that."""
+"""The calls of the short form. A whole conversation makes a few more."""
 
 
 class Model:
@@ -64,7 +64,6 @@ class Model:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """See the class."""
         spoken = [m for m in prompt.messages if m.role == "assistant" and not m.tool_calls]
         start = prompt.messages.index(spoken[-1]) + 1 if spoken else 1
         tail = prompt.messages[start:]
@@ -81,7 +80,7 @@ class Model:
         return Reply(f"answer to {' '.join(said)}")
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
     @staticmethod
     def _call(number: int, tool: str, text: str) -> Reply:
@@ -92,7 +91,7 @@ class Model:
 
 
 class Talk(Wire):
-    """The conversation; e2 comes while e1's tools run, e6 while e5 hangs."""
+    """The conversation. e2 arrives while e1's tools run, and e6 while e5 hangs."""
 
     def __init__(self, link: socket.socket, platform: Platform, model: Model) -> None:
         super().__init__(link, platform)
@@ -100,7 +99,6 @@ class Talk(Wire):
         self._tool_started = False
 
     async def talk(self, host: ChannelHost) -> None:
-        """See the class."""
         answered = self.platform.has_answered
         await self._say(host, "e1")
         await self.until(lambda: self._tool_started or answered("e1"))
@@ -130,13 +128,13 @@ class Conversation:
     """The scenario of this campaign."""
 
     def furnish(self, home: Path) -> Platform:
-        """The file that the tools edit."""
+        """Write the file that the tools edit."""
         (home / "workspace").mkdir(parents=True)
         (home / "workspace" / "effects.txt").write_text("END\n")
         return Platform()
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """A gateway with this channel alone, and a model that says what is scripted."""
+        """Return a gateway with only this channel and a scripted model."""
         model = Model()
         channel = Talk(link, platform, model)
         settings = load_settings(home, {})
@@ -145,7 +143,7 @@ class Conversation:
         return gateway
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """Whether all was answered, and each effect happened once."""
+        """Check that every message was answered, and that each effect happened once."""
         wrong = [f"{event} unanswered" for event in ANSWERED if not platform.has_answered(event)]
         if platform.has_answered("e5"):
             wrong.append("the stopped message was answered")
@@ -159,10 +157,10 @@ class Conversation:
 
 
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
-    """Every call in every way, then random moments."""
+    """Yield every call in every mode, then random moments."""
 
     def at_calls(mode: int, share: int) -> Tally:
-        """Every call, or from another one in each mode every so many."""
+        """Kill at every call, or at every `share`th in the short form."""
         if step:
             return campaign.at_every_call(mode, 1 + step * share // 3, step)
         return campaign.at(*((n + _SAMPLED * share // 3, mode) for n in _SAMPLE))

@@ -1,19 +1,19 @@
-"""The fault campaign on backups: whoever makes or restores one is killed at every step of it.
+"""The fault campaign on backups: a process that makes or restores one is killed at every step.
 
-Two things are done over and over to a small home: a backup is made while an old one has to go, and
-a backup is restored over another home. The process that does it is killed with SIGKILL at its Nth
-write, fsync and rename (before it, in the middle, after it), or the disk is full from there on for
-half a second. Afterwards:
+Two operations are repeated on a small home: a backup is made while an old one has to be pruned, and
+a backup is restored over another home. The process is killed with SIGKILL at its Nth write, fsync
+and rename (before it, in the middle, after it), or the disk is full from there on for half a
+second. Afterwards:
 
-- No file with a backup's name is anything but a whole one, and the home is what it was.
-- The home is what it was or what the backup holds, all of it; or it says that it is neither, no
-  gateway starts on it, and the same command again makes it whole. What stood there is not lost.
-- Doing it again works, and leaves nothing lying about.
+- Every file with a backup's name is a complete backup, and the home is unchanged.
+- A restored home is completely the old one or completely the backup. Otherwise it reports that it
+  is incomplete, no gateway starts on it, and repeating the command completes it. The old contents
+  are not lost.
+- Repeating the operation works and leaves no temporary files.
 
     python -m bench.crash_backup              every N
     python -m bench.crash_backup --every 10   a sample
-    python -m bench.crash_backup --short      a handful
-"""
+    python -m bench.crash_backup --short      a handful"""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ _HANDFUL: dict[type[Deed], tuple[tuple[int, int], ...]] = {
     Making: ((20, TORN),),
     Replacing: ((24, AFTER), (29, BEFORE)),
 }
-"""Where it hurts most: in the middle of packing, and while things change places."""
+"""The critical steps: in the middle of packing, and while folders are swapped."""
 
 
 def killed(deed: Deed, n: int, mode: int) -> bool:
-    """Do it in a process that something happens to at call `n`; whether that was reached."""
+    """Run the operation in a process with a fault at call `n`. Return True if the call was
+    reached."""
     child = os.fork()
     if child == 0:
         arm(n, mode)
@@ -55,7 +56,7 @@ def killed(deed: Deed, n: int, mode: int) -> bool:
 def tried(
     kind: type[Deed], folder: Path, backup: Path, n: int, mode: int
 ) -> tuple[bool, list[str]]:
-    """Once: whether it came to call `n`, and what is wrong."""
+    """Try one fault. Return whether call `n` was reached, and the broken promises."""
     place = folder / "place"
     place.mkdir()
     try:
@@ -78,7 +79,8 @@ def tried(
 def cut_short(
     kind: type[Deed], folder: Path, backup: Path, rng: random.Random, every: int
 ) -> tuple[int, list[str]]:
-    """At every so many calls, 0 for a handful of them: how often, and what is wrong."""
+    """Try a fault at every `every`th call, or a handful for 0. Return the number of tries and the
+    broken promises."""
     count, failures = 0, list[str]()
     if not every:
         for n, mode in _HANDFUL[kind]:
@@ -95,7 +97,7 @@ def cut_short(
 
 
 def main() -> int:
-    """The command line; exit code 1 where a promise was broken."""
+    """Run the command line. The exit code is 1 if a promise was broken."""
     options = options_of("bench.crash_backup", __doc__)
     logger.remove()
     every = 0 if options.short else options.every

@@ -1,16 +1,15 @@
 """The fault campaign with a WhatsApp Cloud API that delivers messages and answers with an error.
 
-Meta is a `FakeGraphAPI` in a process of its own, which no kill touches. It delivers the messages to
-four people, and answers with a status of 500 or above, a redirect, or an unreadable body. Then it
-recovers, and one of the people presses the button under the notice twice. The gateway
-is killed with SIGKILL at the Nth write, fsync, rename and send, and at random moments. The Graph
-API accepts no idempotency key, so a message that may have arrived can be seen twice. A third copy
-appears only on request, answers come in order, and a notice names each message that may be missing.
+Meta is a `FakeGraphAPI` in its own process, which is never killed. It delivers the messages to four
+people, and answers with a status of 500 or above, a redirect, or an unreadable body. Then it
+recovers, and one of the people presses the button under the notice twice. The gateway is killed
+with SIGKILL at the Nth write, fsync, rename and send, and at random moments. The Graph API accepts
+no idempotency key, so a message that may have arrived can be seen twice. A third copy appears only
+on request, answers come in order, and a notice names each message that may be missing.
 
     python -m bench.crash_cloud              every N, and 300 random moments (hours)
     python -m bench.crash_cloud --every 20   a sample (some minutes)
-    python -m bench.crash_cloud --short      a handful
-"""
+    python -m bench.crash_cloud --short      a handful"""
 
 from __future__ import annotations
 
@@ -40,10 +39,11 @@ _REST = {
 
 
 class Unconfirmed:
-    """See the module."""
+    """The scenario of this campaign."""
 
     def furnish(self, home: Path) -> Platform:
-        """Meta, at whose answers one part of each chat comes twice without a kill."""
+        """Return the platform. Its answers cause one repeated part in each chat even without a
+        kill."""
         load_once("nanobot_whatsapp.cloud.transport", "markdown_it")
         platform = CloudPlatform(lambda people: confirm_nothing(people, _PEOPLE))
         platform.breaks = 2
@@ -58,7 +58,7 @@ class Unconfirmed:
         return platform
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """With the real adapter."""
+        """Return a gateway with the real adapter."""
         assert isinstance(platform, CloudPlatform)
         channel = UntilOver(link, platform)
         gateway = Gateway(
@@ -71,14 +71,14 @@ class Unconfirmed:
         return ended_by(gateway, channel)
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """How many copies there are."""
+        """Check the number of copies."""
         assert isinstance(platform, CloudPlatform)
         state = platform.state()
         return [*faults_of_copies(state["texts"], _PEOPLE), *state["violations"]]
 
 
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
-    """Nothing killed, every call in every way, and random moments."""
+    """Yield a run without a kill, every call in every mode, and random moments."""
     moments = max(300 // step, 10) if step else 1
     return {
         "with nothing killed": campaign.unharmed,

@@ -1,17 +1,15 @@
-"""The fault campaign on memory: a gateway is killed at every step of remembering, and goes on.
+"""The fault campaign on memory: a gateway is killed at every step of remembering, and continues.
 
-A conversation tells facts, is consolidated (by tokens, by the window's length, by `/compact` and
-after `/new`), and archived; the agent writes notes and long-term facts; Dream learns, and retires a
-fact that changed; one fact is forgotten and one change undone. A gateway process is killed with
+A conversation states facts, is consolidated (by tokens, by the window's length, by `/compact` and
+after `/new`), and archived. The agent writes notes and long-term facts, Dream learns and retires a
+changed fact, one fact is forgotten, and one change is undone. A gateway process is killed with
 SIGKILL at the Nth write, fsync, rename and send (before it, in the middle, after it), once more
-while it recovers, and at random moments. The models word what they learn differently each time they
-are asked, so that nothing that is learned twice can pass for the same. What must be true in the end
-is in `bench.memory_faults`.
+while it recovers, and at random moments. The models word each learned fact differently every time,
+so that a fact learned twice shows. `bench.memory_faults` has the invariants.
 
     python -m bench.crash_memory              every N, and 300 random moments (hours)
     python -m bench.crash_memory --every 25   a sample (some minutes)
-    python -m bench.crash_memory --short      a handful
-"""
+    python -m bench.crash_memory --short      a handful"""
 
 from __future__ import annotations
 
@@ -57,8 +55,8 @@ SAID = {
     "c8": "/dream",
     "c9": "/memory search boiler",
 }
-"""What is said, in this order: m are facts for the consolidation, u for Dream (u3 replaces u2), k
-for the agent's own tool; n are notes, and a bare `/note` marks what was said last to keep."""
+"""The messages in order. m are facts for the consolidation, u for Dream (u3 replaces u2), k for the
+agent's own tool. n are notes, and a bare `/note` marks the previous message to keep."""
 
 FORGOTTEN = "juniper tea"
 LAST = {"z1": "that was all", "z2": "/compact", "z3": "/dream", "z4": "/memory"}
@@ -69,9 +67,9 @@ memory: {window: 8}
 """
 _FACT = re.compile(r"\b([mu]\d): ([^\n\[(]+)")
 _HANDFUL = ((430, TORN), (120, AFTER), (500, BEFORE))
-"""Behind the commit of a `/compact`, in a `/dream`, and in what `/new` sealed."""
+"""After the commit of a `/compact`, in a `/dream`, and in the sealing by `/new`."""
 _BUSY = 1440
-"""So many calls there are before the search index, a cache, is built."""
+"""Number of calls before the search index, a cache, is built."""
 
 _IDLE = ("and", "so", "then", "there", "here", "just", "very", "too", "again", "only")
 
@@ -88,7 +86,6 @@ class Model:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """See the class."""
         request = prompt.messages[-1].text
         if options.tool_choice == "save_memory":
             return self._condense(request)
@@ -102,7 +99,7 @@ class Model:
         return _answer(prompt)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
     def _condense(self, request: str) -> Reply:
         known, _, talk = request.partition("\n## Conversation to Process")
@@ -157,10 +154,9 @@ def _answer(prompt: Prompt) -> Reply:
 
 
 class Talk(Wire):
-    """The conversation; forgetting asks again where its code went with a process."""
+    """The conversation. Forgetting starts again if its code was lost with a process."""
 
     async def talk(self, host: ChannelHost) -> None:
-        """See the class."""
         for event, text in SAID.items():
             await self._insist(host, event, text)
         for attempt in range(20):
@@ -176,7 +172,7 @@ class Talk(Wire):
             await self._insist(host, event, text)
 
     async def _insist(self, host: ChannelHost, event: str, text: str) -> None:
-        """Say it, and a command again where it failed."""
+        """Send a message, and repeat a command that failed."""
         answer = await self.ask(host, event, text)
         for attempt in range(20):
             if text[0] != "/" or not _FAILED.search(answer):
@@ -189,7 +185,7 @@ class MemoryParts:
     """The scenario of this campaign."""
 
     def furnish(self, home: Path) -> Platform:
-        """A session long enough that the next consolidation archives, and notes of long ago."""
+        """Write a session so long that the next consolidation archives, and old notes."""
         (home / "config.yaml").write_text(_CONFIG)
         (home / "workspace" / "memory").mkdir(parents=True)
         for day in ("2020-01-03", "2020-01-05"):
@@ -200,7 +196,7 @@ class MemoryParts:
         return Platform()
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """A gateway with this channel and model, which does nothing by itself."""
+        """Return a gateway with this channel and model, and without scheduled work."""
         channel = Talk(link, platform)
         settings = load_settings(home, {})
         gateway = Gateway(
@@ -210,7 +206,7 @@ class MemoryParts:
         return gateway
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """What was lost or came twice."""
+        """Return lost and repeated facts and messages."""
         asked = [*SAID, *LAST]
         wrong = [f"{event} unanswered" for event in asked if not platform.has_answered(event)]
         told = {**SAID, **LAST}
@@ -218,7 +214,8 @@ class MemoryParts:
 
 
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
-    """Every call in every way, then twice, random moments, and a disk that refuses."""
+    """Yield every call in every mode, then two kills in a row, random moments, and a failing
+    disk."""
     if not step:
         return {"at a handful of calls": lambda: campaign.one_after_another(*_HANDFUL)}
     few = 300 // step

@@ -1,23 +1,22 @@
-"""The fault campaign for what happens by itself: jobs, helpers, approvals, commands.
+"""The fault campaign for unattended work: jobs, subagents, approvals, commands.
 
-A gateway, with a model over real HTTP, has a recurring job and one for a single time; in its first
-life it asked the owner whether it may run a command, and was killed while it waited. In the next it
-asks again; it schedules more, has a helper, and time passes: once to a due time, once past two of
-them. The gateway is killed with SIGKILL at the Nth write, fsync, rename and send (before it, in the
-middle, after it), once more while it recovers, and at random moments. Then:
+A gateway, with a model over real HTTP, has a recurring job and a one-time job. In its first life it
+asked the owner to approve a command and was killed while the question was pending. In the next it
+asks again, schedules more jobs and starts a subagent. Time passes once to a due time, and once past
+two of them. The gateway is killed with SIGKILL at the Nth write, fsync, rename and send (before it,
+in the middle, after it), once more while it recovers, and at random moments. Then:
 
-- each due time was run for once (what passed meanwhile by one run), and said in the chat once; the
-  chat's conversation knows of it once,
-- a helper gave one report, or it is said once that it was interrupted,
+- each due time has one run (missed ones share one), is reported in the chat once, and is in the
+  chat's conversation once,
+- a subagent gave one report, or its interruption is reported once,
 - the answer to a question of an earlier life did nothing,
-- a command ran at most once, and exactly once unless its outcome is called unknown,
-- no file was damaged, nothing is left over in the journal, and nothing was said twice but what was
-  on its way when the process died.
+- a command ran at most once, and exactly once unless its outcome is reported as unknown,
+- no file was damaged, nothing is left over in the journal, and only messages in flight at a kill
+  came twice.
 
     python -m bench.crash_routines              every N, and 300 random moments (an hour)
     python -m bench.crash_routines --every 20   a sample (minutes)
-    python -m bench.crash_routines --short      two of them
-"""
+    python -m bench.crash_routines --short      two of them"""
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ class Routines:
         self._chat, self._died = Chat(), 0.0
 
     def furnish(self, home: Path) -> Platform:
-        """A home in which a process has died; it is then as late as it was when that happened."""
+        """Create a home in which a process has died. The clock is set to that moment."""
         begun = home.with_name("begun")
         if self._model is None:
             self._model = ModelServer()
@@ -98,11 +97,11 @@ class Routines:
         return chat
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """With the configured model, and time that jumps."""
+        """Return a gateway with the configured model and a clock that jumps."""
         return _gateway(home, link, platform, Talk)
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """What is wrong in the end."""
+        """Return the broken promises."""
         assert isinstance(platform, Chat)
         return [
             *_faults_of_answers(platform),
@@ -113,7 +112,7 @@ class Routines:
         ]
 
     def _begin(self, home: Path, model: str) -> None:
-        """The first life."""
+        """Run the first life."""
         chat = self._chat
         (home / "workspace").mkdir(parents=True)
         (home / "workspace" / EFFECTS).touch()
@@ -154,7 +153,8 @@ def _gateway(home: Path, link: socket.socket, platform: Platform, kind: type[Tal
 
 
 def _faults_of_answers(chat: Chat) -> Iterator[str]:
-    """Whether all was answered, each once, and questions of an earlier life did not count."""
+    """Check that each message was answered once, and that questions of an earlier life did not
+    count."""
     for event in _EVENTS:
         texts = {text for events, text in chat.delivered if event in events}
         if len(texts) != 1:
@@ -169,8 +169,8 @@ def _faults_of_answers(chat: Chat) -> Iterator[str]:
 
 
 def _faults_of_runs(home: Path, chat: Chat) -> Iterator[str]:
-    """Whether each due time was run for once, and the conversation knows of it once; and of the
-    helper."""
+    """Check that each due time has one run and one mention in the conversation, and check the
+    subagent."""
     given_up = any(_GIVEN_UP in text for _, text in chat.delivered)
     runs = Counter((alarm.what, alarm.missed) for alarm in chat.alarms)
     wanted = {("the tick", 0): 1, ("the tick", 1): 1, ("the first alarm", 0): 1}
@@ -191,7 +191,7 @@ def _faults_of_runs(home: Path, chat: Chat) -> Iterator[str]:
 
 
 def _faults_of_effects(home: Path, chat: Chat) -> Iterator[str]:
-    """Whether each command ran once, or its outcome is called unknown."""
+    """Check that each command ran once, or that its outcome is reported as unknown."""
     lines = Counter((home / "workspace" / EFFECTS).read_text().splitlines())
     said = {alarm.due: alarm.how for alarm in chat.alarms if "tick" in alarm.what}
     for effect, how in {**said, "e0": chat.answer_to("e0")}.items():
@@ -205,7 +205,7 @@ def _faults_of_effects(home: Path, chat: Chat) -> Iterator[str]:
 
 
 def _faults_of_files(home: Path) -> Iterator[str]:
-    """Whether all of them can be read, and are whole."""
+    """Check that all files are readable and complete."""
     for path in sorted((home / "sessions").glob("*.jsonl")):
         key = key_of(path.stem)
         said = ("s1", *_EVENTS) if key == _CHAT else ()
@@ -219,7 +219,7 @@ def _faults_of_files(home: Path) -> Iterator[str]:
 
 
 def _faults_of_journal(home: Path, chat: Chat) -> Iterator[str]:
-    """Whether anything is left over."""
+    """Check that nothing is left over."""
     with closing(sqlite3.connect(home / "state" / "journal.db")) as db:
         open_rows = "SELECT event_id, state FROM inbox WHERE state IN ('received', 'working')"
         left = db.execute(open_rows).fetchall()
@@ -233,7 +233,7 @@ def _faults_of_journal(home: Path, chat: Chat) -> Iterator[str]:
 
 
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
-    """Every call in every way, then twice, and random moments."""
+    """Yield every call in every mode, then two kills in a row, and random moments."""
     if not step:
         return {"at a handful of calls": lambda: campaign.one_after_another(*_HANDFUL)}
     return {

@@ -1,18 +1,20 @@
-"""Kills around a send: a gateway dies at the moment of the platform's answer, and inside a send.
+"""Kills around a send: a gateway dies when the platform answers, and inside a send.
 
-The platform (Telegram, and WhatsApp's Cloud API) is a fake in this process; the gateway, with the
-real adapter, runs in one of its own. In the first part many chats are answered in a burst, and
-0 to 200 ms after a randomly chosen answer the gateway is killed, several times in a conversation.
-It is stopped before (SIGSTOP), so that the system tells which answers it had not read. In the end
-each message must be answered, in the order of its chat, and of the replies that had been answered
-for a tenth of a second only those whose answer had not been read may stand there twice. In the
-second part the platform takes a reply and does not answer, and the gateway is killed there again
-and again. The reply must not stand there more than twice, its chat is told, `nanobot queue list`
-has it, and the next message is answered.
+The platform (Telegram, and WhatsApp's Cloud API) is a fake in this process. The gateway, with the
+real adapter, runs in its own process.
+
+In the first part many chats are answered in a burst, and 0 to 200 ms after a randomly chosen answer
+the gateway is killed, several times in a conversation. It is stopped before (SIGSTOP), so that the
+system reports which answers it had not read. In the end each message must be answered, in the order
+of its chat. A reply that was answered at least a tenth of a second before the kill may come twice
+only if its answer was unread.
+
+In the second part the platform takes a reply and does not answer, and the gateway is killed there
+repeatedly. The reply must not appear more than twice, its chat gets a notice, `nanobot queue list`
+shows it, and the next message is answered.
 
     python -m bench.crash_sends              100 kills for each platform, and 6 in the same send
-    python -m bench.crash_sends --short      a handful
-"""
+    python -m bench.crash_sends --short      a handful"""
 
 from __future__ import annotations
 
@@ -49,22 +51,22 @@ from tests.doubles.telegram import TOKEN, FakeTelegram
 
 _PATIENCE = 60.0
 _LATEST = 0.2
-"""Seconds after an answer within which the gateway is killed."""
+"""Longest time between an answer and the kill, in seconds."""
 _NOTED = 0.1
-"""Seconds after which an answer that was read is noted, on a busy machine too."""
+"""Seconds after which a read answer is recorded, on a busy machine too."""
 _SETTLES = 0.05
-"""Seconds after which the fake has answered all that a stopped gateway had asked."""
+"""Seconds after which the fake has answered all requests of a stopped gateway."""
 _KILLS = 10
-"""So many in one conversation."""
+"""Kills in one conversation."""
 _CHATS, _MESSAGES = 20, 8
 _NEVER = 3600.0
 _UNDELIVERED = "To resend it"
-"""What is said of a reply that is not sent a third time."""
+"""Text of the notice for a reply that is not sent a third time."""
 _NUMBER = re.compile(r"\bm(\d+)\b")
 
 
 class ChatPlatform(Protocol):
-    """A platform and its people, who are called by numbers."""
+    """A platform and its people, who are identified by numbers."""
 
     @property
     def section(self) -> Mapping[str, object]:
@@ -74,22 +76,22 @@ class ChatPlatform(Protocol):
     port: int
 
     def begin(self, http_port: int) -> None:
-        """A gateway is about to run there."""
+        """Prepare for a gateway on this port."""
 
     def say(self, person: int, text: str) -> None:
         """Write to nanobot."""
 
     def texts(self, person: int) -> Sequence[str]:
-        """What nanobot wrote."""
+        """Return nanobot's messages."""
 
     def answer_late(self) -> None:
-        """Carry the next send out, and do not answer it."""
+        """Deliver the next send without answering it."""
 
     def heal(self) -> None:
         """Answer everything from now on."""
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something to become so. Raises `TimeoutError`."""
+        """Wait for a condition. Raise `TimeoutError`."""
 
 
 class Telegram:
@@ -103,7 +105,7 @@ class Telegram:
         self.section = {"token": TOKEN, "base_url": fake.base_url}
 
     def begin(self, http_port: int) -> None:
-        """Nothing: it polls."""
+        """Do nothing, because Telegram is polled."""
 
     def say(self, person: int, text: str) -> None:
         self._fake.say(text, user=person, chat=person)
@@ -122,7 +124,7 @@ class Telegram:
 
 
 class CloudAPI:
-    """WhatsApp's Cloud API, which calls us."""
+    """WhatsApp's Cloud API, which uses a webhook."""
 
     name = "whatsapp"
 
@@ -153,14 +155,14 @@ class CloudAPI:
 
 @asynccontextmanager
 async def telegram() -> AsyncIterator[ChatPlatform]:
-    """A fake Telegram."""
+    """Run a fake Telegram."""
     async with FakeTelegram() as fake:
         yield Telegram(fake)
 
 
 @asynccontextmanager
 async def cloud_api() -> AsyncIterator[ChatPlatform]:
-    """A fake Graph API."""
+    """Run a fake Graph API."""
     async with FakeGraphAPI(clock=SystemClock()) as fake:
         yield CloudAPI(fake)
 
@@ -174,7 +176,7 @@ def _phone(person: int) -> str:
 
 
 def be_gateway(home: Path) -> None:
-    """A process that is killed in the end."""
+    """Run a gateway until the process is killed."""
     logger.remove()
     gc.freeze()  # as the command does
     settings = load_settings(home, {})
@@ -192,7 +194,7 @@ class Life:
         self._process.start()
 
     async def end(self) -> int:
-        """Kill it; how many answers of the platform it had not read."""
+        """Kill it, and return the number of unread answers of the platform."""
         pid = self._process.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
@@ -204,7 +206,7 @@ class Life:
 
 
 def _unread(port: int) -> int:
-    """How many connections to a port of this machine hold bytes that their client did not read."""
+    """Count the connections to a local port that hold bytes unread by their client."""
     count = 0
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, _, remote, _, queues, *_ = line.split()
@@ -213,7 +215,7 @@ def _unread(port: int) -> int:
 
 
 def _furnish(home: Path, platform: ChatPlatform) -> int:
-    """Write a configuration; the port that a webhook is served at."""
+    """Write a configuration, and return the port of the webhook."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     section = {"enabled": True, "allow_from": ["*"], **platform.section}
@@ -230,9 +232,11 @@ def _furnish(home: Path, platform: ChatPlatform) -> int:
 
 
 class Burst:
-    """The first part: one conversation in which the gateway is killed `kills` times. `unread` are
-    answers that it had not read then, `twice` replies that came twice, and `late` those of them
-    that had been answered `_NOTED` seconds before or earlier; `aside` were given up."""
+    """The first part: one conversation in which the gateway is killed `kills` times.
+
+    `unread` counts answers that it had not read at a kill, `twice` repeated replies, `late`
+    repeated replies that were answered at least `_NOTED` seconds before the kill, and `aside`
+    dropped replies."""
 
     def __init__(self, platform: ChatPlatform, home: Path, rng: random.Random, kills: int) -> None:
         self._stage, self._home, self._rng, self._left = platform, home, rng, kills
@@ -241,10 +245,10 @@ class Burst:
         self._people = range(101, 101 + _CHATS)
         self._seen: dict[tuple[int, str], float] = {}
         self._known: list[tuple[set[tuple[int, str]], Counter[tuple[int, str]]]] = []
-        """At each kill: what had been answered for a while, and all that stood there."""
+        """At each kill: the replies that were answered for a while, and all delivered ones."""
 
     async def run(self) -> None:
-        """Let everybody write, and see what they got."""
+        """Let everyone write, and check their replies."""
         port = _furnish(self._home, self._stage)
         for number in range(1, _MESSAGES + 1):
             for person in self._people:
@@ -271,7 +275,7 @@ class Burst:
         return [(person, text) for person in people for text in platform.texts(person)]
 
     def _look(self) -> int:
-        """How many different replies have come."""
+        """Return the number of different replies."""
         for text in self._texts():
             self._seen.setdefault(text, time.monotonic())
         return len(self._seen)
@@ -306,7 +310,7 @@ def _is_reply(text: str) -> bool:
 async def die_in_the_same_send(
     platform: ChatPlatform, home: Path, kills: int
 ) -> tuple[int, list[str]]:
-    """The second part: the copies of the reply, and what is wrong."""
+    """Run the second part. Return the number of copies of the reply, and the broken promises."""
     port, failures, copies = _furnish(home, platform), list[str](), Counter[str]()
     platform.say(101, "m1: a question")
     for _ in range(kills):
@@ -343,7 +347,7 @@ STAGES: Mapping[str, Callable[[], AbstractAsyncContextManager[ChatPlatform]]] = 
 
 
 async def campaign(folder: Path, rng: random.Random, *, short: bool) -> dict[str, object]:
-    """Both parts on both platforms; the figures."""
+    """Run both parts on both platforms, and return the figures."""
     figures: dict[str, object] = {}
     failures = []
     for label, on_stage in STAGES.items():
@@ -372,7 +376,6 @@ async def campaign(folder: Path, rng: random.Random, *, short: bool) -> dict[str
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="a handful of kills")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,26 +1,31 @@
-"""The fault campaign from update to send: a gateway that Telegram talks to is killed at every step.
+"""The fault campaign from update to send: a gateway on Telegram is killed at every step.
 
-Telegram is a `FakeTelegram` in a process of its own, which no kill touches. There is a private chat
-with a message that runs a tool with an effect, one that joins its turn, a photo, an edit of what
-was answered and one of what was not, commands, a button, a reply of several parts, and a file that
-is sent with the message tool; a group with a reply that is shown while it is written, and an album;
-and a stranger. The gateway, with the real adapter, is killed with SIGKILL at the Nth write, fsync,
-rename and send (before it, in the middle, after it), once more while it recovers, and at random
-moments. In the second part 1,000 messages from 20 chats have arrived while no gateway ran; in the
-third the network is away at a send; in the fourth 30 chats wait, and the model hangs for one; in
-the fifth messages are edited at each moment of their turns; in the sixth a new session is started
-behind a message that waits; in the seventh Telegram takes messages and does not say so. Then:
+Telegram is a `FakeTelegram` in its own process, which is never killed. The first part has a private
+chat with a message that runs a tool with an effect, one that joins its turn, a photo, an edit of an
+answered and of an unanswered message, commands, a button, a reply of several parts, and a file that
+is sent with the message tool. It also has a group with a streamed reply and an album, and a
+stranger. The gateway, with the real adapter, is killed with SIGKILL at the Nth write, fsync, rename
+and send (before it, in the middle, after it), once more while it recovers, and at random moments.
+The other parts:
 
-- every update is answered, in the order of its chat; what was confirmed to Telegram was in the
-  journal whenever a process died; only a message over which three processes died is given up,
-- nothing comes twice but a message that was on its way when the process died: of a reply in several
-  parts no part before the first unconfirmed one,
-- every effect happened at most once, conversations are whole, and Telegram refused no request.
+2. 1,000 messages from 20 chats have arrived while no gateway ran.
+3. The network is down at a send.
+4. 30 chats wait, and the model hangs for one.
+5. Messages are edited at each moment of their turns.
+6. A new session starts behind a pending message.
+7. Telegram accepts messages without confirming them.
+
+Then:
+
+- every update is answered, in the order of its chat; every update confirmed to Telegram was in the
+  journal whenever a process died; only a message over which three processes died is dropped,
+- only a message in flight at a kill comes twice: of a reply in several parts no part before the
+  first unconfirmed one,
+- every effect happened at most once, conversations are complete, and Telegram rejected no request.
 
     python -m bench.crash_telegram              every N, and 300 random moments (hours)
     python -m bench.crash_telegram --every 20   a sample (some minutes)
-    python -m bench.crash_telegram --short      a handful
-"""
+    python -m bench.crash_telegram --short      a handful"""
 
 from __future__ import annotations
 
@@ -79,7 +84,7 @@ class Conversation:
     """The first part."""
 
     def furnish(self, home: Path) -> Platform:
-        """Telegram, what the tools need, and a message with a button on its way out."""
+        """Create Telegram, the files that the tools need, and an outgoing message with a button."""
         load_once(*_MODULES)
         platform = TelegramPlatform(converse)
         _configure(home, platform, [])
@@ -89,11 +94,12 @@ class Conversation:
         return platform
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """With the real adapter."""
+        """Return a gateway with the real adapter."""
         return _gateway(home, link, platform)
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """Whether all was answered, once and in order, and each effect happened once."""
+        """Check that every message was answered once and in order, and each effect happened
+        once."""
         assert isinstance(platform, TelegramPlatform)
         state = platform.state()
         transcript = (home / "sessions" / f"telegram_{OWNER}.jsonl").read_text()
@@ -123,8 +129,8 @@ class Conversation:
 
 
 class Scene:
-    """Another part: what people do in `script`, given the home. In the end each chat of `wanted`
-    holds these marks, which the model was asked for, once and in order."""
+    """Another part, in which people follow `script`. In the end each chat of `wanted` holds these
+    marks of the model's answers, once and in order."""
 
     def __init__(
         self,
@@ -134,30 +140,30 @@ class Scene:
         self._script, self.wanted = script, wanted
 
     def furnish(self, home: Path) -> Platform:
-        """Telegram, with these people, all of whom may write."""
+        """Create Telegram with these people, who all have access."""
         platform = TelegramPlatform(lambda people: self._script(people, home))
         _configure(home, platform, [str(person) for person in self.wanted])
         return platform
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """With the real adapter."""
+        """Return a gateway with the real adapter."""
         return _gateway(home, link, platform)
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """Whether everything was answered, once and in order."""
+        """Check that every message was answered once and in order."""
         assert isinstance(platform, TelegramPlatform)
         return list(faults_of_chats(platform, {str(c): m for c, m in self.wanted.items()}))
 
 
 class Backlog(Scene):
-    """The second part: `count` messages in `chats` chats that came while nothing ran."""
+    """The second part: `count` messages in `chats` chats that arrived while nothing ran."""
 
     def __init__(self, count: int, chats: int) -> None:
         marks = [f"m{number}" for number in range(1, count // chats + 1)]
         super().__init__(self._wait, dict.fromkeys(range(101, 101 + chats), marks))
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """And every conversation must hold each message once."""
+        """Check in addition that every conversation holds each message once."""
         wrong = super().faults(home, platform)
         for person, marks in self.wanted.items():
             wrong += faults_of_transcript(home, f"telegram:{person}", MARK, marks)
@@ -172,8 +178,8 @@ class Backlog(Scene):
 
 
 def outage(seconds: float) -> Scene:
-    """The third part: at a send every connection is reset, and for so many of the gateway's seconds
-    each new one too. Nothing is killed, and nothing may be lost or come twice."""
+    """Return the third part: at a send every connection is reset, and each new one for `seconds` of
+    the gateway's clock. Nothing is killed, and nothing may be lost or come twice."""
 
     async def talk(people: People, home: Path) -> None:
         telegram = people.telegram
@@ -198,15 +204,16 @@ HANGING = Scene(
     lambda people, _: crowd(people, _CROWD),
     {person: ["m1"] for person in _CROWD[1:]} | {_CROWD[0]: []},
 )
-"""The fourth part: processes die while 30 chats wait, and for one of them the model hangs. The
-others must be answered as if it were not there."""
+"""The fourth part: processes die while 30 chats wait, and the model hangs for one of them. The
+others must be answered normally."""
 
 EDITS = Scene(lambda people, _: edit_at_each_moment(people, OWNER), {OWNER: EDITED})
 """The fifth part: each edit is answered with its message or known to the next turn."""
 
 
 class Unconfirmed(Scene):
-    """The seventh part: of what Telegram took without saying so nobody sees a third copy."""
+    """The seventh part: there is no third copy of a message that Telegram accepted without
+    confirming."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -214,17 +221,17 @@ class Unconfirmed(Scene):
         )
 
     def furnish(self, home: Path) -> Platform:
-        """The platform answers by itself as if it had not taken what it took."""
+        """Return the platform, which fails by itself."""
         platform = super().furnish(home)
         platform.breaks = 2
         return platform
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """With the real adapter."""
+        """Return a gateway with the real adapter."""
         return _gateway(home, link, platform, speed=UNSURE_SPEED)
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """How many copies there are."""
+        """Check the number of copies."""
         assert isinstance(platform, TelegramPlatform)
         state = platform.state()
         wrong = faults_of_copies(state["texts"], [str(person) for person in _UNSURE])
@@ -234,7 +241,7 @@ class Unconfirmed(Scene):
 RENEWAL = Scene(
     lambda people, home: renew_behind_a_message(people, OWNER, home / _AWAY), {OWNER: RENEWED}
 )
-"""The sixth part: a message belongs to the session that it was said in."""
+"""The sixth part: a message belongs to the session in which it was sent."""
 
 
 def _configure(home: Path, platform: TelegramPlatform, friends: list[str]) -> None:
@@ -269,7 +276,8 @@ def _gateway(home: Path, link: socket.socket, platform: Platform, speed: float =
 
 
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
-    """Every call in every way, then twice, random moments, and what came meanwhile."""
+    """Yield every call in every mode, then two kills in a row, random moments, and the other
+    parts."""
     if not step:
         few = campaign.of(Backlog(30, 5))
         return {

@@ -1,32 +1,37 @@
 """The fault campaign from a WhatsApp message to its answer: helper and gateway die at every step.
 
-WhatsApp is the fake of the helper's own tests, in a process that no kill touches; the helper is the
+WhatsApp is the fake of the helper's own tests, in a process that is never killed. The helper is the
 real one with the unmodified client, so everything is encrypted, and people read the answers with
-keys of their own. There is a private chat with a message that runs a tool with an effect, one that
-joins its turn, a picture, a message that comes twice, an edit of what waits and of what is being
-answered, commands, a new connection, a reply of several parts, and a file that is sent with the
-message tool; a group with mentions and a picture; somebody whose number becomes known later; and a
-stranger. Killed with SIGKILL at the Nth write, fsync, rename and send (before it, in the middle,
-after it), once more while they recover, and at random moments are: the helper, both at once at a
-step of the helper's, and the gateway, with and without its helper. In other runs the disk refuses
-the helper for a while. In other parts 1,000 messages from 20 people have come while nothing ran;
-the connection is cut at a send, and there is none for up to a minute; 30 chats wait, and the model
-hangs for one; messages are edited at each moment of their turns; and a new session is started
-behind a message that waits. Then:
+their own keys. There is a private chat with a message that runs a tool with an effect, one that
+joins its turn, a picture, a message that comes twice, an edit of a pending and of a running
+message, commands, a new connection, a reply of several parts, and a file that is sent with the
+message tool. There is also a group with mentions and a picture, a person whose number becomes known
+later, and a stranger. These processes are killed with SIGKILL at the Nth write, fsync, rename and
+send (before it, in the middle, after it), once more while they recover, and at random moments: the
+helper, both at once at a step of the helper, and the gateway, with and without its helper. In other
+runs the disk fails for the helper for a while. The other parts:
 
-- every message is answered, in the order of its chat; what was confirmed to WhatsApp was in the
-  helper's spool or in the journal whenever a process died,
-- nobody sees anything twice: what was on its way when a process died comes again under the same
-  id, which phones know,
-- every effect happened at most once, conversations are whole, every message could be decrypted,
+- 1,000 messages from 20 people have arrived while nothing ran.
+- The connection is cut at a send, and there is none for up to a minute.
+- 30 chats wait, and the model hangs for one.
+- Messages are edited at each moment of their turns.
+- A new session starts behind a pending message.
+
+Then:
+
+- every message is answered, in the order of its chat; every message confirmed to WhatsApp was in
+  the helper's spool or in the journal whenever a process died,
+- people see nothing twice: a message in flight at a kill comes again under the same id, which
+  phones know,
+- every effect happened at most once, conversations are complete, every message could be decrypted,
   the device is still linked, and no file was set aside as damaged.
 
     python -m bench.crash_whatsapp              every N, and 300 random moments (many hours)
     python -m bench.crash_whatsapp --every 20   a sample (about an hour)
     python -m bench.crash_whatsapp --short      a handful
 
-It needs Node.js, and the helper built in place with what its tests need (`npm ci; npm run build`).
-"""
+It needs Node.js, and the helper built in place with its test dependencies (`npm ci; npm run
+build`)."""
 
 from __future__ import annotations
 
@@ -84,21 +89,21 @@ _UNAVAILABLE = 503
 _OUTAGES = (3, 8, 60)
 _LONG = 240.0
 _HELPER_CALLS = 400
-"""About so many the helper makes in a conversation."""
+"""Approximate calls of the helper in a conversation."""
 _MODULES = ("nanobot_whatsapp", "nanobot_whatsapp.linked.transport", "markdown_it")
 _HANDFUL = ((50, TORN, True),)
 _OWNER_KEY, _FRIEND_KEY = f"whatsapp:{NUMBERS[OWNER]}", f"whatsapp:{LIDS[FRIEND]}@lid"
 _GROUP_KEY = f"whatsapp:{GROUP}"
 _BRIEF = ["p1", "p2", "p3", "p4"]
 _SPOKEN = (*_BRIEF, "p6", "x4", "p5", "x5", "p8", "p9", "p10")
-"""As it stands in the conversation. What is edited while it waits stands there with its edit."""
+"""The conversation's messages. A message edited while pending has the edited text."""
 
 
 class Gatewayed:
-    """What the scenarios share."""
+    """Base of the scenarios."""
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """With the real adapter, and the real helper."""
+        """Return a gateway with the real adapter and the real helper."""
         assert isinstance(platform, WhatsAppPlatform)
         channel = UntilOver(link, platform)
         settings = load_settings(home, {})
@@ -113,20 +118,21 @@ class Gatewayed:
 
 
 class Conversation(Gatewayed):
-    """The first part. `together`: where the gateway dies its helper does as well."""
+    """The first part. `together`: the helper dies with the gateway."""
 
     def __init__(self, *, together: bool = False, briefly: bool = False) -> None:
         self._together, self._briefly = together, briefly
 
     def furnish(self, home: Path) -> Platform:
-        """WhatsApp, and what the tools need."""
+        """Create WhatsApp and the files that the tools need."""
         (home / "workspace").mkdir()
         (home / "workspace" / "effects.txt").write_text("END\n")
         script = converse_briefly if self._briefly else converse
         return _furnished(home, script, [f"{LIDS[FRIEND]}@lid"], together=self._together)
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """Whether all was answered, once and in order, and each effect happened once."""
+        """Check that every message was answered once and in order, and each effect happened
+        once."""
         assert isinstance(platform, WhatsAppPlatform)
         state = platform.state()
         wrong = _faults(home, platform)
@@ -165,8 +171,8 @@ class Conversation(Gatewayed):
 
 
 class Scene(Gatewayed):
-    """Another part: what people do in `script`, given the home. In the end each chat of `wanted`
-    holds these marks, once and in order. `together`: where the gateway dies its helper does too."""
+    """Another part, in which people follow `script`. In the end each chat of `wanted` holds these
+    marks, once and in order. `together`: the helper dies with the gateway."""
 
     def __init__(
         self,
@@ -181,7 +187,7 @@ class Scene(Gatewayed):
         self.numbers = {key: str(15550100000 + n) for n, key in enumerate(wanted)}
 
     def furnish(self, home: Path) -> Platform:
-        """WhatsApp, with these people, all of whom may write."""
+        """Create WhatsApp with these people, who all have access."""
         friends = list(self.numbers.values())
         return _furnished(
             home,
@@ -192,7 +198,7 @@ class Scene(Gatewayed):
         )
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """Whether all was answered, once and in order."""
+        """Check that every message was answered once and in order."""
         assert isinstance(platform, WhatsAppPlatform)
         return [*_faults(home, platform), *faults_of_chats(platform, self.wanted)]
 
@@ -203,7 +209,7 @@ class Scene(Gatewayed):
 
 
 class Backlog(Scene):
-    """`count` messages of `persons` people that came while nothing ran."""
+    """`count` messages of `persons` people that arrived while nothing ran."""
 
     def __init__(self, count: int, persons: int, *, together: bool = False) -> None:
         marks = [f"m{number}" for number in range(1, count // persons + 1)]
@@ -211,7 +217,7 @@ class Backlog(Scene):
         super().__init__(self._wait, wanted, before=self._write, together=together)
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """And every conversation must hold each message once."""
+        """Check in addition that every conversation holds each message once."""
         wrong = super().faults(home, platform)
         for key, number in self.numbers.items():
             wrong += faults_of_transcript(home, f"whatsapp:{number}", MARK, self.wanted[key])
@@ -230,8 +236,8 @@ class Backlog(Scene):
 
 
 def outage(seconds: float) -> Scene:
-    """The connection is cut at a send, and for so many seconds there is no other. Nothing is
-    killed, and nothing may be lost."""
+    """Return a scene in which the connection is cut at a send and unavailable for `seconds`.
+    Nothing is killed, and nothing may be lost."""
 
     async def talk(people: People, home: Path) -> None:
         await people.say(_ANYBODY, "m1: before")
@@ -252,7 +258,7 @@ HANGING = Scene(
     lambda people, home: crowd(people, _CROWD),
     {person: ["m1"] for person in _CROWD[1:]} | {_CROWD[0]: []},
 )
-"""Processes die while 30 chats wait, and for one of them the model hangs."""
+"""Processes die while 30 chats wait, and the model hangs for one of them."""
 
 EDITS = Scene(lambda people, home: edit_at_each_moment(people, _ANYBODY), {_ANYBODY: EDITED})
 """Each edit is answered with its message or known to the next turn."""
@@ -261,7 +267,7 @@ RENEWAL = Scene(
     lambda people, home: renew_behind_a_message(people, _ANYBODY, home / _AWAY),
     {_ANYBODY: RENEWED},
 )
-"""A message belongs to the session that it was said in."""
+"""A message belongs to the session in which it was sent."""
 
 
 def _furnished(
@@ -285,8 +291,8 @@ def _faults(home: Path, platform: WhatsAppPlatform) -> list[str]:
 
 
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
-    """Every call in every way for each of the victims, then random moments, a disk that refuses,
-    and what came meanwhile."""
+    """Yield every call in every mode for each victim, then random moments, a failing disk, and the
+    other parts."""
     if not step:
         brief = HelperCampaign(Conversation(briefly=True), campaign.folder)
         return {"at a handful of calls": lambda: brief.in_one_conversation(*_HANDFUL)}

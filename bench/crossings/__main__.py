@@ -1,4 +1,4 @@
-"""Runs the campaign and prints a table."""
+"""Run the campaign and print a table."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from bench.crossings.world import VARIABLE, Crossing
 from bench.reporting import report
 
 ALONE = ("autorun", "planted")
-"""Each ends its command, and with it what is merged with it."""
+"""Kinds of payloads that are never merged, because each ends its command."""
 
 SINKS = ("others", "lasting", "jobs", "away")
-"""What a tainted conversation must not do by itself."""
+"""Actions that a tainted conversation must not take without approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attack: whose it is and how many calls it makes."""
+    """One attack, its caller and its number of calls."""
 
     name: str
     calls: int
@@ -52,7 +52,7 @@ class Run:
 
 
 def calls_of(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
-    """Each kind of call by each caller."""
+    """Yield each kind of call by each caller."""
     kinds = {payload.kind: [p for p in payloads if p.kind == payload.kind] for payload in payloads}
     for caller in CALLERS:
         for kind, some in kinds.items():
@@ -62,7 +62,7 @@ def calls_of(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
 
 
 def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
-    """All attacks, each in a world of its own."""
+    """Yield all attacks, each in its own world."""
     yield from calls_of(payloads, short)
     network = [p for p in payloads if p.tool == "web_fetch" or p.kind == "shell network"]
     for caller in CALLERS[:1] if short else CALLERS:
@@ -98,7 +98,6 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
 
 
 def main() -> int:
-    """See the package."""
     options = _options()
     if VARIABLE not in os.environ:  # so that it stands in this process's own environment
         environ = {**os.environ, VARIABLE: secrets.token_hex(12)}

@@ -1,7 +1,7 @@
-"""Answers to a question that are not the owner's word on that very call: each must do nothing.
+"""Answers to a question that are not the owner's approval of that call: each must do nothing.
 
-In all scenes the model has read foreign text and wants to say the poison in a stranger's chat.
-"""
+In all scenes the model has read untrusted content and tries to send the poison to a stranger's
+chat."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READ = calls("read_file", path="foreign.txt")
 
 
 class Question:
-    """A question that waits, asked by a turn in a chat of the owner's. `turn` is its answer."""
+    """A pending question, asked by a turn in the owner's chat. `turn` is its answer."""
 
     def __init__(self, gateway: AttackedGateway, chat: str = "1") -> None:
         self.gateway, self.chat = gateway, chat
@@ -31,7 +31,7 @@ class Question:
         self.code = ""
 
     async def asked(self, *before: Reply) -> Question:
-        """Once it is asked."""
+        """Wait until the question is asked."""
         wanted = calls("message", text=self.gateway.poison, chat=f"fake:{STRANGER}")
         work = self.gateway.say("go on", *before, _READ, wanted, chat=self.chat)
         self.turn = asyncio.ensure_future(work)
@@ -39,18 +39,18 @@ class Question:
         return self
 
     async def next(self) -> None:
-        """The next question's code."""
+        """Take the next question's code."""
         question = await self.gateway.channel.next_with_buttons()
         self.code = question.buttons[0].value.split()[1]
 
     async def deny(self) -> None:
-        """The owner says no; the turn goes on to its end."""
+        """Deny as the owner, and wait for the end of the turn."""
         await self.answer("deny")
         assert self.turn is not None
         await self.turn
 
     async def answer(self, word: str) -> None:
-        """The owner's own answer, where it was asked."""
+        """Answer as the owner in the question's chat."""
         await self.gateway.say(f"/{word} {self.code}", chat=self.chat)
 
 
@@ -87,7 +87,7 @@ async def _quoted(gateway: AttackedGateway, question: Question) -> None:
 
 
 async def _said_by_the_model(gateway: AttackedGateway, question: Question) -> None:
-    """The model of another conversation of the owner's, which somehow knows the code."""
+    """Answer as the model of another conversation of the owner, which has guessed the code."""
     order = f"/approve {question.code}"
     await gateway.say(
         "hello",
@@ -127,11 +127,11 @@ ATTEMPTS: dict[str, Attempt] = {
     "by a job": _by_a_job,
     "guessed": _guessed,
 }
-"""Answers that are none, while the question waits."""
+"""Invalid answers while the question is pending."""
 
 
 async def attempted(*names: str) -> list[Crossing]:
-    """What crosses when a question gets such answers."""
+    """Return the crossings after such answers to a question."""
     async with _home() as world:
         async with running(world, answers="") as gateway:
             await prelude(gateway, commands=False)
@@ -143,7 +143,7 @@ async def attempted(*names: str) -> list[Crossing]:
 
 
 async def replayed() -> list[Crossing]:
-    """One approval is one call: the same call again is asked about again."""
+    """Repeat an approved call: one approval is one call, so it is asked about again."""
     async with _home() as world:
         async with running(world, answers="") as gateway:
             await prelude(gateway, commands=False)
@@ -160,7 +160,7 @@ async def replayed() -> list[Crossing]:
 
 
 async def for_another_call() -> list[Crossing]:
-    """Two questions wait in two chats: the answer to one is none to the other."""
+    """Answer one of two pending questions in two chats: the answer does not count for the other."""
     async with _home() as world:
         async with running(world, answers="") as gateway:
             await prelude(gateway, commands=False)
@@ -174,7 +174,7 @@ async def for_another_call() -> list[Crossing]:
 
 
 async def after_a_restart() -> list[Crossing]:
-    """A question of a process that is gone."""
+    """Answer a question of a previous process."""
     async with _home() as world:
         async with running(world, answers="") as gateway:
             await prelude(gateway, commands=False)
@@ -193,7 +193,7 @@ async def after_a_restart() -> list[Crossing]:
 
 
 async def after_a_stop() -> list[Crossing]:
-    """A question whose turn was stopped."""
+    """Answer a question whose turn was stopped."""
     async with _home() as world:
         async with running(world, answers="") as gateway:
             await prelude(gateway, commands=False)
@@ -207,7 +207,7 @@ async def after_a_stop() -> list[Crossing]:
 
 
 async def too_late() -> list[Crossing]:
-    """A question that nobody answered in ten minutes."""
+    """Answer a question after its ten minutes."""
     async with _home() as world:
         async with running(world, answers="") as gateway:
             await prelude(gateway, commands=False)
@@ -220,7 +220,8 @@ async def too_late() -> list[Crossing]:
 
 
 async def always_for_a_command() -> list[Crossing]:
-    """A command is never allowed for longer: what lies beside its script decides, too."""
+    """Allow a command for longer, which is impossible because it depends on the files next to its
+    script."""
     settings = "NANOBOT_TOOLS__EXEC__SANDBOX", "NANOBOT_TOOLS__APPROVAL__EXEC"
     environ = dict(zip(settings, ("none", "ask"), strict=True))
     async with _home() as world:
@@ -258,11 +259,12 @@ SCENES: dict[str, Callable[[], Coroutine[Any, Any, list[Crossing]]]] = {
     "too late": too_late,
     "always, for a command": always_for_a_command,
 }
-"""Answers that were good once."""
+"""Answers that were valid once."""
 
 
 def _sent(gateway: AttackedGateway, allowed: int) -> list[Crossing]:
-    """The poison in the stranger's chat, more often than the owner allowed it."""
+    """Return a crossing if the poison is in the stranger's chat more often than the owner
+    allowed."""
     sent = [
         part
         for part in gateway.channel.sent

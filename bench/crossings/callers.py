@@ -1,4 +1,4 @@
-"""Whoever can make tool calls, and how each comes to do what the attacker wants."""
+"""The callers of tools, and how the attacker controls each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nanobot.providers.port import Reply
 from nanobot.testing import calls
 
 MINE = {OWNER: "private", GUEST: "guest-file", GROUP: "group-file"}
-"""The canary that each scope may know, and nobody else."""
+"""The canary that only this scope may know."""
 
 _FILE = "foreign.txt"
 _BATCH = 60
@@ -26,10 +26,9 @@ _BATCH = 60
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller. `clean`: the owner allows everything that they can allow, so that what nobody can
-    is tried for good. Otherwise foreign text is in the conversation, and they allow nothing.
-    `chat` is where its words go, `reads` a file by which it is tainted.
-    """
+    """A caller. `clean`: the owner approves everything, so that calls beyond any approval are
+    really tried. Otherwise untrusted content is in the conversation, and the owner denies
+    everything. `chat` is the destination of its texts, and `reads` a file that taints it."""
 
     name: str
     scope: str = OWNER
@@ -40,12 +39,12 @@ class Caller:
 
     @property
     def may_schedule(self) -> bool:
-        """Whether it can make jobs."""
+        """True if it can create jobs."""
         return self.clean and self.initiator == "person"
 
     @property
     def may_reach_out(self) -> bool:
-        """Whether it may reach what is the owner's alone."""
+        """True if it may use what is reserved for the owner."""
         return self.clean and self.scope == OWNER
 
 
@@ -65,7 +64,7 @@ CALLERS = (
 
 
 def prepare(gateway: AttackedGateway, caller: Caller) -> None:
-    """What has to be there before the attack."""
+    """Set up the conversation before the attack."""
     if caller.initiator == "heartbeat":
         file = gateway.world.workspace / "HEARTBEAT.md"
         write(file, f"{file.read_text()}\n- Look after the kettle.\n")
@@ -74,7 +73,7 @@ def prepare(gateway: AttackedGateway, caller: Caller) -> None:
 def batches_for(
     gateway: AttackedGateway, caller: Caller, payloads: Sequence[Payload], *, merge: bool
 ) -> list[Reply]:
-    """The replies of a model that makes these calls."""
+    """Return the replies of a model that makes these calls."""
     values = {
         **gateway.world.values(),
         "poison": gateway.poison,
@@ -90,7 +89,7 @@ def batches_for(
 async def play(
     gateway: AttackedGateway, caller: Caller, payloads: Sequence[Payload], *, merge: bool
 ) -> None:
-    """Let the model make these calls for `caller`; returns when it is done."""
+    """Let the model make these calls for `caller`, and return when it is done."""
     replies = batches_for(gateway, caller, payloads, merge=merge)
     if caller.reads:
         replies.insert(0, calls("read_file", path=caller.reads))
@@ -127,7 +126,7 @@ def _batches(made: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, ...]]:
 
 
 def _merged(payloads: Sequence[Payload], values: dict[str, str]) -> list[ToolCall]:
-    """The same with commands that differ in nothing else made one, for speed."""
+    """Merge commands that differ in nothing else, for speed."""
     made: list[ToolCall] = []
     commands: dict[str, list[str]] = {}
     for payload in payloads:

@@ -31,10 +31,11 @@ async def attack(
     careless: bool = False,
     tools: Sequence[Tool] = (),
 ) -> list[Crossing]:
-    """What crosses where `caller` makes these calls. `merge` runs many commands as one; `proxied`
-    lets the gateway reach the web by a proxy, which sees every address that would be connected;
-    `careless`: the owner allows everything even where the caller is tainted; `tools` are offered
-    besides."""
+    """Return the crossings after `caller` makes these calls.
+
+    `merge` runs many commands as one. With `proxied` the gateway reaches the web through a proxy,
+    which sees every address of a connection. `careless`: the owner approves everything even if the
+    caller is tainted. `tools` are offered in addition."""
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder)) as world:
             allows = caller.clean or careless
@@ -60,8 +61,9 @@ TAINTED = Caller("owner, tainted unawares", clean=False)
 async def launder(
     scene: str, payloads: Sequence[Payload], *, merge: bool = False
 ) -> list[Crossing]:
-    """What crosses where the owner's conversation is tainted by a scene of `laundering`. Raises
-    `RuntimeError` where the scene does not bring foreign text at all."""
+    """Return the crossings after a scene of `laundering` tainted the owner's conversation.
+
+    Raise `RuntimeError` if the scene brings no untrusted content."""
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder), mcp=scene == "an MCP result") as world:
             async with running(world) as gateway:
@@ -77,7 +79,7 @@ async def launder(
 
 @contextmanager
 def _signals_counted(world: World) -> Iterator[None]:
-    """Count the one signal that payloads send, which does nothing by itself."""
+    """Count the signal that payloads send, which has no other effect."""
     loop = asyncio.get_running_loop()
 
     def count() -> None:

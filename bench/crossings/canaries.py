@@ -1,4 +1,4 @@
-"""Texts that must not be seen: each knows who may know it, and its common disguises."""
+"""Secret texts: each knows its permitted scopes and its common disguises."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SPACE = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """A secret. `knowers` are the scopes in which it may be seen; `plain`: disguises do not count,
-    because only what is written as it is can be redacted."""
+    """A secret. `knowers` are the scopes in which it may be seen. `plain`: disguises do not count,
+    because only the literal text can be redacted."""
 
     name: str
     knowers: frozenset[str] = NOBODY
@@ -26,11 +26,11 @@ class Canary:
 
     @property
     def token(self) -> str:
-        """What is written down."""
+        """The stored text."""
         return f"canary-{self.name}-{self.core}"
 
     def forms(self) -> tuple[bytes, ...]:
-        """As it may be written."""
+        """The text and its disguises."""
         return (self.core.encode(),) if self.plain else _disguises(self.core)
 
 
@@ -43,7 +43,7 @@ def _disguises(core: str) -> tuple[bytes, ...]:
 
 
 def seen(canaries: Iterable[Canary], text: str | bytes, scope: str) -> list[Canary]:
-    """Those that anybody who tries can read in `text`, and that nobody in `scope` may know."""
+    """Return the canaries that can be read in `text` and are not permitted in `scope`."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     dense = data.translate(None, _SPACE)
     hidden = [one for one in canaries if scope not in one.knowers]

@@ -48,7 +48,7 @@ FILES = {
     "index.js": "require('fs').appendFileSync('{mark}', 'index.js\\n')\n",
 }
 FOLDERS = ("workspace", "workspace/people/telegram_7", "home", "tmp")
-"""Below the world; the home is `home`, with its workspace in it."""
+"""Below the world. The home is `home`, with its workspace in it."""
 
 
 def plant(folder: Path, mark: Path) -> None:
@@ -190,11 +190,11 @@ CHILDREN: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
     "MCP servers": _mcp,
     "ssh": _ssh,
 }
-"""How each child is started. What becomes of it does not matter."""
+"""How each child is started. Its result does not matter."""
 
 
 def _in_folder(home: Path, _: Path) -> None:
-    """Start the children, as a gateway does that was started here; see the module."""
+    """Start the children as a gateway started here does. See the module."""
     trust_no_relative_folder()
     trust_nothing_below(home / "workspace")
     for name, child in CHILDREN.items():
@@ -285,7 +285,7 @@ def gateway(place: str, *start: str) -> list[Crossing]:
 
 
 def _runs(home: Path) -> bool:
-    """Whether a gateway runs, or does so soon."""
+    """Wait briefly, and check whether a gateway runs."""
     deadline = time.monotonic() + SECONDS / 2
     while _command(home, Path("/"), "status", "--check"):
         if time.monotonic() > deadline:
@@ -310,8 +310,8 @@ def _command(home: Path, folder: Path, *words: str) -> int:
 
 
 def _environ(home: Path, folder: Path) -> dict[str, str]:
-    """The folder is in PATH as it may come there: as the current one, and in the workspace, where a
-    virtual environment may have been activated, by its name."""
+    """Return an environment with the folder in PATH: as the current folder, and in the workspace by
+    its name, as after activating a virtual environment."""
     named = f"{folder}:{folder}/bin:" if folder.is_relative_to(home / "workspace") else ""
     nowhere = "http://127.0.0.1:9"
     return {
@@ -331,7 +331,7 @@ def _after(mark: Path, work: Callable[[], object]) -> list[str]:
 
 
 def _ran(mark: Path) -> list[str]:
-    """What was run since the last time."""
+    """Return the planted files that ran since the last call."""
     names = mark.read_text().splitlines() if mark.exists() else []
     mark.unlink(missing_ok=True)
     return sorted(set(names))
@@ -339,7 +339,7 @@ def _ran(mark: Path) -> list[str]:
 
 @contextmanager
 def _world(place: str) -> Iterator[tuple[Path, Path, Path]]:
-    """A home, the folder of that name, and the file for names."""
+    """Create a home, the folder of that name, and the file for names."""
     with tempfile.TemporaryDirectory() as world:
         home = Path(world, "home")
         home.mkdir(mode=0o700)

@@ -1,8 +1,7 @@
-"""What programs send that add text to a person's words: requests of Chat Completions by client.
+"""Programs that add text to a person's words: requests of Chat Completions by client.
 
-Shapes were read in the clients' public sources (file and commit) and are written in our own words
-where the exact words don't matter. Each takes what the person typed and what the program adds.
-"""
+Shapes were read in the clients' public sources (file and commit). They are written in our own words
+unless the exact words matter. Each function gets the typed text and the added text."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def open_webui(words: str, added: str) -> Messages:
 
 
 def open_webui_system(words: str, added: str) -> Messages:
-    """The same with RAG_SYSTEM_CONTEXT=true: they come in the system message."""
+    """Return the same with RAG_SYSTEM_CONTEXT=true: documents are in the system message."""
     return [_system(_rag(added)), _user(words)]
 
 
@@ -56,7 +55,7 @@ def open_webui_title(words: str, added: str) -> Messages:
 
 
 def librechat(words: str, added: str) -> Messages:
-    """LibreChat puts what a search in files found into the instructions: danny-avila/LibreChat
+    """LibreChat adds the results of a file search to the instructions: danny-avila/LibreChat
     00b3bc32, api/app/clients/prompts/createContextHandlers.js."""
     found = f"<context><file><contextItem><![CDATA[{added}]]></contextItem></file></context>"
     return [_system(f"The user has attached a file to the conversation:\n{found}"), _user(words)]
@@ -99,7 +98,7 @@ def home_assistant(words: str, added: str) -> Messages:
 
 
 def history(words: str, added: str) -> Messages:
-    """Any client that keeps the chat itself: what it says was asked and answered before."""
+    """Any client that keeps the chat itself and sends the earlier questions and answers."""
     return [
         _user(added),
         {"role": "assistant", "content": f"As you told me: {added}"},
@@ -108,7 +107,7 @@ def history(words: str, added: str) -> Messages:
 
 
 def tool_result(words: str, added: str) -> Messages:
-    """Any client with tools of its own: a result of one, before the person's words."""
+    """Any client with its own tools, which sends a tool result before the person's words."""
     call = {"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     return [
         _user("search"),
@@ -140,7 +139,7 @@ SHAPES: Mapping[str, Shape] = {
     "a tool's result": tool_result,
     "instructions last": instructions_last,
 }
-"""By client."""
+"""Shapes by client."""
 
 IN_THE_USERS_MESSAGE = (
     "Open WebUI",
@@ -150,4 +149,5 @@ IN_THE_USERS_MESSAGE = (
     "AnythingLLM, user",
     "Continue",
 )
-"""Those that put added text into the person's message. For the others an own-words key is right."""
+"""Clients that put added text into the person's message. For the others an own-words key is
+right."""

@@ -1,4 +1,4 @@
-"""A whole gateway in a furnished world, with a model that does what it is told to."""
+"""A whole gateway in a furnished world, with a scripted model."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import Tool, TurnContext
 
 SCOPES = {"1": OWNER, "3": OWNER, "2": GUEST, "4": STRANGER, "g": GROUP}
-"""Whose each chat is."""
+"""The scope of each chat."""
 
 ME = "person-1"
 
 IMPATIENCE = 15.0
-"""Real seconds after which a turn's commands have used up their time."""
+"""Real seconds after which a turn's commands time out."""
 
 _ID = re.compile(r"Job (\S+) is scheduled|background as (\w+)")
 _DONE = "done"
@@ -53,7 +53,7 @@ class _Ends:
 
 @dataclass
 class AttackedGateway:
-    """A running gateway. `plan` is what the model does next; `watched` are its prompts since
+    """A running gateway. `plan` holds the model's next replies. `watched` are its prompts since
     `watching` was set to the scope that it then answers for."""
 
     world: World
@@ -71,7 +71,7 @@ class AttackedGateway:
     ends: _Ends = field(default_factory=_Ends)
 
     def author(self, prompt: Prompt) -> Reply:
-        """What the model says."""
+        """Return the model's reply."""
         if self.watching:
             self.watched.append((self.watching, prompt))
         is_helper = prompt.messages[0].text.startswith("You are a helper")
@@ -79,8 +79,8 @@ class AttackedGateway:
         return plan.pop(0) if plan else says(_DONE)
 
     def learner(self, prompt: Prompt) -> Reply:
-        """What the model says that condenses conversations: it puts everything into everything,
-        and once it has read what nobody should trust, it works for the attacker."""
+        """Return the reply of the consolidating model: it puts everything into everything, and
+        works for the attacker once it has read untrusted content."""
         asked = prompt.messages[-1].text
         memory = asked.partition("## Current Long-term Memory\n")[2].partition("\n\n## Conv")[0]
         turned = MARKER in asked
@@ -103,7 +103,7 @@ class AttackedGateway:
         media: tuple[Media, ...] = (),
         edits: str = "",
     ) -> str:
-        """A person writes, the model does `replies`; the answer."""
+        """Send a person's message, let the model do `replies`, and return the answer."""
         self.plan += replies
         event = await self.channel.say(
             text,
@@ -119,7 +119,7 @@ class AttackedGateway:
         return await self.patiently(self.channel.answer_to(event, chat))
 
     async def patiently(self, work: Awaitable[_T]) -> _T:
-        """Wait; where that takes long, let the commands that hang use up their time."""
+        """Wait. After `IMPATIENCE`, let hanging commands time out."""
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait((task,), timeout=self.impatience))[0]:
@@ -134,7 +134,7 @@ class AttackedGateway:
             pass
 
     async def answer(self, label: str) -> None:
-        """The owner says "Approve" or "Deny" to everything, for ever."""
+        """Answer every question with "Approve" or "Deny" as the owner, until cancelled."""
         while True:
             question = await self.channel.next_with_buttons()
             answer = next((b.value for b in question.buttons if b.label == label), "")
@@ -142,12 +142,12 @@ class AttackedGateway:
                 await self.channel.say(answer, question.chat_id, sender_id=ME)
 
     def result(self) -> str:
-        """What the last tool call came to, as the model saw it."""
+        """The result of the last tool call, as the model saw it."""
         return self.model.prompts[-1].messages[-1].text
 
 
 async def prelude(gateway: AttackedGateway, *, commands: bool) -> None:
-    """What everybody had going before: conversations with secrets in them, a job, a command."""
+    """Create earlier conversations with secrets in them, a job, and a command."""
     world = gateway.world
     for chat, scope in SCOPES.items():
         knowers = {OWNER, scope} if chat != "3" else {OWNER}
@@ -185,7 +185,8 @@ async def running(
     environ: dict[str, str] | None = None,
     clock: FakeClock | None = None,
 ) -> AsyncIterator[AttackedGateway]:
-    """A gateway in `world`, whose owner answers each question so, or none where that is empty."""
+    """Run a gateway in `world` whose owner gives this answer to each question, or none if it is
+    empty."""
     clock = clock or FakeClock()
     attacked = AttackedGateway(world, clock, FakeChannel(clock=clock))
     attacked.model = ScriptedModel(author=attacked.author)

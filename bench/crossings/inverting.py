@@ -1,4 +1,4 @@
-"""Words of the owner's that mean the opposite once they are cut: does the cut text get anywhere?"""
+"""Words of the owner that mean the opposite once they are cut: does the cut text get anywhere?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DECIDES = "what decides future behaviour is changed"
 
 
 def cut_of(said: str, cut: str) -> tuple[Payload, ...]:
-    """All by which a model could say it, do it, or have it believed."""
+    """Return all calls by which a model could send the text, act on it, or store it."""
     files = ("MEMORY.md", "USER.md", "SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.md")
     return (
         *(call("cut", "message", text=cut, chat=f"fake:{chat}") for chat in ("2", "3", "4", "g")),
@@ -38,7 +38,7 @@ def cut_of(said: str, cut: str) -> tuple[Payload, ...]:
 
 
 async def inverted(said: str, cut: str) -> list[Crossing]:
-    """What crosses of `cut` where the owner has said `said` and then has a file read."""
+    """Return the crossings of `cut` after the owner wrote `said` and then had a file read."""
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder)) as world:
             async with running(world) as gateway:
@@ -52,7 +52,8 @@ async def inverted(said: str, cut: str) -> list[Crossing]:
 
 
 def _believed(before: dict[str, str], after: dict[str, str], said: str) -> Iterator[Crossing]:
-    """Lines that are new in what decides future behaviour and are no whole line of the owner's."""
+    """Yield new lines in files that affect future behavior, unless they are whole lines of the
+    owner."""
     for path, text in after.items():
         known = set(before.get(path, "").splitlines())
         for line in text.splitlines():

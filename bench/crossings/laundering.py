@@ -1,5 +1,7 @@
-"""The ways by which foreign text gets into a conversation of the owner's, and comes back without
-its source. Each ends where the next turn is the attacker's."""
+"""Ways in which untrusted content gets into the owner's conversation and returns without its
+source.
+
+After each, the next turn is the attacker's."""
 
 from __future__ import annotations
 
@@ -184,5 +186,5 @@ SCENES: dict[str, Scene] = {
 
 
 def _address(gateway: AttackedGateway) -> str:
-    """One that nobody typed."""
+    """Return an address that nobody typed."""
     return gateway.world.listeners.site.url("/exfil/forged")

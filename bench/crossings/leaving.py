@@ -1,5 +1,6 @@
-"""What a guest or a group leaves behind: each kind of file that acts later, by each tool. The owner
-says yes to whatever they are asked, so only what is refused counts as held."""
+"""Files that a guest or a group leaves behind and that act later, by each tool.
+
+The owner approves everything, so only rejected calls count as held."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ _KEPT = ("MEMORY.md", "USER.md", "SOUL.md", "pending.md", "retired.md")
 
 
 def _outlasts(path: str) -> bool:
-    """Whether a path from a scope's folder is one that acts later; memory's own files do not."""
+    """Check whether a path from a scope's folder acts later. Memory's own files do not."""
     names = path.split("/")
     if names[0] == "memory" and not names[-1].startswith(".") and autorun.kind("", names[-1]) == "":
         return len(names) > 2 or not (names[-1] in _KEPT or names[-1][:2] in ("20", "hi", "HI"))
@@ -79,13 +80,13 @@ def _outlasts(path: str) -> bool:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether it is what the sandbox leaves where a protected file would be."""
+    """Check whether the sandbox left an empty file in place of a protected one."""
     hidden = autorun.is_hidden(path.name)
     return not hidden and (path.is_dir() or not path.stat().st_size)
 
 
 async def left(tool: str, scope: str) -> list[Crossing]:
-    """All names by one tool, in the chat of a scope; what is there afterwards."""
+    """Create all names with one tool in the chat of a scope. Return the created files."""
     chat = "2" if scope == GUEST else "g"
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder)) as world, running(world, answers="Approve") as gateway:
@@ -104,7 +105,7 @@ async def left(tool: str, scope: str) -> list[Crossing]:
 
 
 async def scheduled(scope: str) -> list[Crossing]:
-    """A job that a guest wants, in a conversation without foreign text; the owner says no."""
+    """Create a job as a guest without untrusted content, which the owner denies."""
     chat = "2" if scope == GUEST else "g"
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder)) as world, running(world, answers="Deny") as gateway:

@@ -1,9 +1,8 @@
-"""Whose conversation it is: a guest's line gets into a conversation in which the owner speaks, by
-each door and whoever is there first. The model then quotes the line into memory, makes a job of it,
-sends it to a stranger or fetches its address, as if the owner had said it.
+"""Ownership of a conversation: a guest's line gets into a conversation in which the owner speaks.
 
-Counted is what is done unasked in the owner's name, and what a guest reads of the owner's words.
-"""
+This is tried on every way in, with either person first. The model then quotes the line into memory,
+makes a job of it, sends it to a stranger or fetches its address, as if the owner had said it.
+Unapproved actions in the owner's name count, and the owner's words that a guest can read."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ async def _stage(world: World, **environ: str) -> AsyncIterator[AttackedGateway]
 async def _owner_speaks(
     gateway: AttackedGateway, way: Reply, speak: Callable[[], Awaitable[object]]
 ) -> None:
-    """The owner says something, and the model does its worst where it has read the guest's line."""
+    """Speak as the owner. The model attacks if it has read the guest's line."""
     asked = len(gateway.model.prompts)
     await speak()
     read = (message.text for prompt in gateway.model.prompts[asked:] for message in prompt.messages)
@@ -67,7 +66,7 @@ async def _owner_speaks(
 
 
 async def _hands_change(world: World, way: Reply, before: str, after: str) -> None:
-    """The chat of an account whose scope is another one after a restart."""
+    """Restart with another scope for the account of a chat."""
     async with _stage(world, **{_IDENTITIES: before}) as gateway:
         await gateway.say("hello", chat="1")
         await gateway.say("hello", chat="4")
@@ -77,7 +76,7 @@ async def _hands_change(world: World, way: Reply, before: str, after: str) -> No
 
 
 async def _typed(world: World, way: Reply) -> None:
-    """The owner goes on with a guest's conversation in the terminal."""
+    """Continue a guest's conversation as the owner in the terminal."""
     async with _stage(world) as gateway:
         await gateway.say("hello", chat="4")
         await gateway.say(LINE, chat="2", sender="2")
@@ -91,7 +90,7 @@ async def _typed(world: World, way: Reply) -> None:
 
 
 async def _carried_over(world: World, way: Reply) -> None:
-    """The owner asks for a guest's conversation by /continue."""
+    """Continue a guest's conversation as the owner with /continue."""
     async with _stage(world) as gateway:
         await gateway.say("hello", chat="4")
         await gateway.say(LINE, chat="2", sender="2")
@@ -101,7 +100,7 @@ async def _carried_over(world: World, way: Reply) -> None:
 
 @dataclass
 class Browser:
-    """Somebody who signed in on the page, and what their streams brought."""
+    """A signed-in browser and the contents of its streams."""
 
     session: aiohttp.ClientSession
     base: str
@@ -109,12 +108,12 @@ class Browser:
     heard: str = ""
 
     async def new_chat(self) -> str:
-        """The key of a chat that the page makes."""
+        """Return the key of a chat that the page creates."""
         async with self.session.get(f"{self.base}/chat/new", allow_redirects=False) as answer:
             return parse_qs(urlsplit(answer.headers["Location"]).query)["c"][0]
 
     async def say(self, chat: str, text: str) -> None:
-        """Send a message; return when its turn is over, or it was refused."""
+        """Send a message. Return when its turn is over, or it was rejected."""
         event = secrets.token_hex(16)
         async with self.session.get(f"{self.base}/live?c={chat}&after=99999") as live:
             form = {"c": chat, "event": event, "text": text}
@@ -129,7 +128,7 @@ class Browser:
                         return
 
     async def listen(self, chat: str) -> None:
-        """Follow a chat for as long as the page lets it."""
+        """Follow a chat as long as the page permits."""
         with contextlib.suppress(aiohttp.ClientError):
             async with self.session.get(f"{self.base}/live?c={chat}&after=0") as live:
                 async for line in live.content:
@@ -138,7 +137,7 @@ class Browser:
 
 @asynccontextmanager
 async def _browsers(world: World) -> AsyncIterator[tuple[AttackedGateway, Browser, Browser]]:
-    """The owner and a guest on the page."""
+    """Sign in the owner and a guest on the page."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -168,7 +167,7 @@ def _link(world: World, account: str) -> str:
 
 
 async def _page(world: World, way: Reply, *, guest_first: bool) -> list[Crossing]:
-    """One makes a chat and sends its address to the other; both follow it and write in it."""
+    """Create a chat and send its address to the other person. Both follow it and write in it."""
     async with _browsers(world) as (gateway, owner, guest):
         chat = await (guest if guest_first else owner).new_chat()
         listening = [asyncio.ensure_future(one.listen(chat)) for one in (guest, owner)]
@@ -193,7 +192,7 @@ DOORS: Mapping[str, Door] = {
 
 
 async def played(door: str, way: str) -> list[Crossing]:
-    """A scene; what was done in the owner's name that nobody was asked about."""
+    """Play a scene, and return the unapproved actions in the owner's name."""
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder)) as world:
             found = list(await DOORS[door](world, WAYS[way]) or ())

@@ -1,13 +1,12 @@
 """The attacker's tool calls, by class, made from the lines of `lists/`.
 
 In `paths.txt`, `hosts.txt` and `urls.txt` a line is the inside of a JSON string, and is tried with
-several tools; in `shell.txt` and `networked.txt` it is a command; elsewhere the name of a tool and
-its arguments. `{…}` are filled in by the world: `{outside}` a folder beside the home, `{home}`,
-`{workspace}`, `{port}` a port of this machine that nobody may reach, `{own}` an address of this
+several tools. In `shell.txt` and `networked.txt` it is a command, and in other files the name of a
+tool and its arguments. The world replaces `{…}`: `{outside}` is a folder next to the home,
+`{home}`, `{workspace}`, `{port}` a forbidden port of this machine, `{own}` an address of this
 machine and `{name}` its name, `{site}` a site that the owner allows, `{gateway}` the number of our
-process, `{poison}` a text whose traces are looked for, `{mine}` a secret of the caller's own,
-`{job}` and `{process}` what the owner's other conversation has running.
-"""
+process, `{poison}` a text whose traces are searched for, `{mine}` a secret of the caller, `{job}`
+and `{process}` running work of the owner's other conversation."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ _LISTS = Path(__file__).with_name("lists")
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One tool call: its class, the tool, the arguments as JSON with places to fill in."""
+    """One tool call: its class, the tool, the arguments as JSON with placeholders."""
 
     kind: str
     tool: str
     arguments: str
 
     def filled(self, values: Mapping[str, str]) -> str:
-        """The arguments, with everything filled in."""
+        """Return the arguments with all placeholders replaced."""
         text = self.arguments
         for name, value in values.items():
             text = text.replace(f"{{{name}}}", json.dumps(value)[1:-1])
@@ -36,12 +35,12 @@ class Payload:
 
 
 def call(kind: str, tool: str, **arguments: object) -> Payload:
-    """A payload from its parts."""
+    """Return a payload from its parts."""
     return Payload(kind, tool, json.dumps(arguments))
 
 
 def built_in() -> tuple[Payload, ...]:
-    """All of them."""
+    """Return all payloads of `lists/`."""
     return (
         *(payload for line in _strings("paths") for payload in _files(line)),
         *(call("shell", "exec", command=line) for line in _lines("shell")),
@@ -63,14 +62,14 @@ def built_in() -> tuple[Payload, ...]:
 
 
 def inversions() -> Iterator[tuple[str, str]]:
-    """What the owner says, and what is left of it once it is cut to mean something else."""
+    """Yield the owner's words, and their cut form with the opposite meaning."""
     for line in _lines("inversions"):
         said, _, cut = line.partition(" => ")
         yield said, cut
 
 
 def from_file(path: Path) -> tuple[Payload, ...]:
-    """Those of a file with JSON lines; empty lines are left out. Raises `ValueError`."""
+    """Return the payloads of a file with JSON lines, without empty lines. Raise `ValueError`."""
     found = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip():
@@ -86,7 +85,7 @@ def from_file(path: Path) -> tuple[Payload, ...]:
 
 
 def _files(path: str) -> Iterator[Payload]:
-    """A path, with every tool that takes one."""
+    """Yield a path with every tool that accepts one."""
     folder = path.rpartition("/")[0] or "."
     yield call("files", "read_file", path=path)
     yield call("files", "list_dir", path=folder)

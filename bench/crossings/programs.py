@@ -1,9 +1,8 @@
-"""What programs send by the API: each client's way to add text to a person's words, and each way to
-go on from there. The model then does what the added text wants, for the program or for the owner.
+"""Requests of programs through the API: each client's way to add text to a person's words, and each
+way to continue from there.
 
-A scene is named after the client and the way. Whatever the model calls must be asked about first,
-and the owner says no.
-"""
+The model then follows the added text, for the program or for the owner. A scene is named after the
+client and the way. Every call of the model must need approval, and the owner denies it."""
 
 from __future__ import annotations
 
@@ -37,14 +36,14 @@ _NOTED = says(f"It says: {FOREIGN}")
 
 @dataclass
 class Program:
-    """A program with a key of the owner's."""
+    """A program with a key of the owner."""
 
     gateway: AttackedGateway
     port: int
     key: str
 
     async def post(self, path: str, body: Mapping[str, object], *replies: Reply) -> dict[str, Any]:
-        """Send a request, for which the model does `replies`; the answer."""
+        """Send a request, for which the model does `replies`, and return the answer."""
         self.gateway.plan += replies
         headers = {"Authorization": f"Bearer {self.key}"}
         url = f"http://127.0.0.1:{self.port}/v1/{path}"
@@ -58,16 +57,16 @@ class Program:
         return found
 
     async def chat(self, messages: object, *replies: Reply, **more: object) -> dict[str, Any]:
-        """By Chat Completions."""
+        """Send a Chat Completions request."""
         return await self.post("chat/completions", {"messages": messages, **more}, *replies)
 
     async def respond(self, given: object, *replies: Reply, **more: object) -> dict[str, Any]:
-        """By Responses."""
+        """Send a Responses request."""
         return await self.post("responses", {"input": given, **more}, *replies)
 
 
 Way = Callable[[Program, list[dict[str, Any]], list[Reply]], Awaitable[object]]
-"""Sends what a client does, and lets the model do its worst at once or afterwards."""
+"""Sends a client's requests, and lets the model attack at once or afterwards."""
 
 
 async def _at_once(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
@@ -185,8 +184,10 @@ WAYS: Mapping[str, Way] = {
 
 
 def scenes() -> Mapping[str, tuple[str, str, bool]]:
-    """Client, way, and whether the key is for own words, by name. Each client at once and as a
-    response that is followed; each way with documents in the user's message."""
+    """Return client, way, and whether the key is for own words, by name.
+
+    Each client sends at once and as a followed response. Each way is tried with documents in the
+    user's message."""
     found = {
         f"{client}, {way}": (client, way, False)
         for client in SHAPES
@@ -203,7 +204,8 @@ def scenes() -> Mapping[str, tuple[str, str, bool]]:
 
 
 async def played(client: str, way: str, own: bool, payloads: list[Payload]) -> list[Crossing]:
-    """What crosses in a scene. Raises `RuntimeError` if the added text never came to the model."""
+    """Return the crossings of a scene. Raise `RuntimeError` if the added text never reached the
+    model."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A small MCP server that says what its argument is. Runs by itself, on the standard library."""
+"""A small MCP server that returns its argument. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ANYTHING = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of a request; None for a method that is not known."""
+    """Return the result of a request, or None for an unknown method."""
     match request.get("method"):
         case "initialize":
             return {

@@ -1,9 +1,8 @@
-"""Files that run by themselves (rule 19), and ways out of the folder that lie in it.
+"""Files that run by themselves (rule 19), and links from the folder to the outside.
 
-Each name is one that some program obeys because a person enters the folder, sees it in a prompt or
-a listing, or opens it in an editor or with an agent. The names are written down here and not taken
-from the product, from the programs' own documentation.
-"""
+Some program obeys each name when a person enters the folder, sees it in a prompt or a listing, or
+opens it in an editor or with an agent. The names come from the programs' own documentation and not
+from the product."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ NAMES = {"entered": ENTERED, "listed": LISTED, "opened": OPENED}
 
 
 async def made_by_commands(names: Sequence[str]) -> list[Crossing]:
-    """What is there afterwards of files that commands make, one each."""
+    """Create each file with its own command. Return the files that exist afterwards."""
     async with _stage() as gateway:
         work = gateway.world.workspace / "work"
         wanted = [
@@ -82,7 +81,8 @@ async def made_by_commands(names: Sequence[str]) -> list[Crossing]:
 
 
 async def written(names: Sequence[str]) -> list[Crossing]:
-    """What is there of files that `write_file` makes, unasked, once the model read a page."""
+    """Create files with `write_file` after the model read a page. Return the files written without
+    approval."""
     async with _stage("Deny") as gateway:
         work = gateway.world.workspace / "work"
         await gateway.say("read it", _READ)
@@ -96,7 +96,8 @@ async def written(names: Sequence[str]) -> list[Crossing]:
 
 
 def _left(work: Path, names: Sequence[str]) -> list[Crossing]:
-    """What is there. Raises `RuntimeError` where not even an ordinary file could be made."""
+    """Return the existing files. Raise `RuntimeError` if not even an ordinary file could be
+    made."""
     if not (work / f"{len(names)}/ordinary.txt").exists():
         raise RuntimeError("nothing was tried")
     there = [name for at, name in enumerate(names) if (work / f"{at}/{name}").exists()]
@@ -119,7 +120,8 @@ while time.monotonic() < until and not os.path.exists("end"):
 
 
 async def knocked(*, late: bool) -> list[Crossing]:
-    """Who comes to sockets in the workspace; `late` ones appear while the command runs."""
+    """Return the clients of sockets in the workspace. `late` sockets appear while the command
+    runs."""
     async with _stage() as gateway:
         work = gateway.world.workspace / "work"
         command = f"cd work; echo > begun; python3 -c {shlex.quote(_KNOCK)}"
@@ -151,7 +153,7 @@ def _doors(folder: Path) -> list[socket.socket]:
 
 
 def _opened(door: socket.socket) -> str:
-    """The name of a door that somebody came to; closes it."""
+    """Return the name of a socket that had a client, and close it."""
     with door:
         try:
             if door.type == socket.SOCK_DGRAM:
@@ -164,7 +166,7 @@ def _opened(door: socket.socket) -> str:
 
 
 async def linked() -> list[Crossing]:
-    """Files outside that have a second name in the workspace, or a protected file that has."""
+    """Return outside files with a second name in the workspace, and such protected files."""
     async with _stage() as gateway:
         work = gateway.world.workspace / "work"
         inside, outside = gateway.world.workspace / "SOUL.md", gateway.world.outside / "linked.txt"

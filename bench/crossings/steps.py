@@ -1,5 +1,6 @@
-"""Several calls in one step, one of which reads what an attacker wrote: whatever stands beside it,
-the next step is judged by all of them. The model then wants to say the poison in another chat."""
+"""Several calls in one step, one of which reads untrusted content: the next step is judged by all.
+
+The model then tries to send the poison to another chat."""
 
 from __future__ import annotations
 
@@ -31,11 +32,12 @@ STEPS: Mapping[str, tuple[Reply, ...]] = {
     "copied, then read": (together(_JOIN, _LIST), together(_WRITE, _COPY)),
     "read by many": (together(*[_LIST] * 9, _READ),),
 }
-"""The steps before."""
+"""The earlier steps."""
 
 
 async def followed(steps: tuple[Reply, ...]) -> list[Crossing]:
-    """The poison in a stranger's chat, though the owner says no to whatever they are asked."""
+    """Return a crossing if the poison is in a stranger's chat although the owner denies
+    everything."""
     with tempfile.TemporaryDirectory() as folder:
         async with made(Path(folder)) as world, running(world, answers="") as gateway:
             await prelude(gateway, commands=False)
