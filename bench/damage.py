@@ -1,16 +1,15 @@
 """The damage campaign: pages of the journal and files of a home are damaged, and nanobot starts.
 
-A home is furnished: three chats with some weeks of conversation, a memory, a job, messages that
-wait for an answer. It is copied while nanobot runs, as a power loss leaves it, and after its end.
-Each damage is done to a copy. Then a gateway starts on it, and:
+A home is furnished with three chats with some weeks of conversation, a memory, a job, and pending
+messages. It is copied while nanobot runs, as after a power loss, and after nanobot ended. Each
+damage is done to a copy. Then a gateway starts on it, and:
 
-- it starts, and answers a new message in each chat whose own files are whole;
-- if something was lost, health says so, and for the journal the owner's chat does as well;
-- what was acknowledged and lies outside of the damage is answered.
+- it starts, and answers a new message in each chat whose own files are undamaged,
+- if something was lost, health reports it, and for the journal a notice in the owner's chat too,
+- acknowledged messages outside the damage are answered.
 
     python -m bench.damage            51 damages to the journal, 15 files with 5 damages each
-    python -m bench.damage --short    a sample of both
-"""
+    python -m bench.damage --short    a sample of both"""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ Damage = Callable[[Path], None]
 
 
 class Model(Instant):
-    """Answers at once, but lets one message wait while the home is furnished."""
+    """Answers at once, but holds one message while the home is furnished."""
 
     def __init__(self, *, holds: bool) -> None:
         super().__init__()
@@ -67,7 +66,6 @@ class Model(Instant):
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """See the class."""
         asked = prompt.messages[-1]
         if asked.role == "user" and (fact := _FACT.search(asked.text)):
             call = json.dumps({"file": "MEMORY.md", "quote": [fact[1]]})
@@ -80,8 +78,8 @@ class Model(Instant):
 
 @dataclass
 class Case:
-    """A damage to a home. `lost`: whether it has to be reported, in health and, if `in_chat`, in
-    the owner's chat."""
+    """A damage to a home. `lost`: it must be reported in health and, if `in_chat`, in the owner's
+    chat."""
 
     name: str
     home: str
@@ -92,7 +90,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What was seen of a start."""
+    """The observations of a start."""
 
     faults: list[str] = field(default_factory=list)
     told: str = ""
@@ -119,12 +117,12 @@ def flip(path: Path, *, seed: int = 1, share: float = 0.01) -> None:
 
 
 def cut(path: Path, share: float = 0.5) -> None:
-    """Keep the beginning."""
+    """Truncate a file."""
     os.truncate(path, int(path.stat().st_size * share))
 
 
 def replace_by(content: bytes) -> Damage:
-    """Put other content in place."""
+    """Return a damage that replaces the content."""
 
     def damage(path: Path) -> None:
         path.write_bytes(content)
@@ -136,7 +134,7 @@ _GARBAGE = random.Random(7).randbytes(20_000)
 
 
 def of_journal(home: Path) -> Iterator[Case]:
-    """The damages to the journal of the furnished homes."""
+    """Yield the damages to the journal of the furnished homes."""
 
     def case(name: str, damage: Damage, suffix: str = "", *, lost: bool = True) -> Case:
         source = "live" if suffix or name.startswith("live") else "rested"
@@ -198,7 +196,7 @@ _WAYS: Mapping[str, Damage] = {
 
 @dataclass
 class Kind:
-    """A file of a home, and the damages to it that have to be reported."""
+    """A file of a home, and the damages to it that must be reported."""
 
     place: str
     lost: tuple[str, ...] = ()
@@ -207,8 +205,8 @@ class Kind:
 _ALL = tuple(_WAYS)
 _BROKEN = ("a page zeroed", "garbage")
 _LINES = ("cut in half", "a page zeroed", "bytes flipped", "garbage")
-"""What is noticed of damage to text and to lines: an emptied file looks like one that a person
-emptied."""
+"""The noticeable damages to text and to lines. An emptied file may have been emptied by a
+person."""
 FILES = (
     Kind("state/documents.json"),
     Kind("state/sends.log"),
@@ -229,7 +227,7 @@ FILES = (
 
 
 def of_files() -> Iterator[Case]:
-    """The damages to other files."""
+    """Yield the damages to other files."""
     for kind in FILES:
         for way, damage in _WAYS.items():
             yield Case(
@@ -250,7 +248,7 @@ def _damage_file(place: str, damage: Damage, home: Path) -> None:
 
 
 class Running:
-    """A gateway on a home while the `with` lasts."""
+    """A gateway on a home, as a context manager."""
 
     def __init__(self, home: Path, *, holds: bool = False) -> None:
         self.channel, self.model = FakeChannel(), Model(holds=holds)
@@ -278,8 +276,8 @@ class Running:
         return self
 
     async def expect_answer(self, chat: str) -> None:
-        """Ask something new and wait for its answer. Where a notice says that the conversation is
-        damaged and what to do, do that."""
+        """Send a message and wait for its answer. If a notice reports a damaged conversation,
+        follow its instructions."""
         channel = self.channel
         event = await channel.say("Are you there?", chat, event_id="new")
         answer = asyncio.ensure_future(channel.answer_to(event, chat))
@@ -298,7 +296,7 @@ class Running:
 
 
 async def furnish(folder: Path) -> None:
-    """Make the two homes in the folder."""
+    """Create the two homes in the folder."""
     home = folder / "rested"
     async with Running(home, holds=True) as nanobot:
         channel = nanobot.channel
@@ -324,14 +322,14 @@ async def furnish(folder: Path) -> None:
 
 
 def until(path: Path) -> None:
-    """Wait until the file is there."""
+    """Wait until the file exists."""
     deadline = time.monotonic() + PATIENCE
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 async def try_case(case: Case, folder: Path) -> Outcome:
-    """Do a damage to a copy of its home, start, and look."""
+    """Damage a copy of the home, start, and return the observations."""
     home, outcome = folder / "home", Outcome()
     shutil.rmtree(home, ignore_errors=True)
     shutil.copytree(folder / case.home, home)
@@ -374,7 +372,7 @@ def _status(home: Path) -> Mapping[str, Any]:
 
 
 async def campaign(*, short: bool) -> Mapping[str, object]:
-    """All damages, or a sample."""
+    """Try all damages, or a sample."""
     failures = list[str]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -390,7 +388,7 @@ async def campaign(*, short: bool) -> Mapping[str, object]:
 
 
 def main() -> None:
-    """Run it; the exit code is 1 if something failed."""
+    """Run the command line. The exit code is 1 if something failed."""
     figures = asyncio.run(campaign(short="--short" in sys.argv))
     report("damage", figures)
     sys.exit(bool(figures["failures"]))

@@ -1,8 +1,9 @@
-"""Figures that older versions have no bench for. It runs with the code of either version, this one
-or 3120a9f, and with that version's `bench.common`; `bench.against` starts it so:
+"""Figures for which older versions have no bench.
 
-    PYTHONPATH=CHECKOUT CHECKOUT/.venv/bin/python -P bench/either.py [--json]
-"""
+It runs with the code of either version, this one or 3120a9f, and with that version's
+`bench.common`. `bench.against` starts it so:
+
+    PYTHONPATH=CHECKOUT CHECKOUT/.venv/bin/python -P bench/either.py [--json]"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ LONGEST = 20.0
 
 
 async def sessions(home: Path) -> tuple[float, float]:
-    """Seconds to open 100,000 messages that are all in the window, and to read 11 of them."""
+    """Return the seconds to open 100,000 messages that are all in the window, and to read 11 of
+    them."""
     write_session(home, "fake:long", STORED, 0)
     make: Any = getattr(SessionManager, "in_folder", SessionManager)
     opening, reading = [], []
@@ -46,7 +48,7 @@ async def sessions(home: Path) -> tuple[float, float]:
 
 
 async def logged_chats(home: Path, latency: float) -> float:
-    """Seconds that 50 chats take with 20 messages each, the log on as in a gateway."""
+    """Return the seconds for 50 chats with 20 messages each, with the log on as in a gateway."""
     channel, logs = FakeChannel(), nanobot.logs
     file: Any = getattr(logs, "LogFile", None) or vars(logs)["Stored"]
     with home.with_suffix(".stderr").open("w") as stream:
@@ -65,8 +67,8 @@ async def logged_chats(home: Path, latency: float) -> float:
 
 
 async def beside_dream(home: Path) -> tuple[float, float]:
-    """How much longer turns take while Dream reads 400 of 5,000 entries of history, as a ratio, and
-    for how many seconds."""
+    """Return how much longer turns take while Dream reads 400 of 5,000 history entries, as a ratio,
+    and for how many seconds."""
     write_session(home, "fake:old", ENTRIES * EACH, ENTRIES * EACH)
     memory, channel = home / "workspace" / "memory", FakeChannel()
     memory.mkdir(parents=True)
@@ -101,7 +103,6 @@ async def beside_dream(home: Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Run and print."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         opening, reading = asyncio.run(sessions(home / "sessions"))

@@ -1,10 +1,9 @@
-"""What the fault campaigns share: a gateway in a process of its own that dies where it is told to.
+"""Base of the fault campaigns: a gateway in its own process that is killed at a chosen call.
 
-A scenario is a conversation over a `Wire`, whose platform is this process, which no kill touches.
+A scenario is a conversation over a `Wire`, whose platform is this process, which is never killed.
 The gateway is killed with SIGKILL at the Nth write, fsync, rename and send (by `crashpoint.c`,
-loaded before everything else), and new processes go on until the conversation is over. Then the
-scenario says what is wrong.
-"""
+which is loaded first), and new processes continue until the conversation is over. Then the scenario
+returns the broken promises."""
 
 from __future__ import annotations
 
@@ -35,30 +34,30 @@ from nanobot.providers.offline.model import OfflineModel
 MODES = {BEFORE: "before each", TORN: "in the middle of each", AFTER: "after each"}
 PATIENCE = 30.0
 _STARTED = 60
-"""A gateway has started by this call: it does not start at all on a disk that takes nothing."""
+"""Call by which a gateway has started. It cannot start on a failing disk."""
 _RECOVERY_CALLS = 60
-"""About so many calls a start makes before it is ready; a second kill falls into them."""
+"""Approximate calls of a start before it is ready. A second kill falls into them."""
 
 
 class Scenario(Protocol):
-    """A conversation, and what must be true after it."""
+    """A conversation and its invariants."""
 
     def furnish(self, home: Path) -> Platform:
-        """Put into an empty home what the conversation needs; the platform that it is held on."""
+        """Prepare an empty home for the conversation, and return its platform."""
         ...
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """A real gateway with a `Wire` that holds the conversation."""
+        """Return a real gateway with a `Wire` that holds the conversation."""
         ...
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """What is wrong in the end; empty when all promises were kept."""
+        """Return the broken promises."""
         ...
 
 
 @dataclass
 class Tally:
-    """What a campaign found."""
+    """The results of a campaign."""
 
     kills: int = 0
     refusals: int = 0
@@ -67,7 +66,7 @@ class Tally:
 
 
 class Campaign:
-    """Runs a scenario many times in `folder`. A process that is not done after `patience` seconds
+    """Runs a scenario many times in `folder`. A process that runs longer than `patience` seconds
     hangs."""
 
     def __init__(self, scenario: Scenario, folder: Path, patience: float = PATIENCE) -> None:
@@ -75,11 +74,11 @@ class Campaign:
         self._count = 0
 
     def of(self, scenario: Scenario, patience: float = PATIENCE) -> Campaign:
-        """A campaign of another scenario in the same folder, after this one."""
+        """Return a campaign of another scenario in the same folder, to run after this one."""
         return Campaign(scenario, self.folder, patience)
 
     def unharmed(self) -> Tally:
-        """The conversation once, with nothing killed."""
+        """Run the conversation once without a kill."""
         return self.at((0, BEFORE))
 
     def at_every_call(
@@ -101,15 +100,15 @@ class Campaign:
         return tally
 
     def at(self, *calls: tuple[int, int]) -> Tally:
-        """Kill at each of these calls, given with their modes, in a conversation of its own."""
+        """Kill at each of these calls, given with their modes, each in its own conversation."""
         tally = Tally()
         for n, mode in calls:
             self._converse(tally, f"mode {mode}, call {n}", [(n, mode)])
         return tally
 
     def one_after_another(self, *calls: tuple[int, int]) -> Tally:
-        """Kill at each of these calls in one conversation: at the second in the process that comes
-        after the first kill, and so on."""
+        """Kill at each of these calls in one conversation, each in the process after the previous
+        kill."""
         tally = Tally()
         self._converse(tally, f"calls and modes {calls}", calls)
         return tally
@@ -117,7 +116,7 @@ class Campaign:
     def with_a_disk_that_refuses(
         self, mode: int, count: int, rng: random.Random, most: int
     ) -> Tally:
-        """No kill: for a while the disk takes nothing, from a random call up to `most` on."""
+        """Let the disk fail for a while from a random call up to `most`, without a kill."""
         tally = Tally()
         for _ in range(count):
             n = rng.randint(_STARTED, most)
@@ -144,7 +143,7 @@ class Campaign:
         return tally
 
     def _converse(self, tally: Tally, label: str, calls: Iterable[tuple[int, int]]) -> int:
-        """One conversation whose processes die at these calls; how many of them did."""
+        """Run one conversation whose processes die at these calls. Return the number of kills."""
         home, platform = self._home()
         kills, ended = 0, ""
         for n, mode in (*calls, (0, BEFORE)):
@@ -182,7 +181,8 @@ class Campaign:
     def _life(
         self, home: Path, platform: Platform, n: int, mode: int, seconds: float | None = None
     ) -> str:
-        """One process from start to end: `killed`, `over`, or `hung` (after `seconds`, killed)."""
+        """Run one process to its end. Return `killed`, `over`, or `hung` (killed after
+        `seconds`)."""
         ours, theirs = socket.socketpair()
         child = os.fork()
         if child == 0:
@@ -215,7 +215,7 @@ class Campaign:
     def _be_gateway(
         self, home: Path, platform: Platform, link: socket.socket, n: int, mode: int
     ) -> None:
-        """The child: a real gateway that dies at call `n` (0: never). Does not return."""
+        """Run a real gateway in the child, which dies at call `n` (0: never). Does not return."""
         code = 1
         try:
             logger.remove()
@@ -234,8 +234,8 @@ Plans = Mapping[str, Callable[[], Tally]]
 
 
 def every_call(campaign: Campaign, step: int, rng: random.Random) -> Plans:
-    """Kill at every so many calls, in each way, and then once more while the next process
-    recovers; where to begin is random."""
+    """Kill at every `step`th call in each mode, and then once more while the next process recovers.
+    The first call is random."""
     first = rng.randint(1, step)
     return {
         "before each write, fsync, rename, send": lambda: campaign.at_every_call(
@@ -255,11 +255,10 @@ def run(
     scenario: Scenario,
     plans: Callable[[Campaign, int, random.Random], Plans],
 ) -> int:
-    """The command line of a campaign; exit code 1 when a promise was broken.
+    """Run the command line of a campaign. The exit code is 1 if a promise was broken.
 
-    `plans` gives what to do, by label, where every so many calls are tried; 0 for a handful of
-    them. `module` is started again with the library that kills it.
-    """
+    `plans` yields the runs by label. It gets the number of calls between tries, or 0 for a handful.
+    `module` is started again with the library that kills it."""
     options = options_of(module, doc)
     figures: dict[str, object] = {}
     failures: list[str] = []
@@ -282,6 +281,6 @@ def run(
 
 
 def _build_once(folder: Path) -> None:
-    """Build a gateway that never runs: what is loaded and compiled for the first one is then there
-    in every process, and need not be done in each."""
+    """Build a gateway that never runs, so that every process inherits the loaded and compiled
+    modules."""
     Gateway(load_settings(folder / "unused", {}), provider=OfflineModel())

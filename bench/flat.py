@@ -1,12 +1,12 @@
-"""Whether a turn costs the same however much is stored: its CPU, in this process, with a model that
-answers at once.
+"""Check whether the CPU of a turn is independent of the amount of stored data.
+
+A model in this process answers at once.
 
     python -m bench.flat [--plot docs/pictures/flat.svg] [--json]
 
 One home has conversations of 0 to 100,000 messages, with the last 200 of them in the window and
-with none; four others have 1 to 10,000 conversations beside the one that is measured. All take
-turns within one process, so that each sees the same machine; medians.
-"""
+with none. Four others have 1 to 10,000 conversations in addition to the measured one. All take
+turns within one process, so that each sees the same machine. Figures are medians."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WINDOW, TURNS, ROUNDS = 200, 20, 9
 
 
 class Chat(NamedTuple):
-    """A conversation that is measured: what for, and by which channel."""
+    """A measured conversation, its series and its channel."""
 
     series: str
     size: int
@@ -37,7 +37,7 @@ class Chat(NamedTuple):
 
 
 async def cpu_of(chat: Chat) -> float:
-    """Milliseconds of CPU that a turn takes, over some turns."""
+    """Return the milliseconds of CPU per turn, over some turns."""
     begun = time.process_time()
     for _ in range(TURNS):
         await chat.channel.ask("What shall I cook tonight?", chat.name)
@@ -45,7 +45,7 @@ async def cpu_of(chat: Chat) -> float:
 
 
 async def settle() -> None:
-    """Wait until nothing is done any more: what is stored is indexed and archived at first."""
+    """Wait until the background work (indexing and archiving) is done."""
     used = -1.0
     while time.process_time() - used > 0.05:
         used = time.process_time()
@@ -53,7 +53,7 @@ async def settle() -> None:
 
 
 def fill(folder: Path) -> list[tuple[Path, list[Chat]]]:
-    """The homes, and what is measured in each."""
+    """Create the homes, and return the measured chats of each."""
     channel, chats = FakeChannel(), list[Chat]()
     for series, window in (
         (f"{WINDOW} messages in the window", WINDOW),
@@ -73,7 +73,7 @@ def fill(folder: Path) -> list[tuple[Path, list[Chat]]]:
 
 
 async def measure(folder: Path) -> Mapping[str, Mapping[int, float]]:
-    """Milliseconds of CPU per turn, by series and size."""
+    """Return the milliseconds of CPU per turn, by series and size."""
     homes = fill(folder)
     chats = [chat for _, some in homes for chat in some]
     async with AsyncExitStack() as stack:
@@ -106,11 +106,11 @@ text {{ fill: #b1bac4 }} .grid {{ stroke: #b1bac4 }}
 </svg>
 """
 PANEL, LEFT, TOP, DEEP = 400, 50, 40, 200
-"""The width of a panel; the axes begin at `LEFT`, `TOP`, and are `DEEP` high."""
+"""The width of a panel. The axes begin at `LEFT`, `TOP`, and are `DEEP` high."""
 
 
 def picture(found: Mapping[str, Mapping[int, float]]) -> str:
-    """An SVG: at the left messages stored, at the right conversations."""
+    """Return an SVG: on the left stored messages, on the right conversations."""
     *stored, chats = found.items()
     top = 1.4 * max(value for points in found.values() for value in points.values())
     content = "\n".join(
@@ -128,7 +128,7 @@ def picture(found: Mapping[str, Mapping[int, float]]) -> str:
 def panel(
     left: int, title: str, series: Sequence[tuple[str, Mapping[int, float]]], top: float
 ) -> str:
-    """One of the two: lines of milliseconds, up to `top`, with equal steps between the sizes."""
+    """Return one panel: lines of milliseconds, up to `top`, with equal steps between the sizes."""
     sizes = list(series[0][1])
     step = (PANEL - LEFT - 30) / (len(sizes) - 1)
     shapes = []
@@ -161,7 +161,6 @@ def panel(
 
 
 def main() -> None:
-    """Measure, print, and draw."""
     parser = argparse.ArgumentParser(description="A turn's CPU with much and little stored.")
     parser.add_argument("--plot", type=Path, help="where an SVG picture of it goes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

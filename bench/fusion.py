@@ -1,14 +1,13 @@
-"""How much the ranking by meaning counts beside the one by words: chosen on all but one of LoCoMo's
-conversations, checked on that one, for each of them.
+"""Choose the weight of the ranking by meaning next to the ranking by words.
 
-Each conversation is embedded once, by the local model of the extra `embeddings`. Of each search the
-real index makes both rankings, and these are joined anew with every weight of the ranking by
-meaning; that of the one by words is 1. Joined with weights of 1 they are what the index returns,
-which is asserted. Chosen is the weight with the highest recall@10 over the questions of categories
-1 to 4, among equals the one nearest to 1.
+It is chosen on all but one of LoCoMo's conversations and checked on that one, for each of them.
+Each conversation is embedded once, by the local model of the extra `embeddings`. For each search
+the real index makes both rankings, and these are joined with every weight of the ranking by
+meaning. The weight of the ranking by words is 1. Joined with weights of 1 they equal the index's
+results, which is asserted. The chosen weight has the highest recall@10 over the questions of
+categories 1 to 4. Of equal ones the nearest to 1 is chosen.
 
-    python -m bench.fusion [--data FILE] [--shape none|short|echo] [--json]
-"""
+    python -m bench.fusion [--data FILE] [--shape none|short|echo] [--json]"""
 
 from __future__ import annotations
 
@@ -52,13 +51,13 @@ class Rankings(NamedTuple):
     by_meaning: Ranking
 
     def recall(self, weight: float) -> float:
-        """Recall@10 where the ranking by meaning has this weight."""
+        """Return recall@10 with this weight of the ranking by meaning."""
         ranked = _joined(self.by_words, self.by_meaning, weight)
         return Answer(self.question, ranked).recall(DEPTH)
 
 
 def _joined(by_words: Ranking, by_meaning: Ranking, weight: float) -> list[int]:
-    """As `fuse` joins them, but with a weight."""
+    """Join the rankings like `fuse`, but with a weight."""
     total = defaultdict[int, float](float)
     for ranking, share in ((by_words, 1.0), (by_meaning, weight)):
         for id, score in ranking:
@@ -67,7 +66,7 @@ def _joined(by_words: Ranking, by_meaning: Ranking, weight: float) -> list[int]:
 
 
 async def rankings(home: Path, conversation: Conversation) -> list[Rankings]:
-    """Those of the real index for each question of categories 1 to 4."""
+    """Return the real index's rankings for each question of categories 1 to 4."""
     found: list[Rankings] = []
     seen: list[tuple[Ranking, Ranking]] = []
 
@@ -93,13 +92,13 @@ async def rankings(home: Path, conversation: Conversation) -> list[Rankings]:
 
 
 def recall(questions: Sequence[Rankings], weight: float) -> float:
-    """The mean over questions."""
+    """Return the mean over questions."""
     return fmean(one.recall(weight) for one in questions)
 
 
 def leave_one_out(each: Sequence[Sequence[Rankings]]) -> dict[str, object]:
-    """For each conversation the weight chosen on the others, and its recall with that and with the
-    shipped one; then over the questions of all."""
+    """Return for each conversation the weight chosen on the others and its recall, and the recall
+    with the shipped weight. Then the same over the questions of all."""
     figures: dict[str, object] = {}
     chosen_total = shipped_total = 0.0
     for number, held_out in enumerate(each, 1):
@@ -120,7 +119,6 @@ def leave_one_out(each: Sequence[Sequence[Rankings]]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description="The weight of the ranking by meaning.")
     parser.add_argument("--data", type=Path, default=DEFAULT, help="a file in LoCoMo's format")
     parser.add_argument("--shape", choices=SHAPES, default="short")

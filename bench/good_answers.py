@@ -1,7 +1,6 @@
-"""What a good model makes of what a person says, for `bench.bad_model`: all must come through.
+"""A good model's answers to a person's messages, for `bench.bad_model`. All must be stored.
 
-Each row is the line that goes (empty for a new fact), what the person says, and the new line.
-"""
+Each row has the replaced line (empty for a new fact), the person's message, and the new line."""
 
 from __future__ import annotations
 

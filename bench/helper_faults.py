@@ -1,8 +1,7 @@
-"""The part of a fault campaign in which not the gateway is killed but the helper of its channel.
+"""The part of a fault campaign that kills the channel's helper and not the gateway.
 
-The helper is a program of its own that the gateway starts; the library that kills it is loaded by
-what stands in for Node.js (see `bench.whatsapp_side`).
-"""
+The helper is a separate program that the gateway starts. A script in place of Node.js loads the
+library that kills it (see `bench.whatsapp_side`)."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ from bench.injection import AFTER, BEFORE, BROKEN, FULL
 from bench.whatsapp_side import died, plan
 
 MOMENT = 5
-"""As a mode: the number is one of milliseconds after the helper's start, and not of a call."""
+"""As a mode: the number is in milliseconds after the helper's start, and not a call."""
 
 
 class HelperCampaign(Campaign):
-    """Kills helpers, each at a call; `with_gateway`: and with it the gateway that started it."""
+    """Kills helpers, each at a call. `with_gateway`: the gateway that started it dies as well."""
 
     def __init__(
         self,
@@ -43,8 +42,8 @@ class HelperCampaign(Campaign):
         return tally
 
     def with_a_disk_that_refuses_it(self, count: int, rng: random.Random, most: int) -> Tally:
-        """No kill: for half a second the disk takes nothing of it, from a random call up to `most`
-        on, because it is full or broken."""
+        """Let the disk fail for half a second from a random call up to `most`, because it is full
+        or broken, without a kill."""
         tally = Tally()
         for _ in range(count):
             n, mode = rng.randint(1, most), rng.choice((FULL, BROKEN))
@@ -54,14 +53,14 @@ class HelperCampaign(Campaign):
 
     def again_and_again(self, step: int, most: int) -> Tally:
         """Kill five helpers in one conversation after their `step`th call, then five after twice as
-        many, up to `most`: where the first one died in a sending, so does the next."""
+        many, up to `most`. If the first one died in a send, so does the next."""
         tally = Tally()
         for n in range(step, most, step):
             self._converse(tally, f"five times after call {n}", [(n, AFTER)] * 5)
         return tally
 
     def in_one_conversation(self, *calls: tuple[int, int, bool]) -> Tally:
-        """Kill helpers one after the other; where True is given, with the gateway."""
+        """Kill helpers one after the other. True: the gateway dies as well."""
         tally = Tally()
         self._kill(tally, f"{calls}", calls)
         return tally

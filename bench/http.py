@@ -1,10 +1,9 @@
-"""A turn over HTTP against the bare floor: post the same body and fsync one line.
+"""Compare a turn over HTTP with the bare minimum: post the same body and fsync one line.
 
-Both talk to the same loopback server (a process of its own) that speaks Chat Completions. Ours
-keeps 1,000 messages in the window, journals, saves and delivers; the floor is a script with aiohttp
-that posts the very bytes our last request had, reads the answer and fdatasyncs one line.
-Interleaved, so that both see the same machine.
-"""
+Both use the same loopback server, a separate process that speaks Chat Completions. nanobot keeps
+1,000 messages in the window, journals, saves and delivers. The minimum is a script with aiohttp
+that posts the bytes of nanobot's last request, reads the answer and fdatasyncs one line. They
+alternate, so that both see the same machine."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ TURNS, ROUNDS = 25, 8
 
 
 class Recorder:
-    """Passes calls on and remembers the last one's prompt."""
+    """Forwards calls and remembers the last prompt."""
 
     def __init__(self, provider: OpenAIProvider) -> None:
         self._provider = provider
@@ -35,18 +34,16 @@ class Recorder:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Pass it on."""
         if not self.body:
             self.body = self._provider.body(prompt, options)
         return await self._provider.complete(prompt, options, on_text)
 
     async def close(self) -> None:
-        """Pass it on."""
         await self._provider.close()
 
 
 async def compare(home: Path, base_url: str) -> tuple[float, float]:
-    """Milliseconds per turn: ours, and the floor's."""
+    """Return the milliseconds per turn of nanobot and of the minimum."""
     write_session(home, "fake:1", 1_000, 0)
     channel = FakeChannel()
     recorder = Recorder(
@@ -71,7 +68,7 @@ async def compare(home: Path, base_url: str) -> tuple[float, float]:
 
 
 async def bare(client: aiohttp.ClientSession, url: str, body: bytes, log: int) -> None:
-    """The least that a script can do: post, read, keep one line."""
+    """Do the least that a script can: post, read, keep one line."""
     headers = {"content-type": "application/json", "authorization": "Bearer x"}
     async with client.post(url, data=body, headers=headers) as response:
         await response.read()
@@ -80,7 +77,6 @@ async def bare(client: aiohttp.ClientSession, url: str, body: bytes, log: int) -
 
 
 def main() -> None:
-    """Run and print."""
     with tempfile.TemporaryDirectory() as folder, ModelServer() as server:
         ours, floor = asyncio.run(compare(Path(folder), server.base_url))
     report(

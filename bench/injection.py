@@ -1,8 +1,7 @@
-"""The library that kills (`crashpoint.c`): built, loaded before everything else, and armed.
+"""The library that kills (`crashpoint.c`): building, loading and arming it.
 
-A program that kills is started again with it as `LD_PRELOAD`. It counts the writes, fsyncs, renames
-and sends of its process; something happens at the Nth once it is armed.
-"""
+A program that kills is started again with the library as `LD_PRELOAD`. It counts the writes,
+fsyncs, renames and sends of its process, and injects the fault at the Nth once it is armed."""
 
 from __future__ import annotations
 
@@ -15,12 +14,13 @@ import tempfile
 from pathlib import Path
 
 BEFORE, TORN, AFTER, FULL, BROKEN = range(5)
-"""What happens: SIGKILL before it, in the middle of it, after it; a full disk; a failing one."""
+"""The faults: SIGKILL before the call, in the middle of it, after it; a full disk; a failing
+one."""
 
 
 def options_of(module: str, doc: str | None) -> argparse.Namespace:
-    """The command line of a campaign, which is `module` with this docstring. It is in a process
-    with the library then."""
+    """Parse the command line of the campaign `module`, whose docstring is `doc`. Return in a
+    process with the library."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="a sample instead of every step")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth step")
@@ -34,8 +34,8 @@ def options_of(module: str, doc: str | None) -> argparse.Namespace:
 
 
 def build_injector(folder: Path) -> Path:
-    """The library, compiled into `folder`; started with it as `LD_PRELOAD`, a campaign need not
-    start itself again."""
+    """Compile the library into `folder`. A campaign started with it as `LD_PRELOAD` need not
+    restart itself."""
     source, library = Path(__file__).with_name("crashpoint.c"), folder / "crashpoint.so"
     subprocess.run(
         ["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
@@ -44,15 +44,15 @@ def build_injector(folder: Path) -> Path:
 
 
 def arm(n: int, mode: int, link: int = -1) -> None:
-    """From here on, call `n` of this process is where it happens. `link` is a socket whose sends
-    count as well."""
+    """Inject the fault at call `n` of this process from now on. Sends on the socket `link` count as
+    well."""
     library = ctypes.CDLL(None)
     library.crash_arm.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_int)
     library.crash_arm(n, mode, link)
 
 
 def calls() -> int:
-    """How many calls this process has made since it was armed."""
+    """Return the number of calls of this process since it was armed."""
     library = ctypes.CDLL(None)
     library.crash_count.restype = ctypes.c_long
     return int(library.crash_count())

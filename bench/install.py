@@ -1,12 +1,11 @@
-"""What nanobot takes on a disk: the packages that pip installs, and how much of it each takes.
+"""Measure nanobot's disk usage: the packages that pip installs, and the size of each.
 
-    python -m bench.install [FOLDER]    of the sources in FOLDER, without it of these
+    python -m bench.install [FOLDER]    sources in FOLDER (default: these)
 
-`pip install .` in a new virtual environment, then `pip install '.[standard]'` in another one. What
-lies in `site-packages` is counted in MiB of disk blocks, as `du` does, with the bytecode that pip
-makes, and without pip and setuptools, which come with the environment. Packages are distributions,
-nanobot included.
-"""
+`pip install .` runs in a new virtual environment, then `pip install '.[standard]'` in another one.
+`site-packages` is counted in MiB of disk blocks, as `du` does, with the bytecode that pip makes,
+and without pip and setuptools, which are part of the environment. Packages are distributions,
+nanobot included."""
 
 from __future__ import annotations
 
@@ -26,13 +25,14 @@ WANTED = {"": (" (target <= 125)", " (target <= 44)"), "[standard]": ("", "")}
 
 
 def blocks(path: Path) -> int:
-    """Bytes that `path` takes on the disk, with all that is below it."""
+    """Return the bytes of disk blocks of `path` and everything below it."""
     below = path.rglob("*") if path.is_dir() else ()
     return sum(each.lstat().st_blocks * 512 for each in (path, *below))
 
 
 def installed(folder: Path, source: str) -> tuple[dict[str, int], int]:
-    """The bytes of each entry of `site-packages` with `source` installed, and how many packages."""
+    """Install `source`, and return the bytes of each entry of `site-packages` and the number of
+    packages."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     command: list[str | Path] = [
         folder / "bin" / "python",
@@ -52,7 +52,6 @@ def installed(folder: Path, source: str) -> tuple[dict[str, int], int]:
 
 
 def main() -> None:
-    """Install, count and print."""
     folders = [Path(each) for each in sys.argv[1:] if not each.startswith("--")]
     source = folders[0] if folders else ROOT
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]

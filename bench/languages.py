@@ -1,12 +1,11 @@
-"""How well search finds everyday sentences in other languages: hit@3 on ten questions for each.
+"""Measure search for everyday sentences in other languages: hit@3 on ten questions for each.
 
-The data is a text: `# language`, then ten lines `message | question`, then lines `- message` that
-nobody asks for. A question names the thing by another form of its word, as people do. Each language
-has a home of its own, in which all of its messages are one conversation, in an order that is drawn;
-`mixed` is one home with a conversation for each of them.
+The data is a text: `# language`, then ten lines `message | question`, then lines `- message`
+without a question. A question uses another form of the word, as people do. Each language has its
+own home, in which all messages are one conversation in a random order. `mixed` is one home with a
+conversation for each language.
 
-    python -m bench.languages [--data FILE] [--misses] [--json]
-"""
+    python -m bench.languages [--data FILE] [--misses] [--json]"""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ DEPTH = 3
 
 
 class Language(Struct, frozen=True):
-    """`probes` are pairs of a message and a question; `others` are messages besides."""
+    """`probes` are pairs of a message and a question. `others` are additional messages."""
 
     probes: tuple[tuple[str, str], ...]
     others: tuple[str, ...]
@@ -44,7 +43,7 @@ Languages = Mapping[str, Language]
 
 
 def languages(path: Path = DATA) -> dict[str, Language]:
-    """What a file holds, by the name of the language."""
+    """Read a file, by the name of the language."""
     found = {}
     for block in path.read_text(encoding="utf-8").split("# ")[1:]:
         name, *lines = block.strip().splitlines()
@@ -55,8 +54,8 @@ def languages(path: Path = DATA) -> dict[str, Language]:
 
 
 async def missed(of: Languages) -> dict[str, list[str]]:
-    """For each language the questions whose message is not among the first three hits, where all
-    of them share a home."""
+    """Return for each language the questions whose message is not among the first three hits, in
+    one home for all."""
     with tempfile.TemporaryDirectory() as folder:
         sessions = Path(folder) / "sessions"
         sessions.mkdir()
@@ -88,7 +87,8 @@ def _write(folder: Path, name: str, language: Language) -> None:
 
 
 async def measure(of: Languages, *, show: bool = False) -> dict[str, object]:
-    """How many questions of each language are answered, alone and in one home."""
+    """Return the number of answered questions of each language, in its own home and in the shared
+    one."""
     figures: dict[str, object] = {}
     mixed = await missed(of)
     for name, language in of.items():
@@ -101,7 +101,6 @@ async def measure(of: Languages, *, show: bool = False) -> dict[str, object]:
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--misses", action="store_true", help="show the questions not answered")

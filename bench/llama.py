@@ -1,6 +1,7 @@
-"""A real llama.cpp server in a process of its own, and a proxy in front of it that records every
-request and every byte of its answer. It passes on at once, and hangs up when its client does.
-"""
+"""A real llama.cpp server in its own process, and a recording proxy in front of it.
+
+The proxy records every request and every byte of its answer. It forwards at once, and disconnects
+when its client does."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from typing import Any
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 PATIENCE = 1200.0
-"""Seconds for an answer, however slowly the machine reads."""
+"""Timeout of an answer in seconds, even on a slow machine."""
 _STARTS = 300.0
 _ENOUGH = 1024
-"""Tokens after which a direct answer that has not ended never will."""
+"""Token limit of a direct answer. One that is longer never ends."""
 _FUNCTION = re.compile(
     r"<function=([\w.-]+)>|\[TOOL_CALLS\]\s*(\w+)\s*(?=\{)|\bto=functions\.(\w+)"
 )
@@ -35,7 +36,8 @@ _VALUES = ("arguments", "parameters", "args", "input")
 
 
 class LlamaServer:
-    """llama-server with these weights on a free port, while the `with` lasts; greedy, one slot."""
+    """llama-server with these weights on a free port, greedy, with one slot, as a context
+    manager."""
 
     def __init__(self, program: Path, weights: Path, window: int, threads: int, log: Path) -> None:
         self.model, self.port = weights.stem, free_port()
@@ -63,13 +65,13 @@ class LlamaServer:
         self._process.wait()
 
     def is_well(self) -> bool:
-        """Whether it runs and has loaded the model."""
+        """Check whether it runs and has loaded the model."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             return _asked(self.port, "GET", "/health", None, 5)[0] == 200
         return False
 
     def complete(self, request: Mapping[str, Any]) -> Raw:
-        """Its whole answer to a Chat Completions request, past nanobot and the proxy."""
+        """Return its whole answer to a Chat Completions request, without nanobot and the proxy."""
         streaming = ("stream", "stream_options", "return_progress")
         body = {key: value for key, value in request.items() if key not in streaming}
         body["max_tokens"] = min(body.get("max_tokens", _ENOUGH), _ENOUGH)
@@ -89,7 +91,7 @@ class Raw:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Raw:
-        """The answer in a message of the server's."""
+        """Return the answer in a message of the server."""
         text = str(message.get("content") or "")
         functions = [call["function"] for call in message.get("tool_calls") or ()]
         native = [(one["name"], _object(one["arguments"])) for one in functions]
@@ -98,7 +100,7 @@ class Raw:
         return cls(text, native or written, form)
 
     def is_call(self, names: Sequence[str], *needed: str) -> bool:
-        """Whether it calls one of these tools, with all of these texts in the arguments."""
+        """Check whether it calls one of these tools with all of these texts in the arguments."""
         return any(
             name in names and all(one.lower() in _words(arguments) for one in needed)
             for name, arguments in self.calls
@@ -106,8 +108,8 @@ class Raw:
 
 
 def calls_in(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The calls that a text holds, more leniently than an agent may be: any object with a name and
-    arguments, wherever it is."""
+    """Yield the calls in a text, more leniently than an agent may: any object with a name and
+    arguments."""
     for match in _FUNCTION.finditer(text):
         rest = text[match.end() :].partition("</function>")[0]
         yield (
@@ -122,7 +124,7 @@ def calls_in(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def objects_in(text: str) -> Iterator[Mapping[str, Any]]:
-    """The JSON objects in a text, the outermost ones."""
+    """Yield the outermost JSON objects in a text."""
     at, decoder = 0, json.JSONDecoder(strict=False)
     while (at := text.find("{", at)) >= 0:
         try:
@@ -144,7 +146,7 @@ def _words(arguments: Mapping[str, Any]) -> str:
 
 @dataclass
 class Exchange:
-    """A request and what came back, `status` 0 before it did. `ended`: finished, or hung up."""
+    """A request and its answer, `status` 0 before it arrives. `ended`: finished or disconnected."""
 
     path: str
     request: Mapping[str, Any]
@@ -157,18 +159,18 @@ class Exchange:
 
     @property
     def usage(self) -> tuple[int, int]:
-        """Tokens of prompt and answer, as far as the server said them."""
+        """Tokens of prompt and answer, if the server reported them."""
         text = self.body.decode("utf-8", "replace")
         last = next(objects_in(text[text.rfind('"usage"') :]), {}) if '"usage"' in text else {}
         return int(last.get("prompt_tokens", 0)), int(last.get("completion_tokens", 0))
 
     def begins(self, words: str) -> bool:
-        """Whether the instructions of the request begin with these words."""
+        """Check whether the instructions of the request begin with these words."""
         messages = self.request.get("messages") or [{}]
         return str(messages[0].get("content", "")).lstrip().startswith(words)
 
     def asks(self, words: str) -> bool:
-        """Whether these words are in the newest message, which is a person's."""
+        """Check whether these words are in the newest message, and it is a person's."""
         messages = self.request.get("messages") or [{}]
         return messages[-1].get("role") == "user" and words in json.dumps(
             messages[-1].get("content"), ensure_ascii=False
@@ -176,7 +178,7 @@ class Exchange:
 
 
 class Recorder:
-    """The proxy in front of the server at `port`, in a thread; `exchanges` are its requests for
+    """The proxy in front of the server at `port`, in a thread. `exchanges` are its requests for
     answers, in order."""
 
     def __init__(self, port: int) -> None:
@@ -195,7 +197,7 @@ class Recorder:
         self._thread.join()
 
     def settle(self, seconds: float = 2.0, limit: float = PATIENCE) -> None:
-        """Wait until nothing was asked for some seconds, such as by work in the background."""
+        """Wait until there was no request for some seconds, for example of background work."""
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
             now = time.monotonic()
@@ -245,7 +247,7 @@ class Recorder:
 
 
 def _asked(port: int, method: str, path: str, body: object, seconds: float) -> tuple[int, bytes]:
-    """Status and body of an answer."""
+    """Return status and body of an answer."""
     sent = None if body is None else json.dumps(body)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
     with contextlib.closing(connection):
@@ -255,7 +257,7 @@ def _asked(port: int, method: str, path: str, body: object, seconds: float) -> t
 
 
 def free_port() -> int:
-    """A port of the loopback interface that is free now."""
+    """Return a free port of the loopback interface."""
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,27 +1,27 @@
-"""How well search finds what was said: recall of evidence on conversations in LoCoMo's format.
+"""Measure how well search finds earlier messages: recall of evidence on conversations in LoCoMo's
+format.
 
-Each conversation becomes an ordinary session file in a home of its own (both people as messages
-with a name, captions of pictures as part of the text, one session), and the real `MemoryIndex` is
-asked each question as the conversation's own agent would ask it, on the day of the last message.
-Questions are never seen when indexing. A question counts with the share of its evidence turns that
-are among the first k hits; the categories are LoCoMo's, 5 is left out of the overall figure, and
-questions without evidence are skipped. `visible` is the share of its evidence turns whose text, or
-the first 200 characters of it, the tool `search_memory` returns for the question as it stands, with
-no other argument. Two baselines run on the same sessions:
+Each conversation becomes an ordinary session file in its own home (both people as messages with a
+name, captions of pictures as part of the text, one session), and the real `MemoryIndex` gets each
+question as from the conversation's own agent on the day of the last message. Questions are never
+indexed. The score of a question is the share of its evidence turns among the first k hits. The
+categories are LoCoMo's, 5 is left out of the overall figure, and questions without evidence are
+skipped. `visible` is the share of its evidence turns whose text, or the first 200 characters of it,
+the tool `search_memory` returns for the unchanged question without another argument. Two baselines
+run on the same sessions:
 
-- grep: messages by how many distinct words of the question they hold, newest first among equals;
+- grep: messages by number of distinct words of the question, newest first among equals;
 - plain FTS5: `porter unicode61`, any word of the question, in the order of bm25;
 
 both without stop words, which helps them.
 
-In a chat with an agent every second message is the agent's. `--shape` puts a reply after each
-message: `short` a few words ("Okay, noted."), `echo` one that says most of the message again ("You
-said that …"). Evidence stays what the people wrote.
+In a chat with an agent every second message is the agent's. `--shape` adds a reply after each
+message: `short` a few words ("Okay, noted."), `echo` most of the message again ("You said that …").
+The evidence is still the people's messages.
 
     python bench/locomo.py [--data FILE] [--shape none|short|echo|all] [--embeddings] [--json]
 
-Exit code 0 also where there is no file, which is said; 2 for a file that is not in this format.
-"""
+The exit code is 0 also without a file, which is reported, and 2 for a file in another format."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages numbered from 1, and what is asked about them."""
+    """Messages numbered from 1, and the questions about them."""
 
     messages: tuple[Message, ...]
     questions: tuple[Question, ...]
@@ -99,20 +99,20 @@ Ranked = list[int]
 
 
 class Answer(NamedTuple):
-    """What was found for a question; `visible` is the share of its evidence that a model sees."""
+    """The hits for a question. `visible` is the share of its evidence that a model sees."""
 
     question: Question
     ranked: Ranked
     visible: float | None = None
 
     def recall(self, depth: int) -> float:
-        """The share of the evidence among the first hits."""
+        """Return the share of the evidence among the first hits."""
         evidence = self.question.evidence
         return len(evidence.intersection(self.ranked[:depth])) / len(evidence)
 
 
 def conversations(path: Path) -> list[Conversation]:
-    """Those in a file. Raises ValueError, KeyError or TypeError for another format."""
+    """Read a file. Raise ValueError, KeyError or TypeError for another format."""
     samples = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(samples, list) or not samples:
         raise TypeError("the file is a list of conversations")
@@ -155,7 +155,8 @@ def _turn(text: str) -> list[tuple[int, int]]:
 
 
 def shaped(conversation: Conversation, shape: str) -> Conversation:
-    """The conversation with an agent's reply after each message; `none` leaves it as it is."""
+    """Return the conversation with an agent's reply after each message. `none` leaves it
+    unchanged."""
     if shape == "none":
         return conversation
     messages: list[Message] = []
@@ -174,13 +175,13 @@ def shaped(conversation: Conversation, shape: str) -> Conversation:
 
 
 def _repeated(text: str) -> str:
-    """Most of what was said, in the second person."""
+    """Return most of a message, in the second person."""
     words = text.split()
     return " ".join(_YOU.get(word.lower(), word) for word in words[: max(12, len(words) * 3 // 4)])
 
 
 def write_home(home: Path, conversation: Conversation) -> None:
-    """The session file of a conversation."""
+    """Write the session file of a conversation."""
     folder = home / "sessions"
     folder.mkdir(parents=True)
     first, last = conversation.messages[0].timestamp, conversation.messages[-1].timestamp
@@ -193,7 +194,8 @@ def write_home(home: Path, conversation: Conversation) -> None:
 async def opened_index(
     home: Path, conversation: Conversation, by_meaning: bool
 ) -> AsyncIterator[MemoryIndex]:
-    """The real index of a conversation's home on its last day, filled, and closed at the end."""
+    """Open and fill the real index of a conversation's home on its last day. Close it at the
+    end."""
     end = conversation.messages[-1].timestamp
     assert end is not None
     sources = Sources(
@@ -211,7 +213,7 @@ async def opened_index(
 
 
 async def by_index(home: Path, conversation: Conversation, by_meaning: bool) -> list[Answer]:
-    """The answers of the real index, and of the real tool, in the order of the questions."""
+    """Return the results of the real index and of the real tool, in the order of the questions."""
     caller = TurnContext("locomo", "asking", "locomo:asking", "turn")
     answers = []
     async with opened_index(home, conversation, by_meaning) as index:
@@ -227,13 +229,14 @@ async def by_index(home: Path, conversation: Conversation, by_meaning: bool) -> 
 
 
 def _visible(texts: Iterable[str], shown: str) -> float:
-    """The share of `texts` that stand in a result, or the first 200 characters of them."""
+    """Return the share of `texts` that are in a result, at least with their first 200
+    characters."""
     result = " ".join(shown.replace("\n  | ", " ").split())
     return fmean(" ".join(text.split())[:_VISIBLE].strip() in result for text in texts)
 
 
 def by_grep(conversation: Conversation) -> Iterator[Ranked]:
-    """Messages by the number of distinct words that they share with the question."""
+    """Rank messages by the number of distinct words that they share with the question."""
     texts = [message.content.lower() for message in conversation.messages]
     for question in conversation.questions:
         asked = content_words(_WORD.findall(question.text.lower()))
@@ -242,7 +245,7 @@ def by_grep(conversation: Conversation) -> Iterator[Ranked]:
 
 
 def by_plain_fts(conversation: Conversation) -> Iterator[Ranked]:
-    """Messages by SQLite's own bm25, for any word of the question."""
+    """Rank messages by SQLite's own bm25, for any word of the question."""
     db = sqlite3.connect(":memory:")
     db.execute("CREATE VIRTUAL TABLE plain USING fts5 (text, tokenize = 'porter unicode61')")
     rows = [(m.seq, m.content) for m in conversation.messages]
@@ -258,7 +261,7 @@ def by_plain_fts(conversation: Conversation) -> Iterator[Ranked]:
 
 
 def figures(answers: Sequence[Answer]) -> dict[str, float]:
-    """Recall at each depth, mean reciprocal rank, nDCG@10, and what is visible."""
+    """Return recall at each depth, mean reciprocal rank, nDCG@10, and the visible share."""
     measured = {f"recall@{k}": [one.recall(k) for one in answers] for k in DEPTHS}
     measured["mrr"] = [_reciprocal(one.question, one.ranked) for one in answers]
     measured["ndcg@10"] = [_ndcg(one.question, one.ranked) for one in answers]
@@ -285,7 +288,7 @@ Figures = dict[str, dict[str, float]]
 
 
 def by_category(answers: Sequence[Answer]) -> Figures:
-    """Figures of each category and of 1 to 4 together."""
+    """Return the figures of each category and of 1 to 4 together."""
     groups = {str(c): [one for one in answers if one.question.category == c] for c in range(1, 6)}
     groups["1-4"] = [one for one in answers if one.question.category in OVERALL]
     return {name: figures(group) | {"questions": len(group)} for name, group in groups.items()
@@ -293,8 +296,10 @@ def by_category(answers: Sequence[Answer]) -> Figures:
 
 
 def measure(samples: Sequence[Conversation], by_meaning: bool = False) -> dict[str, Figures]:
-    """All figures, by way of searching; those of the index also by conversation, for categories 1
-    to 4: parameters are chosen on some and checked on the others."""
+    """Return all figures by search method.
+
+    Those of the index are also by conversation, for categories 1 to 4, so that parameters can be
+    chosen on some and checked on the others."""
     ways: dict[str, list[Answer]] = {"index": [], "grep": [], "fts5": []}
     each: Figures = {}
     for number, sample in enumerate(samples, 1):
@@ -322,7 +327,6 @@ def _print_table(results: dict[str, dict[str, Figures]]) -> None:
 
 
 def main() -> int:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description="Recall of search on LoCoMo conversations.")
     parser.add_argument("--data", type=Path, default=DEFAULT, help="a file in LoCoMo's format")
     parser.add_argument("--shape", choices=(*SHAPES, "all"), default="none")

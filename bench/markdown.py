@@ -1,8 +1,7 @@
-"""How long it takes to cut and render 200,000 characters of Markdown for Telegram, hostile or not.
+"""Measure cutting and rendering 200,000 characters of Markdown for Telegram, hostile or not.
 
-Each text is rendered whole, then cut into messages that fit, and each of those rendered. The growth
-is over a sixteenth of the text: 16 is linear.
-"""
+Each text is rendered whole, then cut into messages that fit, and each of these is rendered. The
+growth is relative to a sixteenth of the text: 16 is linear."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ TEXTS = {
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Processor time of the best of two runs."""
+    """Return the processor time of the best of two runs."""
     return min(_once(work), _once(work))
 
 
@@ -57,17 +56,16 @@ def _once(work: Callable[[], object]) -> float:
 
 
 def send(text: str) -> int:
-    """Everything that sending a text takes of this; gives the number of messages."""
+    """Do all steps of sending a text, and return the number of messages."""
     return len([render(part) for part in split_text(text, TEXT_LIMIT, fits)])
 
 
 def text_of(unit: str, length: int) -> str:
-    """`length` characters of a unit over and over."""
+    """Return `length` characters of a repeated unit."""
     return (unit * (length // len(unit) + 1))[:length]
 
 
 def main() -> None:
-    """Print one result for each text."""
     for name, unit in TEXTS.items():
         whole, part = text_of(unit, LENGTH), text_of(unit, LENGTH // 16)
         rendering, sending = seconds(partial(render, whole)), seconds(partial(send, whole))

@@ -1,7 +1,6 @@
-"""What must be true of a home after `bench.crash_memory`, whatever was killed when.
+"""Invariants of a home after `bench.crash_memory`, for any kill.
 
-Everything is read from the files, as the next process would find them.
-"""
+Everything is read from the files, as the next process does."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ from nanobot.testing.channel import FakeChannel
 
 KEY = "wire:1"
 OLD = 2010
-"""Messages that the session holds before anything is said, consolidated already."""
+"""Number of messages, already consolidated, in the session at the beginning."""
 
 _MARK = re.compile(r"^- ([muk]\d)\b|^- \d{4}-\d\d-\d\d: ([muk]\d)\b", re.MULTILINE)
 
 
 def faults_of_memory(home: Path, said: Mapping[str, str]) -> list[str]:
-    """What is wrong; `said` are the messages that must stand in the conversation once."""
+    """Return the broken promises. Each message of `said` must be in the conversation once."""
     entries = HistoryLog(Root(home / "workspace"), SystemClock()).entries()
     return [
         *_of_the_conversation(home, said, entries),
@@ -55,8 +54,8 @@ def faults_of_memory(home: Path, said: Mapping[str, str]) -> list[str]:
 def _of_the_conversation(
     home: Path, said: Mapping[str, str], entries: list[HistoryEntry]
 ) -> Iterator[str]:
-    """Every message once in the live file or the archive; every seq in the prompt or behind one
-    entry."""
+    """Check that every message is once in the live file or the archive, and every seq in the prompt
+    or covered by one entry."""
     live = home / "sessions" / "wire_1.jsonl"
     archived = sorted((home / "sessions" / "archive" / "wire_1").glob("*.jsonl"))
     if not archived:
@@ -83,7 +82,7 @@ def _of_the_conversation(
 
 
 def _of_the_ranges(entries: list[HistoryEntry], seqs: Iterable[int], mark: int) -> Iterator[str]:
-    """Entries join without a gap, up to where the session is consolidated."""
+    """Check that entries join without a gap, up to the consolidated end of the session."""
     covered = OLD
     for entry in (e for e in entries if e.session == KEY):
         if entry.first != covered + 1:
@@ -94,7 +93,7 @@ def _of_the_ranges(entries: list[HistoryEntry], seqs: Iterable[int], mark: int) 
 
 
 def _of_the_history(home: Path, entries: list[HistoryEntry]) -> Iterator[str]:
-    """Cursors unique and rising; a paragraph for each entry."""
+    """Check that cursors are unique and rising, with a paragraph for each entry."""
     path = home / "workspace" / "memory" / "history.jsonl"
     cursors = [int(c) for c in re.findall(r'^\{"cursor": ?(\d+)', path.read_text(), re.MULTILINE)]
     if cursors != list(range(1, len(cursors) + 1)) or cursors != [e.cursor for e in entries]:
@@ -110,7 +109,8 @@ def _of_the_history(home: Path, entries: list[HistoryEntry]) -> Iterator[str]:
 
 
 def _of_the_facts(home: Path) -> Iterator[str]:
-    """Each fact once, in a long-term file or among the retired; effects at most once."""
+    """Check that each fact is once in a long-term file or among the retired, and effects happened
+    at most once."""
     memory = home / "workspace" / "memory"
     files = [memory / "MEMORY.md", home / "workspace" / "USER.md", memory / "retired.md"]
     counts = [
@@ -139,8 +139,8 @@ def _of_the_facts(home: Path) -> Iterator[str]:
 
 
 def _of_the_versions(home: Path) -> Iterator[str]:
-    """Every object is whole, numbers count up, the last version is what stands in the workspace,
-    and nothing that the agent wrote is said to be the person's."""
+    """Check that every object is complete, numbers count up, the last version is in the workspace,
+    and no text of the agent is attributed to the person."""
     with Repo(str(home / "state" / "memory.git")) as repo:
         for name in repo.object_store:
             repo.object_store[name].check()
@@ -185,7 +185,7 @@ def _of_the_versions(home: Path) -> Iterator[str]:
 
 
 async def _of_the_index(home: Path) -> list[str]:
-    """The index as it grew holds what one made anew holds."""
+    """Check that the index equals a new one."""
     base = Base(load_settings(home, {}), None, (FakeChannel("wire"),), admit_everyone=True)
     memory = MemoryParts(base, Models(base, None, None).learner)
     try:

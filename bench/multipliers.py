@@ -1,11 +1,12 @@
-"""How long one request can stop everybody: each entry point is sent "many small", "one large" and
-"deep", and a process that only runs a gateway says how long its event loop was blocked.
+"""Measure how long one request can block the event loop.
 
-    python -m bench.multipliers [NAME …]      # all, or those whose name has one of these words
+Each entry point is sent "many small", "one large" and "deep", and a process that only runs a
+gateway reports how long its event loop was blocked.
 
-Ends with status 1 if the loop was blocked for more than `MOST_MILLISECONDS`, which a quiet machine
-never comes near.
-"""
+    python -m bench.multipliers [NAME …]      # all, or names with one of these words
+
+The exit code is 1 if the loop was blocked for more than `MOST_MILLISECONDS`, which never happens on
+a quiet machine."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ _SECONDS = 60.0
 
 @dataclass
 class MeteredGateway:
-    """A running gateway, and how each of its doors is knocked at."""
+    """A running gateway, and the client for each of its entry points."""
 
     home: Path
     port: int
@@ -61,7 +62,7 @@ class MeteredGateway:
     key: str = ""
 
     async def take(self) -> dict[str, object]:
-        """The longest pause since the last time."""
+        """Return the longest pause since the last call."""
         return await asyncio.to_thread(self._take)
 
     def _take(self) -> dict[str, object]:
@@ -74,7 +75,7 @@ class MeteredGateway:
         return taken
 
     async def send(self, request: Request) -> str:
-        """What came of a request."""
+        """Send a request and return the outcome."""
         if request.way is Way.CONTROL:
             return await asyncio.to_thread(self._control, request.body)
         if request.way is Way.PAGE:
@@ -112,7 +113,7 @@ class MeteredGateway:
         await served.ask("mcp.approve", server="bench", digest=waiting["digest"])
 
     async def say(self, said: Said) -> str:
-        """What came of something that was said on the page."""
+        """Send a message on the page and return the outcome."""
         served = Served(f"http://127.0.0.1:{self.port}", self.home)
         text = said.make()
         async with served.visit() as visit:
@@ -126,7 +127,7 @@ class MeteredGateway:
         return str(status)
 
     async def play(self, scene: Scene) -> str:
-        """What came of a scene."""
+        """Play a scene and return the outcome."""
         for name, make in scene.files.items():
             await asyncio.to_thread((self.home / "workspace" / name).write_bytes, make())
         for path, make in scene.pages.items():
@@ -152,7 +153,7 @@ class MeteredGateway:
 
 @asynccontextmanager
 async def start_gateway(home: Path) -> AsyncIterator[MeteredGateway]:
-    """A gateway with every door open."""
+    """Run a gateway with every entry point open."""
     port = free_port()
     key = ApiKeys(home / "state" / "channels" / "api").add("bench", "", SystemClock().now())
     steps: deque[Step] = deque()
@@ -179,7 +180,7 @@ async def start_gateway(home: Path) -> AsyncIterator[MeteredGateway]:
 
 
 async def _served(port: int) -> None:
-    """Return when every door is open: channels start by themselves."""
+    """Return when every entry point is open. Channels start in the background."""
     async with aiohttp.ClientSession() as session:
         for path in ("/v1/models", "/mcp", "/telegram", "/whatsapp", "/login"):
             status = 404
@@ -241,7 +242,7 @@ def _config(
 
 
 async def measure(words: list[str]) -> float:
-    """Print a line for each request and scene; the longest pause in milliseconds."""
+    """Print a line for each request and scene, and return the longest pause in milliseconds."""
     longest = 0.0
     with tempfile.TemporaryDirectory() as folder:
         async with start_gateway(Path(folder) / "home") as gateway:
@@ -283,7 +284,6 @@ async def _measured(gateway: MeteredGateway, name: str, work: Awaitable[str]) ->
 
 
 def main() -> None:
-    """Run and print."""
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     longest = asyncio.run(measure(words))
     report("multipliers", {"the longest pause of the event loop [ms] (at most 200)": longest})

@@ -1,4 +1,4 @@
-"""What a model, a tool server, a web page and a file answer with: many small, one large, deep."""
+"""Answers of a model, a tool server, a web page and a file: many small, one large, deep."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MODEL_BYTES, PAGE_BYTES, FILE_BYTES, MCP_BYTES = 1_900_000, 4_900_000, 20_000_00
 
 @dataclass(frozen=True)
 class Scene:
-    """A person says something, and the model answers with `steps`. `files` are put into the
-    workspace, `pages` on the site, `said` is what the tool server answers with."""
+    """A person sends a message, and the model answers with `steps`. `files` are put into the
+    workspace, `pages` on the site, and `said` is the tool server's answer."""
 
     name: str
     steps: Callable[[str], list[Step]]
@@ -28,7 +28,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Said:
-    """A person says something on the page, such as a command with a large argument."""
+    """A person's message on the page, such as a command with a large argument."""
 
     name: str
     make: Callable[[], str]

@@ -1,8 +1,8 @@
-"""A gateway in a process of its own that measures how long its event loop was blocked.
+"""A gateway in its own process that measures how long its event loop was blocked.
 
 It is started with the home's folder. For each line on standard input it prints, as JSON, the
-longest pause of the loop in milliseconds since the line before, and where the loop was then.
-"""
+longest pause of the loop in milliseconds since the previous line, and the position of the loop
+then."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from nanobot.app.gateway import Gateway
 from nanobot.config.load import load_settings
 
 TICK = 0.005
-"""Seconds between two signs of life of the loop."""
+"""Seconds between two heartbeats of the loop."""
 _STUCK = 0.05
-"""A loop that is silent for so long has its stack noted."""
+"""Seconds without a heartbeat after which the loop's stack is recorded."""
 
 
 class Meter:
-    """The longest silence of the loop that `beat` runs in. A thread looks where it was."""
+    """The longest pause of the loop that `beat` runs in. A thread records its position."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -35,7 +35,7 @@ class Meter:
         self._lock = threading.Lock()
 
     async def beat(self) -> None:
-        """Give signs of life, until cancelled."""
+        """Give heartbeats until cancelled."""
         while True:
             self._note()
             await asyncio.sleep(TICK)
@@ -47,7 +47,7 @@ class Meter:
             self._last = now
 
     def watch(self) -> None:
-        """Note where the loop is while it is silent; for ever, in a thread."""
+        """Record the loop's position during pauses. Runs forever in a thread."""
         while True:
             time.sleep(0.02)
             silent = time.monotonic() - self._last
@@ -61,7 +61,7 @@ class Meter:
                 )
 
     def take(self) -> dict[str, object]:
-        """The longest silence since the last time, and where the loop was."""
+        """Return the longest pause since the last call, and the position of the loop."""
         self._note()
         with self._lock:
             taken = {"milliseconds": round(self._longest * 1000, 1), "where": self._where}

@@ -1,5 +1,5 @@
-"""What each door is sent, by what it can multiply: many small ones (as many as the size allows, and
-as many as are let in), one large one, and deep ones."""
+"""Requests to each entry point, by the multiplied part: many small ones (up to the size limit, and
+up to the limit of JSON marks), one large one, and deep ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from itertools import count
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 UPLOAD = "multipart/form-data; boundary=X"
 API_BYTES, HOOK_BYTES, MCP_BYTES, FRAME = 29_000_000, 2_900_000, 990_000, 15_000_000
-"""A little less than is accepted, or of the control socket as much as is ever sent."""
+"""A little less than the limit, or for the control socket the largest used size."""
 LET_IN = 280_000
-"""Marks of JSON that are a little less than is accepted."""
+"""A little less than the limit of JSON marks."""
 
 
 class Way(enum.Enum):
-    """Which door."""
+    """The entry point."""
 
     API = "api"
     TELEGRAM = "telegram"
@@ -28,7 +28,7 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """One request; its body is made when it is sent."""
+    """One request. Its body is made when it is sent."""
 
     name: str
     way: Way
@@ -39,43 +39,43 @@ class Request:
     body: bytes = b""
 
     def made(self) -> Request:
-        """With its body."""
+        """Return the request with its body."""
         return replace(self, body=self.make())
 
 
 Frame = tuple[str, str]
-"""What is before and after the things that are many."""
+"""The text before and after the repeated part."""
 
 
 def many(unit: str, size: int, frame: Frame, most: int = 10**9) -> bytes:
-    """`unit` again and again, with commas between, until `size` bytes."""
+    """Repeat `unit`, separated by commas, up to `size` bytes."""
     before, after = frame
     times = min(most, (size - len(before) - len(after)) // (len(unit) + 1))
     return f"{before}{','.join([unit] * times)}{after}".encode()
 
 
 def let_in(unit: str) -> int:
-    """How many of these are let in."""
+    """Return how many of these are accepted."""
     return LET_IN // (1 + sum(map(unit.count, ',[{"')))
 
 
 def deep(depth: int, frame: Frame, opening: str = "[", closing: str = "]") -> bytes:
-    """`depth` levels."""
+    """Nest `depth` levels."""
     return f"{frame[0]}{opening * depth}{closing * depth}{frame[1]}".encode()
 
 
 def large(unit: str, size: int, frame: Frame) -> bytes:
-    """One text of `size` bytes."""
+    """Return one text of `size` bytes."""
     return f"{frame[0]}{unit * (size // len(unit))}{frame[1]}".encode()
 
 
 def within(frame: Frame, inner: Frame) -> Frame:
-    """A frame in a frame."""
+    """Nest a frame in a frame."""
     return frame[0] + inner[0], inner[1] + frame[1]
 
 
 def both(name: str, way: Way, path: str, unit: str, size: int, frame: Frame) -> Iterator[Request]:
-    """As many as the size allows, and as many as are let in."""
+    """Yield as many as the size limit allows, and as many as the limit of JSON marks allows."""
     yield Request(f"{name}: most", way, path, lambda: many(unit, size, frame))
     most = let_in(unit)
     yield Request(

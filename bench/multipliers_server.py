@@ -1,4 +1,4 @@
-"""An MCP server that answers with what is in a file. Runs by itself, on the standard library."""
+"""An MCP server that answers with the contents of a file. Needs only the standard library."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a conversation costs in prompt tokens, how much of it a provider's cache can serve, and what
-it costs to begin one where much is remembered.
+"""Measure the prompt tokens of a conversation, the share that a provider's cache can serve, and the
+cost of a new chat with a large memory.
 
-Thirty turns within an epoch, a third of them with tool calls, one that changes memory. Every
-request must extend the one before byte for byte, tools first; what is not a common prefix is
-uncached. Then new chats begin by turns in an empty home and in one with 5,000 history entries, a
-year of notes and 375 facts, each with one message; and in one with more facts than a prompt holds.
-"""
+Thirty turns run within an epoch, a third of them with tool calls, and one changes memory. Every
+request must extend the previous one byte for byte, tools first. Anything after the common prefix is
+uncached. Then new chats begin alternately in an empty home and in one with 5,000 history entries, a
+year of notes and 375 facts, each with one message. Another home has more facts than a prompt
+holds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FACTS = 2_000
 
 
 class Recorder:
-    """Answers, with a tool call in every third turn, and keeps the requests as they are sent."""
+    """Answers, with a tool call in every third turn, and keeps the sent requests."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -42,7 +42,6 @@ class Recorder:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """See the class."""
         self.requests.append(prompt.tools.wire + prompt.wire_messages()[:-1])
         number = sum(m.role == "user" for m in prompt.messages)
         if prompt.messages[-1].role == "user" and number % 3 == 0:
@@ -56,11 +55,11 @@ class Recorder:
         return Reply(f"Answer {number}: " + "a sentence of ordinary length about the matter. " * 3)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 async def converse(home: Path) -> list[bytes]:
-    """The requests of a conversation, tools and messages, in order."""
+    """Return the requests of a conversation, tools and messages, in order."""
     model, channel = Recorder(), FakeChannel()
     async with gateway(home, model, channel):
         for number in range(TURNS):
@@ -69,7 +68,7 @@ async def converse(home: Path) -> list[bytes]:
 
 
 def remember(home: Path, facts: int) -> None:
-    """What a year leaves behind, with so many facts."""
+    """Write a year's memory with this number of facts."""
     memory, now = home / "workspace" / "memory", datetime.now().astimezone()
     memory.mkdir(parents=True)
     with (memory / "history.jsonl").open("wb") as history:
@@ -87,7 +86,7 @@ def remember(home: Path, facts: int) -> None:
 
 
 async def first_turns(empty: Path, full: Path, facts: int = 300) -> float:
-    """The CPU of a chat's first turn in the one home, as a share of that in the other."""
+    """Return the CPU of a chat's first turn in the full home, relative to the empty one."""
     remember(full, facts)
     here, there = FakeChannel(), FakeChannel()
     async with gateway(empty, Instant(), here), gateway(full, Instant(), there):
@@ -107,7 +106,8 @@ async def first_turns(empty: Path, full: Path, facts: int = 300) -> float:
 
 
 def counter() -> tuple[Callable[[bytes], int], str]:
-    """Counts tokens, exactly where the table can be had (its download needs a network)."""
+    """Return a token counter and its name. It is exact if the table is available (its download
+    needs a network)."""
     try:
         encoding = tiktoken.get_encoding("o200k_base")
     except OSError as error:
@@ -116,7 +116,6 @@ def counter() -> tuple[Callable[[bytes], int], str]:
 
 
 def main() -> None:
-    """Run and print."""
     with tempfile.TemporaryDirectory() as folder:
         requests = asyncio.run(converse(Path(folder) / "talk"))
         ratio = asyncio.run(first_turns(Path(folder) / "empty", Path(folder) / "full"))

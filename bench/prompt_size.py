@@ -1,10 +1,9 @@
-"""How many tokens the system prompt and the tools of a default install take, and each tool.
+"""Count the tokens of the system prompt and the tools of a default install, and of each tool.
 
     python -m bench.prompt_size [--json]
 
-A new home, no configuration, one message. Counted with o200k_base, whose table tiktoken takes from
-TIKTOKEN_CACHE_DIR or else from the network; where neither has it, bytes are divided by four.
-"""
+A new home, no configuration, one message. Tokens are counted with o200k_base, whose table tiktoken
+loads from TIKTOKEN_CACHE_DIR or the network. Without it bytes are divided by four."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ WANTED = 2_200
 
 
 async def first_prompt(home: Path) -> Prompt:
-    """What a model is asked with the first time in `home`."""
+    """Return the first prompt of a model in `home`."""
     model, channel = ScriptedModel(says("Hello.")), FakeChannel()
     async with gateway(home, model, channel):
         await channel.ask("Hello!")
@@ -32,7 +31,7 @@ async def first_prompt(home: Path) -> Prompt:
 
 
 def tool_texts(prompt: Prompt) -> dict[str, str]:
-    """For each tool its part of the request, by its name."""
+    """Return the part of each tool in the request, by name."""
     return {
         tool["function"]["name"]: json.dumps(tool, ensure_ascii=False, separators=(",", ":"))
         for tool in json.loads(prompt.tools.wire)
@@ -40,7 +39,6 @@ def tool_texts(prompt: Prompt) -> dict[str, str]:
 
 
 def main() -> None:
-    """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
         prompt = asyncio.run(first_prompt(Path(folder)))
     count, counted_by = counter()

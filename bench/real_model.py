@@ -1,19 +1,18 @@
-"""nanobot with a real small model on a real llama.cpp server, against that model by itself.
+"""nanobot with a real small model on a real llama.cpp server, compared with the model itself.
 
     python -m bench.real_model --server llama-server --weights FILE.gguf [--window 4096]
     python -m bench.real_model … --scenario 4 7     only these
     python -m bench.real_model … --chat 50          in their place, so many turns of small talk
 
-nanobot is set up by `onboard` and runs as `nanobot gateway`. Sixteen scenarios are talked through,
-greedily. For each, the first request that nanobot sent is sent to the server directly as well, and
-the raw answer is judged: whether the right call is in it, in any form, or the right text. If it is
-not, the person's words are sent by themselves, with the same instructions and tools: what nanobot
-wrote around them may be at fault. So nanobot is judged by what the model can do.
+nanobot is set up by `onboard` and runs as `nanobot gateway`. Sixteen scenarios are played with
+greedy sampling. For each, the first request of nanobot is also sent to the server directly, and the
+raw answer is judged: it is right if it contains the right call, in any form, or the right text. If
+it does not, only the person's words are sent, with the same instructions and tools, because
+nanobot's surrounding text may be at fault. So nanobot is judged by the model's abilities.
 
-Transcripts, requests and raw answers go to the folder of --keep. The exit code is 1 if nanobot gets
-less than 80 % of what the model can do, or if markup was shown, a conversation was dead, or a
-server that runs "cannot be reached".
-"""
+Transcripts, requests and raw answers are stored in the folder of --keep. The exit code is 1 if
+nanobot gets less than 80 % of what the model gets, if markup was shown, if a conversation was dead,
+or if a running server "cannot be reached"."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ _CLOSING = "Thank you. Please answer with one word: ready."
 _CHAT = ("Hi!", "How are you?", "Tell me a short fact.", "Why is that?", "And what about cats?")
 
 Right = Callable[[RealNanobot], tuple[bool, Exchange | None]]
-"""Talks a scenario through: whether nanobot did right, and the request to send directly."""
+"""Plays a scenario, and returns whether nanobot was right and the request to send directly."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Scenario:
 
 
 def _ask(nanobot: RealNanobot, text: str) -> tuple[Said, Exchange | None]:
-    """Ask in a new conversation, and then once more, which must be answered whatever came first."""
+    """Ask in a new conversation, and then once more, which must always be answered."""
     talk = nanobot.talk()
     said = nanobot.say(talk, text)
     last = nanobot.say(talk, _CLOSING)
@@ -65,7 +64,7 @@ def _ask(nanobot: RealNanobot, text: str) -> tuple[Said, Exchange | None]:
 
 
 def _answered(text: str, *words: str) -> Right:
-    """The answer has one of these words."""
+    """Check that the answer has one of these words."""
 
     def right(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
         said, request = _ask(nanobot, text)
@@ -79,7 +78,7 @@ def _has(text: str, *words: str) -> bool:
 
 
 def _tells(text: str, *words: str) -> bool:
-    """Whether an answer for people has one of these words."""
+    """Check whether an answer for people has one of these words."""
     return _has(text, *words) and not MARKUP.search(text)
 
 
@@ -169,7 +168,7 @@ _WHEN = ("before sunrise", "while it rained", "after the storm", "at low tide", 
 
 
 def _paste() -> str:
-    """2,000 words about life on an island."""
+    """Return 2,000 words about life on an island."""
     chance, sentences, words = Random(7), list[str](), 0
     while words < 2000:
         who, did, thing, when = map(chance.choice, (_WHO, _DID, _THING, _WHEN))
@@ -272,7 +271,8 @@ SCENARIOS: Sequence[Scenario] = (
 
 @dataclass(frozen=True)
 class Row:
-    """How a scenario ended. `direct` is None where nothing was asked that could be sent."""
+    """The result of a scenario. `direct` is None if there was no request that could be sent
+    directly."""
 
     number: int
     title: str
@@ -297,7 +297,7 @@ _HEAD = """| # | scenario | nanobot right | seconds | tokens in, out | direct ri
 
 
 def play(nanobot: RealNanobot, number: int, scenario: Scenario, kept: Path) -> Row:
-    """Talk a scenario through, then ask the server directly."""
+    """Play a scenario, then ask the server directly."""
     nanobot.begin()
     began = time.monotonic()
     try:
@@ -323,7 +323,7 @@ def play(nanobot: RealNanobot, number: int, scenario: Scenario, kept: Path) -> R
 
 
 def chat(nanobot: RealNanobot, turns: int, kept: Path) -> list[Row]:
-    """Small talk in one conversation; each message must be answered."""
+    """Make small talk in one conversation. Each message must be answered."""
     nanobot.begin()
     talk, began, flags = nanobot.talk(), time.monotonic(), list[str]()
     for number in range(turns):
@@ -348,7 +348,7 @@ def _keep_exchanges(folder: Path, exchanges: Sequence[Exchange]) -> None:
 
 
 def summary(rows: Sequence[Row]) -> tuple[str, bool]:
-    """The share that nanobot gets, and whether all is well."""
+    """Return nanobot's share, and whether all is well."""
     ours, theirs = sum(row.right for row in rows), sum(row.direct is True for row in rows)
     bad = [f"{row.number}: {flag}" for row in rows for flag in row.flags if flag in FORBIDDEN]
     lost = [str(row.number) for row in rows if row.direct and not row.right]
@@ -359,7 +359,6 @@ def summary(rows: Sequence[Row]) -> tuple[str, bool]:
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--server", type=Path, required=True, help="llama.cpp's llama-server")
     parser.add_argument("--weights", type=Path, required=True, help="a model as GGUF")

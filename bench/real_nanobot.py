@@ -1,5 +1,4 @@
-"""A person who talks to a nanobot in another process, by the terminal, the API and the page, and
-sees the answers."""
+"""A person who uses a nanobot in another process through the terminal, the API and the page."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ MARKUP = re.compile(
     r"</?tools?>|</?tool_call|<function=|\[TOOL_CALLS\]|<\|\w|<｜|</?think>"
     r'|\{\s*"name"\s*:\s*"\w+",\s*"(?:arguments|parameters)"'
 )
-"""What only a machine should see."""
+"""Markup that people must not see."""
 _UNREACHED = re.compile("cannot be reached|not reachable|out of reach", re.IGNORECASE)
 DEAD, SHOWN, PREVIEWED = "dead conversation", "markup shown", "markup in the preview"
 UNREACHED = "a false “cannot be reached”"
@@ -38,7 +37,7 @@ FORBIDDEN = (DEAD, SHOWN, PREVIEWED, UNREACHED)
 
 @dataclass
 class Said:
-    """A message of the person, and all that was shown to them until its last word."""
+    """A message of the person, and everything shown until its final reply."""
 
     text: str
     events: list[ChatEvent] = field(default_factory=list)
@@ -47,13 +46,13 @@ class Said:
 
     @property
     def reply(self) -> str:
-        """The answer as it stays in the chat."""
+        """The answer that stays in the chat."""
         kept = [one.text for one in self.events if isinstance(one, AgentMessage | Reply)]
         return "\n".join(filter(None, kept))
 
     @property
     def preview(self) -> str:
-        """All that the person could see while the answer was written."""
+        """Everything shown while the answer was streamed."""
         return "".join(one.text for one in self.events if isinstance(one, Delta))
 
 
@@ -65,8 +64,10 @@ class Talk:
         self._client = Client(home)
 
     def say(self, text: str, *, stop_after: int = 0) -> Said:
-        """Say something and wait for its last word; `stop_after` so many characters of a preview,
-        if any, say /stop. A question of nanobot's is answered with no, as nobody is asked here."""
+        """Send a message and wait for its final reply.
+
+        Send /stop after `stop_after` characters of a preview, if any. Questions of nanobot are
+        answered with no."""
         said, stopping = Said(text), False
         number = self._client.send_message(text, self.session, stream=True)
         deadline = time.monotonic() + PATIENCE
@@ -92,7 +93,7 @@ class Talk:
 
 
 class RealNanobot:
-    """A nanobot that was set up as a person would, and what is said to it in one scenario."""
+    """A nanobot that was set up as by a person, and the messages of one scenario."""
 
     def __init__(
         self, home: Path, server: LlamaServer, recorder: Recorder, zone: str, kept: Path
@@ -129,28 +130,28 @@ class RealNanobot:
             shutil.copy(self.home / "logs" / "nanobot.log", self._kept)
 
     def begin(self) -> None:
-        """A new scenario, once the work of the one before is over."""
+        """Begin a new scenario once the work of the previous one is over."""
         self.recorder.settle()
         self.said: list[Said] = []
         self.notes: list[str] = []
         self._first = len(self.recorder.exchanges)
 
     def talk(self) -> Talk:
-        """A new conversation."""
+        """Begin a new conversation."""
         return Talk(self.home, f"cli:{uuid4().hex[:8]}")
 
     def say(self, talk: Talk, text: str, stop_after: int = 0) -> Said:
-        """Say something; it is in the transcript."""
+        """Send a message and add it to the transcript."""
         self.said.append(talk.say(text, stop_after=stop_after))
         return self.said[-1]
 
     def close_conversation(self, talk: Talk) -> None:
-        """Have the conversation put away into memory, and wait until that is done."""
+        """Have the conversation stored in memory, and wait until that is done."""
         self.say(talk, "/new")
         self.recorder.settle()
 
     def run(self, *arguments: str) -> Any:
-        """Run a command with --json and return its output; None if it fails."""
+        """Run a command with --json and return its output, or None if it fails."""
         command = [NANOBOT, "--home", str(self.home), *arguments, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -158,12 +159,12 @@ class RealNanobot:
         return json.loads(done.stdout) if done.stdout and not done.returncode else None
 
     def facts(self) -> str:
-        """The long-term files about the person."""
+        """Return the long-term files about the person."""
         files = ("USER.md", "memory/MEMORY.md")
         return "\n".join((self.workspace / name).read_text() for name in files)
 
     def history(self, session: str) -> list[Mapping[str, Any]]:
-        """The history entries of a conversation."""
+        """Return the history entries of a conversation."""
         path = self.workspace / "memory" / "history.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [one for one in map(json.loads, lines) if one.get("session") == session]
@@ -173,16 +174,16 @@ class RealNanobot:
         return self.recorder.exchanges[self._first :]
 
     def tokens(self) -> tuple[int, int]:
-        """Tokens of all prompts and of all answers in this scenario, as the server counts."""
+        """Return the server's token counts of all prompts and answers in this scenario."""
         used = [one.usage for one in self.exchanges()]
         return sum(one[0] for one in used), sum(one[1] for one in used)
 
     def asked(self, text: str) -> Exchange | None:
-        """The first request for a message of the person."""
+        """Return the first request for a message of the person, or None."""
         return next((one for one in self.exchanges() if one.asks(text[:60])), None)
 
     def direct_requests(self, exchange: Exchange) -> Iterator[Mapping[str, Any]]:
-        """The request as it was sent, then one with the person's own words only."""
+        """Yield the request as it was sent, then one with only the person's words."""
         yield exchange.request
         asked = [said.text for said in self.said if exchange.asks(said.text[:60])]
         if asked:
@@ -191,12 +192,12 @@ class RealNanobot:
             yield {**exchange.request, "messages": plain}
 
     def instructed(self, words: str) -> Exchange | None:
-        """The last request whose instructions begin with these words."""
+        """Return the last request whose instructions begin with these words, or None."""
         found = [one for one in self.exchanges() if one.begins(words)]
         return found[-1] if found else None
 
     def by_api(self, text: str) -> Said:
-        """Say something by the API for other programs."""
+        """Send a message through the API for other programs."""
         key = self.run("api", "keys", "add", f"bench{uuid4().hex[:6]}")["key"]
         body = {
             "model": "nanobot",
@@ -212,7 +213,7 @@ class RealNanobot:
         return self.said[-1]
 
     def by_page(self, text: str) -> Said:
-        """Say something on the page, as a browser that signed in does."""
+        """Send a message on the page like a signed-in browser."""
         said = Said(text)
         self.said.append(said)
         link = str(self.run("web", "--no-open")["url"]).partition(str(self._port))[2]
@@ -249,7 +250,7 @@ class RealNanobot:
         return connection.getresponse()
 
     def flags(self) -> list[str]:
-        """Faults of nanobot that no model excuses."""
+        """Return faults of nanobot that the model does not excuse."""
         found = []
         for said in self.said:
             shown = [
@@ -268,7 +269,7 @@ class RealNanobot:
 
 
 def transcript(nanobot: RealNanobot, raw: Raw | None) -> str:
-    """The messages of a scenario, and the direct answer of the server."""
+    """Return the messages of a scenario, and the direct answer of the server."""
     lines = list[str]()
     for said in nanobot.said:
         lines.append(f"**{_cut(said.text)}**\n")

@@ -1,4 +1,4 @@
-"""How a benchmark prints what it found."""
+"""Prints the results of a benchmark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 def report(name: str, figures: Mapping[str, object]) -> None:
-    """Print one result: JSON with --json, else a line per figure."""
+    """Print one result: JSON with --json, otherwise a line per figure."""
     if "--json" in sys.argv:
         print(json.dumps({"bench": name, **figures}), flush=True)
         return

@@ -52,7 +52,7 @@ async def inverted(said: str, cut: str) -> list[Crossing]:
 
 
 def _believed(before: dict[str, str], after: dict[str, str], said: str) -> Iterator[Crossing]:
-    """Yield new lines in files that affect future behavior, unless they are whole lines of the
+    """Yield new lines in files that affect future behaviour, unless they are whole lines of the
     owner."""
     for path, text in after.items():
         known = set(before.get(path, "").splitlines())

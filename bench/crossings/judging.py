@@ -225,7 +225,7 @@ def _is_of(job: object, scope: str) -> bool:
 
 
 def _decided(world: World, caller: Caller, before: Before) -> Iterator[Crossing]:
-    """Yield changes that affect future behavior without the owner's approval."""
+    """Yield changes that affect future behaviour without the owner's approval."""
     after = worlds.deciding(world)
     for path in sorted({*before.deciding, *after}):
         old, new = before.deciding.get(path), after.get(path)

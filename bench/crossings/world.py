@@ -205,7 +205,7 @@ def write(path: Path, text: str) -> None:
 
 
 def deciding(world: World) -> dict[str, str]:
-    """Return the files that affect future behavior by path in the workspace, without nanobot's own
+    """Return the files that affect future behaviour by path in the workspace, without nanobot's own
     data and entries marked as unconfirmed."""
     found = {}
     for top, _, files in os.walk(world.workspace):

@@ -1,1 +1,1 @@
-"""Every shape of a model server that a conversation must survive; see `__main__`."""
+"""Every shape of a model server that a conversation must survive. See `__main__`."""

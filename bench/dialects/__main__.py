@@ -1,15 +1,14 @@
-"""Every shape of a model server against a whole nanobot: the table shape × outcome.
+"""Test a whole nanobot against every shape of a model server, and print the table shape × outcome.
 
 Each shape has a fake server that is as strict as the real one of its kind (Mistral, DeepSeek, Kimi,
-Gemini, Groq, llama.cpp, vLLM, Ollama, …; see `tests.doubles.dialects`) and a conversation. It is
-right if the person gets the answer or the server's own reason, the next turn works, no message is
-lost, and nothing of the model's thinking or markup is shown.
+Gemini, Groq, llama.cpp, vLLM, Ollama, …; see `tests.doubles.dialects`) and a conversation. The
+outcome is right if the person gets the answer or the server's own reason, the next turn works, no
+message is lost, and neither thinking nor markup is shown.
 
     python -m bench.dialects                      all of them (some two minutes)
-    python -m bench.dialects --shape mistral      those whose name holds this
+    python -m bench.dialects --shape mistral      only names that contain this
     python -m bench.dialects --short              the first shapes of each sort
-    python -m bench.dialects --list               only the names
-"""
+    python -m bench.dialects --list               only the names"""
 
 from __future__ import annotations
 
@@ -36,11 +35,11 @@ SHAPES: Sequence[Shape] = (
     *patience.SHAPES,
 )
 PATIENCE = 20.0
-"""Real seconds after which a shape that does not end is wrong."""
+"""Time limit of a shape in real seconds."""
 
 
 async def outcome(shape: Shape, home: Path) -> str:
-    """How a shape ends: `right`, or what is wrong with it."""
+    """Return `right`, or the fault of a shape."""
     try:
         async with asyncio.timeout(PATIENCE):
             world = await shape.run(home)
@@ -56,7 +55,7 @@ async def outcome(shape: Shape, home: Path) -> str:
 
 
 async def play(shapes: Sequence[Shape], folder: Path, *, quiet: bool) -> dict[str, str]:
-    """Play shapes one after the other; what came of each."""
+    """Play shapes one after the other, and return the outcome of each."""
     found: dict[str, str] = {}
     for number, shape in enumerate(shapes):
         home = folder / str(number)
@@ -68,7 +67,6 @@ async def play(shapes: Sequence[Shape], folder: Path, *, quiet: bool) -> dict[st
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--shape", default="", help="only those whose name holds this")
     parser.add_argument("--short", action="store_true", help="every seventh of them")

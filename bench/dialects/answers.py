@@ -1,4 +1,4 @@
-"""Answers that take liberties: arguments, ids, calls as text, ends of streams, nothing at all."""
+"""Irregular answers: arguments, ids, calls as text, ends of streams, empty answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPAIRED = {
     "an object, not its text": {"text": "a"},
     "white space around": '\n {"text":"a"} \n',
 }
-"""Arguments that can only mean one thing."""
+"""Malformed arguments with only one possible meaning."""
 
 UNREADABLE = {
     "cut by the limit": '{"text":"a',
@@ -45,14 +45,14 @@ UNREADABLE = {
     "half a call in words": "text = a",
     "nested deeply": '{"text":' + "[" * 3_000,
 }
-"""Arguments that are no object, whatever is done about them."""
+"""Arguments that cannot be repaired to an object."""
 
 EMPTY = {"nothing": "", "null, not its text": None, "null": "null"}
-"""Arguments that stand for none."""
+"""Arguments that mean an empty object."""
 
 
 def repaired(arguments: object) -> Play:
-    """The call runs as it was meant."""
+    """Check that the call runs with the intended arguments."""
 
     async def play(world: DialectWorld) -> None:
         used = probe()
@@ -65,7 +65,8 @@ def repaired(arguments: object) -> Play:
 
 
 def unreadable(arguments: object, *, finish: str = "") -> Play:
-    """The model hears that its call cannot be read, and the conversation lives on."""
+    """Check that the model gets an error for its unreadable call, and the conversation
+    continues."""
 
     async def play(world: DialectWorld) -> None:
         used = probe()
@@ -79,7 +80,7 @@ def unreadable(arguments: object, *, finish: str = "") -> Play:
 
 
 def without_arguments(arguments: object) -> Play:
-    """A call without arguments is one with none."""
+    """Check that missing arguments mean an empty object."""
 
     async def play(world: DialectWorld) -> None:
         used = probe()
@@ -102,7 +103,7 @@ IDS: dict[str, tuple[str | None, str | None]] = {
 
 
 def call_ids(first: str | None, second: str | None) -> Play:
-    """Both calls run once, at a server that takes only its own form of ids."""
+    """Check that both calls run once at a server that accepts only its own form of ids."""
 
     async def play(world: DialectWorld) -> None:
         used = probe()
@@ -119,7 +120,7 @@ def call_ids(first: str | None, second: str | None) -> Play:
 
 
 async def ids_as_a_fallback(world: DialectWorld) -> None:
-    """Ids of 64 characters come from one server and go to OpenAI, which takes 40."""
+    """Send ids of 64 characters from one server to OpenAI, which accepts 40."""
     async with DialectServer(KINDS["openai"], ["done"]) as other:
         call = Call("probe", '{"text":"a"}', LONG)
         down = as_step(llama("out of order", 503))
@@ -181,7 +182,7 @@ CALL_STREAMS: dict[str, Stream] = {
 
 
 def two_calls(step: Step) -> Play:
-    """Two calls, however their pieces come."""
+    """Check two calls, however they are streamed."""
 
     async def play(world: DialectWorld) -> None:
         used = probe()
@@ -241,7 +242,7 @@ TEXTS = {
 
 
 def call_as_text(text: str) -> Play:
-    """The call runs, and none of it is shown."""
+    """Check that the call runs and is not shown."""
 
     async def play(world: DialectWorld) -> None:
         used = probe()
@@ -261,7 +262,7 @@ BROKEN_TEXTS = {
 
 
 def unreadable_text(text: str) -> Play:
-    """What looks like a call goes back to the model once, and is never shown."""
+    """Check that an unreadable call goes back to the model once and is never shown."""
 
     async def play(world: DialectWorld) -> None:
         used = probe()
@@ -281,7 +282,7 @@ QUOTES = {
 
 
 def quotation(text: str, *, native: bool = False) -> Play:
-    """Markup that is quoted or explained is no call."""
+    """Check that quoted or explained markup is not called."""
 
     async def play(world: DialectWorld) -> None:
         used = probe()
@@ -297,7 +298,7 @@ def quotation(text: str, *, native: bool = False) -> Play:
 
 
 async def asked_markup(world: DialectWorld) -> None:
-    """The person's own question holds a call, which the model repeats."""
+    """Ask a question that contains a call, which the model repeats."""
     used = probe()
     async with world.nanobot([HERMES], tools=[used]):
         await world.gets(f"repeat this: {HERMES}", HERMES)
@@ -306,7 +307,9 @@ async def asked_markup(world: DialectWorld) -> None:
 
 
 def groq_failed(generation: str) -> Step:
-    """console.groq.com/docs/tool-use, and github.com/groq/groq-typescript/issues/28."""
+    """Return Groq's error for an unreadable call.
+
+    Sources: console.groq.com/docs/tool-use, github.com/groq/groq-typescript/issues/28."""
     error = {
         "message": "Failed to call a function. Please adjust your prompt. See 'failed_generation' "
         "for more details.",
@@ -318,7 +321,8 @@ def groq_failed(generation: str) -> Step:
 
 
 def failed_generation(generation: str, *, runs: bool) -> Play:
-    """Groq could not read the model's call: the text is read, else the model is asked again."""
+    """Check Groq's error for a call that it could not read: the text is parsed, otherwise the model
+    is asked again."""
 
     async def play(world: DialectWorld) -> None:
         used = probe()
@@ -356,7 +360,7 @@ STREAMS: dict[str, Stream] = {
 
 
 def stream(step: Step) -> Play:
-    """The whole text is the answer."""
+    """Check that the whole text is the answer."""
 
     async def play(world: DialectWorld) -> None:
         async with world.nanobot([step]):
@@ -375,7 +379,7 @@ THINKING = {
 
 
 async def think_and_call(world: DialectWorld) -> None:
-    """Thinking without an opening tag, and then a call as text."""
+    """Think without an opening tag, and then write a call as text."""
     text = f"{THOUGHT}\n</think>\n{HERMES}"
     used = probe()
     async with world.nanobot([text, "done"], tools=[used]):
@@ -385,7 +389,8 @@ async def think_and_call(world: DialectWorld) -> None:
 
 
 def empty(step: Line, *words: str, asked: int) -> Play:
-    """The person hears why there is no answer. `asked` is how often the model was, at most."""
+    """Check that the person gets a reason for a missing answer. `asked` is the largest number of
+    requests."""
 
     async def play(world: DialectWorld) -> None:
         async with world.nanobot([step] * asked) as server:
@@ -403,7 +408,8 @@ def empty(step: Line, *words: str, asked: int) -> Play:
 
 
 async def groq_minute(world: DialectWorld) -> None:
-    """Groq's 413 counts tokens per minute: the prompt is made shorter, or the reason is told."""
+    """Answer with Groq's 413 for tokens per minute: the prompt is shortened, or the reason is
+    shown."""
     step = as_step(groq_too_large(14_137, 12_000))
     async with world.nanobot([step, "short", step, step, step, step]):
         answer = await world.ask("hello")

@@ -1,4 +1,4 @@
-"""What servers say when they refuse: the person must read it, and "too long" must be acted on."""
+"""Errors of servers: the person must see the reason, and "too long" must shorten the prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doubles.dialects.server import KINDS, DialectServer, Line, as_step
 from tests.doubles.openai.answers import STREAM_TYPE, ChatRequest, Raw, Step
 
 SAID = "the teapot is out of order"
-"""The server's own reason."""
+"""The server's reason."""
 
 BODIES: dict[str, object] = {
     "error.message": {"error": {"message": SAID, "type": "invalid_request_error"}},
@@ -43,7 +43,7 @@ BODIES: dict[str, object] = {
         "error": {"message": f"litellm.BadRequestError: MistralException - {SAID}", "code": "400"}
     },
 }
-"""Where the reason stands. With status 200 an error without a code may pass, so that the message
+"""Bodies with the reason. With status 200 an error without a code may be temporary, so the message
 may also be kept until the server works again, for that reason."""
 
 
@@ -53,11 +53,11 @@ STRANGE = {
     "a web page": f"<html><head><title>Error</title></head><body><h1>{SAID}</h1></body></html>",
     "a sentence": SAID,
 }
-"""Answers in shapes of other APIs, and of what is in front of a server."""
+"""Answers in shapes of other APIs, and of proxies."""
 
 
 def reason(step: Step) -> Play:
-    """The person reads the server's reason, and the next turn works."""
+    """Check that the person sees the server's reason, and the next turn works."""
 
     async def play(world: DialectWorld) -> None:
         steps = [step] * 3
@@ -71,7 +71,7 @@ def reason(step: Step) -> Play:
 
 
 def in_a_stream(body: object, *, named: bool = False, after: bool = False) -> Raw:
-    """An error as an event of a stream that began well."""
+    """Return an error as an event of a stream that began well."""
     chunk = {"choices": [{"index": 0, "delta": {"content": "I beg"}, "finish_reason": None}]}
     head = event_of(chunk) if after else b""
     return Raw(
@@ -80,7 +80,7 @@ def in_a_stream(body: object, *, named: bool = False, after: bool = False) -> Ra
 
 
 CHINESE = "今天天气很好我们去公园散步吧" * 430
-"""A message of 6,020 characters: more tokens for this server than an estimate would say."""
+"""A message of 6,020 characters. This server counts more tokens than an estimate."""
 WINDOW = 12_000
 
 
@@ -91,18 +91,18 @@ def _wordings() -> dict[str, str]:
 
 
 TOO_LONG = _wordings()
-"""Sentences that mean that the prompt does not fit, by their servers."""
+"""Error messages for a prompt that is too long, by server."""
 
 
 def counted(request: ChatRequest) -> int:
-    """Tokens as a server counts them to which Chinese is expensive."""
+    """Count tokens like a server whose tokenizer is bad at Chinese."""
     text = json.dumps(request.body, ensure_ascii=False)
     wide = sum(letter > "\u2e80" for letter in text)
     return (len(text) - wide) // 4 + wide * 2
 
 
 def shortened(words: str) -> Play:
-    """A first message that is too long by the server's own count is shortened, and answered."""
+    """Check that a first message beyond the server's limit is shortened and answered."""
 
     async def play(world: DialectWorld) -> None:
         def script(request: ChatRequest) -> Step | str:
@@ -122,7 +122,7 @@ def shortened(words: str) -> Play:
 
 
 def permanent(status: int, words: str) -> Play:
-    """A failure of the server's that comes back for the same request is a refusal."""
+    """Check that an error that recurs for the same request is treated as a rejection."""
 
     async def play(world: DialectWorld) -> None:
         body = {"error": {"code": status, "message": words, "type": "server_error"}}
@@ -139,7 +139,7 @@ def permanent(status: int, words: str) -> Play:
 
 
 async def short_key(world: DialectWorld) -> None:
-    """A key such as `ollama` is no secret, and not blotted out of addresses."""
+    """Check that a key such as `ollama` is not redacted from addresses."""
     step = json_answer({"error": {"message": f"{SAID}, ask ollama on 127.0.0.1"}}, 400)
     async with world.nanobot([step], model={"api_key": "ollama"}):
         answer = await world.ask("hello")
@@ -148,7 +148,7 @@ async def short_key(world: DialectWorld) -> None:
 
 
 async def long_key(world: DialectWorld) -> None:
-    """A real key that a server repeats is never shown."""
+    """Check that a real key that a server repeats is never shown."""
     key = "sk-a-long-secret-key"
     step = json_answer({"error": {"message": f"{SAID}: Incorrect API key provided: {key}"}}, 401)
     async with world.nanobot([step]):
@@ -160,7 +160,7 @@ async def long_key(world: DialectWorld) -> None:
 
 
 async def without_v1(world: DialectWorld) -> None:
-    """An address without `/v1` works, or says so."""
+    """Check that an address without `/v1` works or gives a hint."""
 
     def script(request: ChatRequest) -> Step | str:
         if request.path.startswith("/v1/"):
@@ -241,7 +241,7 @@ def _shapes() -> list[Shape]:
 
 
 async def _too_long_as_text(world: DialectWorld) -> None:
-    """LMDeploy's async_engine ends a prompt that is too long so."""
+    """End a prompt that is too long like LMDeploy's async_engine."""
     words = "internal error happened, status code ResponseType.INPUT_LENGTH_ERROR"
 
     def script(request: ChatRequest) -> Line:

@@ -1,4 +1,4 @@
-"""Conversations that come out in an order or form that some server refuses, at every kind of it."""
+"""Conversations in an order or form that some server rejects, at every kind of server."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ORDINARY = (
     "xai", "litellm", "vllm", "vllm-alternating", "llama.cpp", "llama.cpp-alternating",
     "llama.cpp-alternating-new", "llama.cpp-gemma", "ollama", "lm-studio",
 )  # fmt: skip
-"""Kinds of servers that take tools."""
+"""Kinds of servers that support tools."""
 
 LOOK = Says("", (Call("probe", '{"text":"a"}'),), THOUGHT)
-"""The model looks at something first."""
+"""A first tool call."""
 
 
 def png() -> str:
-    """A picture of one pixel, as base64."""
+    """Return a picture of one pixel as base64."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return pack(">I", len(data)) + kind + data + pack(">I", zlib.crc32(kind + data))
@@ -50,14 +50,14 @@ def png() -> str:
 
 
 async def plain(world: DialectWorld) -> None:
-    """Two turns without a tool."""
+    """Run two turns without a tool."""
     async with world.nanobot([Says("Hi.", thinking=THOUGHT)]):
         await world.gets("hello", "Hi.")
         await world.goes_on()
 
 
 async def tool(world: DialectWorld) -> None:
-    """A turn with two steps of tools, and two calls side by side in one of them."""
+    """Run a turn with two steps of tools, one of them with two parallel calls."""
     pair = Says("I look.", (Call("probe", '{"text":"b"}'), Call("probe", '{"text":"c"}')), THOUGHT)
     second = LOOK if world.kind == "llama.cpp-gemma" else pair  # see `templates.GEMMA`
     used = probe()
@@ -68,7 +68,7 @@ async def tool(world: DialectWorld) -> None:
 
 
 async def steered(world: DialectWorld) -> None:
-    """A second message comes while a tool runs."""
+    """Send a second message while a tool runs."""
     gate = Gate()
     async with world.nanobot([LOOK, "done both"], tools=[probe(gate)]):
         await world.say("look at it")
@@ -80,7 +80,7 @@ async def steered(world: DialectWorld) -> None:
 
 
 async def stopped(world: DialectWorld) -> None:
-    """/stop while a tool runs, and then another question."""
+    """Send /stop while a tool runs, and then another question."""
     gate = Gate()
     async with world.nanobot([LOOK, "here"], tools=[probe(gate)]):
         await world.say("look at it")
@@ -91,7 +91,7 @@ async def stopped(world: DialectWorld) -> None:
 
 
 async def failed(world: DialectWorld) -> None:
-    """A turn that the server refuses for good, twice, and then another question."""
+    """Run a turn that the server rejects twice, and then another question."""
     refusal = as_step(llama("the model is on holiday", 403, "permission_error"))
     async with world.nanobot([refusal, refusal, "here"]):
         for text in ("one thing", "another thing"):
@@ -103,7 +103,7 @@ async def failed(world: DialectWorld) -> None:
 
 
 async def limited(world: DialectWorld) -> None:
-    """The steps of a turn run out, which a note says behind the last result."""
+    """Use up the steps of a turn, which adds a note after the last result."""
     environ = {"NANOBOT_AGENT__MAX_ITERATIONS": "2"}
     async with world.nanobot(
         [LOOK, LOOK, "that is all"], tools=[probe()], settings=environ
@@ -116,7 +116,7 @@ async def limited(world: DialectWorld) -> None:
 
 
 async def picture(world: DialectWorld) -> None:
-    """A tool returns a picture, which follows its result as a message of the user."""
+    """Return a picture from a tool. It follows the result as a user message."""
     shows = probe(images=[(png(), "image/png")])
     async with world.nanobot([LOOK, "I see it"], tools=[shows]):
         await world.gets("look at the picture", "I see it")
@@ -124,7 +124,7 @@ async def picture(world: DialectWorld) -> None:
 
 
 async def album(world: DialectWorld) -> None:
-    """Three pictures with one text are three messages in a row."""
+    """Send three pictures with one text, which are three messages in a row."""
     world.channel.files["p"] = base64.b64decode(png())
     photo = Media("p", "image", "image/png", "p.png")
     gate = Gate()
@@ -140,7 +140,8 @@ async def album(world: DialectWorld) -> None:
 
 
 async def heavy(world: DialectWorld) -> None:
-    """A request that is too large by its bytes (413 of nginx) is made without its picture."""
+    """Send a request that is too large in bytes (413 of nginx). It is repeated without its
+    picture."""
     world.channel.files["p"] = base64.b64decode(png())
     photo = Media("p", "image", "image/png", "p.png")
 
@@ -155,7 +156,7 @@ async def heavy(world: DialectWorld) -> None:
 
 
 async def job(world: DialectWorld) -> None:
-    """A job speaks between two messages of the person."""
+    """Run a job between two messages of the person."""
     world.set_clock(FakeClock(world.clock.now()))
     wish = '{"action":"add","schedule":"in 20m","message":"Say that the oven is hot."}'
     script: list[Line] = [Says("", (Call("cron", wish),), THOUGHT), "I will.", "The oven is hot."]
@@ -182,7 +183,7 @@ async def _let_others_run() -> None:
 
 
 async def empty_answers(world: DialectWorld) -> None:
-    """Calls without text, and a person who sends nothing but white space between them."""
+    """Make calls without text, with messages of white space between them."""
     async with world.nanobot([LOOK, LOOK, "done"], tools=[probe()]):
         await world.gets("look", "done")
         await world.say(" \n ")
@@ -190,7 +191,7 @@ async def empty_answers(world: DialectWorld) -> None:
 
 
 async def unknown_tool(world: DialectWorld) -> None:
-    """The model calls a tool that does not exist, under a name that could not be sent back."""
+    """Call a tool that does not exist, by a name that could not be sent back."""
     odd = Says("", (Call("no such/tool", "{}"),), THOUGHT)
     async with world.nanobot([odd, "sorry"]):
         await world.gets("do it", "sorry")
@@ -198,7 +199,7 @@ async def unknown_tool(world: DialectWorld) -> None:
 
 
 async def restarted(world: DialectWorld) -> None:
-    """A conversation with tools goes on in a new process: the thinking of old turns is gone."""
+    """Continue a conversation with tools in a new process, without the thinking of old turns."""
     async with DialectServer(KINDS[world.kind], [LOOK, "done"]) as server:
         world.servers.append(server)
         async with world.using(server, tools=[probe()]):
@@ -224,7 +225,7 @@ HISTORIES: Sequence[tuple[str, Play]] = (
 
 
 def falling_back(first: str, second: str) -> Play:
-    """The first server breaks down after a call, and one of another kind goes on."""
+    """Break the first server down after a call, and continue with one of another kind."""
 
     async def play(world: DialectWorld) -> None:
         down = as_step(llama("out of order", 503))
@@ -251,7 +252,7 @@ def _judge_foreign(raw: str, reasoning: str, first: str) -> None:
 
 
 async def two_people(world: DialectWorld) -> None:
-    """Two people at once, whose calls have the same ids at the server."""
+    """Serve two people at once, whose calls have the same ids at the server."""
     ponder = {chat: f"{THOUGHT} of person {chat}" for chat in ("1", "2")}
 
     def script(request: ChatRequest) -> Says:
@@ -284,9 +285,9 @@ async def two_people(world: DialectWorld) -> None:
 
 
 async def kimi_ids(world: DialectWorld) -> None:
-    """Kimi is trained on `functions.NAME:n`, n counted through the conversation
-    (github.com/MoonshotAI/Kimi-K2/blob/main/docs/tool_call_guidance.md), also for calls that
-    another server named."""
+    """Check Kimi's ids `functions.NAME:n`, n counted through the conversation
+    (github.com/MoonshotAI/Kimi-K2/blob/main/docs/tool_call_guidance.md), also for calls of another
+    server."""
     async with DialectServer(KINDS["openai"], [LOOK, LOOK, "first"]) as first:
         world.servers.append(first)
         async with world.using(first, tools=[probe()]):

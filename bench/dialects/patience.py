@@ -34,7 +34,7 @@ from tests.support import Probe
 
 
 async def slow_reading(world: DialectWorld) -> None:
-    """A prompt takes longer to read than the silence that a running answer may have."""
+    """Read a prompt for longer than the read timeout of a running answer."""
     step = Slow(1.2, Says("read it", thinking=THOUGHT), KINDS[world.kind].manner)
     async with world.nanobot([step], model={"timeout_seconds": 0.4}) as server:
         await world.gets("here is much to read", "read it")
@@ -43,7 +43,7 @@ async def slow_reading(world: DialectWorld) -> None:
 
 
 async def progress(world: DialectWorld) -> None:
-    """llama.cpp tells how far it has read, and the person sees it."""
+    """Report llama.cpp's reading progress, which the person sees."""
     step = Slow(0.4, Says("read it"), KINDS[world.kind].manner)
     async with world.nanobot([step]):
         await world.gets("here is much to read", "read it")
@@ -55,7 +55,7 @@ async def progress(world: DialectWorld) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Never answers, and notes when the client has gone."""
+    """Never answers, and records when the client disconnects."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,7 +72,7 @@ class Watched:
 
 
 async def stop_cancels(world: DialectWorld) -> None:
-    """/stop ends the request at the server, whose only slot it holds."""
+    """Check that /stop ends the request at the server, which has only one slot."""
     watched = Watched()
     async with world.nanobot([watched, "here"]):
         await world.say("think for ever")
@@ -87,7 +87,7 @@ async def stop_cancels(world: DialectWorld) -> None:
 
 
 async def resetting(world: DialectWorld) -> None:
-    """A server that resets each connection is not asked again and again at once."""
+    """Check that a server that resets each connection is not retried repeatedly at once."""
     async with world.nanobot([Reset()] * 500) as server:
         await world.say("hello")
         text = (await world.channel.receive(1))[0]
@@ -99,14 +99,14 @@ async def resetting(world: DialectWorld) -> None:
 
 
 async def reset_once(world: DialectWorld) -> None:
-    """One reset connection costs the person nothing."""
+    """Check that the person does not notice one reset connection."""
     async with world.nanobot([Reset(), "here"]):
         await world.gets("hello", "here")
         await world.goes_on()
 
 
 async def blind(world: DialectWorld) -> None:
-    """A picture for a model without eyes: the text is answered, and it is said."""
+    """Send a picture to a text-only model: the text is answered, with a note."""
     world.channel.files["p"] = b"\x89PNG\r\n\x1a\n" + b"pixels"
     photo = Media("p", "image", "image/png", "p.png")
     async with world.nanobot(["seen nothing"]):
@@ -116,7 +116,7 @@ async def blind(world: DialectWorld) -> None:
 
 
 async def blind_tool(world: DialectWorld) -> None:
-    """A tool returns a picture to a model without eyes."""
+    """Return a picture from a tool to a text-only model."""
     tool = Probe(act=lambda text: ToolResult("a picture", images=((png(), "image/png"),)))
     async with world.nanobot([LOOK, "seen nothing"], tools=[tool]):
         expect_words(await world.ask("look at it"), "seen nothing")
@@ -124,8 +124,8 @@ async def blind_tool(world: DialectWorld) -> None:
 
 
 async def toolless(world: DialectWorld) -> None:
-    """A server that takes no tools: an answer without them, or its own reason, and never a dead
-    conversation."""
+    """Use a server without tools: it answers without them or gives its reason, and the conversation
+    continues."""
     async with world.nanobot(["hello", "fine", "fine"]):
         for text in ("hello", "and now?"):
             answer = await world.ask(text)
@@ -142,7 +142,7 @@ SCHEMAS: dict[str, dict[str, object]] = {
 
 
 def schema(given: dict[str, object]) -> Play:
-    """The schema of somebody else's tool holds what the server does not know."""
+    """Use a foreign tool whose schema has keywords unknown to the server."""
 
     async def play(world: DialectWorld) -> None:
         class Foreign(Probe):
@@ -171,8 +171,8 @@ Rung = Literal["named", "required", "json_schema", "text", "trailing comma"]
 
 
 def structured(rung: Rung) -> Play:
-    """The conversation is condensed by a model that follows only one way of asking for an object:
-    the tool by name, `required`, a JSON schema, or none of them (the object is in its text)."""
+    """Consolidate with a model that supports only one way to request an object: the tool by name,
+    `required`, a JSON schema, or none (the object is in its text)."""
 
     async def play(world: DialectWorld) -> None:
         world.set_clock(FakeClock(world.clock.now()))  # condensing is waited for only so long
@@ -218,8 +218,8 @@ def _as_memory(fields: Mapping[str, object], rung: Rung) -> Line:
 
 
 async def crashed(world: DialectWorld) -> None:
-    """kill -9 between a call and its result: a new process goes on with the turn, and the server
-    gets back what it gave along with the call."""
+    """Kill the process between a call and its result. A new process continues the turn, and the
+    server gets back the data that it sent with the call."""
     lines = [Says("", (Call("exec_wait", '{"text":"a"}'),), THOUGHT)]
     async with DialectServer(KINDS[world.kind], lines) as server:
         world.servers.append(server)

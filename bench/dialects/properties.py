@@ -1,14 +1,13 @@
 """Properties of requests, for generated conversations.
 
-Separation: for any interleaving of conversations and any ids that the server picks, no byte of one
-conversation's reasoning is in a request of another. The server is real, and so are its refusals.
+Separation: for any interleaving of conversations and any ids of the server, no byte of one
+conversation's reasoning is in a request of another. The server is real, and so are its rejections.
 
-Conformity: whatever a conversation holds (roles in any order, calls that cannot be read, orphans,
-pictures, empty texts), each strict server takes what the adapter makes of it, and each text of the
-person is in it.
+Conformity: whatever a conversation holds (roles in any order, unreadable calls, orphans, pictures,
+empty texts), each strict server accepts the adapter's request, and each text of the person is in
+it.
 
-    python -m bench.dialects.properties --examples 2000
-"""
+    python -m bench.dialects.properties --examples 2000"""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ PLACES: Mapping[str, str] = {
     "xai": "https://api.x.ai/v1",
     "minimax": "https://api.minimax.io/v1",
 }
-"""Where hosted servers are; nothing is sent there."""
+"""Addresses of hosted servers. Nothing is sent there."""
 
 CONFORMING = (
     "openai", "mistral", "deepseek", "kimi", "openrouter-gemini", "gemini", "groq", "xai",
@@ -79,7 +78,8 @@ CONFORMING = (
 
 
 def judge_of(kind: str) -> Judge:
-    """A server's rules. OpenRouter's own are about what was signed, which no generated call is."""
+    """Return a server's rules. OpenRouter's own are about signatures, which generated calls
+    lack."""
     if kind == "openrouter-gemini":
         return first(hosted.common, hosted.openrouter_upstream)
     return KINDS[kind].judge
@@ -109,8 +109,10 @@ _IMAGES = st.sampled_from([(), (), (), (Image(png(), "image/png"),)])
 
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[PromptMessage, ...]:
-    """Messages in any order, where results mostly follow their calls. The person spoke last, or all
-    results of the last calls are there, as in every request."""
+    """Draw messages in any order, in which results mostly follow their calls.
+
+    As in every request, the last message is the person's, or all results of the last calls are
+    there."""
     found: list[PromptMessage] = [system_message("Be kind.")]
     for sort in draw(st.lists(st.sampled_from("uuaacctts"), max_size=9)):
         found += _drawn(draw, sort)
@@ -138,7 +140,7 @@ def _drawn(draw: st.DrawFn, sort: str) -> list[PromptMessage]:
 
 
 def provider_for(kind: str) -> OpenAIProvider:
-    """An adapter that knows the server's address, and so the dialect of the presets."""
+    """Return an adapter that knows the server's address, and so the preset dialect."""
     return OpenAIProvider(
         model=KINDS[kind].model,
         base_url=PLACES.get(kind, "http://127.0.0.1:9/v1"),
@@ -148,7 +150,7 @@ def provider_for(kind: str) -> OpenAIProvider:
 
 
 def refusal_of(kind: str, provider: OpenAIProvider, messages: Sequence[PromptMessage]) -> str:
-    """What a strict server says of a conversation, or what is lost in it; empty if all is well."""
+    """Return a strict server's error for a conversation or the missing text, or an empty text."""
     body = json.loads(provider.body(Prompt(tuple(messages), TOOLS), CallOptions()))
     if refusal := judge_of(kind)(body):
         return refusal.body.decode()
@@ -161,7 +163,7 @@ def refusal_of(kind: str, provider: OpenAIProvider, messages: Sequence[PromptMes
 
 
 def conformity(kind: str) -> Callable[[tuple[PromptMessage, ...]], None]:
-    """The property for one kind of server; raises `AssertionError`."""
+    """Return the property for one kind of server, which raises `AssertionError`."""
     provider = provider_for(kind)
 
     def holds(messages: tuple[PromptMessage, ...]) -> None:
@@ -206,7 +208,8 @@ class Separation:
     _count: int = field(default=0)
 
     async def play(self, moves: Sequence[Move]) -> None:
-        """Raises `AssertionError` if a thought is in another conversation's request."""
+        """Play the moves. Raise `AssertionError` if a thought is in another conversation's
+        request."""
         self._count += 1
         chats = {n: [system_message(f"Chat {n}."), user_message("Hello.")] for n in range(3)}
         thoughts: dict[int, list[str]] = {n: [] for n in chats}
@@ -267,7 +270,7 @@ THINKING = ("kimi", "deepseek", "openrouter-gemini", "gemini")
 
 
 async def separation_campaign(kind: str, examples: int) -> int:
-    """Run it so often; how many requests gave reasoning back to the server."""
+    """Run examples, and return the number of requests that gave reasoning back to the server."""
     loop = asyncio.get_running_loop()
     async with DialectServer(KINDS[kind]) as server:
         provider = OpenAIProvider(
@@ -288,12 +291,11 @@ async def separation_campaign(kind: str, examples: int) -> int:
 
 
 def conformity_campaign(kind: str, examples: int) -> None:
-    """Run it so often. Raises `AssertionError`."""
+    """Run examples. Raise `AssertionError`."""
     _often(examples)(given(conversations())(conformity(kind)))()
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--examples", type=int, default=2_000, help="for each kind of server")
     parser.add_argument("--kind", default="", help="only servers whose name holds this")

@@ -1,7 +1,7 @@
 """The process that `patience.crashed` kills: `python -m bench.dialects.victim HOME URL MODEL`.
 
-A person says something, the model calls a tool, and while that runs the process says `reached`.
-"""
+A person sends a message, the model calls a tool, and while that runs the process prints
+`reached`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import Gate, Probe, running, write_config
 
 
 async def main(home: Path, base_url: str, model: str) -> None:
-    """Hold the conversation until somebody kills this process."""
+    """Hold the conversation until the process is killed."""
     logger.remove()
     settings = {"name": model, "base_url": base_url, "api_key": "sk-a-long-secret-key"}
     write_config(home, {"model": settings})

@@ -1,9 +1,7 @@
-"""Where a shape is played: a fake server of one kind, a whole nanobot, and a person in front of it.
+"""The world of a shape: a fake server of one kind, a whole nanobot, and a person in front of it.
 
-After each shape it is judged whether anything of the model's thinking or markup was shown or sent,
-whether an outage was claimed that was none, whether each message is still in the conversation, and
-whether the stored history is one that any server takes.
-"""
+After each shape these are checked: no thinking or markup was shown or sent, no false outage was
+reported, each message is still in the conversation, and any server accepts the stored history."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from tests.doubles.dialects.server import KINDS, DialectServer, Script
 from tests.support import Gate, Probe, read_stored, running, write_config
 
 THOUGHT = "I ponder the blue teapot"
-"""What models think here; nobody may ever read it."""
+"""The models' thinking, which must never be shown."""
 
 MARKUP = (
     "<think", "</think", "<tool_call", "<tools>", "<function", "</function", "[TOOL_CALLS]",
@@ -38,7 +36,7 @@ NEXT = "and now?"
 
 
 class WrongError(AssertionError):
-    """The shape did not end right."""
+    """The outcome of the shape is wrong."""
 
 
 def expect(found: object, wanted: object, what: str) -> None:
@@ -55,7 +53,7 @@ def expect_words(text: str, *words: str) -> None:
 
 
 def probe(gate: Gate | None = None, *, images: Sequence[tuple[str, str]] = ()) -> Probe:
-    """A tool that repeats its text, once `gate` is open."""
+    """Return a tool that repeats its text, once `gate` is open."""
 
     def act(text: str) -> ToolResult:
         return ToolResult(f"saw {text}", images=tuple(images))
@@ -65,7 +63,7 @@ def probe(gate: Gate | None = None, *, images: Sequence[tuple[str, str]] = ()) -
 
 @dataclass
 class DialectWorld:
-    """One shape's world. `quotes`: the person's own texts hold markup, which may be shown."""
+    """The world of one shape. `quotes`: the person's own texts hold markup, which may be shown."""
 
     home: Path
     kind: str
@@ -80,7 +78,7 @@ class DialectWorld:
         self.set_clock(self.clock)
 
     def set_clock(self, clock: FakeClock) -> None:
-        """Take another clock, before anything runs."""
+        """Replace the clock before anything runs."""
         self.clock = clock
         self.channel = FakeChannel(clock=clock)
 
@@ -97,8 +95,10 @@ class DialectWorld:
         chores: bool = False,
         settings: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncIterator[DialectServer]:
-        """The server and a nanobot that uses it. `model` are further settings of the model, and
-        `settings` others, as environment variables."""
+        """Run the server and a nanobot that uses it.
+
+        `model` are further settings of the model, and `settings` others, as environment
+        variables."""
         async with DialectServer(KINDS[self.kind], script, window=window) as server:
             self.servers.append(server)
             async with self.using(
@@ -124,7 +124,7 @@ class DialectWorld:
         chores: bool = False,
         settings: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncIterator[None]:
-        """A nanobot that uses a server which runs already."""
+        """Run a nanobot that uses a running server."""
         written: dict[str, object] = {
             "name": server.kind.model,
             "base_url": server.base_url,
@@ -147,24 +147,25 @@ class DialectWorld:
             yield
 
     async def ask(self, text: str, chat_id: str = "1") -> str:
-        """Say something and give the whole answer."""
+        """Send a message and return the whole answer."""
         self.said.append((chat_id, text))
         return await self.channel.ask(text, chat_id)
 
     async def say(
         self, text: str, chat_id: str = "1", *, media: tuple[Media, ...] = (), group_id: str = ""
     ) -> str:
-        """Say something."""
+        """Send a message."""
         if text:
             self.said.append((chat_id, text))
         return await self.channel.say(text, chat_id, media=media, group_id=group_id)
 
     async def gets(self, text: str, answer: str, chat_id: str = "1") -> None:
-        """Say something that must be answered so."""
+        """Send a message, and check its answer."""
         expect(await self.ask(text, chat_id), answer, f"the answer to {text!r}")
 
     async def goes_on(self, answer: str = "fine", chat_id: str = "1") -> None:
-        """The next turn works, and the server has read every message of the person."""
+        """Check that the next turn works, and that the server has read every message of the
+        person."""
         await self.gets(NEXT, answer, chat_id)
         whole = json.dumps(self.servers[-1].requests[-1].body, ensure_ascii=False)
         for chat, text in self.said:
@@ -172,7 +173,7 @@ class DialectWorld:
                 raise WrongError(f"the message {text!r} is lost")
 
     def judge(self) -> None:
-        """What must be true after any shape, once its nanobot has ended."""
+        """Check the invariants of every shape, once its nanobot has ended."""
         for text in self.texts():
             self._judge_text(text)
         for path in sorted((self.home / "sessions").glob("*.jsonl")):
@@ -180,7 +181,7 @@ class DialectWorld:
             self._judge_history(read_stored(self.home, f"{channel}:{chat}"))
 
     def texts(self) -> list[str]:
-        """All that was sent, and each preview as it stood at any time."""
+        """Return all sent texts, and every state of each preview."""
         found = [part.content for part in self.channel.sent]
         previews: dict[str, str] = {}
         for event in self.channel.shown:
@@ -223,7 +224,7 @@ Play = Callable[[DialectWorld], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape by name, the kind of server that has it, and the conversation with it."""
+    """A shape by name, its kind of server, and the conversation with it."""
 
     name: str
     kind: str
@@ -232,7 +233,7 @@ class Shape:
     outage: bool = False
 
     async def run(self, home: Path) -> DialectWorld:
-        """Play and judge it. Raises `WrongError`."""
+        """Play and judge it. Raise `WrongError`."""
         world = DialectWorld(home, self.kind, self.quotes, self.outage)
         await self.play(world)
         world.judge()
