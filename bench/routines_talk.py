@@ -1,4 +1,4 @@
-"""What is said in `bench.crash_routines`, the model that answers it over HTTP, and its time."""
+"""The conversation of `bench.crash_routines`, its model over HTTP, and its clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.doubles.openai.answers import Answer, ChatRequest
 from tests.doubles.openai.server import FakeOpenAI
 
 JUMPS = {"j1": 3_700.0, "j2": 7_300.0}
-"""Seconds by which time jumps: past the first due times, and past two of the recurring job's."""
+"""Jumps of the clock in seconds: past the first due times, and past two of the recurring job."""
 
 EFFECTS = "effects.txt"
 NO_QUESTION = "No such question is pending"
@@ -54,7 +54,7 @@ _SAID = re.compile(r"(the .*) due (.*) missed (\d) (\w+) #\d+")
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """What a job has said, with the words of one answer of the model's."""
+    """A job's message, with the words of one answer of the model."""
 
     text: str
     what: str
@@ -65,8 +65,10 @@ class Alarm:
 
 @dataclass
 class Chat(Platform):
-    """What no kill touches: besides the chat, the time. `behind` is by how much it lags behind the
-    real one; `seen` and `tried_in` say in which life a question came and was answered first."""
+    """The platform, which is never killed, with the time.
+
+    `behind` is its delay to the real time. `seen` and `tried_in` are the lives in which a question
+    first arrived and was first answered."""
 
     behind: float = 0.0
     life: int = 0
@@ -75,7 +77,7 @@ class Chat(Platform):
     tried_in: dict[str, int] = field(default_factory=dict)
 
     def hear(self, line: str) -> bool:
-        """One line from the gateway."""
+        """Process one line from the gateway."""
         told = json.loads(line)
         if "jump" in told:
             self.jumped[told["jump"]] = JUMPS[told["jump"]]
@@ -86,27 +88,27 @@ class Chat(Platform):
         return super().hear(line)
 
     def look_at(self, home: object) -> None:
-        """A process has ended."""
+        """Record that a process has ended."""
         self.life += 1
 
     @property
     def ahead(self) -> float:
-        """Seconds that the time there is ahead of the real one."""
+        """Return the seconds by which the clock is ahead of the real one."""
         return sum(self.jumped.values()) - self.behind
 
     @property
     def alarms(self) -> set[Alarm]:
-        """What the jobs have said; the same words that came twice count once."""
+        """Return the jobs' messages. The same words that came twice count once."""
         found = [(text, _SAID.fullmatch(text)) for _, text in self.delivered]
         return {Alarm(t, m[1], m[2], int(m[3]), m[4]) for t, m in found if m is not None}
 
     def has_reported(self) -> bool:
-        """Whether the chat heard of the helper."""
+        """True if the subagent's report arrived in the chat."""
         return any(_REPORT_TOLD.search(text) for _, text in self.delivered)
 
 
 class ChatClock(SystemClock):
-    """The time of a chat: it passes as it does, and jumps."""
+    """The time of a chat, which passes normally and jumps."""
 
     def __init__(self, chat: Chat) -> None:
         super().__init__("UTC")
@@ -126,14 +128,14 @@ class ChatClock(SystemClock):
                     await self._jumped.wait()
 
     def jumped(self) -> None:
-        """Wake those whose time has come."""
+        """Wake the sleepers that are due."""
         sleeping, self._jumped = self._jumped, asyncio.Event()
         sleeping.set()
 
 
 class Talk(Wire):
-    """The conversation. A question is answered when it comes, and those of an earlier life first:
-    these must not count any more."""
+    """The conversation. A question is answered when it arrives. Questions of an earlier life are
+    answered first, and must not count any more."""
 
     platform: Chat
 
@@ -142,7 +144,6 @@ class Talk(Wire):
         self._clock = clock
 
     async def talk(self, host: ChannelHost) -> None:
-        """See the class."""
         chat = self.platform
         await self._answer_to(host, "e0")
         await self._answer_to(host, "e1")
@@ -158,7 +159,7 @@ class Talk(Wire):
         await self._answer_to(host, "e4")
 
     async def say_it(self, host: ChannelHost, event: str) -> None:
-        """Say what this event says."""
+        """Send the message of this event."""
         await self.say(host, event, _TEXTS[event])
 
     async def _answer_to(self, host: ChannelHost, event: str) -> None:
@@ -180,10 +181,9 @@ class Talk(Wire):
 
 
 class Prelude(Talk):
-    """What has happened before: jobs were made, and a question waits when the process dies."""
+    """The first life: jobs are created, and a question is pending when the process dies."""
 
     async def talk(self, host: ChannelHost) -> None:
-        """See the class."""
         await self._answer_to(host, "s1")
         await self.say_it(host, "e0")
         await self.until(lambda: bool(self.platform.seen))
@@ -191,11 +191,9 @@ class Prelude(Talk):
 
 
 class ModelServer:
-    """The model: a server in a process of its own, which ends with this one.
+    """The model: a server in its own process, which ends with this one.
 
-    What it answers has a number that no other answer has, so that what was answered twice cannot
-    pass for the same.
-    """
+    Each answer has a unique number, so that an answer given twice shows."""
 
     def __init__(self) -> None:
         self._link, theirs = socket.socketpair()
@@ -207,7 +205,7 @@ class ModelServer:
 
 
 def _be_model(link: socket.socket) -> None:
-    """The child: does not return."""
+    """Run in the child. Does not return."""
     logging.disable()  # that its clients are killed is what it is there for
     try:
         asyncio.run(_serve(link))
@@ -244,7 +242,7 @@ def _answered(request: ChatRequest, number: int) -> Answer:
 
 
 def _done_for(mark: str, results: Sequence[str]) -> Answer | str:
-    """The next call that a message needs, or what came of them."""
+    """Return the next call that a message needs, or a summary of the results."""
     match mark:
         case "s1" | "e1":
             return _schedule(_SCHEDULED[mark], results)
@@ -258,7 +256,7 @@ def _done_for(mark: str, results: Sequence[str]) -> Answer | str:
 
 
 def _schedule(wanted: Sequence[tuple[str, str]], results: Sequence[str]) -> Answer | str:
-    """Add what is wanted; where it is unknown whether that was done, look first."""
+    """Add the jobs. If it is unknown whether one was added, list the jobs first."""
     made, sure = 0, True
     for result in results:
         if not sure:
@@ -286,7 +284,7 @@ def _of_job(job: re.Match[str], results: Sequence[str], number: int) -> Answer:
 
 
 def _how(result: str) -> str:
-    """What became of a call, in a word or two."""
+    """Return the outcome of a call in a word or two."""
     if "interrupted" in result:
         return "unknown"
     if "is at work" in result:

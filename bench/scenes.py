@@ -1,5 +1,5 @@
-"""What people do in the fault campaigns, whatever the platform: they edit, they crowd around a
-model that hangs, and they start a new session behind a message that waits."""
+"""Actions of people in the fault campaigns on any platform: they edit, they wait while the model
+hangs, and they start a new session behind a pending message."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _Chat_contra = TypeVar("_Chat_contra", contravariant=True)
 _EDITS = 12
 
 EDITED = [*(mark for n in range(1, _EDITS + 1) for mark in (f"q{n}", f"e{n}")), "q99"]
-"""The marks that stand in the chat after `edit_at_each_moment`."""
+"""The marks in the chat after `edit_at_each_moment`."""
 RENEWED = ["w1", "w2", "w1", "w3"]
-"""The marks after `renew_behind_a_message`: w2 is answered with what came before it, w3 is not."""
+"""The marks after `renew_behind_a_message`: w2 is answered with its earlier context, w3 without."""
 
 
 class Talk(Protocol[_Chat_contra]):
     """People who write to nanobot."""
 
     async def write(self, chat: _Chat_contra, text: str) -> object:
-        """Send a message; what `correct` calls it."""
+        """Send a message, and return its id for `correct`."""
         ...
 
     async def correct(self, chat: _Chat_contra, message: object, text: str) -> None:
@@ -32,17 +32,18 @@ class Talk(Protocol[_Chat_contra]):
         ...
 
     async def until_answered(self, chat: _Chat_contra, mark: str) -> None:
-        """Wait until the newest message in the chat has this mark, or says that none will."""
+        """Wait until the newest message in the chat has this mark, or reports that it was
+        dropped."""
         ...
 
     async def until_told(self, chat: _Chat_contra, text: str) -> None:
-        """Wait until a message in the chat has this text in it."""
+        """Wait until a message in the chat contains this text."""
         ...
 
 
 async def edit_at_each_moment(people: Talk[_Chat], chat: _Chat) -> None:
-    """Each message is edited, a little later in its turn than the one before: while it waits, while
-    the model works, and when it is answered."""
+    """Edit each message a little later in its turn than the previous one: while it is pending,
+    while the model works, and when it is answered."""
     for n in range(1, _EDITS + 1):
         message = await people.write(chat, f"q{n}: a qeustion")
         await asyncio.sleep(2 * THOUGHT * n / _EDITS)
@@ -53,7 +54,7 @@ async def edit_at_each_moment(people: Talk[_Chat], chat: _Chat) -> None:
 
 
 async def crowd(people: Talk[_Chat], chats: Sequence[_Chat]) -> None:
-    """All wait for an answer; for the first of them the model hangs."""
+    """Let all wait for an answer. The model hangs for the first."""
     first, *others = chats
     await people.write(first, f"{HANGS}: a question")
     for chat in others:
@@ -63,8 +64,8 @@ async def crowd(people: Talk[_Chat], chats: Sequence[_Chat]) -> None:
 
 
 async def renew_behind_a_message(people: Talk[_Chat], chat: _Chat, outage: Path) -> None:
-    """While there is a file at `outage`, where the model's server is away, somebody asks something
-    and starts a new session behind it."""
+    """Ask something and start a new session behind it, while a file at `outage` makes the model's
+    server unreachable."""
     await people.write(chat, "w1: before")
     await people.until_answered(chat, "w1")
     outage.touch()  # noqa: ASYNC240 - at once

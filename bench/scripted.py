@@ -1,8 +1,7 @@
-"""A platform of a fault campaign that people use, in a process of its own.
+"""The platform of a fault campaign, used by scripted people in a separate process.
 
-No kill touches it. Processes of nanobot come and go on the other side of the network; when the last
-thing has happened that the people wait for, a pipe tells whichever of them lives then.
-"""
+It is never killed. nanobot's processes come and go on the other side of the network. When the last
+event has happened that the people wait for, a pipe notifies the running process."""
 
 from __future__ import annotations
 
@@ -30,29 +29,29 @@ from nanobot.bus.journal import GIVE_UP_AFTER
 from nanobot.channel import ChannelHost
 
 MARK = re.compile(r"\b([a-z]+\d+)\b")
-"""What people say and what is answered are told apart by these: `p1`, `g2`."""
+"""The marks of messages and of their answers: `p1`, `g2`."""
 
 GIVEN_UP = GAVE_UP.format(GIVE_UP_AFTER)
-"""What is said about a message over which that many processes have died."""
+"""The notice about a message over which that many processes have died."""
 
 
 class Cast(Protocol):
-    """The people. `address` says where their platform is."""
+    """The people. `address` is the address of their platform."""
 
     address: str
 
     async def perform(self) -> None:
-        """Do what they do; return when they have all that they waited for."""
+        """Play the script. Return when they have received everything that they wait for."""
         ...
 
     def state(self) -> Mapping[str, Any]:
-        """What the platform knows, for JSON. `texts`: what stands in each chat for good;
-        `violations`: what was asked of the platform that it refuses."""
+        """Return the state of the platform, for JSON. `texts`: the final messages in each chat.
+        `violations`: requests that the platform rejects."""
         ...
 
 
 class ScriptedPlatform(Platform):
-    """What all of them share. `address` is where the fake is."""
+    """Base of the platforms. `address` is the address of the fake."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,10 +70,10 @@ class ScriptedPlatform(Platform):
 
     @abstractmethod
     def cast(self) -> AbstractAsyncContextManager[Cast]:
-        """The fake and its people; called in their process."""
+        """Run the fake and its people. Called in their process."""
 
     def state(self) -> Any:
-        """What the fake knows now."""
+        """Return the state of the fake."""
         self._lines.write("?\n")
         self._lines.flush()
         return json.loads(self._lines.readline())
@@ -89,7 +88,7 @@ class ScriptedPlatform(Platform):
 
 
 class UntilOver(Wire):
-    """A channel that nobody talks on: it ends the gateway when the people have all they want."""
+    """A silent channel, which ends the gateway when the people are done."""
 
     def __init__(self, link: socket.socket, platform: ScriptedPlatform) -> None:
         super().__init__(link, platform)
@@ -105,25 +104,25 @@ class UntilOver(Wire):
 
 
 def ended_by(gateway: Gateway, channel: Wire) -> Gateway:
-    """The gateway, which `channel` may stop."""
+    """Return the gateway, which `channel` may stop."""
     channel.gateway = gateway
     return gateway
 
 
 def marks_of(text: str) -> list[str]:
-    """The marks in a text, in order."""
+    """Return the marks in a text, in order."""
     return MARK.findall(text)
 
 
 def answers(texts: Sequence[str]) -> list[str]:
-    """The marks in a chat, in order, where what came twice in a row came once."""
+    """Return the marks in a chat in order, without immediate repetitions."""
     return [mark for text, _ in groupby(texts) for mark in marks_of(text)]
 
 
 def faults_of_chats(
     platform: ScriptedPlatform, wanted: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    """Every chat must hold exactly these marks, in this order, but for what was given up."""
+    """Check that every chat holds exactly these marks in this order, except dropped messages."""
     state = platform.state()
     for chat, marks in wanted.items():
         texts = state["texts"].get(chat, [])
@@ -139,8 +138,8 @@ def faults_of_chats(
 
 
 def inbox_of(home: Path, channel: str) -> set[tuple[str, str]]:
-    """Chat and event of each message in the inbox of a home in which no gateway runs. A copy is
-    read: looking at a journal mends it, and that is the next process's part."""
+    """Return chat and event of each message in the inbox of a home without a running gateway. A
+    copy is read, because opening a journal repairs it, and the next process has to do that."""
     with tempfile.TemporaryDirectory() as name:
         for path in (home / "state").glob("journal.db*"):
             shutil.copy(path, name)
@@ -154,7 +153,7 @@ def inbox_of(home: Path, channel: str) -> set[tuple[str, str]]:
 def _be(
     cast: Callable[[], AbstractAsyncContextManager[Cast]], link: socket.socket, tells: int
 ) -> None:
-    """The child: does not return."""
+    """Run in the child. Does not return."""
     try:
         asyncio.run(_serve(cast, link, tells))
     except BaseException:  # noqa: BLE001 - a child must never return

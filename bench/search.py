@@ -1,18 +1,17 @@
-"""What search costs: a question to 50,000 messages, and indexing 200,000 for the first time.
+"""Measure a search in 50,000 messages, and indexing 200,000 for the first time.
 
-Messages are 10 to 40 words drawn as words occur in language (few often, many seldom), in forty
-sessions with pauses; questions are words from a message, as people ask for what they half remember.
-Ratios within one run say more than milliseconds:
+Messages have 10 to 40 words with a natural distribution (few often, many seldom), in forty sessions
+with pauses. Questions are words from a message, as people ask for half-remembered texts. Ratios
+within one run are more reliable than milliseconds:
 
 - `growth`: the median search among 50,000 messages against that among 5,000;
 - `refresh_ratio`: a refresh when nothing changed against the first indexing;
 - `note_ratio`: a search after a note was written against one when nothing changed.
 
 With `--embeddings`, questions are also asked by meaning: the local model embeds them, vectors of
-messages are drawn by chance, and each question goes to an index with and to one without vectors.
+messages are random, and each question goes to an index with and to one without vectors.
 
-    python bench/search.py [--messages N] [--indexed N] [--questions N] [--embeddings] [--json]
-"""
+    python bench/search.py [--messages N] [--indexed N] [--questions N] [--embeddings] [--json]"""
 
 from __future__ import annotations
 
@@ -45,13 +44,14 @@ from nanobot.testing.clock import DEFAULT_START, FakeClock
 SESSIONS = 40
 DIMENSIONS = 384
 SHOWN = 30
-"""Results that the agent asks for at a time."""
+"""Results that the agent requests at a time."""
 
 _VOCABULARY = 20_000
 
 
 def texts(total: int) -> Iterator[str]:
-    """`total` messages; word number n is about as frequent as 1/n. None is in a known language."""
+    """Yield `total` messages. Word number n has a frequency of about 1/n. None is in a known
+    language."""
     chance = random.Random(7)
     syllables = [c + v for c in "bcdfghklmnprst" for v in "aeiou"]
     words = ["".join(chance.choices(syllables, k=chance.randint(2, 5))) for _ in range(_VOCABULARY)]
@@ -61,7 +61,7 @@ def texts(total: int) -> Iterator[str]:
 
 
 def write_sessions(folder: Path, total: int) -> list[str]:
-    """Session files of `total` messages in all; every hundredth text."""
+    """Write session files of `total` messages in all. Return every hundredth text."""
     folder.mkdir(parents=True)
     begin = DEFAULT_START - timedelta(days=1000)
     each = -(-total // SESSIONS)
@@ -84,25 +84,24 @@ def write_sessions(folder: Path, total: int) -> list[str]:
 
 
 def questions(known: list[str], number: int) -> list[str]:
-    """Five words each from some message."""
+    """Return questions of five words from some message."""
     chance = random.Random(11)
     return [" ".join(chance.sample(chance.choice(known).split(), 5)) for _ in range(number)]
 
 
 class PassagesByChance(LocalEmbedder):
-    """The local model, for questions."""
+    """The local model for questions, and random vectors for passages."""
 
     _chance = random.Random(5)
 
     async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
-        """A vector for each."""
         if question:
             return await super().embed(texts, question=True)
         return [list(map(float, array("b", self._chance.randbytes(DIMENSIONS)))) for _ in texts]
 
 
 def open_index(home: Path, name: str = "state", *, by_meaning: bool = False) -> MemoryIndex:
-    """The index of a home, in the folder of that name."""
+    """Open the index of a home, in the folder of that name."""
     sources = Sources(
         SessionCatalogue(home / "sessions", FakeClock(), home / "state" / "catalogue.db"),
         scope_of=lambda key, metadata: "owner",
@@ -114,7 +113,7 @@ def open_index(home: Path, name: str = "state", *, by_meaning: bool = False) -> 
 
 
 async def searching(total: int, number: int) -> dict[str, float]:
-    """Milliseconds of searches among `total` messages."""
+    """Return the milliseconds of searches among `total` messages."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         known = write_sessions(home / "sessions", total)
@@ -145,8 +144,8 @@ async def searching(total: int, number: int) -> dict[str, float]:
 
 
 async def searching_by_meaning(total: int, number: int) -> dict[str, float]:
-    """Milliseconds of searches among `total` messages with vectors, and the ratio to searches
-    without, which take turns with them."""
+    """Return the milliseconds of searches among `total` messages with vectors, and the ratio to
+    searches without, which alternate with them."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         known = write_sessions(home / "sessions", total)
@@ -185,7 +184,7 @@ async def searching_by_meaning(total: int, number: int) -> dict[str, float]:
 
 
 async def note_and_search(home: Path, index: MemoryIndex, text: str) -> float:
-    """Milliseconds of a search after a line was added to a note."""
+    """Return the milliseconds of a search after a line was added to a note."""
     note = home / "memory" / "2026-03-01.md"
     note.parent.mkdir(exist_ok=True)
     with note.open("a") as file:
@@ -196,7 +195,7 @@ async def note_and_search(home: Path, index: MemoryIndex, text: str) -> float:
 
 
 async def indexing(total: int) -> dict[str, float]:
-    """Seconds for the first indexing of `total` messages and for a refresh after it."""
+    """Return the seconds for the first indexing of `total` messages and for a refresh after it."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         write_sessions(home / "sessions", total)
@@ -216,7 +215,7 @@ async def indexing(total: int) -> dict[str, float]:
 
 
 def measure(messages: int, indexed: int, number: int) -> dict[str, float]:
-    """All figures."""
+    """Return all figures."""
     small = asyncio.run(searching(max(messages // 10, SESSIONS), number))
     large = asyncio.run(searching(messages, number))
     built = asyncio.run(indexing(indexed))
@@ -235,7 +234,6 @@ def measure(messages: int, indexed: int, number: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description="What search costs.")
     parser.add_argument("--messages", type=int, default=50_000, help="messages searched")
     parser.add_argument("--indexed", type=int, default=200_000, help="messages indexed at once")

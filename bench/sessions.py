@@ -1,12 +1,11 @@
-"""What sessions cost: saving a turn into a long conversation, and opening one.
+"""Measure saving a turn into a long conversation, and opening one.
 
-Ratios within one run say more than milliseconds, which depend on the disk:
+Ratios within one run are more reliable than milliseconds, which depend on the disk:
 
 - `save_ratio`: a turn saved to a session of 100,000 messages against one in an empty session;
 - `open_ratio`: opening 100,000 messages consolidated up to the last 1,000 against those 1,000.
 
-    python bench/sessions.py [--messages N] [--turns N] [--json]
-"""
+    python bench/sessions.py [--messages N] [--turns N] [--json]"""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ TEXT = "Some forty words of ordinary prose make a message of ordinary length her
 
 
 def write_session(folder: Path, key: str, first: int, last: int, consolidated: int) -> None:
-    """A session file with messages `first` to `last`, its newest metadata before the last."""
+    """Write a session file with messages `first` to `last`, its newest metadata before the last."""
     now = SystemClock().now()
     metadata = Metadata(key, now, now, consolidated, 1)
     with (folder / f"{stem_of(key)}{SUFFIX}").open("w") as file:
@@ -42,7 +41,7 @@ def write_session(folder: Path, key: str, first: int, last: int, consolidated: i
 
 
 async def turn(manager: SessionManager, key: str) -> tuple[float, float]:
-    """Seconds to save one turn: until it is durable, and on the event loop alone."""
+    """Return the seconds to save one turn: until it is durable, and on the event loop only."""
     session = await manager.get_or_create(key)
     begun = perf_counter()
     session.add_message(Message("user", TEXT, turn_id="t"))
@@ -57,7 +56,7 @@ async def turn(manager: SessionManager, key: str) -> tuple[float, float]:
 
 
 async def opening(folder: Path, key: str) -> tuple[float, SessionManager]:
-    """Seconds to open a session in a fresh manager, which stays open."""
+    """Return the seconds to open a session in a fresh manager, which stays open."""
     manager = SessionManager(folder, SystemClock())
     begun = perf_counter()
     await manager.get_or_create(key)
@@ -65,7 +64,7 @@ async def opening(folder: Path, key: str) -> tuple[float, SessionManager]:
 
 
 async def measure(messages: int, turns: int) -> dict[str, float]:
-    """All figures; times in milliseconds."""
+    """Return all figures. Times are in milliseconds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_session(folder, "bench:consolidated", 1, messages, messages - OPEN)
@@ -106,7 +105,6 @@ async def measure(messages: int, turns: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description="What sessions cost.")
     parser.add_argument("--messages", type=int, default=100_000, help="length of the long session")
     parser.add_argument("--turns", type=int, default=100, help="turns saved to each session")

@@ -1,25 +1,25 @@
-"""A gateway that is watched for a long time: does it grow, does everybody get an answer?
+"""Watch a gateway for a long time: does it grow, does every person get an answer?
 
     python -m bench.soak                        20 chats, a tenth of everything fails; 65 minutes
     python -m bench.soak --warm-up 5 --minutes 5 --keep D
                                     shorter; home, log and samples stay in the folder D
 
-The gateway, a fake Telegram with its people and a fake model are processes of their own. One in ten
-calls of the gateway's to either of the two goes wrong, in every way that they know. The people use
-tools, send pictures, give commands, speak in pairs and in groups; their conversations are
-consolidated again and again, and Dream learns from that. After a warm-up of 35 minutes, in which
-caches fill, people have had noted what they want (today's notes are in every prompt), and
-everything that happens from time to time happens once (the last is that a conversation's file has
-2,000 messages that are consolidated, and they move to the archive), it is looked at every few
-seconds for 30 more:
+The gateway, a fake Telegram with its people and a fake model are separate processes. One in ten
+calls of the gateway to either of the two fails, in every way that they know. The people use tools,
+send pictures, give commands, and write in pairs and in groups. Their conversations are consolidated
+repeatedly, and Dream learns from that.
+
+The warm-up takes 35 minutes. In this time caches fill, people add all their notes (today's notes
+are in every prompt), and every periodic event happens once. The last is that a conversation's file
+has 2,000 consolidated messages, which move to the archive. Then the gateway is sampled every few
+seconds for 30 minutes:
 
 - resident memory grows by no more than 1 MiB an hour,
 - the number of tasks, file descriptors, threads and child processes does not grow,
-- every message has one outcome: the answer, or a text that says why there is none; nothing comes
-  twice but what Telegram took without saying so.
+- every message has one outcome: the answer, or a text with the reason why there is none; only
+  messages that Telegram accepted without confirming come twice.
 
-The exit code is 1 where one of these does not hold.
-"""
+The exit code is 1 if one of these does not hold."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from bench.soak_watch import MIB, Sample, growth, look, series, trend
 MOST_GROWTH = 1.0
 """MiB an hour."""
 _JUDGED = 15.0
-"""Minutes for which growth must be looked at to be judged; in fewer chance is larger than that."""
+"""Shortest time in minutes for judging growth. In less, chance is larger than the limit."""
 _FURTHER = 1.0
-"""By how much the number of tasks, say, may differ from one half of the time to the other."""
+"""Permitted difference of, for example, the number of tasks between the two halves of the time."""
 _LAST_WORDS = 180.0
 _STOPPING = 40.0
 
 
 @dataclass(slots=True)
 class Soak:
-    """What a soak found. `samples` begin after the warm-up."""
+    """The results of a soak. `samples` begin after the warm-up."""
 
     samples: list[Sample] = field(default_factory=list)
     verdict: Verdict = field(default_factory=Verdict)
@@ -64,7 +64,7 @@ class Soak:
 
 
 def watch(options: argparse.Namespace, folder: Path) -> Soak:
-    """Everything: start it all, look at it for its time, and let it come to an end."""
+    """Start everything, watch it for its time, and let it finish."""
     soak, home = Soak(), folder / "home"
     with (
         Program("bench.soak_model", faults=options.faults, seed=options.seed) as model,
@@ -95,7 +95,7 @@ def watch(options: argparse.Namespace, folder: Path) -> Soak:
 def take_samples(
     options: argparse.Namespace, pid: int, home: Path, world: Sequence[Program]
 ) -> list[Sample]:
-    """Look at the gateway every few seconds until the time is over."""
+    """Sample the gateway every few seconds until the time is over."""
     begun, samples = time.monotonic(), list[Sample]()
     whole = 60.0 * (options.warm_up + options.minutes)
     while (at := time.monotonic() - begun) <= whole or len(samples) < 2:
@@ -108,7 +108,7 @@ def take_samples(
 
 
 def until_silent(people: Program) -> None:
-    """Let everybody come to an end, for some minutes at most."""
+    """Let all people finish, for some minutes at most."""
     deadline = time.monotonic() + _LAST_WORDS
     people.ask("stop")
     while people.ask("?")["talking"] and time.monotonic() < deadline:
@@ -116,7 +116,7 @@ def until_silent(people: Program) -> None:
 
 
 def take_stock(soak: Soak, report_of_people: Mapping[str, object]) -> None:
-    """Judge what was said."""
+    """Judge the conversations."""
     for chat, lines in _mapping(report_of_people["chats"]).items():
         assert isinstance(lines, list)
         verdict = judge(Line(text, mark) for text, mark in lines)
@@ -131,7 +131,7 @@ def take_stock(soak: Soak, report_of_people: Mapping[str, object]) -> None:
 
 
 def faults_of(soak: Soak) -> list[str]:
-    """What does not hold, as sentences; empty when all is well."""
+    """Return the broken promises as sentences."""
     wrong = list(soak.verdict.faults)
     if _minutes(soak.samples) >= _JUDGED:
         wrong += _growing(soak.samples)
@@ -165,7 +165,7 @@ COUNTS: Mapping[str, Callable[[Sample], int]] = {
 
 
 def figures_of(soak: Soak) -> dict[str, object]:
-    """The table."""
+    """Return the table."""
     resident = series(soak.samples, lambda one: one.resident / MIB)
     first, last = soak.samples[0], soak.samples[-1]
     figures: dict[str, object] = {
@@ -224,7 +224,6 @@ def _keep_samples(path: Path, samples: Sequence[Sample]) -> None:
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--warm-up", type=float, default=35.0, help="minutes that do not count")
     parser.add_argument("--minutes", type=float, default=30.0, help="minutes that do")

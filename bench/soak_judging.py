@@ -1,12 +1,10 @@
-"""Whether every message of a soak got its answer: a chat is read from its first line to its last.
+"""Check that every message of a soak got its answer, by reading each chat from its first line.
 
-People mark what they say (`m17: …`), and the model's answers repeat the marks (`answer to m17`). So
-a text with marks is the answer to these messages, and one without is what nanobot says itself: a
-notice that something takes longer, which answers nothing, or the end of a turn that the model could
-not end (an apology, a command's result). Such an end stands for a message that was said before it
-and has no answer yet. What helpers report (`r17`) may be answered or not, and like commands may end
-in such a text. Pure.
-"""
+People mark their messages (`m17: …`), and the model's answers repeat the marks (`answer to m17`).
+So a text with marks is the answer to these messages, and one without is nanobot's own: a notice of
+a delay, which answers nothing, or the end of a turn that the model could not end (an apology, a
+command's result). Such an end counts for an earlier unanswered message. Reports of subagents
+(`r17`) may be answered or not, and like commands may end in such a text. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from dataclasses import dataclass, field
 from nanobot.agent.notifier import BEHIND_ANOTHER
 
 MARK = re.compile(r"\b([mrc]\d+)\b")
-"""A message of a person's (m), a helper's report (r), a command (c)."""
+"""A person's message (m), a subagent's report (r), a command (c)."""
 
 _NOTICES = (
     "The model cannot be reached right now",
@@ -26,16 +24,16 @@ _NOTICES = (
     "⚠️ A message that begins",  # it may be there twice
 )
 _UNASKED = ("Remember this?", "Make this change to memory?", "A message in ")
-"""What nanobot asks of itself when Dream has learned something from foreign text, and tells the
-owner of others."""
+"""Beginnings of nanobot's own messages: questions after Dream has learned from untrusted content,
+and notices to the owner about others."""
 _BROKEN = "nanobot had an internal error"
 _SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chat: with `mark` a message that was said (or a report that may come), without
-    it a message of the bot's."""
+    """One line of a chat: with `mark` a person's message (or a report that may come), without it a
+    message of the bot."""
 
     text: str
     mark: str = ""
@@ -43,8 +41,8 @@ class Line:
 
 @dataclass(slots=True)
 class Verdict:
-    """What came of the messages. `faults` are sentences; `repeats` came twice in a row, which a
-    send whose answer was lost may do."""
+    """The outcome of the messages. `faults` are sentences. `repeats` came twice in a row, which is
+    permitted for a send whose answer was lost."""
 
     said: int = 0
     answered: int = 0
@@ -54,7 +52,7 @@ class Verdict:
     faults: list[str] = field(default_factory=list)
 
     def add(self, other: Verdict) -> None:
-        """Sum up."""
+        """Add another verdict."""
         self.said += other.said
         self.answered += other.answered
         self.excused += other.excused
@@ -64,12 +62,12 @@ class Verdict:
 
 
 def is_notice(text: str) -> bool:
-    """Whether a text of the bot's only says that an answer takes longer."""
+    """Check whether a text of the bot is only a notice of a delay."""
     return text.startswith(_NOTICES)
 
 
 def judge(lines: Iterable[Line]) -> Verdict:
-    """What came of one chat. Its last message must have been answered."""
+    """Return the verdict on one chat. Its last message must have been answered."""
     reading = _Reading()
     for line in lines:
         if line.mark:
@@ -80,7 +78,7 @@ def judge(lines: Iterable[Line]) -> Verdict:
 
 
 class _Reading:
-    """One chat while it is read."""
+    """The state while reading one chat."""
 
     def __init__(self) -> None:
         self._verdict = Verdict()
@@ -124,7 +122,7 @@ class _Reading:
         self._open = dict.fromkeys(self._open, True)
 
     def end(self) -> Verdict:
-        """The verdict, with what is still open in it."""
+        """Return the verdict, including messages that are still open."""
         asked = [(mark, excused) for mark, excused in self._open.items() if mark[0] != "r"]
         self._verdict.excused += sum(excused for _, excused in asked)
         self._verdict.faults += [f"{mark} got no answer" for mark, excused in asked if not excused]
@@ -132,5 +130,5 @@ class _Reading:
 
 
 def told(pairs: Iterable[tuple[int, Line]]) -> Iterator[Line]:
-    """The lines of a chat in the order of their ids."""
+    """Yield the lines of a chat in the order of their ids."""
     return (line for _, line in sorted(pairs, key=lambda pair: pair[0]))

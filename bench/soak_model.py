@@ -2,11 +2,10 @@
 
     python -m bench.soak_model --faults 0.1 --seed 1
 
-prints the base URL, and then answers each line of standard input with one line of JSON that says
-how many calls there were and how many went wrong; after `stop` none does any more. A request is
-answered in one of the ways of `tests.doubles.openai.faults` with the probability given. Otherwise
-a message such as `m17: please write` gets a call of that tool and then `answer to m17`.
-"""
+prints the base URL, and then answers each line of standard input with one line of JSON with the
+number of calls and of failed ones. After `stop` no call fails any more. A request fails in one of
+the ways of `tests.doubles.openai.faults` with the given probability. Otherwise a message such as
+`m17: please write` gets a call of that tool and then `answer to m17`."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ from tests.doubles.openai.server import FakeOpenAI, Scripted
 _THINGS = ("tea", "chess", "bread", "trains", "jazz", "roses")
 _WHERE = ("at home", "in town", "in spring", "on Sundays", "with friends")
 TOPICS = tuple(f"{thing} {where}" for thing in _THINGS for where in _WHERE)
-"""What people speak of; no more than this is ever learned."""
+"""Topics of the people. Nothing else is ever learned."""
 
 TOOLS = ("nothing", "list", "write", "read", "grep", "run", "note", "search", "fetch", "spawn")
-"""What a message may ask for."""
+"""Tools that a message may ask for."""
 
 _ASKED = re.compile(r"^\b([mr]\d+): ", re.MULTILINE)
 _WISH = re.compile(r"\bplease (\w+)")
@@ -38,7 +37,7 @@ _SENTENCE = "It is a sentence of ordinary length, as models write them, about th
 
 
 class Author:
-    """Writes the answers; `share` of the requests get none. `made` counts these."""
+    """Writes the answers. A `share` of the requests fails, and `made` counts these."""
 
     def __init__(self, share: float, seed: int) -> None:
         self.share, self._random = share, Random(seed)
@@ -110,7 +109,7 @@ class Author:
 
 
 def _extract(request: str) -> dict[str, object]:
-    """Dream's first phase: a topic that no file holds yet is something new about the person."""
+    """Answer Dream's first phase: a topic that no file holds yet is a new fact about the person."""
     files, _, new = request.partition("## New entries")
     entries = re.split(r"^\[(\d+)\] ", new, flags=re.MULTILINE)[1:]
     updates = [
@@ -127,13 +126,14 @@ def _extract(request: str) -> dict[str, object]:
 
 
 def _integrate(request: str) -> dict[str, object]:
-    """Dream's second phase: every update as it is."""
+    """Answer Dream's second phase: every update unchanged."""
     updates = re.findall(r"^\[\d+\] add: (.*)$", request, re.MULTILINE)
     return {"edits": [{"old": "", "new": f"- {text}"} for text in updates]}
 
 
 def _is_answer(message: Mapping[str, object]) -> bool:
-    """Whether this model said it, and not a word that keeps roles in turn after a tool's result."""
+    """Check whether this model wrote it. A filler after a tool result, which keeps roles
+    alternating, is not an answer."""
     return message.get("role") == "assistant" and _text(message).startswith("answer to ")
 
 
@@ -156,7 +156,7 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 
 async def lines() -> AsyncIterator[str]:
-    """What comes on standard input."""
+    """Yield the lines of standard input."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -1,13 +1,12 @@
-"""The people of a soak, as a process: a fake Telegram where many talk for a long time, and faults.
+"""The people of a soak, as a process: a fake Telegram with many long conversations, and faults.
 
     python -m bench.soak_people --chats 20 --pause 3 --faults 0.1 --seed 1
 
 prints the base URL, and then answers each line of standard input with one line of JSON: `?` with
-how far the people are, `stop` with the same, after which they say one last thing each until that is
-answered, and `report` with everything that was said. Every fifth chat is a group. A person waits
-for the answer to what they said, and then for a while; now and then they say two things at once,
-send a picture, or give a command.
-"""
+the progress, `stop` with the same, after which each person sends one last message until that is
+answered, and `report` with all messages. Every fifth chat is a group. A person waits for the
+answer, and then for a while. Now and then they send two messages at once, a picture, or a
+command."""
 
 from __future__ import annotations
 
@@ -30,26 +29,27 @@ _GROUP_EVERY = 5
 _PAIRS, _COMMANDS, _PICTURES, _WITH_A_TOOL = 0.1, 0.04, 0.03, 0.4
 _COMMANDS_GIVEN = ("/help", "/memory", "/new", "/status", "/compact")
 _MOST_NOTES = 12
-"""So many things a person has noted. Today's notes are in every prompt: with hundreds an hour, as
-nobody has in a day, what is remembered would grow all the time."""
+"""Largest number of notes of a person. Today's notes are in every prompt, and hundreds an hour,
+which no real person writes, would make memory grow all the time."""
 _HALF_OPEN_SECONDS = 10.0
 _SENDS_BETWEEN = 4
-"""One that goes wrong, its repetition, and what is refused or left in between."""
+"""The failed send, its repetition, and sends rejected or left out in between."""
 _RARE = 0.05
-"""So much rarer is what keeps everybody waiting: another program that polls, a poll that hangs."""
+"""Relative frequency of faults that delay everyone: another program that polls, a poll that
+hangs."""
 
 Kinds = tuple[Callable[[], object], ...]
 
 
 def chat_of(number: int) -> int:
-    """The id of a chat, by its number from 0; a negative one is a group."""
+    """Return the id of a chat by its number from 0. A negative id is a group."""
     person = FIRST_PERSON + number
     return GROUP - person if number % _GROUP_EVERY == _GROUP_EVERY - 1 else person
 
 
 @dataclass(slots=True)
 class Scene:
-    """What all share. `stopping`: no new conversation is begun."""
+    """State shared by all people. `stopping`: no new conversation begins."""
 
     telegram: FakeTelegram
     random: Random
@@ -60,7 +60,7 @@ class Scene:
 
 
 class Person:
-    """Somebody in a chat."""
+    """A person in a chat."""
 
     def __init__(self, scene: Scene, chat: int) -> None:
         self._scene, self._telegram, self._random = scene, scene.telegram, scene.random
@@ -70,7 +70,7 @@ class Person:
         self._notes_wanted = 0
 
     async def live(self) -> None:
-        """Talk until the scene ends, and then until a last message is answered in its own words."""
+        """Talk until the scene ends, and then until a last message is answered with its mark."""
         if self.chat < 0:
             self._telegram.group(self.chat, "Group")
         while not await self._rests():
@@ -79,11 +79,11 @@ class Person:
             await self._rests()
 
     def lines(self) -> list[Line]:
-        """The chat so far."""
+        """Return the chat so far."""
         return list(told([*self._lines, *self._answers()]))
 
     async def _rests(self) -> bool:
-        """Wait for a while; whether the scene ends."""
+        """Wait for a while. Return True if the scene ends."""
         pause = self._random.expovariate(1.0 / self._scene.pause)
         try:
             await asyncio.wait_for(self._scene.stopping.wait(), min(pause, 10 * self._scene.pause))
@@ -132,15 +132,15 @@ class Person:
         return f"{kind}{self._scene.numbers}"
 
     def _note(self, mark: str, message_id: int) -> str:
-        """Remember what was said; its mark."""
+        """Record a sent message, and return its mark."""
         self._ids[mark] = message_id
         self._lines.append((message_id, Line("", mark)))
         self._scene.said += 1
         return mark
 
     async def _is_answered(self, *marks: str) -> bool:
-        """Wait for the answers to these, the last ones that were said, or for a text that stands
-        for one; whether it was the answers."""
+        """Wait for the answers to the newest messages, or for a text that replaces one. Return True
+        for the answers."""
         first = self._ids[marks[0]]
 
         def outcome() -> str:
@@ -153,18 +153,17 @@ class Person:
         return await self._telegram.wait_for(outcome, patience=None) == "answered"
 
     def _answers(self) -> list[tuple[int, Line]]:
-        """What the bot said for good, with ids; a preview is silent."""
+        """Return the bot's final messages with ids. Previews do not count."""
         sent = self._telegram.messages(self.chat)
         return [(one.message_id, Line(one.text)) for one in sent if not one.silent]
 
 
 class Trouble:
-    """Makes one in so many calls of the bot go wrong. `unclear` counts the sends that had their
-    effect and got no answer, or none that says so: only these may come twice.
+    """Makes a share of the bot's calls fail.
 
-    A send goes wrong in a chat only when the one that went wrong there before was repeated: a
-    message is given up if it is not known twice in a row whether it arrived.
-    """
+    `unclear` counts the sends that had their effect without a confirming answer. Only these may
+    come twice. A send fails in a chat only after the previous failed one was repeated, because a
+    message is dropped if its delivery is unknown twice in a row."""
 
     def __init__(self, scene: Scene, chats: Sequence[int], share: float) -> None:
         self._telegram, self._random, self._share = scene.telegram, scene.random, share
@@ -173,7 +172,7 @@ class Trouble:
         self.made = self.unclear = 0
 
     async def make(self) -> None:
-        """Until cancelled."""
+        """Cause faults until cancelled."""
         telegram = self._telegram
         polls: Kinds = (
             lambda: telegram.fail("getUpdates", 502),
@@ -199,7 +198,7 @@ class Trouble:
             group.create_task(self._spoil(self._count("getUpdates"), rare, self._share * _RARE))
 
     async def _spoil(self, calls: Callable[[], int], kinds: Kinds, share: float) -> None:
-        """Arm one of these kinds after so many calls, again and again."""
+        """Repeatedly arm one of these kinds after a number of calls."""
         seen = 0
         while share > 0:
             seen += max(1, round(self._random.expovariate(share)))
@@ -208,7 +207,7 @@ class Trouble:
             self._random.choice(kinds)()
 
     def _count(self, method: str = "") -> Callable[[], int]:
-        """Counts the calls of a method; of all but the polls without one."""
+        """Return a counter of the calls of a method, or of all calls except polls."""
         seen = found = 0
 
         def count() -> int:
@@ -238,7 +237,7 @@ class Trouble:
             self._telegram.fail("sendMessage", 504, after="effect", chat=chat)
 
     def _chat(self) -> Sequence[int]:
-        """The next chat where a send may go wrong; none if it is too early everywhere."""
+        """Return the next chat in which a send may fail, or none if it is too early everywhere."""
         new, self._seen = self._telegram.calls[self._seen :], len(self._telegram.calls)
         self._sends.update(call.chat_id for call in new if call.method == "sendMessage")
         for _ in range(len(self._chats)):

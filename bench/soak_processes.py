@@ -1,4 +1,4 @@
-"""The processes of a soak: the programs that play the world, and the gateway that is watched."""
+"""The processes of a soak: the programs around the gateway, and the watched gateway."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ channels:
 
 
 class Program:
-    """A process that prints where it is, and answers lines with lines of JSON, while the `with`
-    lasts."""
+    """A process that prints its address, and answers lines with lines of JSON, as a context
+    manager."""
 
     def __init__(self, module: str, **options: object) -> None:
         given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
@@ -53,7 +53,7 @@ class Program:
         self.address = self._line()
 
     def ask(self, line: str) -> dict[str, object]:
-        """Say a line, and give what comes back."""
+        """Send a line and return the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
@@ -75,7 +75,7 @@ class Program:
 
 @contextlib.contextmanager
 def running_gateway(home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A gateway that is ready; its log is in the home's folder."""
+    """Run a gateway, and wait until it is ready. Its log is in the home's folder."""
     environ = {name: value for name, value in os.environ.items() if "NANOBOT" not in name}
     environ["NANOBOT_HOME"] = str(home)
     log = home.with_name("gateway.log")
@@ -105,7 +105,7 @@ def until_ready(process: subprocess.Popen[bytes], home: Path) -> None:
 
 
 def configure(home: Path, model: str, telegram: str, people: Sequence[int]) -> None:
-    """Write the configuration of a home for these chats; half of the private ones are the
+    """Write the configuration of a home for these chats. Half of the private ones are the
     owner's."""
     text = _CONFIG.format(
         model=model,
@@ -121,7 +121,7 @@ def configure(home: Path, model: str, telegram: str, people: Sequence[int]) -> N
 
 
 def status_of(home: Path) -> Mapping[str, object]:
-    """What a running gateway says about itself."""
+    """Return the status of a running gateway."""
     with Client(home) as client:
         answer = client.ask("status", {})
     assert isinstance(answer, dict)

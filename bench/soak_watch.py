@@ -1,10 +1,9 @@
-"""What a process uses while it runs, and whether that grows.
+"""Samples the resources of a running process, and finds trends.
 
 A sample is taken every few seconds. A trend is a least-squares line through the means of some
-twenty equal stretches of time: neighbouring samples are alike (a conversation fills up, is put
-away, and fills up again), so the error of a line through all of them would look far smaller than it
-is.
-"""
+twenty equal stretches of time. Neighbouring samples are alike (a conversation fills up, is
+consolidated, and fills up again), so the error of a line through all of them would seem far too
+small."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _LEAST = 3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look. `at` and `cpu` in seconds, sizes in bytes; `tasks` is -1 where nobody says."""
+    """One sample. `at` and `cpu` in seconds, sizes in bytes. `tasks` is -1 if unknown."""
 
     at: float
     resident: int
@@ -47,7 +46,7 @@ class Trend:
 
 
 def look(pid: int, at: float, tasks: int, home: Path) -> Sample:
-    """Take a sample of a process; `home` is the folder whose database files count as disk."""
+    """Take a sample of a process. Database files in `home` count as disk."""
     process = Path(f"/proc/{pid}")
     memory = _fields(process / "smaps_rollup")
     status = _fields(process / "status")
@@ -65,7 +64,7 @@ def look(pid: int, at: float, tasks: int, home: Path) -> Sample:
 
 
 def trend(points: Sequence[tuple[float, float]]) -> Trend:
-    """The line through points whose first value is a time in seconds."""
+    """Return the line through points whose first value is a time in seconds."""
     means = _stretches(points)
     if len(means) < _LEAST:
         return Trend(0.0, math.inf)
@@ -78,8 +77,8 @@ def trend(points: Sequence[tuple[float, float]]) -> Trend:
 
 
 def growth(points: Sequence[tuple[float, float]]) -> float:
-    """By how much the last half is above the first, where each is low: at its tenth percentile.
-    What is high is what happens to be under way."""
+    """Return the growth from the first half to the last, at the tenth percentile of each, because
+    high values are momentary."""
     values = [value for _, value in points]
     half = len(values) // 2
     if half < _LEAST:
@@ -89,12 +88,12 @@ def growth(points: Sequence[tuple[float, float]]) -> float:
 
 
 def series(samples: Sequence[Sample], of: Callable[[Sample], float]) -> list[tuple[float, float]]:
-    """Points over time."""
+    """Return points over time."""
     return [(sample.at, of(sample)) for sample in samples]
 
 
 def _stretches(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The mean time and value of each stretch that has points."""
+    """Return the mean time and value of each stretch that has points."""
     if not points:
         return []
     first, last = points[0][0], points[-1][0]
@@ -107,7 +106,7 @@ def _stretches(points: Sequence[tuple[float, float]]) -> list[tuple[float, float
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers of a file of `Name: value` lines."""
+    """Return the numbers of a file of `Name: value` lines."""
     found = {}
     for line in path.read_text().splitlines():
         name, _, rest = line.partition(":")
@@ -118,7 +117,7 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _children(process: Path) -> int:
-    """How many children all threads of a process have."""
+    """Return the number of children of all threads of a process."""
     lists = [path.read_text() for path in process.glob("task/*/children")]
     return sum(len(text.split()) for text in lists)
 

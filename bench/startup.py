@@ -1,9 +1,8 @@
-"""How long commands take and what a gateway needs, as whole processes.
+"""Measure the duration of commands and the resources of a gateway, as whole processes.
 
-Times are wall clock, memory is the resident set; medians of rounds with a new home each. The model
-is a server in a process of its own, so that the first turn and the one-shot in process go over
-HTTP; CPU is what an idle gateway uses while nothing happens.
-"""
+Times are wall clock, and memory is the resident set. Figures are medians of rounds with a new home
+each. The model is a server in a separate process, so the first turn and the one-shot in process use
+HTTP. CPU is the use of an idle gateway."""
 
 from __future__ import annotations
 
@@ -34,11 +33,11 @@ FIGURES = {
     "gateway idle, after it [MiB]": "<= 55",
     f"CPU while idle for {IDLE_SECONDS} s [s]": "0",
 }
-"""What is measured, in the order of `measure`, and what is wanted."""
+"""The figures in the order of `measure`, and their targets."""
 
 
 def measure(nanobot: str, server: str) -> Iterator[float]:
-    """One round of the program `nanobot`, with the model at `server`."""
+    """Yield the figures of one round of the program `nanobot`, with the model at `server`."""
     with tempfile.TemporaryDirectory() as home:
         environ = {**os.environ, "NANOBOT_HOME": home}
         online = environ | {
@@ -63,7 +62,7 @@ def measure(nanobot: str, server: str) -> Iterator[float]:
 
 
 def seconds(command: list[str], environ: Mapping[str, str]) -> float:
-    """Wall time of a command."""
+    """Return the wall time of a command."""
     started = time.perf_counter()
     subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - started
@@ -71,7 +70,7 @@ def seconds(command: list[str], environ: Mapping[str, str]) -> float:
 
 @contextmanager
 def running_gateway(environ: Mapping[str, str], nanobot: str) -> Iterator[tuple[int, float]]:
-    """A gateway process: its pid and how long it took until it was ready."""
+    """Run a gateway process. Yield its pid and the seconds until it was ready."""
     started = time.perf_counter()
     process = subprocess.Popen([nanobot, "gateway"], env=environ, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -91,7 +90,7 @@ def running_gateway(environ: Mapping[str, str], nanobot: str) -> Iterator[tuple[
 
 
 def resident(pid: int) -> float:
-    """MiB in memory."""
+    """Return the resident set in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024
@@ -99,13 +98,12 @@ def resident(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU used so far, user and system."""
+    """Return the used CPU, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Run and print."""
     with ModelServer() as server:
         rounds = [tuple(measure(NANOBOT, server.base_url)) for _ in range(ROUNDS)]
     labels = [f"{name} (target {wanted})" for name, wanted in FIGURES.items()]

@@ -1,15 +1,14 @@
-"""How long a stop takes, from SIGTERM to the end of the process, and whether it repeats a send.
+"""Measure a stop, from SIGTERM to the end of the process, and check that it repeats no send.
 
     python -m bench.stopping           at rest, during 42 sends by Telegram and by WhatsApp's Cloud
                                        API, during turns, while a memory of 50 MB is read, all of
                                        that together, and 15 restarts with 30 replies
     python -m bench.stopping --short   during five sends by each, and three restarts
 
-The platforms and the model are servers in this process. A send is carried out at once and answered
+The platforms and the model are servers in this process. A send takes effect at once and is answered
 0.3 to 5 seconds later, so one that is cut and repeated is seen twice. `nanobot gateway` gets
-SIGTERM in the middle, is started again, and has to say each reply once. The model holds the turns
-until then.
-"""
+SIGTERM in the middle, is started again, and has to send each reply once. The model holds the turns
+until then."""
 
 from __future__ import annotations
 
@@ -40,9 +39,9 @@ from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram import TOKEN, FakeTelegram
 
 GRACE = 8.0
-"""Seconds; the default of 20 would only make it take longer."""
+"""Grace period in seconds. The default of 20 would only prolong the bench."""
 SHORTEST, LONGEST = 0.3, 5.0
-"""Seconds that a send takes."""
+"""Duration of a send in seconds."""
 _SENDS = range(1_001, 1_043)
 _TURNS = range(2_001, 2_011)
 _LINE = "- The {} of the boat was painted in the colour of the sea on a day in May.\n"
@@ -50,9 +49,8 @@ _LINE = "- The {} of the boat was painted in the colour of the sea on a day in M
 
 @dataclass(frozen=True)
 class Load:
-    """What goes on when the stop is asked for: chats with a send under way, chats whose turn asks
-    the model, and megabytes of memory that are new to the index. The sends are made in so many
-    `rounds`, with a stop in each."""
+    """The load during the stop: chats with a send in flight, chats whose turn waits for the model,
+    and megabytes of unindexed memory. The sends are made in `rounds`, with a stop in each."""
 
     sends: range = range(0)
     turns: range = range(0)
@@ -79,7 +77,7 @@ SHORT = {
 
 @dataclass(frozen=True)
 class Stop:
-    """The seconds of the longest stop, and how many chats saw a reply twice or not at all."""
+    """The seconds of the longest stop, and the number of chats with a repeated or missing reply."""
 
     seconds: float
     twice: int
@@ -96,24 +94,24 @@ class TelegramSide:
         self.settings: dict[str, object] = {"channels": {"telegram": channel}}
 
     def say(self, chat: int, text: str) -> None:
-        """A person writes."""
+        """Send a person's message."""
         self.fake.say(text, user=chat, chat=chat)
 
     def late(self, seconds: float) -> None:
-        """The next send takes so long."""
+        """Delay the answer to the next send."""
         self.fake.late("sendMessage", seconds)
 
     def sends(self) -> int:
-        """How many sends were begun."""
+        """Return the number of started sends."""
         return len(self.fake.called("sendMessage"))
 
     def texts(self, chat: int) -> list[str]:
-        """The replies that a person sees."""
+        """Return the replies that a person sees."""
         return self.fake.texts(chat)
 
 
 class WhatsAppSide:
-    """WhatsApp's Cloud API, with a person for each chat; the same as `TelegramSide`."""
+    """WhatsApp's Cloud API, with a person for each chat and the methods of `TelegramSide`."""
 
     def __init__(self, fake: FakeGraphAPI) -> None:
         self.fake = fake
@@ -128,24 +126,20 @@ class WhatsAppSide:
         }
 
     def say(self, chat: int, text: str) -> None:
-        """A person writes."""
         self.fake.say(text, person=f"1555000{chat}")
 
     def late(self, seconds: float) -> None:
-        """The next send takes so long."""
         self.fake.late("messages", seconds)
 
     def sends(self) -> int:
-        """How many sends were begun."""
         return len(self.fake.called("messages"))
 
     def texts(self, chat: int) -> list[str]:
-        """The replies that a person sees."""
         return self.fake.texts(f"1555000{chat}")
 
 
 async def measure(load: Load, home: Path) -> Stop:
-    """The stops under this load."""
+    """Measure the stops under this load."""
     gate, rng, seconds = asyncio.Event(), random.Random(1), list[float]()
 
     def author(request: ChatRequest) -> Step:
@@ -180,7 +174,7 @@ async def _bring_on(
     model: FakeOpenAI,
     rng: random.Random,
 ) -> None:
-    """Return when the turns ask the model and the sends to these chats are under way."""
+    """Return when the turns ask the model and the sends to these chats are in flight."""
     before = side.sends()
     for chat in load.turns:
         side.say(chat, "slow")
@@ -209,7 +203,7 @@ def _configure(home: Path, settings: dict[str, object], model: FakeOpenAI, load:
 
 @asynccontextmanager
 async def _gateway(home: Path) -> AsyncIterator[Process]:
-    """`nanobot gateway` once it is ready, killed at the end if it lives."""
+    """Run `nanobot gateway`, wait until it is ready, and kill it at the end if it is alive."""
     command = (sys.executable, "-m", "nanobot", "gateway")
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, "NANOBOT_HOME": str(home)}, stderr=DEVNULL
@@ -234,7 +228,7 @@ async def _until_indexed(home: Path) -> None:
 
 
 async def _until_sent(home: Path) -> None:
-    """Wait until no part of a reply waits any more."""
+    """Wait until no part of a reply is pending."""
     with closing(sqlite3.connect(home / "state" / "journal.db")) as db:
         waiting = "SELECT 1 FROM outbox WHERE state IN ('pending', 'sending')"
         while db.execute(waiting).fetchone():  # noqa: ASYNC110 - another process changes it
@@ -242,7 +236,7 @@ async def _until_sent(home: Path) -> None:
 
 
 async def _stop(process: Process) -> float:
-    """Ask it to end; the seconds that takes."""
+    """Stop it, and return the seconds until its end."""
     begun = time.perf_counter()
     process.send_signal(signal.SIGTERM)
     code = await process.wait()
@@ -251,7 +245,7 @@ async def _stop(process: Process) -> float:
 
 
 def main() -> int:
-    """Run and print; exit code 1 when a promise was broken."""
+    """Run the command line. The exit code is 1 if a promise was broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--json", action="store_true")

@@ -1,9 +1,8 @@
-"""The figures of all benchmarks as one table in Markdown, what is wanted beside what was measured.
+"""The figures and targets of all benchmarks as one table in Markdown.
 
-Each bench prints lines of JSON: `{"bench": name, label: value, …}`. What is wanted of a figure
-stands in its label, as `(target <= 2)` or `(target 0)`; for benches whose labels are names, in
-`WANTED`. Pure.
-"""
+Each bench prints lines of JSON: `{"bench": name, label: value, …}`. The target of a figure is in
+its label, as `(target <= 2)` or `(target 0)`. For benches whose labels are names it is in `WANTED`.
+Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ WANTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "crossings": {"crossings": ("attacks that crossed a line", "0")},
 }
-"""By bench and name: what it is called in the table, and what is wanted of it."""
+"""By bench and name: the label in the table, and the target."""
 
 _TARGET = re.compile(r"\s*\(target ([^)]*)\)")
 _BOUND = re.compile(r"(<=|>=)?\s*([\d.,]+)")
@@ -40,7 +39,7 @@ _MOST_FAULTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row. `met`: whether it is as wanted; None where nothing is."""
+    """One row. `met`: the target is met, or None without a target."""
 
     label: str
     value: str
@@ -50,7 +49,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What running a bench gave: its figures, and why it failed ("" where it did not)."""
+    """The result of a bench: its figures, and the reason of a failure (or "")."""
 
     command: str
     seconds: float
@@ -59,7 +58,7 @@ class Outcome:
 
 
 def figures(result: Mapping[str, object]) -> Iterator[Figure]:
-    """The rows of one line that a bench printed."""
+    """Yield the rows of one line of a bench."""
     names = WANTED.get(str(result.get("bench")), {})
     for key, value in result.items():
         if key == "bench" or isinstance(value, dict | list):
@@ -70,7 +69,7 @@ def figures(result: Mapping[str, object]) -> Iterator[Figure]:
 
 
 def markdown(heading: str, outcomes: Iterable[Outcome]) -> str:
-    """The whole table: a section for each bench."""
+    """Return the whole table, with a section for each bench."""
     return "\n".join([f"# {heading}", "", *(line for one in outcomes for line in _section(one))])
 
 
@@ -102,7 +101,7 @@ def _rows(result: Mapping[str, object], titled: bool) -> Iterator[str]:
 
 
 def _faults(result: Mapping[str, object]) -> Iterator[str]:
-    """The sentences of the lists that a bench printed."""
+    """Yield the sentences of the lists that a bench printed."""
     for value in result.values():
         if isinstance(value, list):
             yield from (_cell(str(one)) for one in value)
@@ -117,7 +116,8 @@ def _cell(text: str) -> str:
 
 
 def _met(value: object, wanted: str) -> bool | None:
-    """Whether a value is as wanted; the first number of a text such as `+0.2 ± 0.1` counts."""
+    """Check whether a value meets its target. The first number of a text such as `+0.2 ± 0.1`
+    counts."""
     bound = _BOUND.match(wanted.strip())
     number = re.match(r"[+-]?[\d.]+", str(value))
     if bound is None or number is None:

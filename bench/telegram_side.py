@@ -1,4 +1,4 @@
-"""Telegram in a fault campaign: a `FakeTelegram` in a process of its own, with its people."""
+"""Telegram in a fault campaign: a `FakeTelegram` with its people, in its own process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _EDIT = re.compile(r":e.*$")
 
 
 class State(TypedDict):
-    """What the fake knows. `said` gives the key in the inbox of each update that must be there;
-    `texts` what stands in each chat for good, `shown` how many previews do."""
+    """The state of the fake. `said` has the inbox key of each update that must be there, `texts`
+    the final messages in each chat, and `shown` the number of previews."""
 
     confirmed: int
     said: dict[int, tuple[str, str]]
@@ -28,7 +28,7 @@ class State(TypedDict):
 
 
 class People:
-    """Implements `bench.scripted.Cast`: plays `script`, and knows which updates came of it."""
+    """Implements `bench.scripted.Cast`, plays `script`, and records the resulting updates."""
 
     def __init__(self, telegram: FakeTelegram, script: Script) -> None:
         self.telegram, self._script = telegram, script
@@ -41,13 +41,13 @@ class People:
         await self._script(self)
 
     def note(self, chat: int, events: Iterable[object]) -> None:
-        """These events were the last ones, and are for the inbox."""
+        """Record that the newest updates are these events, for the inbox."""
         keys = [(str(chat), str(event)) for event in events]
         first = self.telegram.last_update - len(keys) + 1
         self.said |= dict(enumerate(keys, first))
 
     def say(self, chat: int, text: str, user: int = 0) -> int:
-        """A message for nanobot; its id."""
+        """Send a message to nanobot and return its id."""
         message = self.telegram.say(text, user=user or chat, chat=chat)
         self.note(chat, [message])
         return message
@@ -62,7 +62,7 @@ class People:
         self.edit(chat, message, text)
 
     def edit(self, chat: int, message: int, text: str) -> None:
-        """An edit that is for the inbox."""
+        """Edit a message. The edit is for the inbox."""
         self.telegram.edit(message, text)
         self.note(chat, [f"{message}:e"])
 
@@ -74,7 +74,7 @@ class People:
         )
 
     async def until_answered(self, chat: int, mark: str) -> None:
-        """Wait until the newest message in a chat has this mark, or says that it will get none."""
+        """Wait until the newest message in a chat has this mark, or reports that it was dropped."""
 
         known = self._given_up.get(chat, 0)
 
@@ -108,7 +108,6 @@ class People:
         return lasting[-1] if lasting else ""
 
     def state(self) -> State:
-        """See the class."""
         texts: dict[str, list[str]] = {}
         shown: dict[str, int] = {}
         for sent in self.telegram.messages(None):
@@ -126,11 +125,11 @@ class People:
 
 
 Script = Callable[[People], Awaitable[None]]
-"""What the people do; it returns when they have all that they waited for."""
+"""Plays the people and returns when they have received everything that they wait for."""
 
 
 class TelegramPlatform(ScriptedPlatform):
-    """A fake Telegram where `script` is played."""
+    """A fake Telegram that plays `script`."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -143,14 +142,13 @@ class TelegramPlatform(ScriptedPlatform):
             yield People(telegram, self._script)
 
     def state(self) -> State:
-        """What the fake knows now."""
         state: State = super().state()
         state["said"] = {int(update): (c, e) for update, (c, e) in state["said"].items()}
         return state
 
     def repeated(self) -> list[int]:
-        """See `Platform`: what was on its way comes again right behind itself, or it is a preview
-        whose id nobody knows any more, and stays."""
+        """See `Platform`. A message in flight at a kill comes again right after itself, or is a
+        preview with a lost id, and stays."""
         state = self.state()
         by_chat = {c: len(said) - len(list(groupby(said))) for c, said in state["texts"].items()}
         for chat, standing in state["shown"].items():
@@ -158,7 +156,7 @@ class TelegramPlatform(ScriptedPlatform):
         return list(by_chat.values())
 
     def look_at(self, home: Path) -> None:
-        """What was confirmed to Telegram must be in the inbox when a process has died."""
+        """Check after a process died that every update confirmed to Telegram is in the inbox."""
         self.ended += 1
         state = self.state()
         confirmed = {key for n, key in state["said"].items() if n < state["confirmed"]}

@@ -1,4 +1,4 @@
-"""What is said in `bench.crash_telegram`, and the model that answers it."""
+"""The conversation of `bench.crash_telegram`, and its model."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tests.doubles.telegram.media import PNG
 OWNER, STRANGER, MEMBER = 7, 99, 8
 GROUP = -1_000_000_000_500
 LONG = [f"l{number}" for number in range(1, 131)]
-"""The lines of the long reply, with which it has four parts."""
+"""The lines of the long reply, which has four parts."""
 
 THOUGHT = 0.1
-"""Seconds that the model takes for a message that may be edited meanwhile."""
+"""Seconds that the model takes for a message that may be edited in this time."""
 HANGS = "h1"
-"""The mark of what the model never answers."""
+"""The mark of a message that the model never answers."""
 
 SPEED = 10
-"""Pauses are so much shorter than they say: an album is complete after a tenth of a second."""
+"""Factor by which pauses are shorter: an album is complete after a tenth of a second."""
 
 AWAY = "the model server cannot be reached"
-"""What is told of it while it is away."""
+"""Text of the notice while the model is down."""
 
 _WAITING = re.compile(r"\bw\d\b")
 _NOTED = re.compile("Noted in|I was interrupted")
@@ -39,7 +39,7 @@ _TOOLS = {
 
 
 class HastyClock(SystemClock):
-    """Time passes as it does, but whoever sleeps is woken `speed` times as early."""
+    """The time passes normally, but sleeps are `speed` times shorter."""
 
     def __init__(self, speed: float = SPEED) -> None:
         super().__init__()
@@ -53,8 +53,8 @@ class HastyClock(SystemClock):
 
 
 class Model:
-    """Answers what was said since it last spoke, by its marks; some of it with a tool, at length,
-    slowly, or with the marks (w) that it sees from before. While there is a file at `outage`, its
+    """Answers the messages since its last answer, by their marks: some with a tool, at length,
+    slowly, or with the earlier marks (w) that it sees. While there is a file at `outage`, its
     server cannot be reached."""
 
     def __init__(self, outage: Path | None = None) -> None:
@@ -63,7 +63,6 @@ class Model:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """See the class."""
         if self._outage is not None and self._outage.exists():
             raise ProviderUnavailable(AWAY)
         spoken = [m for m in prompt.messages if m.role == "assistant" and not m.tool_calls]
@@ -93,7 +92,7 @@ class Model:
         return Reply(f"answer to {' '.join(said)}{seen}\n\n{more}".strip())
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
     async def _slowly(self, on_text: TextSink) -> None:
         for _ in range(3):
@@ -102,12 +101,12 @@ class Model:
 
 
 def _asked(text: str) -> list[str]:
-    """What a message of a person asks for: an edit (x) of what was answered asks for nothing."""
+    """Return the requests in a person's message. An edit (x) of an answered message has none."""
     return [mark for mark in re.findall(r"\b([a-z]+\d+): ", text) if mark[0] != "x"]
 
 
 async def converse(people: People) -> None:
-    """All chats at once."""
+    """Run all chats at once."""
     people.telegram.group(GROUP, "The group")
     async with asyncio.TaskGroup() as group:
         group.create_task(_in_private(people))

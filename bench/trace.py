@@ -1,14 +1,12 @@
-"""How much of the product one message passes through, from the update to the reply.
+"""Count the product's functions that one message passes through, from the update to the reply.
 
     python -m bench.trace            the files with the functions entered in each
     python -m bench.trace --json     {"files": …, "functions": …}
 
-A person says "hello there" by Telegram, over HTTP, and a model in this process answers at once.
-Counted are the distinct functions of `nanobot` and its channels that any thread enters between the
-moment the update exists and the moment the reply arrives; not comprehensions, class bodies, or what
-libraries generate. A first message, which is not counted, has everything imported; what it leaves
-to do in the background is over when the counting begins.
-"""
+A person writes "hello there" on Telegram, over HTTP, and a model in this process answers at once.
+The count has the distinct functions of `nanobot` and its channels that any thread enters between
+the update and the reply. Comprehensions, class bodies and generated code do not count. An earlier,
+uncounted message imports everything, and its background work is over when the counting begins."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ class Trace:
         sys.setprofile(self._entered)
 
     def stop(self) -> dict[str, list[str]]:
-        """The functions by file, relative to the root."""
+        """Return the functions by file, relative to the root."""
         self._on = False
         sys.setprofile(None)
         found = defaultdict(list)
@@ -65,7 +63,7 @@ class Trace:
 
 
 async def trace(home: Path) -> dict[str, list[str]]:
-    """One message to a gateway in `home`: the functions of the product by file."""
+    """Send one message to a gateway in `home`, and return the product's functions by file."""
     tracing = Trace()
     async with FakeTelegram() as telegram, talking(home, telegram, Instant()):
         telegram.say("good morning")
@@ -78,7 +76,6 @@ async def trace(home: Path) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Run and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.trace")
     parser.add_argument("--json", action="store_true", help="only the two counts")
     as_json = parser.parse_args().json

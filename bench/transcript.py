@@ -1,4 +1,4 @@
-"""What must be true of a conversation's file after a fault campaign."""
+"""Invariants of a conversation's file after a fault campaign."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from nanobot.session.records import decode, stem_of
 def faults_of_transcript(
     home: Path, key: str, mark: re.Pattern[str], said: Collection[str]
 ) -> list[str]:
-    """What is wrong with the file of session `key`; `mark` finds in what a person said which of
-    `said` it is, each of which must stand there exactly once."""
+    """Return the faults in the file of session `key`.
+
+    `mark` finds in a person's message which of `said` it is. Each of these must occur exactly
+    once."""
     folder = home / "sessions"
     path = folder / f"{stem_of(key)}.jsonl"
     wrong = ["an unreadable line"] if None in map(decode, path.read_bytes().splitlines()) else []
@@ -34,12 +36,12 @@ def faults_of_transcript(
 
 
 def messages_of(home: Path, key: str) -> list[Message]:
-    """The messages in session `key`, in order."""
+    """Return the messages in session `key`, in order."""
     path = home / "sessions" / f"{stem_of(key)}.jsonl"
     records = map(decode, path.read_bytes().splitlines())
     return [record for record in records if isinstance(record, Message)]
 
 
 def files_of_transcript(home: Path, key: str) -> list[str]:
-    """The files of the people's messages in session `key`, in order."""
+    """Return the files of the people's messages in session `key`, in order."""
     return [name for message in messages_of(home, key) for name in message.media]

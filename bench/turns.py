@@ -1,8 +1,7 @@
-"""What a turn costs nanobot itself: CPU per turn, and turns per second over many chats.
+"""Measure nanobot's own cost of a turn: CPU per turn, and turns per second over many chats.
 
-The model is in this process and answers at once (or after a fixed latency), so all that is measured
-is ours: journal, session, prompt, delivery. Every message is durable.
-"""
+The model is in this process and answers at once (or after a fixed latency), so only nanobot is
+measured: journal, session, prompt, delivery. Every message is durable."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ WARM_UP, ROUNDS, TURNS = 20, 5, 60
 
 
 async def cpu_per_turn(home: Path, chat: str, loops: int = ROUNDS) -> float:
-    """Median milliseconds of CPU that a turn of `chat` takes, over rounds of `TURNS` turns."""
+    """Return the median milliseconds of CPU of a turn of `chat`, over rounds of `TURNS` turns."""
     channel = FakeChannel()
     async with gateway(home, Instant(), channel):
         for _ in range(WARM_UP):
@@ -36,7 +35,7 @@ async def cpu_per_turn(home: Path, chat: str, loops: int = ROUNDS) -> float:
 
 
 async def chats(home: Path, count: int, messages: int, latency: float) -> float:
-    """Seconds that `count` chats with `messages` messages each take, side by side."""
+    """Return the seconds of `count` parallel chats with `messages` messages each."""
     channel = FakeChannel()
     async with gateway(home, Instant(latency), channel):
         log_to((LogFile(home / "nanobot.log", 10_000_000, 3),), "info", Redactor())
@@ -52,7 +51,6 @@ async def chats(home: Path, count: int, messages: int, latency: float) -> float:
 
 
 def main() -> None:
-    """Run and print."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         empty = asyncio.run(cpu_per_turn(home / "empty", "1"))

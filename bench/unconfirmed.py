@@ -1,10 +1,9 @@
-"""The scene of the fault campaigns in which a platform takes messages and does not say so.
+"""The scene of the fault campaigns in which a platform accepts messages without confirming them.
 
-Each chat gets one kind of answer to whatever is sent there: a status of 500 or above, a redirect, a
-page of something in between, half a document. Then the platform is well again, somebody presses
-the button under the notice twice, and everybody is answered. However often processes die meanwhile,
-nobody may see a part more than twice but for the copy that they asked for themselves.
-"""
+Each chat gets one kind of answer to all sends: a status of 500 or above, a redirect, a page of a
+proxy, half a document. Then the platform recovers, one person presses the button under the notice
+twice, and everyone is answered. For any kills in this time, people may not see a part more than
+twice except for the copy that they requested."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ _Chat = TypeVar("_Chat")
 
 ALWAYS = 1_000_000
 SPEED = 60
-"""The minute before a repetition passes in a second."""
+"""The minute before a repetition takes a second."""
 ANSWERS = (
     (504, b""),
     (500, b'{"ok": false, "error": {"code": 1}, "error_code": 500}'),
     (302, b""),
     (200, b'{"ok": tr'),
 )
-"""Statuses and bodies; an empty body is a page of HTML."""
+"""Statuses and bodies. An empty body is a page of HTML."""
 
 _MARKS = ("m1", "m2", "m3")
 _NOTICE = "may not have arrived"
@@ -35,18 +34,18 @@ _PRESSED = "already resent or dropped"
 
 
 class Unsure(Protocol[_Chat_contra]):
-    """People whose platform can be told to confirm nothing."""
+    """People whose platform can stop confirming sends."""
 
     def confirm_nothing(self, chat: _Chat_contra, status: int, body: bytes) -> None:
-        """From now on the platform takes what is sent to this chat, and answers with that."""
+        """Accept all sends to this chat from now on, with this answer."""
         ...
 
     def heal(self) -> None:
-        """The platform is well again."""
+        """Let the platform recover."""
         ...
 
     def press(self, chat: _Chat_contra, label: str) -> None:
-        """Press the newest button of this label."""
+        """Press the newest button with this label."""
         ...
 
     async def write(self, chat: _Chat_contra, text: str) -> object:
@@ -54,12 +53,12 @@ class Unsure(Protocol[_Chat_contra]):
         ...
 
     async def until_told(self, chat: _Chat_contra, *texts: str) -> None:
-        """Wait until a message in the chat has one of these texts in it."""
+        """Wait until a message in the chat contains one of these texts."""
         ...
 
 
 async def confirm_nothing(people: Unsure[_Chat], chats: Sequence[_Chat]) -> None:
-    """See the module. The button is pressed in the first chat."""
+    """Play the scene. The button is pressed in the first chat."""
     for chat, (status, body) in zip(chats, cycle(ANSWERS), strict=False):
         people.confirm_nothing(chat, status, body)
         await people.write(chat, "m1: meanwhile")
@@ -80,7 +79,7 @@ async def confirm_nothing(people: Unsure[_Chat], chats: Sequence[_Chat]) -> None
 
 
 def faults_of_copies(texts: Mapping[str, Sequence[str]], chats: Sequence[str]) -> Iterator[str]:
-    """What nobody may see in these chats."""
+    """Yield copies that may not occur in these chats."""
     for chat in chats:
         said = texts.get(chat, [])
         copies = {mark: sum(f"answer to {mark}" == text for text in said) for mark in _MARKS}

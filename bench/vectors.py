@@ -1,15 +1,14 @@
-"""What semantic search costs a gateway that does not search: its turns and its memory, with the
-local model of the extra `embeddings` and without.
+"""Measure the cost of semantic search for a gateway that does not search: its turns and its
+memory, with the local model of the extra `embeddings` and without.
 
-One home is filled and embedded; a copy of it has the setting off. Two gateways, processes as people
-run them, take blocks of turns by turns over their sockets, with a model in another process. CPU is
-that of the gateways; what their messages cost the worker, which embeds them once a minute, is
-counted apart. Memory is measured first, of gateways that were just started: idle, after a turn,
-after a search, and when the worker has ended. It does that after ten idle minutes; with `--wait`
-these are waited for, without it is ended from outside, of which the gateway sees the same.
+One home is filled and embedded, and a copy of it has the setting off. Two gateways, normal
+processes, alternate in blocks of turns over their sockets, with a model in another process. CPU is
+that of the gateways. The cost of their messages for the worker, which embeds them once a minute, is
+counted separately. Memory is measured first, in fresh gateways: idle, after a turn, after a search,
+and when the worker has ended. It ends after ten idle minutes. `--wait` waits for that. Otherwise
+the worker is killed, which looks the same to the gateway.
 
-    python -m bench.vectors [--messages N] [--turns N] [--wait] [--json]
-"""
+    python -m bench.vectors [--messages N] [--turns N] [--wait] [--json]"""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ WITH, WITHOUT = "with vectors", "without"
 _SETTLED, _LOOK = 5.0, 0.5
 
 Homes = Mapping[str, Mapping[str, str]]
-"""The environments of the gateways, by what is measured."""
+"""The environments of the gateways, by label."""
 
 
 class Running(NamedTuple):
@@ -54,7 +53,7 @@ class Running(NamedTuple):
     client: Client
 
     def turns(self, session: str, number: int) -> list[float]:
-        """Seconds by the clock that turns take, one after the other."""
+        """Return the wall-clock seconds of turns, one after the other."""
         found = []
         for _ in range(number):
             begun = time.perf_counter()
@@ -65,12 +64,12 @@ class Running(NamedTuple):
         return found
 
     def workers(self) -> list[int]:
-        """Its child processes."""
+        """Return its child processes."""
         lists = Path(f"/proc/{self.pid}/task").glob("*/children")
         return [int(pid) for path in lists for pid in path.read_text().split()]
 
     def wait_until_embedded(self, messages: int) -> None:
-        """Return when so many messages are indexed, and nothing waits for its vector."""
+        """Return when this many messages are indexed, and no vector is pending."""
         while self._embedded() < messages:
             time.sleep(_LOOK)
 
@@ -85,14 +84,14 @@ class Running(NamedTuple):
 
 @contextmanager
 def running(environ: Mapping[str, str]) -> Iterator[Running]:
-    """A gateway on a home."""
+    """Run a gateway on a home."""
     home = Path(environ["NANOBOT_HOME"])
     with running_gateway(environ, NANOBOT) as (pid, _), closing(Client(home)) as client:
         yield Running(home, pid, client)
 
 
 def fill(home: Path, environ: Mapping[str, str], messages: int) -> None:
-    """A home with a conversation of so many messages, all embedded."""
+    """Create a home with a conversation of this many messages, all embedded."""
     write_session(home, "cli:stored", messages, 0)
     with running({**environ, "NANOBOT_HOME": str(home), LOCAL: "true"}) as one:
         one.wait_until_embedded(messages)
@@ -100,7 +99,7 @@ def fill(home: Path, environ: Mapping[str, str], messages: int) -> None:
 
 @contextmanager
 def copies(filled: Path, environ: Mapping[str, str]) -> Iterator[Homes]:
-    """Two of a home, with the setting and without."""
+    """Make two copies of a home, with the setting and without."""
     with tempfile.TemporaryDirectory() as folder:
         homes = {name: Path(folder) / name for name in (WITHOUT, WITH)}
         for home in homes.values():
@@ -112,7 +111,7 @@ def copies(filled: Path, environ: Mapping[str, str]) -> Iterator[Homes]:
 
 
 def memory(homes: Homes, is_waiting: bool) -> Iterator[tuple[str, float]]:
-    """MiB of a gateway, with and without, in each state."""
+    """Yield the MiB of a gateway, with and without, in each state."""
     for name, environ in homes.items():
         with running(environ) as one:
             time.sleep(_SETTLED)
@@ -134,7 +133,7 @@ def memory(homes: Homes, is_waiting: bool) -> Iterator[tuple[str, float]]:
 
 
 def turns(homes: Homes, messages: int, number: int) -> dict[str, object]:
-    """What a turn takes with and without, and what its messages cost later."""
+    """Return the cost of a turn with and without, and the later cost of its messages."""
     cpu: dict[str, list[float]] = {name: [] for name in homes}
     wall: dict[str, list[float]] = {name: [] for name in homes}
     with ExitStack() as stack:
@@ -166,12 +165,11 @@ def turns(homes: Homes, messages: int, number: int) -> dict[str, object]:
 
 
 def ratio(measured: Mapping[str, Sequence[float]]) -> float:
-    """How much more it is with vectors."""
+    """Return the ratio with vectors to without."""
     return median(measured[WITH]) / median(measured[WITHOUT])
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description="Turns and memory, with and without vectors.")
     parser.add_argument("--messages", type=int, default=MESSAGES, help="messages embedded before")
     parser.add_argument("--turns", type=int, default=TURNS, help="turns in a block")

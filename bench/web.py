@@ -1,11 +1,10 @@
-"""How quickly the page answers at a home that was used for years, and what its first view weighs.
+"""Measure the page on a home after years of use, and the size of its first view.
 
 The home has 10,000 conversations, one of 15,000 messages, 5,000 turns and 1,200 versions of memory.
-The gateway is a process of its own, and somebody signs in over HTTP. Times are medians of 20
-requests, wall clock, from the first byte sent to the last one read; CPU is the gateway's in them,
-which does not depend on what else the machine does. Some pages are opened once more after another
-start, where nothing was read yet. Bytes are those of bodies and headers.
-"""
+The gateway is a separate process, and a client signs in over HTTP. Times are medians of 20
+requests, wall clock, from the first byte sent to the last one read. CPU is the gateway's in them,
+which does not depend on other load. Some pages are opened once more after another start, before
+anything was read. Bytes are those of bodies and headers."""
 
 from __future__ import annotations
 
@@ -63,19 +62,18 @@ PAGES: Mapping[str, str] = {
     "health": "/health",
     "settings": "/settings",
 }
-"""What is opened, and where."""
+"""The measured pages and their paths."""
 _FIRST = ("memory, versions", "memory, a fact", "memory, a search", "people", "chat")
-"""What is opened after another start as well."""
+"""Pages that are also opened after another start."""
 
 
 class _Then(SystemClock):
-    """A clock that is set by whoever fills a home."""
+    """A clock that is set while a home is filled."""
 
     def __init__(self, at: datetime) -> None:
         self.at = at
 
     def now(self) -> datetime:
-        """What it was set to."""
         return self.at
 
 
@@ -89,7 +87,7 @@ def fill(home: Path) -> None:
 
 
 async def _write_turns(home: Path) -> None:
-    """Over the last 29 days, every tenth in the long conversation."""
+    """Write turns over the last 29 days, every tenth in the long conversation."""
     clock = _Then(SystemClock().now() - timedelta(days=29))
     (home / "state").mkdir(exist_ok=True)
     journal = SqliteJournal(home / "state" / "journal.db", clock)
@@ -110,7 +108,7 @@ async def _write_turns(home: Path) -> None:
 
 
 def _write_versions(home: Path) -> None:
-    """Facts that are learned, and then changed one after the other."""
+    """Write learned facts, and then change them one after the other."""
     path = home / "workspace" / "memory" / "MEMORY.md"
     path.parent.mkdir(parents=True)
     facts = [f"- Fact {number} about the weather, work and cooking." for number in range(_FACTS)]
@@ -131,7 +129,7 @@ def _put(path: Path, content: bytes) -> None:
 
 
 class Visit:
-    """Somebody who signed in at the page of the gateway `pid`, with one connection."""
+    """A signed-in client of the gateway `pid`, with one connection."""
 
     def __init__(self, home: Path, pid: int) -> None:
         with contextlib.closing(Client(home)) as client:
@@ -145,7 +143,7 @@ class Visit:
         self._cookie = str(answer.headers["Set-Cookie"]).partition(";")[0]
 
     def get(self, path: str) -> tuple[str, int]:
-        """A page, and what it takes on the wire. Of a stream only the beginning is read."""
+        """Return a page and its bytes on the wire. Of a stream only the beginning is read."""
         answer = self._asked(path)
         if answer.status != http.HTTPStatus.OK:
             raise RuntimeError(f"{path}: {answer.status} {answer.read()[:200]!r}")
@@ -160,7 +158,7 @@ class Visit:
         return "", head + sum(map(len, lines))
 
     def timed(self, path: str) -> tuple[float, float, int]:
-        """Median milliseconds, the gateway's CPU in them, and the size of a page."""
+        """Return the median milliseconds, the gateway's CPU in them, and the size of a page."""
         _, size = self.get(path)
         took, before = list[float](), cpu_seconds(self._pid)
         for _ in range(ROUNDS):
@@ -171,7 +169,7 @@ class Visit:
         return median(took), used, size
 
     def once(self, path: str) -> float:
-        """The milliseconds of CPU that the gateway takes for a page, opened this once."""
+        """Return the milliseconds of the gateway's CPU for a page that is opened once."""
         before = cpu_seconds(self._pid)
         self.get(path)
         return (cpu_seconds(self._pid) - before) * 1000
@@ -183,8 +181,7 @@ class Visit:
 
 
 def _settle(pid: int) -> None:
-    """Wait for what is done once after a start, such as indexing all that was said, until the
-    gateway rests."""
+    """Wait until the gateway has finished the work of a start, such as indexing."""
     before = -1.0
     while (now := cpu_seconds(pid)) != before:
         before = now
@@ -192,14 +189,14 @@ def _settle(pid: int) -> None:
 
 
 def first_view(visit: Visit) -> tuple[int, int]:
-    """Requests and bytes of the first page, with all that it loads and its stream."""
+    """Return the requests and bytes of the first page, with its resources and its stream."""
     html, size = visit.get("/chat")
     loaded = {*re.findall(r'(?:href|src)="(/static/[^"]+)"', html), "/live"}
     return 1 + len(loaded), size + sum(visit.get(one)[1] for one in loaded)
 
 
 def measure(home: Path) -> Iterator[tuple[str, object]]:
-    """All figures of a filled home."""
+    """Yield all figures of a filled home."""
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -229,7 +226,6 @@ def measure(home: Path) -> Iterator[tuple[str, object]]:
 
 
 def main() -> None:
-    """Run and print."""
     with tempfile.TemporaryDirectory() as folder:
         fill(Path(folder))
         report("web", dict(measure(Path(folder))))

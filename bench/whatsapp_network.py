@@ -1,8 +1,7 @@
-"""The fake WhatsApp of the helper's own tests, driven from here (see its README).
+"""Python client of the fake WhatsApp of the helper's own tests (see its README).
 
 It runs in Node.js, speaks the encrypted protocol of WhatsApp Web with the unmodified client, and
-takes commands as lines of JSON.
-"""
+takes commands as lines of JSON."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ from tests.doubles.server import Changes
 
 BRIDGE = Path(nanobot_whatsapp.__file__).parent / "bridge"
 TRUST = BRIDGE / "test" / "trust.mjs"
-"""What a helper has to load to find the fake in place of WhatsApp."""
+"""Module that a helper loads to find the fake in place of WhatsApp."""
 
 _FAKE = BRIDGE / "test" / "fake" / "main.mjs"
 _LONGEST_LINE = 64 * 1024 * 1024
 
 
 class Network:
-    """A fake that runs. `trust` is what a helper must be given to find it; `heard` is called with
+    """A running fake. `trust` is the setting with which a helper finds it. `heard` is called with
     each event."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -39,7 +38,7 @@ class Network:
         self.heard: Callable[[dict[str, Any]], None] = lambda event: None
 
     async def do(self, name: str, /, **fields: object) -> dict[str, Any]:
-        """Give a command; its answer."""
+        """Run a command and return its answer."""
         assert self._process.stdin is not None
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -49,11 +48,11 @@ class Network:
         return said
 
     async def until(self, ready: Callable[[], object]) -> None:
-        """Wait until this is so; looked at after each event."""
+        """Wait for a condition, which is checked after each event."""
         await self._changes.until(ready)
 
     async def read(self) -> None:
-        """Hear what it says, to its end."""
+        """Read its output to the end."""
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
             said = json.loads(line)
@@ -75,7 +74,7 @@ class Network:
 
 @asynccontextmanager
 async def network() -> AsyncIterator[Network]:
-    """A fake of its own."""
+    """Run a fake."""
     process = await asyncio.create_subprocess_exec(
         "node", str(_FAKE), stdin=PIPE, stdout=PIPE, limit=_LONGEST_LINE
     )

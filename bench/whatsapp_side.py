@@ -1,5 +1,5 @@
-"""WhatsApp in a fault campaign: a fake in processes of its own, with its people, and the helper
-that is killed on the way to it."""
+"""WhatsApp in a fault campaign: a fake with its people, and the helper that is killed on the way to
+it. The fake runs in its own processes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ for plan in {home}/plan-*; do
 done
 NANOBOT_FAKE_WHATSAPP='{trust}' exec node --import {preload} "$@"
 """
-"""Stands in for `node`: the next helper that it starts dies as the first plan says."""
+"""Replaces `node`. The next helper that it starts dies according to the first plan."""
 
 
 class State(TypedDict):
-    """What the fake knows. `said`: ids of messages that are for the inbox; `confirmed`: those of
-    which WhatsApp was told that they arrived; `texts`: what people see in each chat; `again`: how
-    often a message came once more under its id, which phones do not show."""
+    """The state of the fake. `said`: ids of messages for the inbox. `confirmed`: ids confirmed to
+    WhatsApp. `texts`: the visible messages of each chat. `again`: number of messages repeated under
+    their ids, which phones do not show."""
 
     said: list[str]
     confirmed: list[str]
@@ -59,21 +59,20 @@ class People:
         await self._script(self)
 
     def state(self) -> State:
-        """See the class."""
         return self._state
 
     async def meet(self, key: str, number: str, lid: str) -> None:
-        """Somebody comes to the network."""
+        """Add a person to the network."""
         await self.fake.do("person", key=key, number=number, lid=lid, name=key.title())
         self._people |= {f"{number}@s.whatsapp.net": key, f"{lid}@lid": key}
 
     async def link(self) -> None:
-        """The helper's folder becomes that of a device of the account."""
+        """Link the helper's folder to the account as a device."""
         await self.fake.do("seed", folder=str(self._folder))
 
     async def say(self, who: str, text: str, *, heard: bool = True, **more: object) -> str:
-        """Somebody writes; the id of the message. `heard`: it is for the inbox; `more` is what
-        the fake's `say` takes."""
+        """Send a person's message and return its id. `heard`: it is for the inbox. `more` are
+        options of the fake's `say`."""
         answer = await self.fake.do("say", **{"from": who, "text": text, **more})
         message: str = answer["message"]
         if heard:
@@ -93,11 +92,11 @@ class People:
         await self.fake.until(lambda: any(text in t for t in self.texts(chat)))
 
     def texts(self, chat: str) -> Sequence[str]:
-        """What stands in a chat."""
+        """Return the messages in a chat."""
         return self._state["texts"].get(chat, [])
 
     async def until_answered(self, chat: str, mark: str) -> None:
-        """Wait until the newest message in a chat has this mark, or says that it will get none."""
+        """Wait until the newest message in a chat has this mark, or reports that it was dropped."""
 
         known = self._given_up[chat]
 
@@ -132,12 +131,12 @@ class People:
 
 
 Script = Callable[[People], Awaitable[None]]
-"""What the people do; it returns when they have all that they waited for."""
+"""Plays the people and returns when they have received everything that they wait for."""
 
 
 class WhatsAppPlatform(ScriptedPlatform):
-    """A fake WhatsApp, to which the home's helper is linked, where `script` is played. What
-    `prepare` does is done before there is a gateway. `together`: with a gateway its helper dies."""
+    """A fake WhatsApp that plays `script` and to which the home's helper is linked. `prepare` runs
+    before there is a gateway. `together`: the helper dies with the gateway."""
 
     def __init__(
         self, home: Path, prepare: Script, script: Script, *, together: bool = False
@@ -167,7 +166,6 @@ class WhatsAppPlatform(ScriptedPlatform):
             yield people
 
     def state(self) -> State:
-        """What the fake knows now."""
         state: State = super().state()
         return state
 
@@ -176,8 +174,8 @@ class WhatsAppPlatform(ScriptedPlatform):
         return list(self.state()["again"].values())
 
     def look_at(self, home: Path) -> None:
-        """What was confirmed to WhatsApp must be in the spool or in the inbox, at any time: it goes
-        from the one to the other, so they are looked at in that order."""
+        """Check that every message confirmed to WhatsApp is in the spool or in the inbox. Messages
+        move from the one to the other, so they are read in that order."""
         self.ended += 1
         if self._together:
             kill_helper(home)
@@ -189,18 +187,18 @@ class WhatsAppPlatform(ScriptedPlatform):
             self.lost.append(f"confirmed, and neither spooled nor stored: {sorted(missing)}")
 
     def close(self) -> None:
-        """See `Platform`. A helper that was left behind ends as well."""
+        """See `Platform`. Also ends a helper that was left behind."""
         kill_helper(self._home)
         super().close()
 
 
 def folder_of(home: Path) -> Path:
-    """Where the adapter and its helper keep their things."""
+    """Return the folder of the adapter and its helper."""
     return home / "state" / "channels" / "whatsapp"
 
 
 def spool_of(home: Path) -> set[str]:
-    """The ids of the messages in the spool. The helper may run."""
+    """Return the ids of the messages in the spool. The helper may run."""
     ids = set()
     for path in folder_of(home).glob("spool/*.json"):
         with suppress(FileNotFoundError):
@@ -209,7 +207,7 @@ def spool_of(home: Path) -> set[str]:
 
 
 def kill_helper(home: Path) -> None:
-    """Kill the home's helper, if one lives."""
+    """Kill the home's helper, if one is alive."""
     with suppress(FileNotFoundError, ProcessLookupError, ValueError):
         pid = int((folder_of(home) / "helper.lock").read_text())
         if str(TRUST).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -217,19 +215,19 @@ def kill_helper(home: Path) -> None:
 
 
 def plan(home: Path, calls: Iterable[tuple[int, int, bool]]) -> None:
-    """The next helpers die at these calls, each at one; given with their modes, and with whether
-    the gateway that started it dies as well."""
+    """Let the next helpers die at these calls, each at one. A call has its mode, and whether the
+    gateway that started it dies as well."""
     for number, (n, mode, with_gateway) in enumerate(calls, 1):
         (home / f"plan-{number}").write_text(f"{n} {mode} {int(with_gateway)}\n")
 
 
 def died(home: Path) -> int:
-    """How many helpers died as planned."""
+    """Return the number of helpers that died as planned."""
     return len(list(home.glob("died-*")))
 
 
 def faults_of_helper(home: Path) -> list[str]:
-    """What is wrong with the files of the helper and of the adapter."""
+    """Return the faults in the files of the helper and of the adapter."""
     folder = folder_of(home)
     names = [path.relative_to(folder) for path in folder.rglob("*")]
     wrong = [f"{name} was set aside" for name in names if _is_aside(name.name)]

@@ -1,4 +1,4 @@
-"""What is said in `bench.crash_whatsapp`; the model that answers it is that of `telegram_talk`."""
+"""The conversation of `bench.crash_whatsapp`. Its model is that of `telegram_talk`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BOT_LID = "999000111"
 
 _NOTED = re.compile("Noted in|I was interrupted")
 _AT_ONCE = 515
-"""WhatsApp ends the connection and wants the device to come back."""
+"""Code with which WhatsApp ends the connection and asks the device to reconnect."""
 
 
 async def prepare(people: People) -> None:
-    """Who there is."""
+    """Create the people."""
     for key, number in NUMBERS.items():
         await people.meet(key, number, LIDS[key])
     members = [OWNER, MEMBER]
@@ -37,7 +37,7 @@ async def prepare(people: People) -> None:
 
 
 async def converse(people: People) -> None:
-    """All chats at once."""
+    """Run all chats at once."""
     async with asyncio.TaskGroup() as group:
         group.create_task(_in_private(people))
         group.create_task(_in_the_group(people))
@@ -46,7 +46,7 @@ async def converse(people: People) -> None:
 
 
 async def converse_briefly(people: People) -> None:
-    """The short form: a tool, a picture, a duplicate, a group."""
+    """Run the short form: a tool, a picture, a duplicate, a group."""
     await _first_words(people)
     await _address(people, "g1: hello")
     await people.until_answered(GROUP, "g1")
@@ -100,7 +100,7 @@ async def _address(people: People, text: str, **more: Any) -> None:
 
 
 async def _without_a_number(people: People) -> None:
-    """Somebody whose number becomes known later."""
+    """Talk as a person whose number becomes known later."""
     for mark, more in (("b1", {"as": "lid", "hidden": True}), ("b2", {"as": "lid"}), ("b3", {})):
         await people.say(FRIEND, f"{mark}: a question", **more)
         await people.until_answered(FRIEND, mark)

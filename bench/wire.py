@@ -1,8 +1,7 @@
-"""A channel of a gateway in another process: what is on both ends of the wire.
+"""A channel of a gateway in another process: both ends of the wire.
 
-The platform stays when the gateway is killed, as a real one does; so it knows what was taken and
-what was answered, and the next process goes on with the conversation where the last one was cut.
-"""
+The platform survives when the gateway is killed, as a real one does. So it knows the accepted and
+the answered messages, and the next process continues the interrupted conversation."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ from nanobot.errors import SendRefused
 
 @dataclass
 class Platform:
-    """What the chat platform knows, which no kill touches: messages taken, replies delivered.
-    `breaks`: so often it breaks a connection off by itself, in the middle of whatever is sent."""
+    """The state of the chat platform, which is never killed: accepted messages, delivered replies.
+    `breaks`: number of connections that it cuts by itself during a send."""
 
     breaks: int = 0
     tried: set[str] = field(default_factory=set)
@@ -33,15 +32,15 @@ class Platform:
     delivered: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
 
     def has_answered(self, event: str) -> bool:
-        """Whether a reply to this event was delivered."""
+        """Check whether a reply to this event was delivered."""
         return any(event in events for events, _ in self.delivered)
 
     def answer_to(self, event: str) -> str:
-        """The newest reply to this event, empty where there is none."""
+        """Return the newest reply to this event, or an empty text."""
         return next((text for events, text in reversed(self.delivered) if event in events), "")
 
     def hear(self, line: str) -> bool:
-        """One line from the gateway; True for the last."""
+        """Process one line from the gateway. Return True for the last."""
         told = json.loads(line)
         if "try" in told:
             self.tried.add(told["try"])
@@ -52,14 +51,14 @@ class Platform:
         return "over" in told
 
     def repeated(self) -> list[int]:
-        """For each chat, how many replies came more often than once, counted each time."""
+        """Return for each chat the number of repetitions of replies."""
         return [sum(count - 1 for count in Counter(self.delivered).values())]
 
     def look_at(self, home: Path) -> None:
-        """A process has ended: whoever wants to looks at what it leaves behind."""
+        """Inspect the files of a process that has ended."""
 
     def close(self) -> None:
-        """The conversation is judged, and the platform is needed no more."""
+        """Release the platform after the conversation was judged."""
 
 
 class Wire(ABC):
@@ -72,7 +71,7 @@ class Wire(ABC):
         self.gateway: Gateway | None = None
 
     async def run(self, host: ChannelHost) -> None:
-        """Say what has not been said, each when its time has come; then ask for the end."""
+        """Send the unsent messages, each at its time, then request the end."""
         await self.talk(host)
         self._tell({"over": True})
         assert self.gateway is not None
@@ -81,7 +80,7 @@ class Wire(ABC):
 
     @abstractmethod
     async def talk(self, host: ChannelHost) -> None:
-        """The conversation; a scenario has its own."""
+        """Run the conversation of the scenario."""
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver to the platform."""
@@ -90,14 +89,14 @@ class Wire(ABC):
         return Receipt()
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        """There are no files."""
+        """Fail, because there are no files."""
         raise SendRefused(f"there is no {media.ref}")
 
     async def show_progress(self, event: Progress) -> None:  # noqa: B027 - nothing is what it does
-        """Nothing is shown."""
+        """Do nothing."""
 
     async def say(self, host: ChannelHost, event: str, text: str) -> None:
-        """Publish a message unless the gateway took it already."""
+        """Publish a message unless the gateway has already accepted it."""
         if event in self.platform.acked:
             return
         self._tell({"try": event})
@@ -106,19 +105,19 @@ class Wire(ABC):
         self._tell({"ack": event})
 
     async def ask(self, host: ChannelHost, event: str, text: str) -> str:
-        """Say it and wait for the answer."""
+        """Send a message and wait for the answer."""
         await self.say(host, event, text)
         await self.until(lambda: self.platform.has_answered(event))
         return self.platform.answer_to(event)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something changed by which `condition` holds."""
+        """Wait until a change makes `condition` true."""
         while not condition():
             self._changed.clear()
             await self._changed.wait()
 
     def changed(self) -> None:
-        """Let those who wait look again."""
+        """Let waiters check again."""
         self._changed.set()
 
     def _tell(self, told: dict[str, object]) -> None:
