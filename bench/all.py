@@ -56,18 +56,18 @@ BENCHES = (
     Bench("dialects", quick=("--short",)),
     Bench("dialects.properties", quick=("--examples", "100")),
     Bench("markdown"),
-    Bench("crossings", ("--short",), ("--short",)),  # a process for every command takes long
+    Bench("crossings", ("--short",), ("--short",)),  # starts a process for every command
     Bench("soak", quick=("--warm-up", "1", "--minutes", "2")),
     Bench("crash", quick=("--short",)),
     Bench("damage", quick=("--short",)),
     Bench("crash_backup", ("--every", "3"), ("--short",)),
-    Bench("crash_memory", ("--every", "50"), ("--short",)),  # every step of it takes hours
+    Bench("crash_memory", ("--every", "50"), ("--short",)),  # every step would take hours
     Bench("bad_model", (), ("--random", "20")),
-    Bench("crash_routines", ("--every", "20"), ("--short",)),  # likewise
+    Bench("crash_routines", ("--every", "20"), ("--short",)),  # the same
     Bench("crash_sends", quick=("--short",)),
-    Bench("crash_telegram", ("--every", "20"), ("--short",)),  # likewise
+    Bench("crash_telegram", ("--every", "20"), ("--short",)),  # the same
     Bench("crash_cloud", ("--every", "60"), ("--short",)),
-    Bench("crash_whatsapp", ("--every", "60"), ("--short",)),  # likewise
+    Bench("crash_whatsapp", ("--every", "60"), ("--short",)),  # the same
     Bench("stopping", quick=("--short",)),
     Bench("team", quick=("--short",)),
     Bench("team", ("--measure",), ("--measure", "--short")),

@@ -4,7 +4,8 @@ Turns go through a gateway in this process, with a model that answers at once. O
 repeated without a pause on another home, which holds some years of data. Blocks of turns with and
 without the work alternate, so that the ratio of their medians holds on a busy machine.
 
-    python -m bench.background [--only dream] [--turns N] [--json]"""
+    python -m bench.background [--only dream] [--turns N] [--json]
+"""
 
 from __future__ import annotations
 

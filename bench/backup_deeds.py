@@ -120,7 +120,7 @@ class Making(Deed):
         self._before = tree(self.home)
 
     def do(self) -> None:
-        with contextlib.suppress(NanobotError):  # one of this very second is there already
+        with contextlib.suppress(NanobotError):  # a backup of this second exists already
             asyncio.run(back_up(self.home, self.folder / "kept"))
 
     def faults(self, *, over: bool) -> list[str]:

@@ -3,9 +3,10 @@
 Each kind of wrong answer gets its own home with 20 facts: a conversation is consolidated with it,
 then Dream runs with it. No known fact may be lost, negated or altered without the person's
 confirmation, no junk may be remembered, and nothing may block the event loop for more than 200 ms.
-Random answers are measured as well, and those of a good model, which must all be stored.
+Random answers are measured as well, and a good model's, which must all be stored.
 
-    python -m bench.bad_model [--only NAME] [--random N] [--seed N] [--json]"""
+    python -m bench.bad_model [--only NAME] [--random N] [--seed N] [--json]
+"""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ class Home:
             session.add_message(Message("assistant", "I see.", self.clock.now(), turn_id=turn))
             await sessions.save(session)
             self.clock.jump(60)
-        for _ in range(2):  # all but the newest turn, then that
+        for _ in range(2):  # all but the newest turn, then the newest
             await self.agent.consolidator.compact(session)
 
     async def dream(self) -> None:

@@ -63,7 +63,7 @@ async def gateway(
         admit_everyone=True,
     )
     logger.remove()
-    gc.freeze()  # these two as `nanobot gateway` does
+    gc.freeze()  # both as in `nanobot gateway`
     gc.set_threshold(5_000)
     ready = asyncio.Event()
     running = asyncio.get_running_loop().create_task(built.run(on_ready=ready.set, signals=False))

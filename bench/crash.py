@@ -12,7 +12,8 @@ is over. Then:
 - a reply came twice only if the kill fell into its sending.
 
     python -m bench.crash               every N, and 1,000 random moments (minutes)
-    python -m bench.crash --short       a sample of both"""
+    python -m bench.crash --short       a sample of both
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ second. Afterwards:
 
     python -m bench.crash_backup              every N
     python -m bench.crash_backup --every 10   a sample
-    python -m bench.crash_backup --short      a handful"""
+    python -m bench.crash_backup --short      a handful
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ on request, answers come in order, and a notice names each message that may be m
 
     python -m bench.crash_cloud              every N, and 300 random moments (hours)
     python -m bench.crash_cloud --every 20   a sample (some minutes)
-    python -m bench.crash_cloud --short      a handful"""
+    python -m bench.crash_cloud --short      a handful
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ so that a fact learned twice shows. `bench.memory_faults` has the invariants.
 
     python -m bench.crash_memory              every N, and 300 random moments (hours)
     python -m bench.crash_memory --every 25   a sample (some minutes)
-    python -m bench.crash_memory --short      a handful"""
+    python -m bench.crash_memory --short      a handful
+"""
 
 from __future__ import annotations
 
@@ -127,7 +128,7 @@ class Model:
         return {**found, "processed_entries": [int(number) for number in entries[::2]]}
 
     def _worded(self, mark: str, fact: str) -> str:
-        # Each time in other words, which say nothing: a fact that nobody stated is not learned.
+        # Word it differently each time, without a new fact: unstated facts are not learned.
         return f"- {mark} {fact.strip()}, {' '.join(self._random.choices(_IDLE, k=8))}"
 
 

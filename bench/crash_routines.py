@@ -16,7 +16,8 @@ in the middle, after it), once more while it recovers, and at random moments. Th
 
     python -m bench.crash_routines              every N, and 300 random moments (an hour)
     python -m bench.crash_routines --every 20   a sample (minutes)
-    python -m bench.crash_routines --short      two of them"""
+    python -m bench.crash_routines --short      two of them
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ repeatedly. The reply must not appear more than twice, its chat gets a notice, `
 shows it, and the next message is answered.
 
     python -m bench.crash_sends              100 kills for each platform, and 6 in the same send
-    python -m bench.crash_sends --short      a handful"""
+    python -m bench.crash_sends --short      a handful
+"""
 
 from __future__ import annotations
 
@@ -381,7 +382,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # what dies resets connections
+    logging.getLogger("aiohttp.server").setLevel(
+        logging.CRITICAL
+    )  # killed gateways reset connections
     get_context("forkserver").set_forkserver_preload(
         ["nanobot.app.gateway", "nanobot_telegram.channel", "nanobot_whatsapp.cloud.transport"]
     )

@@ -1,8 +1,8 @@
 """The fault campaign from update to send: a gateway on Telegram is killed at every step.
 
 Telegram is a `FakeTelegram` in its own process, which is never killed. The first part has a private
-chat with a message that runs a tool with an effect, one that joins its turn, a photo, an edit of an
-answered and of an unanswered message, commands, a button, a reply of several parts, and a file that
+chat with a message that runs a tool with an effect, another that joins its turn, a photo, edits of
+answered and unanswered messages, commands, a button, a reply of several parts, and a file that
 is sent with the message tool. It also has a group with a streamed reply and an album, and a
 stranger. The gateway, with the real adapter, is killed with SIGKILL at the Nth write, fsync, rename
 and send (before it, in the middle, after it), once more while it recovers, and at random moments.
@@ -25,7 +25,8 @@ Then:
 
     python -m bench.crash_telegram              every N, and 300 random moments (hours)
     python -m bench.crash_telegram --every 20   a sample (some minutes)
-    python -m bench.crash_telegram --short      a handful"""
+    python -m bench.crash_telegram --short      a handful
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 WhatsApp is the fake of the helper's own tests, in a process that is never killed. The helper is the
 real one with the unmodified client, so everything is encrypted, and people read the answers with
-their own keys. There is a private chat with a message that runs a tool with an effect, one that
+their own keys. There is a private chat with a message that runs a tool with an effect, another that
 joins its turn, a picture, a message that comes twice, an edit of a pending and of a running
 message, commands, a new connection, a reply of several parts, and a file that is sent with the
 message tool. There is also a group with mentions and a picture, a person whose number becomes known

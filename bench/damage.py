@@ -9,7 +9,8 @@ damage is done to a copy. Then a gateway starts on it, and:
 - acknowledged messages outside the damage are answered.
 
     python -m bench.damage            51 damages to the journal, 15 files with 5 damages each
-    python -m bench.damage --short    a sample of both"""
+    python -m bench.damage --short    a sample of both
+"""
 
 from __future__ import annotations
 
@@ -97,7 +98,7 @@ class Outcome:
     health: str = ""
 
 
-# the damages
+# Damages
 
 
 def zero(path: Path, page: int, size: int = PAGE) -> None:
@@ -165,7 +166,7 @@ def of_journal(home: Path) -> Iterator[Case]:
     yield case("many bytes flipped", lambda path: flip(path, share=0.02))
     yield case("live: emptied", lambda path: cut(path, 0))
     index = (home / "live" / "state" / "journal.db-shm").read_bytes()
-    last = int.from_bytes(index[16:20], sys.byteorder)  # the frames of this round of the log
+    last = int.from_bytes(index[16:20], sys.byteorder)  # frames of the current log round
     yield case("head zeroed", lambda path: zero(path, 0), "-wal")
     yield case("middle zeroed", lambda path: zero(path, last // 2), "-wal")
     yield case("tail zeroed", lambda path: zero(path, last - 1), "-wal")
@@ -244,7 +245,7 @@ def _damage_file(place: str, damage: Damage, home: Path) -> None:
     damage(home / place)
 
 
-# the campaign
+# Campaign
 
 
 class Running:

@@ -3,7 +3,8 @@
 It runs with the code of either version, this one or 3120a9f, and with that version's
 `bench.common`. `bench.against` starts it so:
 
-    PYTHONPATH=CHECKOUT CHECKOUT/.venv/bin/python -P bench/either.py [--json]"""
+    PYTHONPATH=CHECKOUT CHECKOUT/.venv/bin/python -P bench/either.py [--json]
+"""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class Campaign:
         repeated = platform.repeated()
         if ended == "over":
             wrong = self._scenario.faults(home, platform)
-            # A kill is no damage: a journal that is rebuilt after one was misjudged.
+            # A kill is no damage, so a journal rebuilt after one was misjudged.
             wrong += [path.name for path in (home / "state").glob("*.damaged-*")]
             wrong += [
                 f"{n} replies came twice in a chat" for n in repeated if n > kills + platform.breaks

@@ -7,7 +7,8 @@ meaning. The weight of the ranking by words is 1. Joined with weights of 1 they 
 results, which is asserted. The chosen weight has the highest recall@10 over the questions of
 categories 1 to 4. Of equal ones the nearest to 1 is chosen.
 
-    python -m bench.fusion [--data FILE] [--shape none|short|echo] [--json]"""
+    python -m bench.fusion [--data FILE] [--shape none|short|echo] [--json]
+"""
 
 from __future__ import annotations
 

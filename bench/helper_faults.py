@@ -78,6 +78,6 @@ class HelperCampaign(Campaign):
                 break
         kills = died(home)
         tally.kills += kills
-        # Where the disk refuses, the connection ends in the middle of a sending as well.
+        # If the disk fails, the connection also ends in the middle of a send.
         self._judge(tally, f"helper, {label}", home, platform, ended, max(kills, len(calls)))
         return kills

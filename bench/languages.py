@@ -5,7 +5,8 @@ without a question. A question uses another form of the word, as people do. Each
 own home, in which all messages are one conversation in a random order. `mixed` is one home with a
 conversation for each language.
 
-    python -m bench.languages [--data FILE] [--misses] [--json]"""
+    python -m bench.languages [--data FILE] [--misses] [--json]
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-if not __package__:  # run as a file: the project is to be found, and its http.py not taken for http
+if not __package__:  # run as a file: find the project, and don't import bench/http.py as http
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from msgspec.structs import replace

@@ -100,7 +100,7 @@ async def first_turns(empty: Path, full: Path, facts: int = 300) -> float:
 
         for channel in (here, there):
             await begin(channel)
-        await asyncio.sleep(5)  # the index of what is remembered is made
+        await asyncio.sleep(5)  # until memory is indexed
         rounds = [(await begin(here), await begin(there)) for _ in range(ROUNDS)]
     return median([full / empty for empty, full in rounds])
 

@@ -97,7 +97,7 @@ def _fact_told(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
 
 
 def _fact_known(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
-    if TEA not in nanobot.facts():  # the question is whether it is used, not how it came there
+    if TEA not in nanobot.facts():  # its use is tested, not how it was stored
         with (nanobot.workspace / "USER.md").open("a") as file:
             file.write(f"- Favourite tea: {TEA}\n")
     return _answered("What is my favourite tea?", TEA)(nanobot)

@@ -206,7 +206,7 @@ class ModelServer:
 
 def _be_model(link: socket.socket) -> None:
     """Run in the child. Does not return."""
-    logging.disable()  # that its clients are killed is what it is there for
+    logging.disable()  # its clients are killed on purpose
     try:
         asyncio.run(_serve(link))
     except BaseException:  # noqa: BLE001 - a child must never return

@@ -11,7 +11,8 @@ within one run are more reliable than milliseconds:
 With `--embeddings`, questions are also asked by meaning: the local model embeds them, vectors of
 messages are random, and each question goes to an index with and to one without vectors.
 
-    python bench/search.py [--messages N] [--indexed N] [--questions N] [--embeddings] [--json]"""
+    python bench/search.py [--messages N] [--indexed N] [--questions N] [--embeddings] [--json]
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 
-if not __package__:  # run as a file: the project is to be found, and its http.py not taken for http
+if not __package__:  # run as a file: find the project, and don't import bench/http.py as http
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from nanobot.clock import SystemClock

@@ -5,7 +5,8 @@ Ratios within one run are more reliable than milliseconds, which depend on the d
 - `save_ratio`: a turn saved to a session of 100,000 messages against one in an empty session;
 - `open_ratio`: opening 100,000 messages consolidated up to the last 1,000 against those 1,000.
 
-    python bench/sessions.py [--messages N] [--turns N] [--json]"""
+    python bench/sessions.py [--messages N] [--turns N] [--json]
+"""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def faults_of(soak: Soak) -> list[str]:
         wrong += _growing(soak.samples)
     if soak.verdict.repeats > soak.unclear:
         wrong.append(f"{soak.verdict.repeats} texts came twice, and {soak.unclear} might have")
-    # What is dead was sent twice with no answer; whether it arrived is judged by the chat.
+    # A dead message was sent twice without an answer. The chat shows whether it arrived.
     ended = ("failed", "dead")
     left = {name: count for name, count in soak.inbox.items() if count and name not in ended}
     if left:

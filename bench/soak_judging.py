@@ -21,7 +21,7 @@ _NOTICES = (
     "The model cannot be reached right now",
     "Your message is pending",
     BEHIND_ANOTHER,
-    "⚠️ A message that begins",  # it may be there twice
+    "⚠️ A message that begins",  # it may come twice
 )
 _UNASKED = ("Remember this?", "Make this change to memory?", "A message in ")
 """Beginnings of nanobot's own messages: questions after Dream has learned from untrusted content,
@@ -82,7 +82,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self._verdict = Verdict()
-        self._open: dict[str, bool] = {}  # whether a text without marks came since it was said
+        self._open: dict[str, bool] = {}  # True after a later text without marks
         self._done: set[str] = set()
         self._last = ""
 
@@ -98,7 +98,7 @@ class _Reading:
         elif text.startswith(_UNASKED):
             self._verdict.faults += [text] if _BROKEN in text else []
         elif again and (marks or all(self._open.values())):
-            self._verdict.repeats += 1  # two messages may end alike: not if one still needs an end
+            self._verdict.repeats += 1  # two messages may have equal ends, unless one is still open
         elif marks:
             self._answered(marks, text)
         else:

@@ -151,7 +151,7 @@ async def serve(arguments: argparse.Namespace) -> None:
         async for line in lines():
             if line == "stop":
                 author.share = 0.0
-            server.requests.clear()  # nobody looks at them, and they are large
+            server.requests.clear()  # large and unused
             print(json.dumps({"calls": author.calls, "faults": author.made}), flush=True)
 
 

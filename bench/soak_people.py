@@ -110,7 +110,7 @@ class Person:
             wish = wish if self._notes_wanted <= _MOST_NOTES else "nothing"
         topic = self._random.choice(TOPICS)
         mark = self._say(f"please {wish}. Let us speak of {topic}. {'And so on. ' * 8}")
-        if wish == "spawn":  # what the helper finds is reported later, under this mark
+        if wish == "spawn":  # the subagent reports later, under this mark
             self._lines.append((self._ids[mark], Line("", f"r{mark[1:]}")))
         return mark
 

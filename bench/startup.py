@@ -78,7 +78,7 @@ def running_gateway(environ: Mapping[str, str], nanobot: str) -> Iterator[tuple[
         if "ready" in line:
             break
     ready = time.perf_counter() - started
-    # What it logs has to go somewhere: it would wait for a pipe that is full.
+    # Without a reader it would block on a full pipe of log lines.
     logged = threading.Thread(target=process.stderr.read, daemon=True)
     logged.start()
     try:

@@ -6,7 +6,7 @@
     python -m bench.stopping --short   during five sends by each, and three restarts
 
 The platforms and the model are servers in this process. A send takes effect at once and is answered
-0.3 to 5 seconds later, so one that is cut and repeated is seen twice. `nanobot gateway` gets
+0.3 to 5 seconds later, so a repeated send is seen twice. `nanobot gateway` gets
 SIGTERM in the middle, is started again, and has to send each reply once. The model holds the turns
 until then."""
 

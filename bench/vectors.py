@@ -8,7 +8,8 @@ counted separately. Memory is measured first, in fresh gateways: idle, after a t
 and when the worker has ended. It ends after ten idle minutes. `--wait` waits for that. Otherwise
 the worker is killed, which looks the same to the gateway.
 
-    python -m bench.vectors [--messages N] [--turns N] [--wait] [--json]"""
+    python -m bench.vectors [--messages N] [--turns N] [--wait] [--json]
+"""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class Running(NamedTuple):
         try:
             with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as db:
                 return int(db.execute("SELECT count(*) FROM passage WHERE row >= 0").fetchone()[0])
-        except sqlite3.OperationalError:  # it is not there yet, or being written to
+        except sqlite3.OperationalError:  # it doesn't exist yet, or is locked
             return 0
 
 

@@ -4,7 +4,7 @@ The home has 10,000 conversations, one of 15,000 messages, 5,000 turns and 1,200
 The gateway is a separate process, and a client signs in over HTTP. Times are medians of 20
 requests, wall clock, from the first byte sent to the last one read. CPU is the gateway's in them,
 which does not depend on other load. Some pages are opened once more after another start, before
-anything was read. Bytes are those of bodies and headers."""
+anything was read. Bytes count bodies and headers."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def measure(home: Path) -> Iterator[tuple[str, object]]:
         with running_gateway(environ, NANOBOT) as (pid, _):
             _settle(pid)
             visit = Visit(home, pid)
-            visit.get("/activity/log")  # what every page needs is loaded
+            visit.get("/activity/log")  # load the parts of every page
             used = visit.once(pages[name])
             yield f"{name}, first after a start, CPU [ms] (target {_WANTED})", used
 

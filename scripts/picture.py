@@ -46,7 +46,7 @@ DULL += [(97, 165, 235), (190, 130, 220), (86, 182, 194), (171, 178, 191)]
 BRIGHT = [(110, 118, 132), *DULL[1:7], (255, 255, 255)]
 THEME = TerminalTheme((24, 27, 34), (214, 218, 226), DULL, BRIGHT)
 
-# As rich has it, without the font that it would fetch from elsewhere.
+# From rich, without its remote font.
 PAGE = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -109,7 +109,7 @@ def chat(home: str) -> Iterator[Terminal]:
     pid, descriptor = pty.fork()
     if pid == 0:
         size = {"COLUMNS": str(COLUMNS), "LINES": str(ROWS), "TERM": "xterm-256color"}
-        size["PROMPT_TOOLKIT_NO_CPR"] = "1"  # the screen is asked nothing
+        size["PROMPT_TOOLKIT_NO_CPR"] = "1"  # no queries to the terminal
         environ = os.environ | size | {"NANOBOT_HOME": home}
         os.execve(sys.executable, [sys.executable, "-m", "nanobot", "agent"], environ)
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
@@ -132,7 +132,7 @@ def drawn(screen: pyte.Screen) -> Text:
             line.append(cell.data, _style(cell))
         line.rstrip()
         lines.append(line)
-    return Text("\n").join(lines[:-1])  # less the prompt that waits
+    return Text("\n").join(lines[:-1])  # without the waiting prompt
 
 
 def _style(cell: pyte.screens.Char) -> Style:

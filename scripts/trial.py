@@ -170,7 +170,7 @@ class Trial:
     def _restore(self) -> None:
         with self._steps.step(f"nanobot restore --to {ELSEWHERE}"):
             self._ada.run(NANOBOT, "restore", BACKUP, "--to", ELSEWHERE)
-            shutil.rmtree(f"{self._bare.root}{HOME}/.nanobot")  # nothing can come from there
+            shutil.rmtree(f"{self._bare.root}{HOME}/.nanobot")  # no state from earlier steps
 
     def _end(self, gateway: Program) -> None:
         with self._steps.step("SIGTERM ends it with exit code 0"):

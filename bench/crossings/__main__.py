@@ -56,7 +56,7 @@ def calls_of(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
     kinds = {payload.kind: [p for p in payloads if p.kind == payload.kind] for payload in payloads}
     for caller in CALLERS:
         for kind, some in kinds.items():
-            if not (caller.clean and kind == "planted"):  # the owner allows it
+            if not (caller.clean and kind == "planted"):  # the owner approves it
                 work = partial(attack, caller, some, merge=short and kind not in ALONE)
                 yield Run(f"{caller.name}: {kind}", len(some), work)
 
@@ -99,7 +99,7 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
 
 def main() -> int:
     options = _options()
-    if VARIABLE not in os.environ:  # so that it stands in this process's own environment
+    if VARIABLE not in os.environ:  # children inherit this process's environment
         environ = {**os.environ, VARIABLE: secrets.token_hex(12)}
         os.execve(sys.executable, [sys.executable, "-m", "bench.crossings", *sys.argv[1:]], environ)
     logger.remove()

@@ -53,7 +53,7 @@ CALLERS = (
     Caller("owner, tainted", clean=False, reads=_FILE),
     Caller("guest", GUEST, "2"),
     Caller("guest, tainted", GUEST, "2", clean=False, reads=_FILE),
-    Caller("group", GROUP, "g", clean=False),  # somebody else's words are there from the start
+    Caller("group", GROUP, "g", clean=False),  # other people's words are there from the start
     Caller("job", initiator="job"),
     Caller("job, tainted", clean=False, reads=_FILE, initiator="job"),
     Caller("heartbeat", initiator="heartbeat"),
@@ -110,7 +110,7 @@ async def play(
         case "helper":
             gateway.helpers_plan += replies
             await gateway.say("go on", calls("spawn", task="the kettle"))
-            await gateway.until(lambda ended: not ended.event_ids)  # that of the report
+            await gateway.until(lambda ended: not ended.event_ids)  # the report's turn
     gateway.watching = ""
 
 

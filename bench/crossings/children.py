@@ -111,7 +111,7 @@ async def _browser() -> None:
     from nanobot.cli.web import open_browser
 
     before = os.environ["PATH"]
-    os.environ["PATH"] = ""  # a real one is not to open
+    os.environ["PATH"] = ""  # no real program may open
     trust_no_relative_folder()
     open_browser("http://127.0.0.1:9/")
     os.environ["PATH"] = before
@@ -128,7 +128,7 @@ async def _helper() -> None:
 
     node = await asyncio.to_thread(find_node, "node")
     with tempfile.TemporaryDirectory() as folder:
-        sources = Path(folder, "sources")  # not built there, as an installed package is
+        sources = Path(folder, "sources")  # an installed package is not built in place
         await asyncio.to_thread(_copied, SOURCES, sources)
         await install(Path(folder), node, lambda _: None, sources=sources)
 
@@ -200,7 +200,7 @@ def _in_folder(home: Path, _: Path) -> None:
     for name, child in CHILDREN.items():
         with suppress(Exception):
             asyncio.run(child())
-        print(name, flush=True)  # the other end looks what was run
+        print(name, flush=True)  # the parent checks the programs that ran
         sys.stdin.readline()
 
 

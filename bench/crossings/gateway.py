@@ -114,7 +114,7 @@ class AttackedGateway:
             reply_to=reply_to,
             media=media,
             edits=edits,
-            event_id=secrets.token_hex(8),  # those of the channel begin anew with each gateway
+            event_id=secrets.token_hex(8),  # the channel's own ids restart with each gateway
         )
         return await self.patiently(self.channel.answer_to(event, chat))
 
@@ -138,7 +138,7 @@ class AttackedGateway:
         while True:
             question = await self.channel.next_with_buttons()
             answer = next((b.value for b in question.buttons if b.label == label), "")
-            if answer:  # else nothing is asked: it is a reminder, or facts that wait
+            if answer:  # otherwise it is no question: a reminder, or pending facts
                 await self.channel.say(answer, question.chat_id, sender_id=ME)
 
     def result(self) -> str:
@@ -157,14 +157,14 @@ async def prelude(gateway: AttackedGateway, *, commands: bool) -> None:
     gateway.job = _named(gateway.result())
     if commands:
         command = "cat private.txt; sleep 1000"
-        gateway.impatience = 0.1  # a moment of the clock shows that the command goes on
+        gateway.impatience = 0.1  # a moment shows that the command keeps running
         await gateway.say("work", calls("exec", command=command, background=True), chat="3")
         gateway.impatience = IMPATIENCE
         gateway.process = _named(gateway.result())
     await gateway.clock.advance(1)
-    await gateway.say("that is all")  # where the owner was last is where the heartbeat speaks
+    await gateway.say("that is all")  # the heartbeat writes to the owner's last chat
     files = [world.home / "sessions" / f"fake_{chat}.jsonl" for chat in SCOPES]
-    # Until then nobody can be written to there, and no event tells of a file.
+    # Until then no message can be sent there, and no event announces a file.
     while not all(file.exists() for file in files):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 

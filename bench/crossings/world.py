@@ -115,7 +115,7 @@ class World:
             ("home/logs/secret.log", "log"),
         ):
             self.put(path, name)
-        shown = os.environ.get(SANDBOX) == "landlock"  # which can keep from writing alone
+        shown = os.environ.get(SANDBOX) == "landlock"  # which can only prevent writes
         self.put("home/workspace/repo/.git/config", "git", *((OWNER,) if shown else ()))
         self.put("home/workspace/private.txt", "private", OWNER)
         self.put("home/spill/secret.txt", "spilled", OWNER)
@@ -250,7 +250,7 @@ def _starts(path: str) -> bool:
     names = path.split("/")
     if names[0] in ("people", "groups") and len(names) > 2:
         names = names[2:]
-    if names[0] in (*BOOTSTRAP, "memory"):  # other rules hold for these
+    if names[0] in (*BOOTSTRAP, "memory"):  # other rules apply to these
         return False
     return autorun.runs_by_itself(path)
 

@@ -8,7 +8,8 @@ message is lost, and neither thinking nor markup is shown.
     python -m bench.dialects                      all of them (some two minutes)
     python -m bench.dialects --shape mistral      only names that contain this
     python -m bench.dialects --short              the first shapes of each sort
-    python -m bench.dialects --list               only the names"""
+    python -m bench.dialects --list               only the names
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def main() -> int:
         print("\n".join(shape.name for shape in shapes))
         return 0
     logger.remove()
-    logging.disable()  # servers whose clients have gone
+    logging.disable()  # servers complain about closed clients
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(play(shapes, Path(folder), quiet=options.json))

@@ -175,7 +175,7 @@ def structured(rung: Rung) -> Play:
     `required`, a JSON schema, or none (the object is in its text)."""
 
     async def play(world: DialectWorld) -> None:
-        world.set_clock(FakeClock(world.clock.now()))  # condensing is waited for only so long
+        world.set_clock(FakeClock(world.clock.now()))  # the wait for condensing has a timeout
 
         def script(request: ChatRequest) -> Line:
             if b"history_entry" not in request.raw:

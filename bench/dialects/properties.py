@@ -7,7 +7,8 @@ Conformity: whatever a conversation holds (roles in any order, unreadable calls,
 empty texts), each strict server accepts the adapter's request, and each text of the person is in
 it.
 
-    python -m bench.dialects.properties --examples 2000"""
+    python -m bench.dialects.properties --examples 2000
+"""
 
 from __future__ import annotations
 

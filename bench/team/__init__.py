@@ -1,1 +1,1 @@
-"""Several workers of one team under faults, and what they cost: see `bench.team.__main__`."""
+"""Several workers of one team under faults, and their costs. See `bench.team.__main__`."""

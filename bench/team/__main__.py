@@ -1,21 +1,21 @@
-"""A team under faults: what was promised about messages, effects and files, and what it costs.
+"""A team under faults: the promises about messages, effects and files, and the costs.
 
-Four workers (`nanobot gateway`, each a process with a home of its own, started again whenever it
-ends) share a real PostgreSQL and a folder. People talk to them on Telegram by webhook, alone and in
-groups, on WhatsApp Cloud and by the API, through a load balancer, in bursts; the model takes
-200 ms. Some messages ask for two tools with effects, or for one that the owner has to allow, who
-answers in their chat or at any worker's socket, and some bring a file. Meanwhile workers are
-killed, stopped beyond their lease and continued; PostgreSQL is stopped as by a crash, fails over to
-a synchronous standby, also while it hangs and goes on afterwards, ends connections, and commits
+Four workers (`nanobot gateway`, each a process with its own home, restarted whenever it ends) share
+a real PostgreSQL and a folder. People write to them on Telegram by webhook, privately and in
+groups, on WhatsApp Cloud and through the API, through a load balancer, in bursts. The model takes
+200 ms. Some messages ask for two tools with effects, or for one with the owner's approval, in
+their chat or at any worker's socket, and some bring a file. In this time workers are killed,
+stopped beyond their lease and continued. PostgreSQL is stopped as by a crash, fails over to a
+synchronous standby (also while it hangs and continues afterwards), ends connections, and commits
 without answering. In the end:
 
-- every message is answered, in the order of its chat, and none twice but where a worker died while
-  it was sending,
-- an effect happened once where its conversation has a result of it, at most once where it was cut
-  off, and never where the owner said no; no question has its buttons any more,
-- every conversation is whole: each message stands in its file once, under increasing numbers, with
+- every message is answered, in the order of its chat, and twice only if a worker died while it was
+  sending,
+- an effect happened once if its conversation has its result, at most once if it was interrupted,
+  and never if the owner denied it; no question has its buttons any more,
+- every conversation is complete: each message is in its file once, under increasing numbers, with
   its file,
-- no platform was asked what it refuses,
+- platforms got no requests that they reject,
 - no worker logged a traceback.
 
     python -m bench.team                 500 chats of 20 messages, 250 faults (half an hour)
@@ -48,7 +48,7 @@ _WHOLE = {KILL: 100, PAUSE: 50, STOP: 20, FAILOVER: 5, HANG: 5, CUT: 50, ANSWER:
 
 
 def main() -> int:
-    """The command line; exit code 1 when a promise was broken."""
+    """Run the command line. The exit code is 1 if a promise was broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="a fault of each kind")
     parser.add_argument("--measure", action="store_true", help="what it costs, without faults")

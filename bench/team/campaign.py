@@ -26,18 +26,18 @@ from tests.doubles.graph import FakeGraphAPI
 from tests.doubles.telegram import TOKEN, FakeTelegram
 
 PATIENCE = 120.0
-"""Seconds without any answer after which what is open is lost."""
+"""Seconds without any answer after which open messages are lost."""
 _EFFECTS, _QUESTIONS, _FILES = 0.1, 0.05, 0.05
 _GROUPS = 10
-"""Of so many chats one is a group."""
+"""One in this many chats is a group."""
 _SAYING_SECONDS = 15.0
 _HARM_SECONDS = 30.0
-"""How long faults that have begun are waited for, when all is answered."""
+"""Time limit for running faults after all messages are answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a campaign is; `faults` by kind."""
+    """Size of a campaign. `faults` by kind."""
 
     workers: int
     chats: int
@@ -48,7 +48,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class RunningTeam:
-    """Everything that takes part, running."""
+    """All running participants."""
 
     workers: Workers
     database: TeamDatabase
@@ -73,9 +73,11 @@ async def run_team(
     database: TeamDatabase | None = None,
     standby: bool = False,
 ) -> AsyncIterator[RunningTeam]:
-    """A team of so many workers in `folder`, with people on all platforms; `groups` of the chats
-    are groups. A `database` that is given is used; `alone`: what runs is a gateway without a team,
-    which leaves it alone."""
+    """Run a team in `folder`, with people on all platforms.
+
+    `groups` of the chats are groups. A given `database` is used. `alone`: run a gateway without a
+    team, which doesn't use the database.
+    """
     async with contextlib.AsyncExitStack() as stack:
         if database is None:
             database = stack.enter_context(team_database())
@@ -119,7 +121,7 @@ async def run_team(
 
 
 async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, object], list[str]]:
-    """Run it; the figures, and what is not as promised."""
+    """Run the campaign. Return the figures and the broken promises."""
     rng = random.Random(seed)
     with contextlib.ExitStack() as stack:
         folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory()))
@@ -166,7 +168,7 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
 
 
 def _make_keys(shared: Path, people: Sequence[str]) -> dict[str, str]:
-    """A key of the API for each of the people, by its name."""
+    """Create an API key for each of the people, by name."""
     shared.mkdir(mode=0o700, parents=True)
     keys = ApiKeys(shared / "state" / "channels" / "api")
     now = SystemClock("UTC").now()
@@ -175,7 +177,7 @@ def _make_keys(shared: Path, people: Sequence[str]) -> dict[str, str]:
 
 
 async def _say(talk: Talk, mischief: Mischief) -> None:
-    """Tell on standard error how far it is."""
+    """Print the progress on standard error."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(_SAYING_SECONDS)

@@ -1,13 +1,13 @@
-"""What a turn costs: the database, beside `pgbench` that plays the same statements; the worker,
-beside a gateway without a team that has the same talk.
+"""Measure the cost of a turn: for the database, and for the worker.
 
-The server writes down what a worker asks of it while people talk, looking for work and renewing
-the worker's row included. It becomes a script: each statement prepared once, and executed with the
-values that it had, in the transactions it was in. pgbench plays that over one connection, on a copy
-of the database as it was before, at the pace of the talk: without pauses the processor's caches are
-warm, and a statement takes two thirds. Costs are the server's processor time and the bytes of its
-write-ahead log.
-"""
+The database is measured with `pgbench`, which replays the same statements. The worker is compared
+with a gateway without a team in the same conversations.
+
+The server logs the worker's statements while people talk, including looks for work and the renewal
+of the worker's row. The log becomes a script: each statement prepared once, and executed with its
+values in its transactions. pgbench plays it over one connection, on a copy of the earlier database,
+at the original pace: without pauses the processor's caches are warm, and a statement takes two
+thirds. Costs are the server's processor time and the bytes of its write-ahead log."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _FAILED = """
 """
 _LOOKS, _TOLD = 200, 1_000
 _AS_A_WORKER = "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c jit=off"
-"""How a worker plans."""
+"""Planner settings of a worker."""
 _STATEMENT = re.compile(r"^(?:statement|execute [^:]*): (.*)$", re.DOTALL)
 _PARAMETER = re.compile(r"\$\d+ = (NULL|'(?:[^']|'')*')")
 _ABORTED = re.compile(r"aborted in command (\d+)")
@@ -80,8 +80,8 @@ _Asked = tuple[str, str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What so many turns took: processor time of the server and of the worker in seconds, and bytes
-    of the server's log."""
+    """Cost of a number of turns: processor time of the server and of the worker in seconds, and
+    bytes of the server's log."""
 
     turns: int
     processor: float
@@ -100,22 +100,22 @@ class Cost:
 
     @property
     def milliseconds(self) -> float:
-        """Of the server's processor time, a turn."""
+        """The server's processor time per turn."""
         return 1000 * self.processor / self.turns
 
     @property
     def worker_milliseconds(self) -> float:
-        """Of the worker's, a turn."""
+        """The worker's processor time per turn."""
         return 1000 * self.worker / self.turns
 
     @property
     def bytes(self) -> float:
-        """Of write-ahead log, a turn."""
+        """Write-ahead log per turn."""
         return self.wal / self.turns
 
 
 async def cost_of_a_turn(chats: int, messages: int, rounds: int) -> dict[str, object]:
-    """The figures, for one worker."""
+    """Return the figures for one worker."""
     with team_database(*_LOGGING, on_disk=True) as database:
         schema.prepare(DatabaseAddress(database.dsn))
         _ask(database, "postgres", f"CREATE DATABASE {_BARE} TEMPLATE {NAME}")
@@ -124,7 +124,7 @@ async def cost_of_a_turn(chats: int, messages: int, rounds: int) -> dict[str, ob
         commits = sum(statement == "COMMIT" for _, statement, _ in asked)
         real = alone = bare = fast = Cost(0, 0.0, 0, 0.0)
         left = 0
-        for _ in range(rounds):  # in turns, as the machine may have other work
+        for _ in range(rounds):  # alternate, because the machine may be busy
             played, failed = _play(database, asked, logged.turns, logged.seconds / commits)
             bare, left = bare + played, left + failed
             fast += _play(database, asked, logged.turns, 0.0)[0]
@@ -153,7 +153,7 @@ async def cost_of_a_turn(chats: int, messages: int, rounds: int) -> dict[str, ob
 
 
 async def cost_of_looks(counts: Sequence[int]) -> dict[str, object]:
-    """What looking for free scopes takes, while so many messages are open that others have."""
+    """Measure looking for free scopes while other workers have this many open messages."""
     figures: dict[str, object] = {}
     with team_database() as server:
         database = Database(server.dsn, lambda: None)
@@ -181,8 +181,8 @@ async def cost_of_looks(counts: Sequence[int]) -> dict[str, object]:
 async def _cost_of_having(
     server: TeamDatabase, database: Database, count: int
 ) -> dict[str, object]:
-    """The time of a worker's look at `count` scopes of its own. Every fifth has an open message,
-    which the worker knows."""
+    """Measure a worker's look at its own `count` scopes. Every fifth has an open message, which the
+    worker knows."""
     journal = PostgresJournal(database, SystemClock("UTC"), lambda _: "")
     names = [f"{'resting' if n % 5 else 's'}{n}" for n in range(5, count + 5)]
     known = [row for (row,) in _ask(server, NAME, "SELECT id FROM inbox") if row % 5 == 0]
@@ -193,7 +193,7 @@ async def _cost_of_having(
 
 
 def cost_of_telling(listeners: int) -> dict[str, object]:
-    """The time of a notification without and with listeners."""
+    """Measure a notification without and with listeners."""
     figures: dict[str, object] = {}
     with team_database() as server, contextlib.ExitStack() as stack:
         for count in (0, listeners):
@@ -211,7 +211,7 @@ def cost_of_telling(listeners: int) -> dict[str, object]:
 async def _talk(
     database: TeamDatabase, chats: int, messages: int, *, log: bool = False, alone: bool = False
 ) -> Cost:
-    """A worker answers so many messages in each of the chats."""
+    """Let a worker answer this many messages in each of the chats."""
     rng = random.Random(4)
     with tempfile.TemporaryDirectory() as folder:
         async with run_team(
@@ -233,8 +233,8 @@ async def _talk(
 def looking(
     database: TeamDatabase, worker: Callable[[], float] = lambda: 0.0
 ) -> Callable[[int], Cost]:
-    """Look at the server and at the processor time of the worker now; what is returned says what
-    they did since, for so many turns."""
+    """Record the processor times of the server and the worker. The returned function gives the cost
+    since then, for a number of turns."""
 
     def state() -> Cost:
         (wal,) = _ask(database, "postgres", "SELECT pg_current_wal_insert_lsn() - '0/0'")[0]
@@ -257,7 +257,7 @@ def looking(
 
 
 def _processor_seconds(server: PostgresServer) -> float:
-    """What all processes of a server have used."""
+    """Return the processor time of all processes of a server."""
     main = (server.data / "postmaster.pid").read_text().split()[0]
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -265,7 +265,7 @@ def _processor_seconds(server: PostgresServer) -> float:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended
-        used = [int(field) for field in fields[11:15]]  # of itself, and of children that ended
+        used = [int(field) for field in fields[11:15]]  # its own, and its ended children's
         if path.parent.name == main:
             ticks += sum(used)
         elif fields[1] == main:
@@ -274,7 +274,7 @@ def _processor_seconds(server: PostgresServer) -> float:
 
 
 def _asked(server: PostgresServer) -> Iterator[_Asked]:
-    """What the server has written down."""
+    """Yield the logged statements."""
     with (server.data / "log" / "asked.csv").open(newline="") as file:
         for row in csv.reader(file):
             found = _STATEMENT.match(row[_MESSAGE])
@@ -285,8 +285,8 @@ def _asked(server: PostgresServer) -> Iterator[_Asked]:
 def _play(
     database: TeamDatabase, asked: Sequence[_Asked], turns: int, pause: float
 ) -> tuple[Cost, int]:
-    """Have pgbench run the statements on a copy of the copy, with so many seconds of pause after
-    each transaction; how many it did not."""
+    """Run the statements with pgbench on a copy of the copy, with a pause in seconds after each
+    transaction. Return the number of failed ones."""
     _ask(database, "postgres", f"DROP DATABASE IF EXISTS {_PLAYED}")
     _ask(database, "postgres", f"CREATE DATABASE {_PLAYED} TEMPLATE {_BARE}")
     commands = _script(asked)
@@ -310,8 +310,10 @@ def _play(
 
 
 def _script(asked: Sequence[_Asked]) -> list[str]:
-    """The commands that ask the same over one connection. What was asked while another session had
-    a transaction open comes before that; a setting of a session holds for itself alone."""
+    """Return the commands for one connection.
+
+    Statements that ran during another session's transaction come before it. A session's settings
+    apply to it only."""
     prepared: dict[str, str] = {}
     commands: list[str] = []
     under_way: dict[str, list[str]] = {}
@@ -329,7 +331,7 @@ def _script(asked: Sequence[_Asked]) -> list[str]:
 
 
 def _literal(value: str) -> str:
-    """One of the log, for a script: pgbench takes a backslash for an escape."""
+    """Convert a value of the log for a script. pgbench treats a backslash as an escape."""
     return "E" + value.replace("\\", "\\\\") if "\\" in value else value
 
 

@@ -1,9 +1,7 @@
-"""The team's database in the campaign: a PostgreSQL, and a synchronous standby that can take its
-place.
+"""The team's database in the campaign: a PostgreSQL, and a synchronous standby for a failover.
 
-Both have a folder of their own for good; which of them is the primary changes. Workers know both.
-One worker reaches them through relays, which can cut a connection at a commit.
-"""
+Both keep their folders, and which of them is the primary changes. Workers know both. One worker
+reaches them through relays, which can cut a connection at a commit."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ _CUT_SECONDS = 10.0
 
 
 class TeamDatabase:
-    """The primary at `primary`, which is started, with the database `NAME`. With a `standby`, that
-    can take over. Methods block unless they are coroutines."""
+    """The started primary at `primary`, with the database `NAME`, and an optional `standby`.
+    Methods block unless they are coroutines."""
 
     def __init__(self, folders: Sequence[Path], *settings: str) -> None:
         self._folders = list(folders)
@@ -42,7 +40,7 @@ class TeamDatabase:
 
     @property
     def dsn(self) -> str:
-        """The address that knows all folders."""
+        """The address with all folders."""
         return _dsn(self._folders)
 
     @property
@@ -51,8 +49,8 @@ class TeamDatabase:
         return _dsn(self._relayed)
 
     def attach_standby(self) -> None:
-        """Make a synchronous standby of the primary in the other folder, and wait for it from now
-        on."""
+        """Create a synchronous standby of the primary in the other folder. Commits wait for it from
+        now on."""
         folder = next(one for one in self._folders if one != self.primary.sockets)
         shutil.rmtree(folder / "data", ignore_errors=True)
         self.standby = PostgresServer(folder, *self._settings, copy_of=self.primary)
@@ -60,22 +58,22 @@ class TeamDatabase:
         self._wait_for("*")
 
     def restart(self) -> None:
-        """Start the primary that was stopped."""
+        """Start the stopped primary."""
         self.primary.start()
 
     def stop(self) -> None:
-        """Stop the primary as a crash does."""
+        """Stop the primary as by a crash."""
         self.primary.stop(signal.SIGQUIT)
 
     def fail_over(self) -> None:
-        """The standby takes the place of the primary; there is none after that."""
+        """Promote the standby to the primary. There is no standby after that."""
         assert self.standby is not None
         self.standby.promote()
         self.primary, self.standby = self.standby, None
         self._wait_for("")
 
     def cut(self, rng: random.Random) -> int:
-        """End some of the workers' connections, as an administrator does; how many."""
+        """End some of the workers' connections like an administrator. Return their number."""
         query = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid != pg_backend_pid()"
         with psycopg.connect(self.primary.dsn("postgres"), autocommit=True) as db:
             pids = [pid for (pid,) in db.execute(query, (NAME,)).fetchall()]
@@ -85,8 +83,8 @@ class TeamDatabase:
         return len(chosen)
 
     async def cut_answer(self) -> bool:
-        """Cut a connection through a relay when the next commit is answered, before its client
-        knows. Whether there was one in time."""
+        """Cut a relayed connection when the next commit is answered, before its client gets the
+        answer. Return True if there was one in time."""
         relay = self.relays[self._folders.index(self.primary.sockets)]
         relay.cut_at_answer(b"COMMIT")
         with contextlib.suppress(TimeoutError):
@@ -96,7 +94,7 @@ class TeamDatabase:
 
     @contextlib.asynccontextmanager
     async def relaying(self) -> AsyncIterator[None]:
-        """Have a relay before each folder, while inside."""
+        """Run a relay in front of each folder."""
         async with contextlib.AsyncExitStack() as stack:
             for folder in self._folders:
                 relay = Relay(str(folder / _SOCKET))
@@ -127,7 +125,7 @@ class TeamDatabase:
 
 @contextlib.contextmanager
 def team_database(*settings: str, on_disk: bool = False) -> Iterator[TeamDatabase]:
-    """A primary without a standby, until the end."""
+    """Run a primary without a standby."""
     with scratch(on_disk=on_disk) as one, scratch(on_disk=on_disk) as other:
         database = TeamDatabase([one, other], *settings)
         try:

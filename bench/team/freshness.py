@@ -1,9 +1,8 @@
-"""Two workers take turns in one chat, each with the shared folder mounted by NFS on a machine of
-its own: `python -m bench.team --freshness`.
+"""Two workers alternate in one chat, each with the shared folder mounted by NFS as on its own
+machine: `python -m bench.team --freshness`.
 
-The NFS client is `nfsclient.c`. Each message must be answered with the exchange before it in the
-prompt, which the other worker has just stored, and the file must number every message once.
-"""
+The NFS client is `nfsclient.c`. Each message must be answered with the previous exchange in the
+prompt, which the other worker has just stored, and the file must number every message once."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from nanobot.team.connection import DatabaseAddress
 from tests.team.pair import Pair, pair
 
 FRESH = "rw,vers=4.2,hard,noac,proto=tcp"
-"""The options of the mount that docs/team.md asks for, as the kernel shows them."""
+"""The mount options required by docs/team.md, as the kernel shows them."""
 CACHING = "rw,vers=4.2,hard,proto=tcp,lookupcache=pos"
 """Without `noac`: attributes are cached for 3 to 60 seconds."""
 
@@ -29,8 +28,9 @@ _PATIENCE = 600.0
 
 
 def nfs_client(build: Path, mount: Path, options: str, seconds: float) -> Mapping[str, str]:
-    """The environment in which a process has the folder `mount` from a file server. Attributes are
-    cached for so many `seconds`. The library is compiled into the folder `build`."""
+    """Return the environment of a process with the folder `mount` from a file server.
+
+    Attributes are cached for `seconds`. The library is compiled into the folder `build`."""
     source = Path(__file__).parent.with_name("nfsclient.c")
     library = build / "nfsclient.so"
     command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
@@ -73,7 +73,7 @@ async def alternate(
 
 
 async def _talk(team: Pair, turns: int) -> int:
-    """How many turns lacked the one before."""
+    """Return the number of turns without the previous exchange."""
     stale = 0
     for number in range(1, turns + 1):
         worker = team.both[number % 2]

@@ -1,4 +1,4 @@
-"""What must be true when all was said: see `bench.team.__main__`."""
+"""Invariants after all messages. See `bench.team.__main__`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bench.transcript import faults_of_transcript, messages_of
 from nanobot.agent.runner import INTERRUPTED
 
 _EXCUSED = 3.0
-"""Seconds after a send within which its worker's death excuses that it is made again."""
+"""Seconds after a send within which its worker's death excuses a repetition."""
 _TEMPORARY = "*.nanobot-tmp"
 _NAME = re.compile(r"\b[a-z]+\d+m\d+\b")
-"""What effects are called."""
+"""Names of effects."""
 _CHANGED = "changed while the owner was asked"
-"""In the result of a command that was allowed and not run. A worker that was stopped or killed may
-leave a program that still changes the person's folder, and the owner allowed what was there."""
+"""Result of a command that was approved and not run. A stopped or killed worker may leave a program
+that still changes the person's folder, and the approval is for the earlier state."""
 
 
 @dataclass
 class Verdict:
-    """What was found. `in_flight`: answers that came twice because their worker died, or was
-    stopped, while they were being sent."""
+    """The findings. `in_flight`: answers that came twice because their worker died or was stopped
+    while they were being sent."""
 
     lost: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Verdict:
     given_up: int = 0
 
     def figures(self) -> dict[str, object]:
-        """As rows of a table."""
+        """Return the rows of a table."""
         return {
             "messages lost (target 0)": len(self.lost),
             "messages answered twice (target 0)": len(self.twice),
@@ -69,7 +69,7 @@ class Verdict:
 
     @property
     def faults(self) -> list[str]:
-        """All that is not as promised."""
+        """Return the broken promises."""
         return [
             *self.lost, *self.twice, *self.disordered, *self.effects, *self.questions, *self.files,
             *self.violations,
@@ -78,18 +78,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Troubles:
-    """When workers `ended`, killed or by themselves, and from when until when others were `paused`
-    and the database was `away`; times of `time.monotonic`."""
+    """Times when workers `ended`, killed or by themselves, and intervals when others were `paused`
+    and the database was `away`, all of `time.monotonic`."""
 
     ended: Sequence[float]
     paused: Sequence[tuple[float, float]]
     away: Sequence[tuple[float, float]]
 
     def excuse(self, first: float, second: float) -> bool:
-        """Whether what was sent at both times may have been in flight: its worker ended or was
-        stopped right after the first time, before it could note it, or was stopped right before its
-        own request, and made it as it went on, while another one had sent at the first time. The
-        time does not count in which the database could not be told."""
+        """Check whether a message sent at both times may have been in flight.
+
+        Either its worker ended or was stopped right after the first time, before it could record
+        the send. Or it was stopped right before its own request, and sent it when it continued,
+        while another worker had sent at the first time. Time without the database does not
+        count."""
         for end in [*self.ended, *(began for began, _ in self.paused)]:
             waited = sum(max(0.0, min(b, end) - max(a, first)) for a, b in self.away)
             if first - _EXCUSED <= end <= second and end - first <= _EXCUSED + waited:
@@ -103,7 +105,7 @@ def judge(
     shared: Path,
     troubles: Troubles,
 ) -> Verdict:
-    """Look at everything; no worker runs any more."""
+    """Check everything after all workers have ended."""
     verdict = Verdict()
     done = {
         "exec": Counter(_NAME.findall(_texts((shared / "workspace").rglob(EFFECTS)))),
@@ -132,8 +134,8 @@ def judge(
 def _judge_effects(
     verdict: Verdict, chat: Chat, owner: Owner, shared: Path, done: Mapping[str, Counter[str]]
 ) -> None:
-    """What happened must be what the conversation says about it: once where a call has a result,
-    once or never where it was cut off, and never where the owner said no."""
+    """Compare the effects with the conversation: once for a call with a result, once or never for
+    an interrupted call, and never for a denied one."""
     results: dict[tuple[str, str], str] = {}
     tools: dict[str, tuple[str, str]] = {}
     for message in messages_of(shared, chat.session):

@@ -1,4 +1,5 @@
-"""What a team costs, without faults but for those that are measured: see `bench.team.__main__`."""
+"""Measure the cost of a team, without faults except the measured ones. See
+`bench.team.__main__`."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ _HELD = """
 
 
 async def measure(*, short: bool) -> int:
-    """Print the tables; exit code 1 where a target was missed."""
+    """Print the tables. Return exit code 1 if a target was missed."""
     healing = await _healing(kills=2 if short else 8)
     report("team: a worker dies", healing)
     restart = await _rolling_restart(rounds=1 if short else 2)
     report("team: a rolling restart", restart)
     counts = (1, 2) if short else (1, 2, 4)
     report("team: throughput with 200 ms of model latency", await _throughput(counts, 64, 0.2))
-    # What a slow model limits says how workers share work, where processors are few.
+    # A slow model shows how workers share work even with few processors.
     report("team: throughput with 2 turns of 2 s at a time", await _throughput(counts, 2, 2.0))
     cost = await cost_of_a_turn(chats=10, messages=10 if short else 20, rounds=1 if short else 3)
     report("team: a turn in the database", cost)
@@ -47,12 +48,12 @@ async def measure(*, short: bool) -> int:
 
 
 def missed(figures: Mapping[str, object]) -> list[str]:
-    """The labels of those that are not as wanted."""
+    """Return the labels of the missed targets."""
     return [one.label for one in table.figures({"bench": "", **figures}) if one.met is False]
 
 
 async def _healing(kills: int) -> dict[str, float]:
-    """A worker is killed; how long until the chats that it had are answered."""
+    """Kill a worker, and measure the time until its chats are answered."""
     rng = random.Random(1)
     waits: dict[bool, list[float]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +86,7 @@ async def _healing(kills: int) -> dict[str, float]:
 
 
 async def _rolling_restart(rounds: int) -> dict[str, float]:
-    """All workers are restarted one after the other while everybody talks."""
+    """Restart all workers one after the other while everyone talks."""
     rng = random.Random(2)
     with tempfile.TemporaryDirectory() as folder:
         async with run_team(Path(folder), rng, workers=4, chats=24, messages=0) as team:
@@ -122,8 +123,8 @@ async def _rolling_restart(rounds: int) -> dict[str, float]:
 
 
 async def _throughput(counts: Sequence[int], turns: int, latency: float) -> dict[str, object]:
-    """Everybody talks, each as soon as the last message was answered, with so many workers that
-    take `turns` at a time."""
+    """Let everyone talk without pauses, with these numbers of workers that run `turns` at a
+    time."""
     figures: dict[str, object] = {}
     single = 0.0
     for workers in counts:
@@ -168,7 +169,8 @@ def _people(platforms: Sequence[Platform]) -> list[tuple[Platform, Chat]]:
 async def _say_all(
     talk: Talk, people: Sequence[tuple[Platform, Chat]], since: float | None = None
 ) -> list[float]:
-    """Everybody says something, and is answered; how long each waited, since `since`."""
+    """Send a message from everyone, and return how long each waited for the answer, since
+    `since`."""
     for platform, chat in people:
         await _say(platform, chat)
     async with asyncio.timeout(_PATIENCE):
@@ -185,7 +187,7 @@ async def _say(platform: Platform, chat: Chat) -> None:
 
 
 async def _go_on(talk: Talk, platform: Platform, chat: Chat, rng: random.Random) -> None:
-    """Somebody who talks without an end."""
+    """Talk without an end."""
     while True:
         await asyncio.sleep(rng.uniform(0.5, 2.0))
         await _say(platform, chat)
@@ -193,7 +195,7 @@ async def _go_on(talk: Talk, platform: Platform, chat: Chat, rng: random.Random)
 
 
 def _held(team: RunningTeam) -> dict[str, set[str]]:
-    """The people whose scopes each worker has."""
+    """Return the people whose scopes each worker has."""
     held: dict[str, set[str]] = {}
     with psycopg.connect(team.database.primary.dsn(NAME)) as db:
         for name, scope in db.execute(_HELD):

@@ -1,13 +1,12 @@
-"""What is remembered, while workers change hands: who speaks, and what goes wrong meanwhile.
+"""Memory while scopes move between workers, with speakers and faults.
 
-Ann, who is the owner, Bob, and a group of both talk on Telegram at all workers. In each round they
-tell facts, the conversation is consolidated by `/compact`, a line is typed into MEMORY.md by hand,
-`/dream` learns, and now and then a fact is forgotten. While Dream asks its model, or writes what it
-learned, the worker that has the memory is killed, stopped beyond its lease and continued, or told
-to end. While somebody says yes to `/forget`, a worker is killed. In the end the owner has a fact
-erased. The model words what it learns differently each time it is asked, so that nothing that is
-learned twice passes for the same. What must be true then is in `bench.team.memory_judging`.
-"""
+Ann, who is the owner, Bob, and a group of both write on Telegram to all workers. In each round they
+state facts, the conversation is consolidated by `/compact`, a line is typed into MEMORY.md by hand,
+`/dream` learns, and now and then a fact is forgotten. While Dream asks its model, or writes its
+results, the worker with the memory is killed, stopped beyond its lease and continued, or asked to
+end. While a person confirms `/forget`, a worker is killed. In the end the owner has a fact erased.
+The model words each learned fact differently every time, so that a fact learned twice shows. The
+invariants are in `bench.team.memory_judging`."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ _FACT = re.compile(r"\bknow (\w+[cd]\d+): ([^\n;\[(”]+)")
 _ENTRY = re.compile(r"^\[(\d+)\] ", re.MULTILINE)
 _UPDATE = re.compile(r"^\[\d+\] (?:add|replace): (.*)$", re.MULTILINE)
 _PATIENCE = 90.0
-"""Seconds after which an answer is taken to be lost."""
+"""Seconds after which an answer is considered lost."""
 _FAILED = re.compile(
     "could not|cannot be reached|unavailable|using this memory|went wrong|interrupted|stop"
 )
@@ -59,8 +58,8 @@ _SYLLABLES = [f"{one}{two}" for one in "bdfgklmnprstvz" for two in "aeiou"]
 
 
 class Learner:
-    """The model. `at_phase` is given the scope, and the number of the phase of Dream (0: it is the
-    consolidation) that is asked about; what it returns is waited for before the answer."""
+    """The model. `at_phase` gets the scope and the number of the phase of Dream (0 for the
+    consolidation), and the answer waits for its result."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -86,7 +85,7 @@ class Learner:
         memory = known.partition("## Current Long-term Memory\n")[2].strip()
         told = {mark: fact.strip() for mark, fact in _FACT.findall(talk)}
         marks = [mark for mark in told if _kind(mark) == "c"]
-        # Where somebody else has spoken, lines go in as they were said, or wait.
+        # After messages of another person, lines are stored as written, or are pending.
         quoted = [mark for mark in marks if mark.startswith(GROUP)]
         lines = [self._worded(mark, told[mark]) for mark in marks if mark not in quoted]
         entry = "; ".join(f"know {mark}: {fact}" for mark, fact in told.items())
@@ -123,22 +122,22 @@ def _kind(mark: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An answer that comes once something has happened."""
+    """An answer that waits for an event."""
 
     step: Step
     until: asyncio.Event
 
     async def play(self, exchange: Exchange) -> web.StreamResponse:
-        """Answer then."""
+        """Answer after the event."""
         await self.until.wait()
         return await self.step.play(exchange)
 
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """How long it is. `harms` says how often a worker is harmed while it learns, by kind, and
-    `FORGETTING` how often one is killed while somebody says yes to `/forget`; `share` is that of
-    the moments at which it is. With `erases` something is erased in the end."""
+    """Size of the test. `harms` counts the harms to a worker while it learns, by kind, and
+    `FORGETTING` the kills while a person confirms `/forget`. `share` is the share of these moments
+    with a harm. `erases` erases a fact in the end."""
 
     workers: int
     rounds: int
@@ -148,7 +147,7 @@ class Remembering:
 
 
 class Play:
-    """The people at their chats, and the harm to the workers."""
+    """The people in their chats, and the harms to the workers."""
 
     def __init__(
         self,
@@ -169,7 +168,7 @@ class Play:
         model.at_phase = self._at_phase
 
     async def run(self) -> None:
-        """All of it. Raises `TimeoutError` where an answer does not come."""
+        """Run everything. Raise `TimeoutError` if an answer does not arrive."""
         looking = asyncio.create_task(self._look())
         try:
             async with asyncio.TaskGroup() as group:
@@ -194,7 +193,7 @@ class Play:
             await self._until(scope, "/dream-restore --list", "Version|version")
 
     async def _tell(self, scope: str, mark: str) -> None:
-        """Say a fact, and in the group something that somebody else says after it."""
+        """State a fact, and in the group a message of another person after it."""
         thing, place = next(self._words), next(self._words)
         self.told.facts[mark] = f"the {thing} of {mark} is a {place}"
         await self._say(scope, f"know {mark}: {self.told.facts[mark]}")
@@ -208,7 +207,7 @@ class Play:
         await self._until(scope, f"{mark}: {text}", answer, user=user, again=False)
 
     async def _forget(self, scope: str, mark: str) -> None:
-        """Have a fact forgotten, until nothing is left of it."""
+        """Have a fact forgotten completely."""
         words = self.told.facts[mark]
         self.told.forgotten.add(mark)
         while "I remember nothing" not in await self._until(
@@ -223,7 +222,7 @@ class Play:
             )
 
     async def _erase(self) -> None:
-        """Have a word erased that was said in every chat, while another worker is killed."""
+        """Have a word of every chat erased, while another worker is killed."""
         self.told.erased = next(self._words)
         for scope in SCOPES:
             await self._say(scope, f"my word is {self.told.erased}")
@@ -245,12 +244,12 @@ class Play:
             self.told.kept += str(await (await db.execute(query.encode())).fetchall())
 
     async def _look(self) -> None:
-        """Look at the versions of memories at any worker, as the page does, until cancelled."""
+        """Read the versions of memories at any worker, as the page does, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             worker, scope = self._rng.choice(self._workers.all), self._rng.choice([*SCOPES])
             if worker.is_ready and not worker.busy:
-                with contextlib.suppress(NanobotError, OSError):  # it is harmed just now
+                with contextlib.suppress(NanobotError, OSError):  # a fault is in progress
                     await _ask(worker, "memory.timeline", scope=SCOPES[scope].name)
                     self.done["looks"] += 1
 
@@ -268,7 +267,7 @@ class Play:
     async def _until(
         self, scope: str, text: str, pattern: str, *, user: int = 0, again: bool = True
     ) -> str:
-        """Say `text` until an answer to it matches; that answer."""
+        """Send `text` until an answer to it matches, and return that answer."""
         chat = SCOPES[scope].chat
         while True:
             sent = self._telegram.say(text, user=user or SCOPES[scope].user, chat=chat)
@@ -284,11 +283,11 @@ class Play:
             self.done["commands given again"] += 1
             await asyncio.sleep(0.2)
 
-    # Harm
+    # Faults
 
     def _at_phase(self, scope: str, phase: int) -> asyncio.Event | None:
-        """A scope is learned from: now and then harm the worker that does it, before it is answered
-        or while it writes what was."""
+        """Now and then harm the worker that learns from a scope, before it is answered or while it
+        writes the results."""
         due = [kind for kind in HARMS for _ in range(self._left[kind])]
         if not due or self._rng.random() > self._size.share * (1.0 if phase else 0.25):
             return None
@@ -312,7 +311,7 @@ class Play:
         await self._harm(worker, kind, done)
 
     async def _holder(self, scope: str) -> str:
-        """The name of the worker that has a scope's memory."""
+        """Return the name of the worker with a scope's memory."""
         query = "SELECT name FROM lease JOIN worker ON worker.id = worker WHERE scope = %s"
         async with await psycopg.AsyncConnection.connect(self._dsn) as db:
             row = await (await db.execute(query, (SCOPES[scope].name,))).fetchone()
@@ -344,8 +343,7 @@ class Play:
 async def remember(
     size: Remembering, seed: int, keep: str = "", dsn: str = ""
 ) -> tuple[dict[str, object], list[str]]:
-    """Run it, on a database that is given or a new one; the figures, and what is not as
-    promised."""
+    """Run it, on a given database or a new one. Return the figures and the broken promises."""
     rng = random.Random(seed)
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # clients that are killed
     async with contextlib.AsyncExitStack() as stack:
@@ -408,7 +406,7 @@ def _configure(
 
 
 async def _ask(worker: Worker, operation: str, **arguments: object) -> object:
-    """What an operation gives at a worker."""
+    """Return the result of an operation at a worker."""
 
     def ask() -> object:
         with Client(worker.home) as client:

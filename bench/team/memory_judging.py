@@ -1,8 +1,7 @@
-"""What must be true of a team's shared folder after `bench.team.memory`, and what was said in it.
+"""Invariants of a team's shared folder after `bench.team.memory`, and the record of its messages.
 
-Every mark says whose it is and how it came to be known: `bobd4` is the fourth fact that Bob told
-for Dream to learn, `c` is for consolidation, `h` a line that was typed by hand.
-"""
+Every mark has its scope and its source: `bobd4` is Bob's fourth fact for Dream, `c` is for
+consolidation, `h` a line that was typed by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ MARKS = re.compile(r"\b(ann|bob|all)([cdh])(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class VoiceReplies:
-    """Where a memory is spoken to: by `user` in `chat`, in the conversation `session`."""
+    """A memory, and its conversation `session` of `user` in `chat`."""
 
     name: str
     user: int
@@ -42,15 +41,15 @@ class VoiceReplies:
 
     @property
     def prefix(self) -> str:
-        """Of its files in the workspace."""
+        """Prefix of its files in the workspace."""
         return "" if self.name == "owner" else f"{self.name}/"
 
     def folder(self, shared: Path) -> Path:
-        """Where its files are."""
+        """Return the folder of its files."""
         return shared / "workspace" / self.prefix
 
     def has(self, path: str) -> bool:
-        """Whether a file of the shared folder lies in a place of this memory alone."""
+        """Check whether a file of the shared folder is only for this memory."""
         stem = self.session.replace(":", "_")
         places = (f"sessions/{stem}.", f"sessions/archive/{stem}/", f"workspace/{self.name}/")
         return path.startswith(places)
@@ -65,9 +64,10 @@ SCOPES = {
 
 @dataclass
 class Told:
-    """What was told or typed by hand, by its mark, and what was forgotten since; what was said, by
-    scope. `erased` is a word that was said everywhere; in the end the workers' indexes and
-    the database's tables held what is `kept` of it."""
+    """The stated and typed facts by mark, the forgotten ones, and the messages by scope.
+
+    `erased` is a word of all chats. `kept` is its remainder in the workers' indexes and the
+    database's tables at the end."""
 
     facts: dict[str, str] = field(default_factory=dict)
     forgotten: set[str] = field(default_factory=set)
@@ -77,7 +77,7 @@ class Told:
 
 
 def faults_of_memory(shared: Path, told: Told) -> list[str]:
-    """All that is wrong; no worker runs."""
+    """Return all faults. No worker runs."""
     return [
         *_of_the_facts(shared, told),
         *_of_the_scopes(shared),
@@ -90,7 +90,7 @@ def faults_of_memory(shared: Path, told: Told) -> list[str]:
 
 
 def _of_the_facts(shared: Path, told: Told) -> Iterator[str]:
-    """Each fact and each typed line once; what was forgotten not at all."""
+    """Check that each fact and each typed line is there once, and no forgotten one."""
     for scope, where in SCOPES.items():
         memory = where.folder(shared) / "memory"
         texts = [path.read_text() for path in [*memory.glob("*.md"), memory / "history.jsonl"]]
@@ -109,7 +109,7 @@ def _of_the_facts(shared: Path, told: Told) -> Iterator[str]:
 
 
 def _of_the_scopes(shared: Path) -> Iterator[str]:
-    """Nothing of a scope is in a file of another one."""
+    """Check that no text of a scope is in a file of another one."""
     for path in shared.rglob("*"):
         inside = str(path.relative_to(shared))
         if not path.is_file() or ".git/" in inside:
@@ -125,7 +125,8 @@ def _foreign(place: str, content: bytes, owner: str) -> Iterator[str]:
 
 
 def _of_the_versions(shared: Path) -> Iterator[str]:
-    """Every object is whole and of its scope, numbers count up, the last version is what stands."""
+    """Check that every object is complete and of its scope, numbers count up, and the last version
+    equals the file."""
     found = repositories(shared / "state")
     if len(found) != len(SCOPES):
         yield f"versions are of {sorted(found)} alone"
@@ -175,7 +176,7 @@ def _of_what_stands(shared: Path, prefix: str, repo: Repo, head: Commit) -> Iter
 
 
 def _of_the_history(shared: Path) -> Iterator[str]:
-    """Cursors count up, and ranges join."""
+    """Check that cursors count up, and ranges join."""
     for scope, where in SCOPES.items():
         root = Root(shared / "workspace")
         entries = HistoryLog(root, SystemClock(), prefix=where.prefix).entries()
@@ -192,7 +193,7 @@ def _of_the_conversations(shared: Path, told: Told) -> Iterable[str]:
 
 
 def _of_what_was_erased(shared: Path, told: Told) -> Iterator[str]:
-    """No file, index or table has it, and no version."""
+    """Check that the erased word is in no file, index, table or version."""
     if not told.erased:
         return
     if told.erased in told.kept:

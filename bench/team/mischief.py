@@ -1,5 +1,5 @@
-"""What goes wrong in the campaign, spread over the time that the talk takes: the next fault comes
-whenever another share of the messages was answered."""
+"""The faults of the campaign, spread over its duration: the next one comes after a further share of
+the messages was answered."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _LONGEST_AWAY = 2.5
 
 @dataclass
 class Mischief:
-    """`plan` says how often each fault is to happen; `done` how often it did. `paused` is from when
-    until when a worker was stopped, `away` the same of the database."""
+    """`plan` is the planned number of each fault, and `done` the actual one. `paused` has the
+    intervals in which a worker was stopped, and `away` the database's."""
 
     workers: Workers
     database: TeamDatabase
@@ -60,7 +60,7 @@ class Mischief:
         }
 
     async def run(self) -> None:
-        """Do all of it, until cancelled."""
+        """Cause all faults, until cancelled."""
         faults = [kind for kind, count in self.plan.items() for _ in range(count)]
         self.rng.shuffle(faults)
         async with asyncio.TaskGroup() as group:
@@ -120,8 +120,8 @@ class Mischief:
             self.done[FAILOVER] += 1
 
     async def _hang(self) -> None:
-        """The primary goes on when the standby has taken its place, as often as not, and is stopped
-        then; it always is in the end."""
+        """Hang the primary during a failover. In half of the cases it continues when the standby
+        has taken its place, and is stopped then. It is always stopped in the end."""
         async with self._replicated() as began:
             old = self.database.primary
             old.signal(signal.SIGSTOP)
@@ -139,7 +139,7 @@ class Mischief:
 
     @contextlib.asynccontextmanager
     async def _replicated(self) -> AsyncIterator[float]:
-        """While there is a standby, and nobody else harms the database; the time when that is."""
+        """Attach a standby, and exclude other faults of the database. Yield the time."""
         async with self._database_is_free:
             if self.database.standby is None:
                 await asyncio.to_thread(self.database.attach_standby)

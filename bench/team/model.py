@@ -1,12 +1,12 @@
-"""The model of the campaign, as a process: answers with the marks of what was said, and calls
-tools with effects where a message asks for that.
+"""The model of the campaign, as a process: answers with the marks of the messages, and calls tools
+with effects on request.
 
     python -m bench.team.model --latency 0.2
 
 prints the base URL and serves until it is ended. A message such as `m17: hello` gets `answer to
-m17`; one with `please do c3m17` gets two calls before that, a command that appends this name to a
-file and a note that has it; one with `please ask c3m17` gets a command that the owner has to allow.
-"""
+m17`. One with `please do c3m17` gets two calls before that, a command that appends this name to a
+file and a note with the name. One with `please ask c3m17` gets a command that the owner has to
+approve."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EFFECTS = "effects.txt"
 """The file in a person's folder to which commands append."""
 
 MARK = re.compile(r"\bm\d+\b")
-"""What each message of a chat is called, in what is said and in what is answered."""
+"""Names of messages, in messages and in answers."""
 
 _SAID = re.compile(r"\b(m\d+): ")
 _WISH = re.compile(r"\bplease (do|ask) (\w+)")
@@ -35,7 +35,7 @@ _CALLS = count(1)
 
 
 def author(request: ChatRequest) -> Scripted:
-    """What is answered to a request."""
+    """Return the answer to a request."""
     spoken = [n for n, one in enumerate(request.messages) if _is_answer(one)]
     tail = request.messages[spoken[-1] + 1 if spoken else 1 :]
     texts = [_text(one) for one in tail if one.get("role") == "user"]
@@ -77,7 +77,7 @@ async def serve(latency: float) -> None:
         logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # clients that are killed
         while True:
             await asyncio.sleep(5.0)
-            server.requests.clear()  # nobody looks at them, and they are large
+            server.requests.clear()  # large and unused
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The owner of the campaign, who is asked about what others want, in their chat on Telegram, and
-allows half of it: by a press there, which reaches any worker, or at any worker's socket."""
+"""The owner of the campaign, who approves half of the other people's requests, by a button in their
+Telegram chat, which reaches any worker, or at any worker's socket."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NUMBER = 1
 _LOOK_SECONDS = 0.2
 _LONGEST_THOUGHT = 2.0
 _AGAIN_SECONDS = 7.0
-"""After that the owner answers again, if the question still has its buttons."""
+"""Seconds after which the owner answers again if the question still has its buttons."""
 _QUESTION = re.compile(r"\becho (\w+)[\s\S]*/approve (\w+)")
 
 
 class Owner:
-    """`allows` has what they say to each wish, however often they are asked about it; `asked` the
-    messages in which each question stands, by its code."""
+    """`allows` has the answer to each request, however often it is asked. `asked` has the messages
+    of each question, by its code."""
 
     def __init__(self, fake: FakeTelegram, workers: Workers, rng: random.Random) -> None:
         self._fake, self._workers, self._rng = fake, workers, rng
@@ -34,12 +34,12 @@ class Owner:
 
     @property
     def open(self) -> list[str]:
-        """The codes of questions whose buttons are there."""
+        """Return the codes of questions with buttons."""
         buttons = {one.message_id for one in self._fake.messages(NUMBER) if one.buttons}
         return [code for code, ids in self.asked.items() if ids[-1] in buttons]
 
     async def answer_forever(self) -> None:
-        """Answer what is asked."""
+        """Answer questions until cancelled."""
         self._fake.say("hello", user=NUMBER)  # so that there is a chat
         seen = 0
         async with asyncio.TaskGroup() as group:
@@ -54,7 +54,7 @@ class Owner:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def until_all_closed(self, patience: float) -> None:
-        """Wait until no question has buttons, so long."""
+        """Wait until no question has buttons, at most `patience` seconds."""
         ends = time.monotonic() + patience
         while self.open and time.monotonic() < ends:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(_LOOK_SECONDS)

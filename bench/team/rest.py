@@ -1,9 +1,8 @@
 """A team at rest: isolated messages, each from another person, so that each takes a lease.
 
-PostgreSQL counts the statements (`pg_stat_statements`, which comes with the server). A look at all
-that waits is the query for free leases that names no scope. Each lease is given back 20 seconds
-after its answer. Counting starts once as many are given back as taken.
-"""
+PostgreSQL counts the statements (`pg_stat_statements`, which is part of the server). A look at all
+pending messages is the query for free leases without a scope. Each lease is given back 20 seconds
+after its answer. Counting starts once as many are given back as taken."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from tests.doubles.postgres import PostgresServer, binary
 
 _LIBRARY = Path(binary("postgres") or "/no/bin/postgres").parents[1] / "lib/pg_stat_statements.so"
 MISSING = PostgresServer.missing or ("" if _LIBRARY.exists() else f"there is no {_LIBRARY}")
-"""Why nothing can be counted here, if so."""
+"""Reason why nothing can be counted here, if any."""
 _COUNTING = ("shared_preload_libraries=pg_stat_statements", "pg_stat_statements.max=5000")
 _COUNTED = """
     SELECT query, sum(calls)::bigint FROM pg_stat_statements
@@ -139,7 +138,7 @@ def _counts(team: RunningTeam) -> Counter[str]:
 
 @contextlib.asynccontextmanager
 async def _others(dsn: str, frees: float) -> AsyncIterator[None]:
-    """Give back leases as another worker does, which no worker was refused."""
+    """Give back leases like another worker. No worker was refused these."""
 
     async def give_back() -> None:
         while True:
@@ -147,7 +146,7 @@ async def _others(dsn: str, frees: float) -> AsyncIterator[None]:
             waking.tell("free", f"people/nobody_{time.monotonic()}")
 
     waking = Notifications(DatabaseAddress(dsn), lambda _, __: None)
-    waking.channel = "nanobot_"  # this team was begun without `init`, so it has no word
+    waking.channel = "nanobot_"  # this team was started without `init`, so it has no word
     giving = asyncio.create_task(give_back()) if frees else None
     try:
         yield

@@ -1,15 +1,13 @@
-"""The protocol of leases, looks and notifications without any worker: counts, for any number of
-people.
+"""The protocol of leases, looks and notifications without workers: counts for any number of people.
 
-Each message comes from a person at random to a worker at random and is in work for `TURN_SECONDS`.
-As in `nanobot.gateway.worker`: the worker tries the lease of the person's scope. If another one has
-it, it sends `work`, and the holder looks at that scope. Each worker looks at all twice a second and
-gives back the scopes that rested, in one transaction and with one notification. Only workers that
+Each message comes from a random person to a random worker and takes `TURN_SECONDS`. As in
+`nanobot.gateway.worker`, the worker tries the lease of the person's scope. If another one has it,
+it sends `work`, and the holder looks at that scope. Each worker looks at everything twice a second
+and gives back the rested scopes in one transaction and with one notification. Only workers that
 were refused such a scope look at it then. The same arguments give the same counts.
 
 `COSTS` was measured by `python -m bench.team --rest` and `--measure`. Counts times costs are the
-processors that PostgreSQL needs.
-"""
+processors that PostgreSQL needs."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 
 MESSAGES_A_DAY, PEAK = 20, 4
-"""Of a person, and how many times the average the busiest hour is: assumptions."""
+"""Messages of a person, and the busiest hour as a multiple of the average: assumptions."""
 TURN_SECONDS = 5.0
 """From a message to its answer: an assumption about the model."""
 WORKER_SECONDS, LOAD = 0.03, 0.6
-"""Of a worker's processor, a turn, and the share of it that may be used."""
+"""A worker's processor time for a turn, and its usable share."""
 
 _LOOK_SECONDS, _REST_SECONDS = 0.5, 20.0  # as in `nanobot.gateway.worker`
 _NAMES = 200
@@ -36,19 +34,19 @@ class Costs:
     """Seconds of PostgreSQL's processor time, and transactions."""
 
     message: float = 0.0050
-    """A message with all its statements, looks at all excepted."""
+    """A message with all its statements except general looks."""
     idle: float = 0.0017
     """A second of a worker without messages: two looks, a sign of life."""
     open: float = 0.0000010
-    """An open message, in a look at all."""
+    """An open message in a general look."""
     held: float = 0.0000010
-    """A scope that a worker has, in its look at all."""
+    """A worker's scope in its general look."""
     delivery: float = 0.0000075
     """A notification, at each worker."""
     writes: float = 8.0
     """Transactions of an isolated message, without giving the lease back."""
     lease_writes: float = 2.0
-    """How many fewer if the worker has the lease already."""
+    """Transactions saved if the worker already has the lease."""
 
 
 COSTS = Costs()
@@ -56,7 +54,7 @@ COSTS = Costs()
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of `seconds` of a team. `held` and `open` are sums over all looks at all."""
+    """Counts of `seconds` of a team. `held` and `open` are sums over all general looks."""
 
     workers: int
     seconds: float
@@ -101,7 +99,8 @@ def simulate(
     seed: int = 1,
 ) -> Counts:
     """Count `seconds` of a team, once as many leases are given back as taken. Without `rate` and
-    `workers` both follow from `people`. `broadcast`: each `free` makes every worker look at all."""
+    `workers` both follow from `people`. `broadcast`: each `free` makes every worker look at
+    everything."""
     rate = rate or people * MESSAGES_A_DAY * PEAK / 86_400
     workers = workers or max(1, round(rate * WORKER_SECONDS / LOAD))
     return _Team(people, workers, rate, turn_seconds, costs, broadcast, seed).run(seconds)
@@ -123,7 +122,7 @@ class _Team:
         self._holder: dict[int, int] = {}
         self._busy: dict[int, int] = defaultdict(int)
         self._ended: dict[int, float] = {}
-        """When the last turn of a scope ended."""
+        """Time at which the last turn of a scope ended."""
         self._resting: list[deque[tuple[float, int]]] = [deque() for _ in range(workers)]
         self._held = [0] * workers
         self._refused: dict[int, set[int]] = defaultdict(set)
@@ -157,7 +156,7 @@ class _Team:
         return now + self._rng.expovariate(self._rate)
 
     def _take(self, scope: int) -> int:
-        """Some worker stores a message."""
+        """Store a message at some worker."""
         counts, worker = self._counts, self._rng.randrange(self._counts.workers)
         holder = self._holder.get(scope)
         counts.messages += 1
@@ -185,7 +184,7 @@ class _Team:
         self._resting[self._holder[scope]].append((now, scope))
 
     def _look(self, worker: int, now: float) -> None:
-        """At all; what rested is given back."""
+        """Look at everything, and give back the rested scopes."""
         counts, resting, free = self._counts, self._resting[worker], 0
         counts.looks += 1
         counts.held += self._held[worker]
@@ -193,7 +192,7 @@ class _Team:
         while resting and now - resting[0][0] > _REST_SECONDS:
             ended, scope = resting.popleft()
             if self._busy[scope] or self._ended[scope] != ended:
-                continue  # there was another message since
+                continue  # a newer message arrived
             del self._holder[scope], self._busy[scope], self._ended[scope]
             self._held[worker] -= 1
             free += 1

@@ -1,9 +1,9 @@
-"""The people of the campaign, on Telegram, on WhatsApp and by the API, and what they hear.
+"""The people of the campaign, on Telegram, on WhatsApp and through the API, and their received
+messages.
 
 A chat's messages are called `m1`, `m2`, …. They come in bursts: some are sent without waiting for
-the answer to the ones before. Some ask for effects, some of those for one that the owner has to
-allow, and some bring a file. Times are of `time.monotonic`.
-"""
+the previous answers. Some ask for effects, some of which the owner has to approve, and
+some bring a file. Times are of `time.monotonic`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SENDS = frozenset({"sendMessage", "sendRichMessage"})
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the bot said in a chat, and when its request came."""
+    """A message of the bot in a chat, and the time of its request."""
 
     at: float
     text: str
@@ -40,8 +40,8 @@ class Heard:
 
 @dataclass(eq=False)
 class Chat:
-    """One chat. `session` is the key of its conversation; `wishes` are the marks of the messages
-    that ask for effects, and how; `files` those that bring a file."""
+    """One chat. `session` is the key of its conversation. `wishes` are the marks of messages that
+    ask for effects, and how. `files` are the marks of messages with a file."""
 
     name: str
     session: str
@@ -55,7 +55,7 @@ class Chat:
     again: int = 0
 
     def hear(self, text: str, at: float) -> None:
-        """The bot said something."""
+        """Record a message of the bot."""
         marks = tuple(dict.fromkeys(MARK.findall(text)))
         self.heard.append(Heard(at, text, marks))
         for mark in marks:
@@ -63,38 +63,37 @@ class Chat:
 
     @property
     def given_up(self) -> int:
-        """How many messages it was told of that too many workers had died over them."""
+        """The number of notices that too many workers had died over a message."""
         return sum(GIVEN_UP in one.text for one in self.heard)
 
     @property
     def waits(self) -> list[str]:
-        """What was neither answered so far nor given up."""
+        """Return the messages that were neither answered nor dropped."""
         waits = [mark for mark in self.sent if mark not in self.answered]
         return waits if len(waits) > self.given_up else []
 
 
 class Platform(ABC):
-    """Where chats are."""
+    """A platform with chats."""
 
     def __init__(self) -> None:
         self.chats: dict[str, Chat] = {}
 
     @abstractmethod
     async def say(self, chat: Chat, text: str, file: bytes = b"") -> None:
-        """Somebody writes, and sends a file where the platform has files."""
+        """Send a message, and a file if the platform supports files."""
 
     @abstractmethod
     async def listen(self, told: Callable[[], None]) -> None:
-        """Note what the bot says, until cancelled; `told` is called after each."""
+        """Record the bot's messages until cancelled. `told` is called after each."""
 
     def violations(self) -> list[str]:
-        """What was asked of the platform that it refuses."""
+        """Return the requests that the platform rejects."""
         return []
 
 
 class OnTelegram(Platform):
-    """Private chats with the people of `fake`, and so many groups, in each of which three of them
-    talk."""
+    """Private chats with the people of `fake`, and groups of three people each."""
 
     def __init__(
         self, fake: FakeTelegram, numbers: Sequence[int], count: int, groups: int = 0
@@ -168,8 +167,8 @@ class OnWhatsApp(Platform):
 
 
 class ByProgram(Platform):
-    """Conversations of the API at `url`; `keys` by the name of the key. Their requests are repeated
-    under the same key until there is an answer."""
+    """Conversations of the API at `url`, with `keys` by name. Requests are repeated under the same
+    key until there is an answer."""
 
     def __init__(self, url: str, keys: Mapping[str, str], count: int) -> None:
         super().__init__()
@@ -197,7 +196,7 @@ class ByProgram(Platform):
                     async with client.post(self._url, json=body, headers=headers) as answer:
                         given = await answer.json(content_type=None)
                         said = given["choices"][0]["message"]["content"] if answer.ok else given
-                        # A notice that the owner is asked is no answer, and is repeated, too.
+                        # A notice about a question to the owner is no answer, and comes again too.
                         if mark in MARK.findall(str(said)) or GIVEN_UP in str(said):
                             chat.hear(str(said), time.monotonic())
                             self._told()
@@ -219,9 +218,9 @@ class ByProgram(Platform):
 
 
 class Talk:
-    """All of it. `at_once`: so many chats talk at the same time; `effects`, `questions`, `files`:
-    the share of messages that ask for effects, for those that the owner has to allow, and that
-    bring a file; `alone`: nobody writes before the last message was answered."""
+    """All conversations. `at_once`: number of chats that talk at the same time. `effects`,
+    `questions`, `files`: share of messages that ask for effects, for effects that the owner has to
+    approve, and with a file. `alone`: people wait for each answer."""
 
     def __init__(
         self,
@@ -244,22 +243,22 @@ class Talk:
 
     @property
     def chats(self) -> list[Chat]:
-        """Those of all platforms."""
+        """Return the chats of all platforms."""
         return [chat for one in self.platforms for chat in one.chats.values()]
 
     @property
     def total(self) -> int:
-        """How many messages there will be."""
+        """The final number of messages."""
         return sum(chat.count for chat in self.chats)
 
     @property
     def answered(self) -> int:
-        """How many messages were answered so far."""
+        """The number of answered messages."""
         return sum(len(chat.answered) for chat in self.chats)
 
     async def run(self, patience: float) -> None:
-        """Return when everything was said and answered, or has been silent for `patience`
-        seconds."""
+        """Return when all messages are sent and answered, or after `patience` seconds of
+        silence."""
         pairs = [(one, chat) for one in self.platforms for chat in one.chats.values()]
         self._rng.shuffle(pairs)
         async with self.listening():
@@ -277,7 +276,7 @@ class Talk:
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Hear what the bot says, while inside."""
+        """Record the bot's messages in the background."""
         self.last_heard = time.monotonic()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one.listen(self._hear)) for one in self.platforms]
@@ -308,7 +307,7 @@ class Talk:
                 await self.until_answered(chat)
 
     async def until_answered(self, chat: Chat) -> None:
-        """Wait until all that was said in it was."""
+        """Wait until all messages of a chat are answered."""
         while chat.waits:
             self._changed.clear()
             await self._changed.wait()

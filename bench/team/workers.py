@@ -1,5 +1,5 @@
-"""The workers of the campaign: processes that are started again whenever they end, as a service
-manager does, and a load balancer before them."""
+"""The workers of the campaign: processes that are restarted whenever they end, as by a service
+manager, and a load balancer in front of them."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ channels:
   api: {{enabled: {has_api}}}
 """
 _WEBHOOK_SECONDS = 3.0
-"""After that the balancer asks another worker: the first may be one that was stopped."""
+"""Timeout after which the balancer asks another worker, because the first may be stopped."""
 _API_SECONDS = 75.0
 _LOOK_SECONDS = 0.05
 _AGAIN_SECONDS = 0.1
 _MOST_FAILURES = 20
-"""Starts in a row that may fail, as they do while the database is away."""
+"""Permitted failed starts in a row, for example while the database is down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker's end, at a time of `time.monotonic`, by a signal (a negative code) or of itself."""
+    """A worker's end, at a time of `time.monotonic`, by a signal (a negative code) or by itself."""
 
     name: str
     at: float
@@ -76,8 +76,8 @@ class Ended:
 
 @dataclass(eq=False)
 class Worker:
-    """One worker. `busy`: it is being killed, stopped or restarted by somebody; until `may_run` it
-    is not started (again)."""
+    """One worker. `busy`: it is being killed, stopped or restarted. It is not started again while
+    `may_run` is unset."""
 
     name: str
     home: Path
@@ -93,19 +93,20 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it serves requests."""
+        """Check whether it serves requests."""
         lives = self.process is not None and self.process.returncode is None
         return lives and (self.home / "state" / "gateway.sock").exists()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it to the process, if it lives."""
+        """Send a signal to the process, if it is alive."""
         if self.process is not None and self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(number)
 
 
 class Workers:
-    """All of them; `ends` has each end of a process, `environ` more variables for each."""
+    """All workers. `ends` has each end of a process, and `environ` additional variables for
+    each."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.all = [Worker(name, folder / name, _free_port()) for name in names]
@@ -116,7 +117,8 @@ class Workers:
         self._tasks: list[asyncio.Task[None]] = []
 
     def configure(self, databases: Sequence[str], **values: object) -> None:
-        """Write the configuration of each; `databases` by worker, empty for one without a team."""
+        """Write the configuration of each worker. `databases` are by worker, empty for one without
+        a team."""
         self.shared.mkdir(exist_ok=True, mode=0o700)
         for worker, database in zip(self.all, databases, strict=True):
             worker.home.mkdir(mode=0o700)
@@ -138,12 +140,11 @@ class Workers:
         return f'team: {{database: "{database}", shared: {self.shared}, name: {worker.name}}}'
 
     async def start(self) -> None:
-        """Start all that may run, and return when they serve."""
+        """Start all workers that may run, and return when they serve."""
         self._tasks = [asyncio.create_task(self._keep_running(one)) for one in self.all]
         await self.until_ready(*(one for one in self.all if one.may_run.is_set()))
 
     async def until_ready(self, *workers: Worker) -> None:
-        """Wait for them."""
         while not all(one.is_ready for one in workers):
             for task in self._tasks:
                 if task.done():
@@ -151,13 +152,13 @@ class Workers:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def until_gone(self, worker: Worker) -> None:
-        """Wait until the process that runs now has ended."""
+        """Wait until the current process has ended."""
         process = worker.process
         if process is not None:
             await process.wait()
 
     def processor_seconds(self) -> float:
-        """What the processes that run now have used."""
+        """Return the processor time of the running processes."""
         ticks = 0
         for worker in self.all:
             if worker.process is not None:
@@ -172,7 +173,7 @@ class Workers:
         return [f"a traceback in a log: …{line}" for line in sorted(found)]
 
     def idle(self, rng: random.Random) -> Worker | None:
-        """One that serves and that nobody is about to harm."""
+        """Return a serving worker without a fault in progress, or None."""
         ready = [one for one in self.all if one.is_ready and not one.busy]
         return rng.choice(ready) if len(ready) > 1 or len(self.all) == 1 else None
 

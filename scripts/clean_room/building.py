@@ -131,7 +131,7 @@ class Builder:
 
     def _place(self, image: Image, kind: str, word: str) -> Image:
         if kind == "USER":
-            as_user(image.root, word)  # it has to exist
+            as_user(image.root, word)  # fails if it doesn't exist
             return replace(image, user=word)
         if kind == "VOLUME":
             return replace(image, volumes=(*image.volumes, word))
@@ -214,7 +214,7 @@ def _put(source: Path, target: Path) -> Path:
 def _megabytes(root: Path) -> int:
     done = subprocess.run(
         ["du", "-sxm", str(root)], capture_output=True, text=True, check=False
-    )  # a file that goes meanwhile is no reason to fail
+    )  # a file that disappears is no failure
     first = done.stdout.split()
     if not first:
         raise RoomError(f"du says nothing about {root}")

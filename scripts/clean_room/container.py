@@ -109,7 +109,7 @@ class Container:
                 first = child_of(self._process)
                 if str(Path(f"/proc/{first}/root").readlink()) != "/":
                     return first
-            except OSError:  # it is not there yet, or no more
+            except OSError:  # it doesn't exist yet, or has ended
                 pass
             time.sleep(0.05)
         raise StepFailed("it does not run", self.log())

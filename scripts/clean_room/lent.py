@@ -41,7 +41,7 @@ def lent(paths: Sequence[Path] = ()) -> Iterator[Lent]:
     """What this machine has to lend. `paths` are folders to be seen in the root as well, such as
     one with packages that pip's settings name."""
     with tempfile.TemporaryDirectory(prefix="nanobot-lent-") as name:
-        folder = Path(name, "seen")  # by users of the root; beside it nobody here can look in
+        folder = Path(name, "seen")  # readable by users of the root only
         folder.mkdir(mode=0o755)
         variables = dict(_variables(folder))
         if settings := _output("apt-config", "dump"):
