@@ -1,6 +1,6 @@
 # make run    a chat in the terminal; installs what it needs into .venv first
 # make test   the quick tests, with what they need
-# make test-all  all tests: also those with a browser, a team, many processes, and fault campaigns
+# make test-all  all tests, including those with a browser, a team, many processes, or fault campaigns
 # make check  everything that CI checks
 # make bench  the benchmarks and fault campaigns, as a table in bench-results.md (hours; some minutes
 #             with ARGS=--quick)

@@ -48,17 +48,17 @@ class TelegramSettings(Checked, frozen=True):
     token: Annotated[SecretStr, Check(check_token)]
     """The bot's token, from BotFather."""
     base_url: Annotated[str, Check(check_api_address)] = OFFICIAL_API
-    """The address of the Bot API, for your own server."""
+    """The URL of the Bot API, if you run your own server."""
     webhook_url: Annotated[str, Check(str.strip)] = ""
-    """The public https address of the webhook. Empty: polling."""
+    """The webhook's public https URL. Empty: use polling."""
     proxy: Annotated[SecretStr, Check(check_client_proxy)] = SecretStr("")
-    """An http, https, or socks5 proxy, such as `socks5://127.0.0.1:1080`. Proxy variables are
-    ignored."""
+    """An http, https, or socks5 proxy, such as `socks5://127.0.0.1:1080`. Proxy environment
+    variables are ignored."""
     previews: bool = True
     """Whether replies stream in private chats."""
 
     reactions: bool = True
-    """Whether reactions show the status of a message, if the chat allows reactions."""
+    """Whether reactions show a message's status, if the chat allows reactions."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.webhook_url:

@@ -24,5 +24,5 @@ class WebSettings(Checked, frozen=True):
     """The page in a browser. `nanobot web` opens it, enabled or not."""
 
     address: Annotated[str, Check(_https)] = ""
-    """The page's address behind a proxy with TLS, such as `https://bot.example.org`. Empty: only
-    this machine."""
+    """The page's URL behind a TLS proxy, such as `https://bot.example.org`. Empty: only this
+    machine can open the page."""

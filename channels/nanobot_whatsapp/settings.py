@@ -72,18 +72,18 @@ class WhatsAppSettings(Checked, frozen=True):
     """The keys of `channels.whatsapp`, in addition to the keys of every channel."""
 
     transport: Literal["linked", "cloud"] = "linked"
-    """A device `linked` to a number, or Meta's `cloud` API."""
+    """Link a device to your number (`linked`), or use Meta's Cloud API (`cloud`)."""
     pairing: Literal["auto", "always", "never"] = "auto"
-    """Pairing codes for strangers in private chats: `always`, `never`, or `auto` (with the Cloud
-    API)."""
+    """Whether strangers get a pairing code in private chats: `always`, `never`, or `auto` (only
+    with the Cloud API)."""
     read_receipts: bool = True
-    """Whether accepted messages are marked as read."""
+    """Whether nanobot marks accepted messages as read."""
     self_chat: bool = False
-    """Linked: whether the agent answers in the chat with yourself."""
+    """Linked: whether the agent answers in your chat with yourself."""
     node: Annotated[
         str, match_pattern(r"[^\x00-\x1f\x7f]+", "must be the name of a program, or the path to it")
     ] = "node"
-    """Linked: the Node.js program, or its path."""
+    """Linked: the name or path of the Node.js program."""
     phone_number_id: Annotated[
         str,
         match_pattern(
@@ -91,19 +91,20 @@ class WhatsAppSettings(Checked, frozen=True):
             "must be digits: the phone number's id, which is not the number itself",
         ),
     ] = ""
-    """Cloud: the id of the phone number, from Meta's app dashboard."""
+    """Cloud: the phone number's id from Meta's app dashboard."""
     access_token: Secret = SecretStr("")
-    """Cloud: an access token of a system user."""
+    """Cloud: a system user's access token."""
     app_secret: Secret = SecretStr("")
-    """Cloud: the app secret, for Meta's signatures."""
+    """Cloud: the app secret, which verifies Meta's signatures."""
     verify_token: Secret = SecretStr("")
-    """Cloud: a random text of your choice that you also enter at Meta."""
+    """Cloud: a random text that you choose and also enter on Meta's website."""
     webhook_url: Annotated[str, Check(check_webhook_address)] = ""
-    """Cloud: the public https address of the webhook."""
+    """Cloud: the webhook's public https URL."""
     base_url: Annotated[str, Check(check_api_address)] = OFFICIAL_API
-    """Cloud: the address of the Graph API."""
+    """Cloud: the URL of the Graph API."""
     proxy: Annotated[SecretStr, Check(check_client_proxy)] = SecretStr("")
-    """Cloud: an http, https, or socks5 proxy for the Graph API. Proxy variables are ignored."""
+    """Cloud: an http, https, or socks5 proxy for the Graph API. Proxy environment variables are
+    ignored."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.transport != "cloud":

@@ -53,8 +53,8 @@ class OwnerSettings(Checked, frozen=True):
     owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(check_owner_ids)] = field(
         default_factory=dict
     )
-    """Your ids on that channel, for your memory and the owner's commands. In the terminal, you
-    are always the owner."""
+    """Your ids on that channel, so that you can use your memory and the owner's commands. In the
+    terminal, you are always the owner."""
 
 
 class ChannelSettings(Checked, frozen=True):
@@ -65,11 +65,11 @@ class ChannelSettings(Checked, frozen=True):
     allow_from: tuple[PersonId, ...] = ()
     """Ids of people with access, in addition to the owner and paired people. `*`: everyone."""
     groups: Literal["off", "mention", "open"] = "off"
-    """Answered messages in groups: none (`off`), mentions, replies, and commands (`mention`), or
-    all (`open`)."""
+    """Which group messages nanobot answers: none (`off`), mentions, replies, and commands
+    (`mention`), or all (`open`)."""
     allow_groups: Mapping[PersonId, tuple[PersonId, ...]] = field(default_factory=dict)
-    """Ids of groups, and for each the people with access: `["*"]` for everyone, `[]` for people who
-    have it anyway."""
+    """Ids of groups, and for each group the ids of people with access: `["*"]` for everyone, `[]`
+    for people who have access anyway."""
     options: Checked | None = None
 
     def faults(self, home: Path) -> Iterator[Fault]:

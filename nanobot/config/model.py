@@ -36,9 +36,9 @@ class SideModel(Checked, frozen=True):
     """An optional model next to the main one, off without a name."""
 
     base_url: Url = ""
-    """The server's address, including `/v1`. Empty: the main model's."""
+    """The server's URL, including `/v1`. Empty: same as the main model."""
     api_key: ApiKey = SecretStr("")
-    """The key. Empty: the main model's, if the server is the same."""
+    """The server's key. Empty: same as the main model, if the server is the same."""
     model: str = ""
     """Model name on that server."""
 
@@ -62,9 +62,9 @@ class EmbeddingSettings(SideModel, frozen=True):
     """Model that turns texts into vectors: one on a server, or the local one."""
 
     model: str = ""
-    """The model's name on the server. Empty: search uses only words, unless `local` is set."""
+    """The model's name on the server. Empty: no semantic search, unless `local` is set."""
     local: bool = False
-    """Whether to use the local model of the extra `embeddings`. No text leaves this machine."""
+    """Whether to use the local model from the `embeddings` extra. No text leaves your machine."""
 
     @property
     def is_on(self) -> bool:
@@ -80,10 +80,10 @@ class VoiceProgram(SideModel, frozen=True):
     """Speech by a program on this machine, or by a server with `model`. Off without either."""
 
     model: str = ""
-    """The model on the server, such as `whisper-1` or `tts-1`."""
+    """The model's name on the server, such as `whisper-1` or `tts-1`."""
     command: tuple[Name, ...] = ()
-    """A program and its arguments, instead of a server. docs/voice.md lists placeholders such as
-    `{input}`."""
+    """A program and its arguments, to use instead of a server. docs/voice.md lists placeholders
+    such as `{input}`."""
     read: tuple[AbsolutePath, ...] = ()
     """Absolute paths that the program can also read."""
     sandbox: bool = True
@@ -115,7 +115,8 @@ class TranscriptionSettings(VoiceProgram, frozen=True):
     """Speech to text: a model on a server, or a program."""
 
     language: str = ""
-    """The language, such as `de`. Empty: detected. Programs need an argument in `command`."""
+    """The language, such as `de`. Empty: detected. For a program, add an argument to `command`
+    instead."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         yield from VoiceProgram.faults(self, home)
@@ -129,23 +130,23 @@ class SpeechSettings(VoiceProgram, frozen=True):
     """Text to speech: a model on a server, or a program."""
 
     when: Literal["off", "spoken", "always"] = "spoken"
-    """Spoken replies: to voice messages (`spoken`), all (`always`), or on request (`off`). `/voice`
-    changes it for a conversation."""
+    """Spoken replies: to voice messages (`spoken`), always (`always`), or only on request (`off`).
+    `/voice` changes this for one conversation."""
     voice: str = ""
-    """The server's voice, such as `alloy`. Programs need an argument in `command`."""
+    """The server's voice, such as `alloy`. For a program, add an argument to `command` instead."""
 
 
 class PriceSettings(Checked, frozen=True):
     """Prices of a model, to show the cost. 0: unknown."""
 
     input: Price = 0.0
-    """Price of a million prompt tokens, in your currency."""
+    """The price per million prompt tokens, in your currency."""
     cached_input: Price = 0.0
-    """The same for cached prompt tokens. 0: as `input`."""
+    """The same for cached prompt tokens. 0: same as `input`."""
     cache_write: Price = 0.0
-    """The same for writing to the cache (Anthropic). 0: as `input`."""
+    """The same for tokens written to the cache (Anthropic). 0: same as `input`."""
     output: Price = 0.0
-    """The same for answer tokens."""
+    """The same for tokens in answers."""
 
 
 Effort = Literal["", "none", "low", "medium", "high"]
@@ -181,25 +182,25 @@ class AnyModel(Checked, frozen=True):
     """A model on a server, and how to ask it."""
 
     name: str = ""
-    """The model's name on its server. Empty: as in `model`."""
+    """The model's name on the server. Empty: same as `model`."""
     base_url: Url = ""
-    """The server's address. Empty: as in `model`."""
+    """The server's URL. Empty: same as `model`."""
     api_key: ApiKey = SecretStr("")
-    """The server's key. Empty: as in `model`, if the server is the same."""
+    """The server's key. Empty: same as `model`, if the server is the same."""
     api: Literal["", "chat", "messages"] = ""
-    """`chat` or `messages`. Empty: as in `model`, if the server is the same, otherwise `chat`."""
+    """`chat` or `messages`. Empty: same as `model` if the server is the same, otherwise `chat`."""
     context_window: Annotated[int, Meta(ge=0)] = 0
-    """The context window in tokens. 0: as in `model`."""
+    """The context window in tokens. 0: same as `model`."""
     max_completion_tokens: Annotated[int, Meta(ge=0)] = 0
-    """The most tokens of one answer. 0: as in `model`."""
+    """Maximum tokens per answer. 0: same as `model`."""
     reasoning_effort: Effort = ""
-    """How much the model thinks. Empty: as in `model`."""
+    """How much the model thinks. Empty: same as `model`."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """The sampling temperature. Empty: as in `model`."""
+    """The sampling temperature. Empty: same as `model`."""
     extra_body: Annotated[Mapping[str, Any], Check(check_body_fields)] = field(default_factory=dict)
-    """Additional fields of each request. Empty: as in `model`, if the server is the same."""
+    """Additional fields for each request. Empty: same as `model`, if the server is the same."""
     headers: Annotated[Headers, Check(check_own_headers)] = field(default_factory=dict)
-    """HTTP headers of each request. Empty: as in `model`, if the server is the same."""
+    """HTTP headers for each request. Empty: same as `model`, if the server is the same."""
     prices: PriceSettings = PriceSettings()
     """Its prices. Empty: as in `model`, if the model is the same."""
 
@@ -255,38 +256,38 @@ class ModelSettings(AnyModel, frozen=True):
     """The language model."""
 
     name: str = ""
-    """The model's name. Required for the official API. Default elsewhere: the first model that the
-    server lists."""
+    """The model's name on the server. Required for OpenAI. Default for other servers: the first
+    model that the server lists."""
     base_url: Url = OFFICIAL_API
-    """The server's address, including `/v1`."""
+    """The server's URL, including `/v1`."""
     api_key: ApiKey = SecretStr("")
-    """The server's key, such as `${OPENAI_API_KEY}`. Local servers may need none."""
+    """The server's key, such as `${OPENAI_API_KEY}`. Many local servers don't need one."""
     api: Literal["chat", "messages"] = "chat"
-    """`chat` for OpenAI-compatible APIs, `messages` for Anthropic's own."""
+    """`chat` for OpenAI-compatible APIs, `messages` for Anthropic's API."""
     context_window: Count = 128_000
     """The model's context window in tokens, including its answer."""
     max_completion_tokens: Count = 8_192
-    """The most tokens of one answer."""
+    """Maximum tokens per answer."""
     reasoning_effort: Effort = ""
     """How much the model thinks: `none`, `low`, `medium`, or `high`. Empty: the server's default.
-    `/think` changes it for a conversation."""
+    `/think` changes this for one conversation."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     """The sampling temperature. Empty: the server's default."""
     extra_body: Annotated[Mapping[str, Any], Check(check_body_fields)] = field(default_factory=dict)
-    """Additional fields of each request, such as `{top_p: 0.9}`. Numbers, `true`, and `false` keep
+    """Additional fields for each request, such as `{top_p: 0.9}`. Numbers, `true`, and `false` keep
     their types."""
     headers: Annotated[Headers, Check(check_own_headers)] = field(default_factory=dict)
-    """HTTP headers of each request. Logs redact values unless they are plain words."""
+    """HTTP headers for each request. Logs redact their values, except plain words."""
     prices: PriceSettings = PriceSettings()
     """The model's prices, to show the cost."""
     provider: Literal["openai", "offline"] = "offline"
     """`openai` (a server with the given `api`) or `offline` (a small built-in model). Default:
     `openai` if a name, key, address, or fallback is set."""
     timeout_seconds: Seconds = 120.0
-    """Read timeout in seconds. Servers at local or private addresses have five times as long for
-    the first byte."""
+    """Read timeout in seconds. Servers with local or private addresses get five times as long to
+    send the first byte."""
     retry_seconds: Duration = 60.0
-    """Seconds for retrying a failed call within a turn. 0: never."""
+    """Seconds for which a turn retries a failed call. 0: never."""
     fallbacks: tuple[FallbackModel, ...] = ()
     """Models to try in order if the main model can't answer: names, or mappings with the keys of
     `models`."""
@@ -380,7 +381,7 @@ class UseSettings(Checked, frozen=True):
     chat: str = ""
     """The model for conversations, unless you choose another with `/model`."""
     jobs: str = ""
-    """The model for scheduled jobs without their own model."""
+    """The model for scheduled jobs that don't set one."""
     heartbeat: str = ""
     """The model for the heartbeat."""
     helpers: str = ""

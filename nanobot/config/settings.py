@@ -72,16 +72,16 @@ class AgentSettings(Checked, frozen=True):
     """The agent's limits and behavior."""
 
     max_iterations: Count = 50
-    """The most model calls of one turn."""
+    """Maximum model calls per turn."""
     max_concurrent_turns: Count = 64
-    """The most turns at the same time, in all conversations."""
+    """Maximum turns that run at the same time, in all conversations."""
     on_busy: Literal["steer", "queue", "interrupt"] = "steer"
-    """Messages during a turn join it at the next step (`steer`), wait (`queue`), or stop it
-    (`interrupt`)."""
+    """Messages that arrive during a turn join it at the next step (`steer`), wait until it ends
+    (`queue`), or stop it (`interrupt`)."""
     timezone: Annotated[str, Check(check_zone)] = ""
-    """The time zone, such as `Europe/Berlin`. Empty: the system's. Required in a team."""
+    """The time zone, such as `Europe/Berlin`. Empty: the system's time zone. Required in a team."""
     shutdown_grace_seconds: Duration = 20.0
-    """Seconds for turns and sends to finish at a stop, which takes at most ten seconds more."""
+    """Seconds for turns and sends to finish when nanobot stops, which can take ten seconds more."""
 
 
 def check_identities(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
@@ -102,16 +102,17 @@ class MemorySettings(Checked, frozen=True):
     """Memory: its content, times and readers."""
 
     window: Annotated[int, Meta(ge=2)] = 100
-    """The most messages of a conversation in the prompt. Then the older half is consolidated."""
+    """Maximum messages of a conversation in the prompt. When it is reached, the older half is
+    consolidated."""
     idle_minutes: Annotated[int, Meta(ge=0)] = 0
-    """Minutes until an idle conversation is consolidated. 0: never."""
+    """Idle minutes before a conversation is consolidated. 0: never."""
     notices: bool = False
-    """Whether the chat shows a line after each consolidation."""
+    """Whether nanobot sends a line to the chat after each consolidation."""
     recent_days: Annotated[int, Meta(ge=0, le=31)] = 2
-    """Days of notes in the prompt, including today."""
+    """How many days of notes the prompt contains, including today."""
     identities: Annotated[tuple[tuple[str, ...], ...], Check(check_identities)] = ()
-    """Lists of `channel:id`, one for each person with several accounts. They share one memory, and
-    `/continue` moves a conversation between them."""
+    """For each person with several accounts, a list of their `channel:id`. These accounts share one
+    memory, and `/continue` moves a conversation between them."""
     groups_see_owner: bool = False
     """Whether the owner's memory is also used in groups."""
     embeddings: EmbeddingSettings = EmbeddingSettings()
@@ -146,7 +147,7 @@ class CronSettings(Checked, frozen=True):
     """Scheduled jobs."""
 
     enabled: bool = True
-    """Whether the agent can schedule jobs, and jobs run."""
+    """Whether jobs run and the agent can schedule them."""
 
 
 def check_interval(text: str) -> str:
@@ -175,7 +176,7 @@ class HeartbeatSettings(Checked, frozen=True):
     every: Annotated[str, Check(check_interval)] = "30m"
     """The interval, such as `2h`, or `off`."""
     active_hours: Annotated[str, Check(check_hours)] = "08:00-22:00"
-    """Hours of the day in `agent.timezone`. They can span midnight. `00:00-24:00`: always."""
+    """The active hours in `agent.timezone`, which can span midnight. `00:00-24:00`: always."""
 
     @property
     def interval(self) -> timedelta | None:
@@ -200,7 +201,7 @@ class UseLimits(Checked, frozen=True):
     """Tokens per day for all calls of one use, including answers. 0: no limit."""
 
     jobs: WholeFrom0 = 0
-    """Tokens per day for scheduled jobs. 0: no limit."""
+    """Maximum tokens per day for scheduled jobs. 0: no limit."""
     heartbeat: WholeFrom0 = 0
     """The same for the heartbeat."""
     helpers: WholeFrom0 = 0
@@ -213,22 +214,23 @@ class LimitSettings(Checked, frozen=True):
     """Budgets, and limits for other people."""
 
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
-    """The most tokens of all calls per day, with answers. 0: no limit."""
+    """Maximum tokens per day for all calls, including answers. 0: no limit."""
     uses: UseLimits = UseLimits()
     """Tokens per day for each use. At its limit, only that use stops."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 2_000_000
-    """The most tokens of one turn, with answers. 0: no limit."""
+    """Maximum tokens per turn, including answers. 0: no limit."""
     messages_per_minute: Annotated[int, Meta(ge=0)] = 20
-    """The most messages per minute from each other person. More are rejected. 0: no limit."""
+    """Maximum messages per minute from each person except you. Further messages are rejected. 0: no
+    limit."""
 
 
 class LogSettings(Checked, frozen=True):
     """The log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The lowest level in the log."""
+    """The lowest level to log."""
     format: Literal["auto", "text", "json"] = "auto"
-    """The format on standard error: `text`, `json`, or `auto` (`text` in a terminal, else
+    """The format on standard error: `text`, `json`, or `auto` (`text` in a terminal, otherwise
     `json`)."""
 
 
@@ -236,12 +238,12 @@ class HttpSettings(Checked, frozen=True):
     """The HTTP server, which runs only if a channel needs it (for a webhook)."""
 
     host: HostName = "127.0.0.1"
-    """The address to listen on. `0.0.0.0` accepts other machines."""
+    """The address to listen on. `0.0.0.0` also accepts other machines."""
     port: Port = 8087
     """The port to listen on."""
     public_hosts: tuple[HostName, ...] = ()
-    """Host names of your reverse proxy, such as `bot.example.org`, in addition to webhooks' names,
-    IP addresses, and `localhost`. Other names are rejected."""
+    """Host names of your reverse proxy, such as `bot.example.org`. Webhook hosts, IP addresses, and
+    `localhost` are always accepted, and other names rejected."""
 
 
 class HealthSettings(Checked, frozen=True):
@@ -250,11 +252,12 @@ class HealthSettings(Checked, frozen=True):
     enabled: bool = False
     """Whether `/health` and `/metrics` are served over HTTP."""
     host: HostName = "127.0.0.1"
-    """The address to listen on. The default accepts only this machine."""
+    """The address to listen on. The default accepts only requests from this machine."""
     port: Port = 8088
     """The port to listen on."""
     token: ApiKey = SecretStr("")
-    """A token that clients send as `Authorization: Bearer …`. Required with another `host`."""
+    """A token that clients must send as `Authorization: Bearer …`. Required if you change
+    `host`."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and not self.token.get_secret_value() and self.host not in _LOOPBACK:
@@ -276,11 +279,11 @@ class BackupSettings(Checked, frozen=True):
     schedule: Annotated[str, Check(check_schedule)] = ""
     """The schedule, such as `every 24h`, `every day at 3:30`, or `"30 3 * * *"`. Empty: never."""
     folder: str = ""
-    """The folder of backups, preferably on another disk. Empty: `backups/` in nanobot's home."""
+    """The backup folder, preferably on another disk. Empty: `backups/` in nanobot's home."""
     keep: Count = 7
     """The number of backups to keep."""
     recipient: Annotated[str, Check(check_recipient)] = ""
-    """The public key (`age1…`) from `nanobot backup keygen`. Empty: no encryption."""
+    """The public encryption key (`age1…`) from `nanobot backup keygen`. Empty: no encryption."""
     media: bool = True
     """Whether backups include attachments."""
 
@@ -309,11 +312,11 @@ class RetentionSettings(Checked, frozen=True):
     media_days: WholeFrom0 = 0
     """Days to keep unused attachments. 0: forever."""
     media_megabytes: WholeFrom0 = 0
-    """The most megabytes of attachments. 0: no limit."""
+    """Maximum total size of attachments in megabytes. 0: no limit."""
     audit_days: WholeFrom0 = 0
-    """Days to keep the audit log, at least. 0: forever."""
+    """Minimum days to keep the audit log. 0: forever."""
     disk_reserve_megabytes: WholeFrom0 = 200
-    """Megabytes of free disk space below which nanobot accepts no messages."""
+    """Megabytes of disk space. If less is free, nanobot stops accepting messages."""
 
 
 class TeamSettings(Checked, frozen=True):
@@ -321,11 +324,11 @@ class TeamSettings(Checked, frozen=True):
     team."""
 
     database: SecretStr = SecretStr("")
-    """PostgreSQL, as `postgresql://user:password@host/name`. Empty: no team."""
+    """The PostgreSQL URL, such as `postgresql://user:password@host/name`. Empty: no team."""
     shared: str = ""
-    """The shared folder of all workers. Required with `team.database`."""
+    """The folder that all workers share. Required with `team.database`."""
     name: str = ""
-    """The worker's name in `nanobot team status`. Empty: the machine's."""
+    """The worker's name in `nanobot team status`. Empty: the machine's name."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         """Check that database and shared folder are set together."""

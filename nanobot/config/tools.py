@@ -39,13 +39,13 @@ class ApprovalSettings(Checked, frozen=True):
 
     send: _Approval = "auto"
     """Messages to other chats. `auto` needs approval if the conversation contains untrusted
-    content, `ask` each time, `allow` never, and `never` rejects the call."""
+    content, and `ask` always does. `allow` never does, and `never` rejects the call."""
     fetch: _Approval = "auto"
-    """Fetching addresses that neither you typed nor a search returned."""
+    """Fetching URLs that you didn't type and that no search returned."""
     exec: _Approval = "auto"
     """Commands with network access or without a sandbox."""
     persist: _Approval = "auto"
-    """Writing files of skills. (For memory and instructions, see docs/memory.md.)"""
+    """Writing to skills. (For memory and instructions, see docs/memory.md.)"""
     schedule: _Approval = "auto"
     """Creating jobs, and removing jobs and reminders."""
     mcp: _Approval = "auto"
@@ -62,17 +62,17 @@ class ExecSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether the agent has a shell."""
     sandbox: Literal["auto", "bubblewrap", "landlock", "none"] = "auto"
-    """`auto` uses `bubblewrap` or else `landlock`, if it passes a test. Otherwise there is no
+    """`auto` uses `bubblewrap`, or else `landlock`, if it passes a test. Otherwise, there is no
     shell. `none` gives commands all your permissions."""
     memory_megabytes: Annotated[int, Meta(ge=64)] = 2_048
-    """Megabytes of memory, for each process and for all commands together."""
+    """The memory limit in megabytes, for each process and for all commands together."""
     network: bool = True
-    """Whether commands can request access to public addresses (`tools.approval.exec`)."""
+    """Whether commands can request access to public addresses (see `tools.approval.exec`)."""
     allow_git: bool = False
-    """Whether commands can see and create git repositories in the workspace. Their files can run
-    programs when you use git there."""
+    """Whether commands can see and create git repositories in the workspace. Such a repository can
+    run programs when you use git there."""
     environment: Variables = field(default_factory=dict)
-    """Variables for commands. The model can read them."""
+    """Environment variables for commands. The model can read them."""
     paths: tuple[AbsolutePath, ...] = ()
     """Absolute paths outside the workspace that commands can read."""
 
@@ -91,7 +91,7 @@ class SearchSettings(Checked, frozen=True):
     api_key: ApiKey = SecretStr("")
     """The search engine's key."""
     base_url: Url = ""
-    """The address of your SearXNG."""
+    """The URL of your SearXNG server."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.provider in ("brave", "tavily") and not self.api_key.get_secret_value():
@@ -108,13 +108,14 @@ class WebSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether the agent can fetch pages and search."""
     proxy: ProxyUrl = SecretStr("")
-    """An http proxy for tools, such as `http://127.0.0.1:3128`. Proxy variables are ignored."""
+    """An http proxy for web tools, such as `http://127.0.0.1:3128`. Proxy environment variables are
+    ignored."""
     allow_hosts: tuple[HostRule, ...] = ()
-    """Addresses that are allowed although not public: names, addresses, or networks such as
-    `192.168.1.0/24`, optionally with a port."""
+    """Non-public addresses to allow: names, addresses, or networks such as `192.168.1.0/24`,
+    optionally with a port."""
     domains: tuple[Domain, ...] = ()
-    """If set, pages and commands reach only these domains, names below them, and `allow_hosts`.
-    `web_search` and MCP servers are not affected."""
+    """If set, page requests and commands can reach only these domains, their subdomains, and
+    `allow_hosts`. `web_search` and MCP servers are not affected."""
     search: SearchSettings = SearchSettings()
     """Web search."""
 
@@ -156,29 +157,29 @@ class McpServerSettings(Checked, frozen=True):
     command: str = ""
     """The server's program, unless `url` is set."""
     args: tuple[str, ...] = ()
-    """Its arguments."""
+    """The program's arguments."""
     env: Variables = field(default_factory=dict)
     """Environment variables. Write keys as `${NAME}`."""
     paths: tuple[AbsolutePath, ...] = ()
     """Absolute paths of folders that the server can read."""
     writable: tuple[AbsolutePath, ...] = ()
-    """The same for folders that it can change."""
+    """The same for folders that the server can change."""
     network: bool = False
     """Whether the server can reach public addresses, through a proxy."""
     sandbox: bool = True
     """`false` runs the server without the sandbox, with all your permissions."""
     url: ServerUrl = ""
-    """The address of a server with streamable HTTP."""
+    """The URL of a server that uses streamable HTTP."""
     headers: Headers = field(default_factory=dict)
     """HTTP headers, such as `Authorization`."""
     tools: tuple[Name, ...] = ()
-    """The server's tools to use, by their own names. Empty: all."""
+    """The names of the server's tools to use. Empty: all."""
     people: Literal["owner", "everyone"] = "owner"
     """Who can use the tools: only you (`owner`), or `everyone` with access."""
     trust_read_only: bool = False
     """Whether tools that the server declares as read-only run without approval."""
     timeout_seconds: Seconds = 60.0
-    """Timeout of one call in seconds."""
+    """The timeout of a call in seconds."""
     enabled: bool = True
     """Whether the server is used."""
 

@@ -76,8 +76,8 @@ def test_every_key_says_what_it_is_and_where_it_comes_from(page: Page) -> None:
     assert keys["model.name"] == {
         "key": "model.name", "type": "text", "value": "a-model", "default": "",
         "source": "config.yaml", "line": 3, "variable": "", "choices": [], "terminal_only": False,
-        "description": "The model's name. Required for the official API. Default elsewhere: the"
-        " first model that the server lists.",
+        "description": "The model's name on the server. Required for OpenAI. Default for other"
+        " servers: the first model that the server lists.",
     }  # fmt: skip
     busy = keys["agent.on_busy"]
     assert (busy["source"], busy["variable"]) == ("environment", "NANOBOT_AGENT__ON_BUSY")
