@@ -73,10 +73,10 @@ class ApprovalCommands:
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
         """Return the pending questions and the standing approvals, oldest first."""
         entries = await asyncio.to_thread(self._standing.entries)
-        shown = [_standing_fields(one) for one in entries]
+        approvals = [_standing_fields(one) for one in entries]
         return {
             "waiting": self.pending(),
-            "approvals": shown,
+            "approvals": approvals,
             "trouble": self._standing.problem,
         }
 
@@ -113,8 +113,8 @@ class ApprovalCommands:
                 for entry in entries:
                     known = f"{entry.subject}, {_lasts(entry)}, approved by {entry.given_by}"
                     lines.append(f"- `{entry.id}`: {known}")
-                said = [self._standing.problem, *(lines or [_NONE])]
-                return Answer("\n".join(filter(None, said)))
+                parts = [self._standing.problem, *(lines or [_NONE])]
+                return Answer("\n".join(filter(None, parts)))
             case ["revoke", id]:
                 return Answer(await self._revoke_approval(id, _account(call)))
         return Answer("Usage: /approvals or /approvals revoke ID")

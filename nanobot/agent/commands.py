@@ -129,35 +129,35 @@ class ConversationCommands:
         lines = []
         for one in islice(spoken, int(wanted)):
             stamp = f"{one.timestamp:%Y-%m-%d %H:%M}" if one.timestamp else "?"
-            who, said = attribute_message(one.role, one.name, one.content, one.origin, "")
-            lines.append(f"[{stamp}] {who}: {shorten(said, _HISTORY_CHARACTERS)}")
+            author, text = attribute_message(one.role, one.name, one.content, one.origin, "")
+            lines.append(f"[{stamp}] {author}: {shorten(text, _HISTORY_CHARACTERS)}")
         return Answer("\n".join(reversed(lines)) or "This conversation is empty.")
 
     async def _undo(self, call: CommandCall) -> Answer:
-        gone, files = await self._take_back(call)
-        asked = next((message.content for message in _questions(gone)), "")
-        lines = [f"Undid the last turn (“{shorten(asked, 80)}”)."]
+        removed, files = await self._take_back(call)
+        question = next((message.content for message in _questions(removed)), "")
+        lines = [f"Undid the last turn (“{shorten(question, 80)}”)."]
         lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It changed no files."]
         return Answer("\n".join(lines))
 
     async def _retry(self, call: CommandCall) -> Answer:
-        gone, _ = await self._take_back(call, again=True)
-        asked = _questions(gone)
-        message, asker = call.message, "person" if asked[0].from_person else "report"
-        origins = {message.origin for message in asked}
+        removed, _ = await self._take_back(call, again=True)
+        questions = _questions(removed)
+        message, asker = call.message, "person" if questions[0].from_person else "report"
+        origins = {message.origin for message in questions}
         foreign = sorted(origins - {"", ATTACHED})
         mark = foreign[0] if foreign else max(origins)  # the least trusted of them
         again = replace(
             message,
-            content="\n".join(message.content for message in asked),
-            media=tuple(Media(KEPT + name) for message in asked for name in message.media),
+            content="\n".join(message.content for message in questions),
+            media=tuple(Media(KEPT + name) for message in questions for name in message.media),
             reply_to=None,
             event_id=f"retry:{call.entry_id}",
             timestamp=self._parts.clock.now(),
             delivery=replace(message.delivery, answers=message.event_id),
             origin=replace(message.origin, mark=mark, initiator=asker),
         )
-        return Answer("", republish=(again,), replaces_turn=gone[0].turn_id)
+        return Answer("", republish=(again,), replaces_turn=removed[0].turn_id)
 
     async def _take_back(
         self, call: CommandCall, *, again: bool = False
@@ -178,8 +178,8 @@ class ConversationCommands:
                     "The message that started the last turn has moved to memory. Please send it "
                     "again."
                 )
-            gone = call.session.retract(turn_id)
-        return gone, await asyncio.to_thread(self._undo_log.revert, turn_id)
+            removed = call.session.retract(turn_id)
+        return removed, await asyncio.to_thread(self._undo_log.revert, turn_id)
 
     async def _model(self, call: CommandCall) -> Answer:
         name = next(iter(call.arguments.split()), "")
@@ -200,8 +200,8 @@ class ConversationCommands:
         served = await self._served.names() if self._served else ()
         names = (*self._named, *served)
         if not name:
-            said = f"This conversation uses {current}. To switch, send /model NAME."
-            return _offer(said, [one for one in names if one != current])
+            text = f"This conversation uses {current}. To switch, send /model NAME."
+            return _offer(text, [one for one in names if one != current])
         if served and not {name, f"{name}:latest"} & {*served}:  # Ollama omits that tag
             return _offer_similar(name, names, current)
         call.session.set_metadata(model=name)
@@ -239,19 +239,19 @@ def _offer_similar(name: str, names: Sequence[str], current: str) -> Answer:
     )
 
 
-def _offer(said: str, others: Sequence[str], *, part: str = "") -> Answer:
+def _offer(text: str, others: Sequence[str], *, part: str = "") -> Answer:
     """Offer models: a few as buttons, more as a list, too many with a way to narrow them."""
     if not others:
-        return Answer(said)
+        return Answer(text)
     if len(others) > (_MOST_MODELS_LISTED if part else _MOST_MODEL_BUTTONS):
         some, count = ", ".join(others[:3]), len(others)
         more = "more of the name" if part else "`/model` with part of a name"
         found = f"{count} names contain “{part}”" if part else f"{count} others are available"
-        return Answer(f"{said} {found}, such as {some}. To narrow the list, send {more}.")
+        return Answer(f"{text} {found}, such as {some}. To narrow the list, send {more}.")
     listed = "\n".join(f"- {name}" for name in others)
     shown = others if len(others) <= _MOST_MODEL_BUTTONS else ()
     buttons = tuple(Button(name, f"/model {name}") for name in shown)
-    return Answer(f"{said} Available models:\n\n{listed}", buttons)
+    return Answer(f"{text} Available models:\n\n{listed}", buttons)
 
 
 async def _title(call: CommandCall) -> Answer:
@@ -270,9 +270,9 @@ def _ends_turn(message: Message) -> bool:
 def _questions(turn: Sequence[Message]) -> Sequence[Message]:
     """Return the messages that a turn answered: a person's, or the subagent report that began
     it."""
-    said = [message for message in turn if message.from_person]
-    if said or not turn:
-        return said
+    typed = [message for message in turn if message.from_person]
+    if typed or not turn:
+        return typed
     first = turn[0]
     by_nanobot = first.origin == NANOBOT or first.origin.startswith("helper:")
     is_report = first.role == "user" and by_nanobot and not _ends_turn(first)

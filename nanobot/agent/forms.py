@@ -43,14 +43,14 @@ async def in_form(
     form = ToolSpec(_NAME, "Gives the final answer.", json.loads(schema))
     text, problem = await asyncio.to_thread(_fitting, reply.text, form)
     messages, options = prompt.messages, replace(options, tool_choice=_NAME, on_reading=None)
-    wanted = _ASK
+    request = _ASK
     for _ in range(_TRIES):
         if not problem:
             break
-        messages = (*messages, assistant_message(_words_of(reply)), user_message(wanted))
+        messages = (*messages, assistant_message(_words_of(reply)), user_message(request))
         reply = await ask(Prompt(messages, Toolset.of([form])), options)
         text, problem = await asyncio.to_thread(_fitting, _words_of(reply), form, strict=False)
-        wanted = _AGAIN.format(problem, _NAME)
+        request = _AGAIN.format(problem, _NAME)
     if problem:
         raise ProviderGarbage(f"the model's answer does not match the schema: {problem}")
     return replace(reply, text=text, tool_calls=())

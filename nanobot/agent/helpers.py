@@ -186,11 +186,11 @@ class Helpers:
 
     async def _run(self, helper: _Helper) -> None:
         scope = helper.caller.scope
-        theirs = nullcontext() if scope == OWNER else self._places_of_others
+        limit = nullcontext() if scope == OWNER else self._places_of_others
         try:
             async with self._holding(scope):
                 try:
-                    async with theirs, self._places:
+                    async with limit, self._places:
                         report = await self._report(helper)
                     await self._conclude(helper.id, report)
                 finally:
@@ -215,10 +215,10 @@ class Helpers:
         """Run a helper and return its report, however it ends."""
         text = ""
         try:
-            said = await with_timeout(self._clock, self._minutes * 60, self._work(helper))
+            answer = await with_timeout(self._clock, self._minutes * 60, self._work(helper))
             what = "has finished. The person has not seen its report:"
-            text = f"\n{said[:_REPORT_CHARACTERS]}"
-            if len(said) > _REPORT_CHARACTERS:
+            text = f"\n{answer[:_REPORT_CHARACTERS]}"
+            if len(answer) > _REPORT_CHARACTERS:
                 text += "\n[the report was cut off here]"
         except TimeoutError:
             what = f"ran out of its {self._minutes:g} minutes. It has no report."

@@ -95,10 +95,10 @@ class Intake:
             reason = self._explain_error(error, inbound)
             return _Attachment(note=f"[{label}: could not be fetched: {reason}]")
         name = await asyncio.to_thread(self._store.put, data, item.mime, item.name)
-        kept = f"{label}, kept as {FOLDER}/{name}"
+        stored = f"{label}, kept as {FOLDER}/{name}"
         if item.kind not in ("voice", "audio"):
-            return _Attachment(name, f"[{kept}]")
-        return await self._listen(inbound, item, data, _Attachment(name, kept))
+            return _Attachment(name, f"[{stored}]")
+        return await self._listen(inbound, item, data, _Attachment(name, stored))
 
     def _explain_error(self, error: Exception, inbound: InboundMessage) -> str:
         """Return the reason of an error, as the people in the chat may read it."""
@@ -110,20 +110,20 @@ class Intake:
         self, inbound: InboundMessage, item: Media, data: bytes, taken: _Attachment
     ) -> _Attachment:
         """Transcribe a sound, as the person's words or as a part of the note about the file."""
-        said = ""
+        words = ""
         if self._transcribe is None:
             note = "not transcribed: model.transcription is not set"
         else:
             try:
                 transcript = await self._transcribe(data, item.mime, item.name)
-                said = without_brackets(transcript).strip()
-                note = "transcribed above" if said else "no speech in it"
-                if said and item.kind != "voice":
-                    note, said = f"transcript: “{one_line(said, None)}”", ""
+                words = without_brackets(transcript).strip()
+                note = "transcribed above" if words else "no speech in it"
+                if words and item.kind != "voice":
+                    note, words = f"transcript: “{one_line(words, None)}”", ""
             except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
                 logger.warning("{}: could not transcribe it: {}", taken.name, _reason(error))
                 note = f"could not be transcribed: {self._explain_error(error, inbound)}"
-        return replace(taken, note=f"[{taken.note}; {note}]", words=said)
+        return replace(taken, note=f"[{taken.note}; {note}]", words=words)
 
     def _message(
         self, inbound: InboundMessage, files: Sequence[_Attachment], notice: str = ""
@@ -213,8 +213,8 @@ class Admission:
         if not inbound.origin.off_record:
             return await self._sessions.get_or_create(inbound.session_key)
         moment = inbound.timestamp
-        said = enumerate(messages_before(inbound), 1)
-        before = tuple(replace(one, seq=number) for number, one in said)
+        numbered = enumerate(messages_before(inbound), 1)
+        before = tuple(replace(one, seq=number) for number, one in numbered)
         contents = Contents(
             moment, moment, before, {"sender": inbound.sender_id}, next_seq=len(before) + 1
         )
@@ -274,9 +274,9 @@ def messages_before(
 ) -> Sequence[Message]:
     """Return the earlier messages that a program sends along, for a conversation that has `known`.
     Its context counts if the message `is_first`, its instructions if they are new."""
-    said = message.origin.context if is_first else ()
+    parts = message.origin.context if is_first else ()
     if (given := message.origin.instructions) is not None:
-        before = {*(one.content for one in known), *(one.text for one in said)}
-        said = said if given.text in before else (*said, given)
+        before = {*(one.content for one in known), *(one.text for one in parts)}
+        parts = parts if given.text in before else (*parts, given)
     moment = message.timestamp
-    return [Message(one.role, one.text, moment, name=one.name, origin=one.origin) for one in said]
+    return [Message(one.role, one.text, moment, name=one.name, origin=one.origin) for one in parts]

@@ -146,8 +146,8 @@ class AgentLoop:
             self._background.start(self.turns.stop(turn), name=f"interrupt {turn.id}")
 
     def _notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
-        telling = self.turns.notify_queued(entry, held)
-        self._background.start(telling, name=f"queued {entry.id}")
+        notice = self.turns.notify_queued(entry, held)
+        self._background.start(notice, name=f"queued {entry.id}")
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Handle the entries that an earlier process left. `/stop` and the like run first, so a
@@ -159,14 +159,14 @@ class AgentLoop:
                 at_once.append(entry)
             else:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
-        for theirs in waiting.values():
-            not_before = max(entry.not_before for entry in theirs)
-            for entry in theirs:  # the others wait behind a delayed message
+        for group in waiting.values():
+            not_before = max(entry.not_before for entry in group)
+            for entry in group:  # the others wait behind a delayed message
                 self._queue.add(replace(entry, not_before=not_before))
                 self._queue.pause(entry.message.session_key)
         for entry in sorted(at_once, key=lambda entry: bool(entry.message.delivery.deletes)):
             await self._handle_at_once(entry)
-        suspects = [key for key, theirs in waiting.items() if not self._try_resume(key, theirs)]
+        suspects = [key for key, group in waiting.items() if not self._try_resume(key, group)]
         for key in suspects:  # wait until it asks the model, ends or takes too long
             asked = self._suspects[key] = asyncio.Event()
             self._resume(key)
@@ -266,8 +266,8 @@ class AgentLoop:
     def _hold(self, entry: InboxEntry, error: StorageError) -> None:
         """Delay a message whose conversation or files can't be read or stored. Notify its sender
         once."""
-        was_told = entry.reason == str(error) or self._parts.bus.hold_reason is error
-        if not was_told:
+        was_notified = entry.reason == str(error) or self._parts.bus.hold_reason is error
+        if not was_notified:
             self._notify_refusal(entry.message, error)
         self._delay(replace(entry, reason=str(error)), DISK_PAUSE)
 
@@ -374,8 +374,8 @@ class AgentLoop:
         key, message = entry.message.session_key, entry.message
 
         def is_meant(other: InboxEntry) -> bool:
-            theirs = other.message.sender_id == message.sender_id and not other.joined
-            return theirs and message.delivery.deletes in (
+            same_sender = other.message.sender_id == message.sender_id and not other.joined
+            return same_sender and message.delivery.deletes in (
                 other.message.event_id,
                 other.message.delivery.edits,
             )
@@ -398,8 +398,8 @@ async def answer_of(command: Command, call: CommandCall) -> Answer:
         answer = await command.run(call)
         return replace(answer, text=clean(answer.text))
     except NanobotError as error:
-        told = error.redact_for(is_owner=call.scope == OWNER)
-        return Answer(clean(told.for_people()), failed=True)
+        shown = error.redact_for(is_owner=call.scope == OWNER)
+        return Answer(clean(shown.for_people()), failed=True)
     except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
         logger.opt(exception=error).error("/{} failed", command.name)
         return Answer(failure_text(error, is_owner=call.scope == OWNER), failed=True)

@@ -80,15 +80,15 @@ class SendMessage(Tool, Struct, frozen=True):
 
     async def risk(self, arguments: MessageArguments, caller: TurnContext) -> Risk | None:
         """Return the risk of sending to a chat other than the caller's."""
-        there = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
-        if there == caller.address:
+        address = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
+        if address == caller.address:
             return None
-        files = await asyncio.to_thread(self._keep_all, arguments.media, caller, there.channel)
+        files = await asyncio.to_thread(self._keep_all, arguments.media, caller, address.channel)
         self.shown[caller.turn_id, repr(arguments)] = [file for _, file in files]
         if len(self.shown) > _MOST_REMEMBERED:
             del self.shown[next(iter(self.shown))]
         titles = dict(await asyncio.to_thread(self.others.chats))
-        to = f"to: {_format_chat(there.key, titles.get(there.key, ''))}, now"
+        to = f"to: {_format_chat(address.key, titles.get(address.key, ''))}, now"
         lines = [to, *(line for line, _ in files), arguments.text.strip()]
         return Risk("send", "send a message to another chat", "\n".join(lines).strip())
 
@@ -96,9 +96,9 @@ class SendMessage(Tool, Struct, frozen=True):
         text = arguments.text.strip()
         if not text and not arguments.media:
             raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
-        there = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
-        if there == caller.address:
-            kept = await asyncio.to_thread(self._keep_all, arguments.media, caller, there.channel)
+        address = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
+        if address == caller.address:
+            kept = await asyncio.to_thread(self._keep_all, arguments.media, caller, address.channel)
             files = [file for _, file in kept]
         elif (key := (caller.turn_id, repr(arguments))) in self.shown:
             files = self.shown.pop(key)
@@ -106,17 +106,17 @@ class SendMessage(Tool, Struct, frozen=True):
             raise ToolError(
                 "the reviewed content is no longer available", hint="Call again to send it."
             )
-        place = (there.channel, there.chat_id)
-        message = OutboundMessage(*place, text, tuple(files), thread_id=there.thread_id)
+        place = (address.channel, address.chat_id)
+        message = OutboundMessage(*place, text, tuple(files), thread_id=address.thread_id)
         # A started call is never repeated, so each call is another message.
         name = secrets.token_hex(8)
         await self.bus.send_outgoing(
             caller.turn_id, Outgoing(f"{MESSAGE}-{name}", await self.split(message))
         )
-        if there == caller.address:
+        if address == caller.address:
             return ToolResult(f"{_SENT_HERE}: {_summary(message)}.", trusted=True)
-        result = f"Sent to {there.key}: {_summary(message)}."
-        if there.key != caller.session_key:
+        result = f"Sent to {address.key}: {_summary(message)}."
+        if address.key != caller.session_key:
             read = caller.origins()  # it may repeat their words
             origin = origin_of_relay(MESSAGE, read) if read else NANOBOT
             try:
@@ -124,7 +124,7 @@ class SendMessage(Tool, Struct, frozen=True):
             except NanobotError as error:  # it is in the outbox and must not be sent again
                 logger.warning(
                     "{}: could not record the message that was sent there: {}",
-                    there.key,
+                    address.key,
                     error,
                 )
                 result += " It could not be noted in the conversation there."
@@ -166,25 +166,25 @@ def send_command(
 
     async def run(call: CommandCall) -> Answer:
         chats = await asyncio.to_thread(others.chats)
-        wanted, text = _parse_recipient(call.arguments, chats)
+        found, text = _parse_recipient(call.arguments, chats)
         if not text:
             return Answer(
                 "Usage: /send CHAT TEXT\nExample: /send telegram:123 See you at eight\n"
                 f"{_format_chats(chats)}"
             )
-        if not wanted:
+        if not found:
             return Answer(f"There is no such chat. {_format_chats(chats)}")
-        if len(wanted) > 1:
-            return Answer(f"Several chats have this name. Use one of these: {', '.join(wanted)}")
-        await asyncio.to_thread(_refuse_closed, others, wanted[0])
-        there = Address.of(wanted[0])
-        message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
+        if len(found) > 1:
+            return Answer(f"Several chats have this name. Use one of these: {', '.join(found)}")
+        await asyncio.to_thread(_refuse_closed, others, found[0])
+        chat = Address.of(found[0])
+        message = OutboundMessage(chat.channel, chat.chat_id, text, thread_id=chat.thread_id)
         # Named after the typed message, so that it is sent once if the command runs again.
         name = f"{call.session.key}:{call.message.event_id}"
         await bus.send_outgoing(f"send:{name}", Outgoing(MESSAGE, await split(message)))
-        if there.key != call.session.key:
+        if chat.key != call.session.key:
             await bus.publish_internal(_note(message, name, clock, NANOBOT))
-        return Answer(f"Sent to {_format_chat(wanted[0], dict(chats)[wanted[0]])}.")
+        return Answer(f"Sent to {_format_chat(found[0], dict(chats)[found[0]])}.")
 
     return Command("send", "Send a message to another chat", run, "CHAT TEXT", "owner")
 
@@ -249,11 +249,11 @@ def _refuse_closed(others: KnownChats, address: str) -> None:
 
 def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> InboundMessage:
     """Return the note for a chat's conversation about a message sent to the chat."""
-    there = Address(message.channel, message.chat_id, message.thread_id)
+    address = Address(message.channel, message.chat_id, message.thread_id)
     text = f"{message.content} {_format_names(message.media)}"
     event_id = f"{NANOBOT}:{name}"
     return conversation_note(
-        there, "sent here at the owner's request", text, event_id, origin, clock.now()
+        address, "sent here at the owner's request", text, event_id, origin, clock.now()
     )
 
 
@@ -295,7 +295,7 @@ def _format_chat(address: str, title: str) -> str:
 
 
 def _format_chats(chats: Sequence[tuple[str, str]]) -> str:
-    shown = [_format_chat(address, title) for address, title in chats]
-    if not shown:
+    names = [_format_chat(address, title) for address, title in chats]
+    if not names:
         return "There are no other chats."
-    return f"Available chats: {join_some(shown, _LISTED)}."
+    return f"Available chats: {join_some(names, _LISTED)}."

@@ -224,10 +224,10 @@ class Notifier:
         """Send a message to the chat that a scope used last, on reachable channels or the given
         ones. Return the chat, or None if there is none."""
         channels = self._chats.reachable if channels is None else channels
-        there = await asyncio.to_thread(self._chats.latest, scope, channels)
-        if there is not None:
-            await self.send(there, text, buttons, name)
-        return there
+        place = await asyncio.to_thread(self._chats.latest, scope, channels)
+        if place is not None:
+            await self.send(place, text, buttons, name)
+        return place
 
     async def ask(
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
@@ -236,9 +236,9 @@ class Notifier:
         else in the chat that they used last (in a terminal if there is no other), and show that to
         the caller. Return the place of the question, or None if there is none."""
         here = caller.address
-        theirs = caller.scope == OWNER or self._chats.is_owner(caller.channel, caller.sender_id)
+        is_owner = caller.scope == OWNER or self._chats.is_owner(caller.channel, caller.sender_id)
         name = f"{QUESTION}{code}"
-        if theirs and not is_group(caller.scope) and here.channel in self._chats.anywhere:
+        if is_owner and not is_group(caller.scope) and here.channel in self._chats.anywhere:
             await self.send(here, text, buttons, name)
             return here
         text += f"\nRequested in {escape_invisible(caller.session_key)} (turn {caller.turn_id})."
@@ -254,9 +254,9 @@ class Notifier:
         if caller.channel in self._chats.anywhere:
             return caller.address
         for channels in (self._chats.reachable, self._chats.anywhere):
-            there = await asyncio.to_thread(self._chats.latest, caller.scope, channels)
-            if there is not None:
-                return there
+            place = await asyncio.to_thread(self._chats.latest, caller.scope, channels)
+            if place is not None:
+                return place
         hint = "The person must write to nanobot in a chat first."
         raise ToolError("there is no chat yet for a later message", hint=hint)
 
@@ -391,8 +391,8 @@ def _name(inbound: InboundMessage) -> str:
 async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessage) -> None:
     """Send a reminder to its chat, and note it in the conversation. Idempotent, as both are keyed
     by the event's ID. Raises `StorageError`."""
-    text, there = message.content, message.address
-    notice = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
+    text, address = message.content, message.address
+    notice = OutboundMessage(address.channel, address.chat_id, text, thread_id=address.thread_id)
     await bus.send_outgoing(message.event_id, Outgoing("reply", await split(notice)))
     origins = () if message.origin.mark == NANOBOT else (message.origin.mark,)
     await bus.publish_internal(background_turn_note(message, text, origins, message.timestamp))

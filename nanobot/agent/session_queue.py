@@ -301,9 +301,9 @@ def refusal_notice(
             "set the file aside and get your answer in a new conversation."
         )
     elif is_owners(inbound):
-        said = str(error).rstrip(". ")
+        why = str(error).rstrip(". ")
         text = (
-            f"Your message is pending: {said}. {error.hint} It will be answered once this is fixed."
+            f"Your message is pending: {why}. {error.hint} It will be answered once this is fixed."
         )
     else:
         text = "Your message is pending. It will be answered once the owner has fixed a problem."

@@ -86,11 +86,11 @@ def _with_short_question(
     question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
     if excess <= 0 or question < 0:
         return messages
-    asked = messages[question]
-    share = max(0.0, 1 - excess / asked.tokens)
-    limit = max(_LEAST_OF_QUESTION, int(len(asked.text) * share) - _LEAST_OF_QUESTION // 2)
-    cut = user_message(truncate(asked.text, limit), asked.images)
-    kept = cut if cut.tokens < asked.tokens else asked
+    newest = messages[question]
+    share = max(0.0, 1 - excess / newest.tokens)
+    limit = max(_LEAST_OF_QUESTION, int(len(newest.text) * share) - _LEAST_OF_QUESTION // 2)
+    cut = user_message(truncate(newest.text, limit), newest.images)
+    kept = cut if cut.tokens < newest.tokens else newest
     return [*messages[:question], kept, *messages[question + 1 :]]
 
 
@@ -107,18 +107,18 @@ def _without_oldest(
 ) -> list[PromptMessage]:
     """Return the messages without the oldest ones. Calls go together with their results."""
     start, left_out = 1, 0  # the system prompt stays
-    asked: list[PromptMessage] = []
+    kept: list[PromptMessage] = []
     for message in messages[1:]:
         if excess <= 0 and message.role != "tool":
             break
         if start == question:
-            asked.append(message)
+            kept.append(message)
         else:
             excess -= message.tokens
             left_out += 1
         start += 1
     note = user_message(LEFT_OUT.format(left_out))
-    return [messages[0], note, *asked, *messages[start:]]
+    return [messages[0], note, *kept, *messages[start:]]
 
 
 _WORTH_A_TRY = 0.98

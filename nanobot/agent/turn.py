@@ -384,7 +384,7 @@ class Turns:
             turn.refuse_if_ended()
             turn.open = False
             usage = result.usage if result else _UNUSED
-            ended = turn.end_event(outcome.state, outcome.error, usage)
+            event = turn.end_event(outcome.state, outcome.error, usage)
             try:
                 outgoing, notes = await self._build_replies(turn, outcome.state, outcome.text)
                 if result:
@@ -399,7 +399,7 @@ class Turns:
                 turn.open = True  # nothing was committed, so the turn can go on
                 session.rollback()
                 raise
-        self._parts.hook(ended)
+        self._parts.hook(event)
         self._parts.bus.forward(committed)
 
     async def _commit(
@@ -472,10 +472,10 @@ class Turns:
         if not (turn.inbound.origin.by_program and text):
             return ()
         text = program_answer_text(turn.inbound, text)
-        places = [there for there in turn.approved_in if there != turn.inbound.address]
+        places = [chat for chat in turn.approved_in if chat != turn.inbound.address]
         found = []
-        for number, there in enumerate(places):
-            message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
+        for number, chat in enumerate(places):
+            message = OutboundMessage(chat.channel, chat.chat_id, text, thread_id=chat.thread_id)
             found.append(Outgoing(f"approved-{number}", await self._parts.split(message)))
         return tuple(found)
 

@@ -151,8 +151,8 @@ class RunningTurn(TurnLog):
     @property
     def event_ids(self) -> tuple[str, ...]:
         """IDs of the events that it answers and whose senders expect an answer."""
-        said = (entry.message for entry in self.entries if entry.message.expects_answer)
-        return tuple(message.delivery.answers or message.event_id for message in said)
+        questions = (entry.message for entry in self.entries if entry.message.expects_answer)
+        return tuple(message.delivery.answers or message.event_id for message in questions)
 
     def messages_read(self) -> Sequence[Message]:
         """Return all messages that the model has read so far, with the conversation once the turn
@@ -323,8 +323,8 @@ class RunningTurn(TurnLog):
             }
         joined = await self._join_entries(lambda entry: entry.id in joining) if joining else ()
         if self.entries[0].recovered:
-            asked = partial(parts.journal.mark_model_asked, self.id)
-            await parts.bus.until_stored(self.inbound, asked)
+            mark_asked = partial(parts.journal.mark_model_asked, self.id)
+            await parts.bus.until_stored(self.inbound, mark_asked)
         self.has_asked.set()
         return joined
 

@@ -135,10 +135,10 @@ class VoiceReplies:
         if wanted:
             call.session.set_metadata(voice=None if wanted == "auto" else wanted)
         kept = wanted or str(call.session.metadata.get(VOICE) or "auto")
-        said = _ANSWERS.get(kept, _AUTO[self._setting(call.message.channel)])
+        text = _ANSWERS.get(kept, _AUTO[self._setting(call.message.channel)])
         if self._problem and call.scope == OWNER:  # it may contain paths
-            said += f"\nThe last voice message failed: {self._problem}"
-        return Answer(said)
+            text += f"\nThe last voice message failed: {self._problem}"
+        return Answer(text)
 
 
 def _is_spoken(message: InboundMessage) -> bool:
@@ -180,7 +180,7 @@ class VoiceTool(Tool, Struct, frozen=True):
                 "this chat does not support voice messages", hint="Write the answer as text."
             )
         if arguments.when in ("once", "on"):
-            said = "Your answer is read aloud as well: just write it, as one would say it."
+            text = "Your answer is read aloud as well: just write it, as one would say it."
         else:
-            said = "Done, from this answer on."
-        return ToolResult(said, trusted=True)
+            text = "Done, from this answer on."
+        return ToolResult(text, trusted=True)
