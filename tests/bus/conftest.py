@@ -1,4 +1,4 @@
-"""A clock, a place for a journal, and an open one."""
+"""Fixtures: a clock, a path for a journal, and an open journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the bus share: short names for messages, and a journal like a process's own."""
+"""Helpers of the bus's tests: short names for messages, and journals like a process's own."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ HELLO = InboundMessage("fake", "1", "person", "hello", "m1", DEFAULT_START)
 
 
 def said(event_id: str, text: str = "hello", chat_id: str = "1") -> InboundMessage:
-    """A message of a person."""
+    """Return a person's message."""
     return replace(HELLO, event_id=event_id, content=text, chat_id=chat_id)
 
 
 def reply(*texts: str, call: str = "reply", chat_id: str = "1", channel: str = "fake") -> Outgoing:
-    """An answer in parts."""
+    """Return a reply in parts."""
     return Outgoing(call, tuple(OutboundMessage(channel, chat_id, text) for text in texts), ("m1",))
 
 
 def done(turn_id: str, *entries: InboxEntry, **more: object) -> Completion:
-    """The end of a turn for these messages."""
+    """Return the end of a turn for these messages."""
     completion = Completion(turn_id, "fake:1", tuple(entry.id for entry in entries), "done")
     return replace(completion, **more)
 
 
 async def give_up(journal: Journal, item: OutboxPart) -> None:
-    """Make a part one that will never go out, and a notice that says so and went out."""
+    """Give up a part and mark its notice as sent."""
     for notice in await journal.give_up(item, "blocked"):
         await journal.mark_sent(notice, "1")
 
 
 @contextlib.asynccontextmanager
 async def opened(path: Path, clock: Clock) -> AsyncIterator[SqliteJournal]:
-    """A journal from its opening to its closing: what one process sees of it."""
+    """Open a journal as a process does, and close it at the end."""
     journal = SqliteJournal(path, clock)
     await journal.open()
     try:
@@ -59,7 +59,8 @@ async def opened(path: Path, clock: Clock) -> AsyncIterator[SqliteJournal]:
 
 @contextlib.asynccontextmanager
 async def opened_in_team(dsn: str, clock: Clock) -> AsyncIterator[PostgresJournal]:
-    """The same in a team's database, as a process that is no worker and so is never fenced."""
+    """Open a journal in a team's database, in a process that is not a worker and is never
+    fenced."""
     from nanobot.team.journal import PostgresJournal
     from nanobot.team.postgres import Database
 
@@ -75,20 +76,20 @@ async def opened_in_team(dsn: str, clock: Clock) -> AsyncIterator[PostgresJourna
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
-    """What stands in the file, read past the journal."""
+    """Query the file without the journal."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         return connection.execute(query).fetchall()
 
 
 def change(path: Path, statement: str, *values: object) -> None:
-    """Change the file, as damage or another process would have left it."""
+    """Change the file like damage or another process."""
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement, values)
 
 
 @contextlib.contextmanager
 def no_file_may_grow_beyond(size: int) -> Iterator[None]:
-    """The system refuses to write past this size, as it does on a full disk."""
+    """Make the system reject writes beyond this size, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

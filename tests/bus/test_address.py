@@ -1,4 +1,4 @@
-"""The key of a conversation says which chat it is in."""
+"""A conversation's key contains its chat."""
 
 from __future__ import annotations
 

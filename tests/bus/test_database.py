@@ -1,4 +1,4 @@
-"""One writer, shared fsyncs, and a disk that may refuse."""
+"""One writer, shared fsyncs, and a disk that may reject writes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def texts(db: sqlite3.Connection) -> list[str]:
 
 
 def limit_pages(spare: int) -> Work[None]:
-    """Make the disk full: the file may grow by `spare` pages only."""
+    """Make the disk full: the file may grow only by `spare` pages."""
 
     def work(db: sqlite3.Connection) -> None:
         (pages,) = db.execute("PRAGMA page_count").fetchone()
@@ -253,7 +253,7 @@ async def test_a_missing_folder_is_a_storage_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def protected() -> Iterator[Path]:
-    """A journal that we may read and not write, even where the tests run as root."""
+    """Yield a read-only journal, even if the tests run as root."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "journal.db"
         change(path, SCHEMA.tables)

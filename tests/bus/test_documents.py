@@ -1,4 +1,4 @@
-"""Documents in the journal's database: where they come from, and what a damaged one costs."""
+"""Documents in the journal's database: their import, and the handling of damaged documents."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ FILES = {f"{name}.json": json.dumps({"version": 1, "of": name}) for name in DOCU
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 def stored(folder: Path) -> dict[str, str]:
-    """All documents, as a process reads them that opens the database now."""
+    """Open the database like a new process and return all documents."""
     with contextlib.closing(SqliteState(folder)) as state:
         found = {name: state.read(name) for name in DOCUMENTS}
     return {name: one.content.decode() for name, one in found.items() if one}
 
 
 def put_files(folder: Path) -> None:
-    """A journal with a message, and documents as files beside it."""
+    """Create a journal with a message, and documents as files next to it."""
     open_file(folder / "journal.db", Schema(SCHEMA.tables)).close()
     with contextlib.closing(sqlite3.connect(folder / "journal.db")) as db, db:
         db.execute(
@@ -66,7 +66,7 @@ def test_documents_that_are_files_are_taken_in_and_kept(tmp_path: Path) -> None:
 
 
 def dying_at(step: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Wraps functions so that the process dies after the call of that number, of them all."""
+    """Wrap functions so that the process dies after the `step`-th call of any of them."""
     calls = 0
 
     def dying(work: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What the journal promises about a text that must be gone: no byte of its files holds it."""
+"""Erasing leaves no byte of a text in the journal's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journal promises about messages, turns and their ends."""
+"""The journal's promises about messages, turns and their ends."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.bus.support import (
 
 
 def claim(journal: SqliteJournal, turn_id: str, *entries: InboxEntry) -> None:
-    """A turn begins for these messages."""
+    """Begin a turn for these messages."""
     journal.claim(turn_id, "fake:1", [entry.id for entry in entries], at_once=True)
 
 
 async def attempts_after(path: Path, clock: FakeClock) -> list[int]:
-    """The attempts that the next process finds, by message."""
+    """Return the messages' attempts as the next process reads them."""
     async with opened(path, clock) as journal:
         return [entry.attempts for entry in (await journal.leftovers()).entries]
 

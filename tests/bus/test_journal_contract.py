@@ -1,4 +1,4 @@
-"""What any journal must do; each test runs on every implementation."""
+"""The contract of all journals. Each test runs on every implementation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUESTION = OutboundMessage(
     "fake", "1", "Undo?", buttons=(Button("Yes", "/undo"), Button("Mine", "mine", only="anna"))
 )
 Process = Callable[[], AbstractAsyncContextManager[Journal]]
-"""Opens the journal of a home as a process of its own does."""
+"""Opens the journal of a home like a separate process."""
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.team)])
@@ -55,12 +55,12 @@ async def journal(process: Process) -> AsyncIterator[Journal]:
 
 
 def claim(journal: Journal, turn_id: str, *entries: InboxEntry) -> None:
-    """A turn begins for these messages."""
+    """Begin a turn for these messages."""
     journal.claim(turn_id, "fake:1", [entry.id for entry in entries], at_once=True)
 
 
 async def attempts_after(process: Process) -> list[int]:
-    """The attempts that the next process finds, by message."""
+    """Return the messages' attempts as the next process reads them."""
     async with process() as journal:
         return [entry.attempts for entry in (await journal.leftovers()).entries]
 
@@ -246,7 +246,7 @@ async def test_ids_with_lone_surrogates_are_known_again(journal: Journal) -> Non
 
 
 async def sent(journal: Journal, message: OutboundMessage = QUESTION) -> tuple[Button, ...]:
-    """The buttons as the platform gets them."""
+    """Send a message and return its buttons as the platform gets them."""
     (part,) = await journal.add_outgoing("turn", Outgoing("reply", (message,)))
     return part.part.buttons
 
@@ -299,7 +299,7 @@ async def test_old_buttons_press_nothing_any_more(process: Process, clock: FakeC
 
 
 async def in_trouble(journal: Journal) -> tuple[InboxEntry, OutboxPart]:
-    """A failed message and a dead reply."""
+    """Return a failed message and a dead reply."""
     failed, answered = await journal.receive("fake", (said("m1", "do it"), said("m2")))
     await journal.complete(
         Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke", report="{}")
@@ -505,7 +505,7 @@ async def test_what_turns_used_is_known_by_day_and_chat_for_longer_than_they_are
         await turn(journal, "d", report(0, 0, 0, 4))
         await turn(journal, "c", report(7, 0, 1), session="fake:2")
         again = Completion("a", "fake:1", (), "done", report=report(100, 40, 10))
-        await journal.complete(again)  # its outcome was not known: it counts once
+        await journal.complete(again)  # after an unknown outcome, it counts once
     await clock.advance((KEEP_DAYS + 2) * 86_400)
     async with process() as journal:
         assert await journal.turns() == []

@@ -1,4 +1,4 @@
-"""Order within a key, freedom between keys, a limit over all, and an end that leaves nothing."""
+"""Lanes: order within a key, independence between keys, a limit for all, and a complete end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nanobot.tasks import SCOPES
 
 
 class Work:
-    """Jobs that note when they run and wait to be let go."""
+    """Jobs that record when they run and wait for their release."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -40,7 +40,7 @@ class Work:
 
 
 async def settle() -> None:
-    """Let everything that can go on go on."""
+    """Run everything that is ready."""
     for _ in range(20):
         await asyncio.sleep(0)
 

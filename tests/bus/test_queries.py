@@ -1,4 +1,4 @@
-"""What people see of the journal, and how they mend it."""
+"""Queries and repairs of the journal by people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bus.support import change, done, give_up, reply, said
 
 
 async def in_trouble(journal: SqliteJournal) -> tuple[InboxEntry, OutboxPart]:
-    """A failed message and a dead reply."""
+    """Return a failed message and a dead reply."""
     failed, answered = await journal.receive("fake", (said("m1", "do it"), said("m2")))
     await journal.complete(
         Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke", report="{}")

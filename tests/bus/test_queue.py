@@ -1,4 +1,4 @@
-"""The message bus: durable before it returns, and as slow as its agent when it must be."""
+"""The message bus: durable before it returns, with back-pressure from its agent."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Ends:
 
     @property
     def entries(self) -> list[InboxEntry]:
-        """All entries of the inbox so far."""
+        """Return all entries of the inbox so far."""
         self._entries += self.bus.unread_entries()
         return self._entries
 
     @property
     def parts(self) -> list[OutboxPart]:
-        """All parts of the outbox so far."""
+        """Return all parts of the outbox so far."""
         self._parts += self.bus.unread_parts()
         return self._parts
 

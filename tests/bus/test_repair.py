@@ -1,4 +1,4 @@
-"""A damaged journal is rebuilt at the start: rows that can be read stay, lost ones are reported."""
+"""The start rebuilds a damaged journal: readable rows are kept, lost rows are reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = "some words of a person, " * 20
 
 
 async def fill(path: Path) -> None:
-    """Answered messages, open ones, a document, and enough of them for several pages each."""
+    """Store answered messages, open messages and a document, each on several pages."""
     async with opened(path, FakeClock()) as journal:
         journal.state.write("jobs", b'{"jobs": [1]}', 0)
         for number in range(MANY):
@@ -39,7 +39,7 @@ async def fill(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def filled() -> Iterator[Path]:
-    """One that no test changes."""
+    """Yield a filled journal that no test changes."""
     with scratch() as folder:
         asyncio.run(fill(folder / "journal.db"))
         yield folder / "journal.db"
@@ -51,7 +51,7 @@ def whole(filled: Path, tmp_path: Path) -> Path:
 
 
 def copied(whole: Path, place: Path) -> Path:
-    """A copy of the folder of a journal, which a test may damage."""
+    """Copy the folder of a journal, for a test to damage."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(whole.parent, place)
     return place / "journal.db"
@@ -78,13 +78,13 @@ def pages(path: Path) -> range:
 
 
 def roots(path: Path, kind: str) -> dict[str, int]:
-    """The first page of each table or index, counted from 0."""
+    """Return the first page of each table or index, counted from 0."""
     query = f"SELECT name, rootpage - 1 FROM sqlite_master WHERE type = '{kind}'"
     return {str(name): int(str(page)) for name, page in rows(path, query)}
 
 
 async def report_of(path: Path, clock: FakeClock) -> tuple[set[str], str]:
-    """Open a journal: the open messages in it, and the report of what was lost."""
+    """Open a journal and return its open messages and the report of the losses."""
     async with opened(path, clock) as journal:
         (new,) = await journal.receive("fake", [said("new")])
         assert new.message.event_id == "new"
@@ -162,7 +162,7 @@ async def test_a_flipped_bit_of_the_header_or_of_the_list_of_tables_costs_nothin
 async def test_a_row_whose_number_was_damaged_does_not_hold_up_the_start(
     whole: Path, clock: FakeClock
 ) -> None:
-    """Between it and the damaged page are millions of numbers that no row has."""
+    """Between it and the damaged page are millions of unused row numbers."""
     with contextlib.closing(sqlite3.connect(whole)) as db, db:
         db.execute("UPDATE inbox SET id = id + (1 << 60) WHERE id > 90")
         leaves = db.execute(
@@ -203,7 +203,7 @@ async def test_numbers_of_lost_rows_are_not_given_again(whole: Path, clock: Fake
 
 @pytest.fixture
 async def killed(filled: Path, tmp_path: Path, clock: FakeClock) -> Path:
-    """The journal of a process that was killed: most of it is in the log."""
+    """Return the journal of a killed process, most of which is in the log."""
     path = tmp_path / "killed" / "journal.db"
     running = copied(filled, tmp_path / "running")
     async with opened(running, clock) as journal:
@@ -287,7 +287,7 @@ async def test_a_log_that_is_damaged_before_its_end_is_known_without_its_index(
 async def test_marks_of_replies_that_are_lost_do_not_count_for_what_the_rebuilding_says(
     killed: Path, clock: FakeClock, tmp_path: Path
 ) -> None:
-    async with opened(killed, clock) as journal:  # what is in the log so far is kept
+    async with opened(killed, clock) as journal:  # the log so far is kept
         for number in range(30):
             (part,) = await journal.add_outgoing(f"late-{number}", reply("hello"))
             journal.mark_sending(part)

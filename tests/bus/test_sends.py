@@ -1,4 +1,4 @@
-"""What the next process knows of sends that the journal had no time to store."""
+"""The log of sends: the next process knows about sends that the journal had not stored yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = "sends.log"
 
 @contextlib.contextmanager
 def a_slow_disk(path: Path) -> Iterator[None]:
-    """The journal's writer waits, as it does for a disk."""
+    """Make the journal's writer wait, as for a slow disk."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         yield
@@ -29,7 +29,7 @@ def a_slow_disk(path: Path) -> Iterator[None]:
 
 
 def killed(path: Path, place: Path) -> Path:
-    """The journal as it is left if the process is killed now: in another folder."""
+    """Copy the journal to another folder, in the state of a process killed now."""
     place.mkdir()
     for file in (*path.parent.glob("journal.db*"), path.with_name(NAME)):
         shutil.copy(file, place / file.name)
@@ -38,7 +38,7 @@ def killed(path: Path, place: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def sending(path: Path, clock: FakeClock) -> AsyncIterator[tuple[SqliteJournal, OutboxPart]]:
-    """A process, and a part that is stored."""
+    """Open a journal with a stored part."""
     async with opened(path, clock) as journal:
         (part,) = await journal.add_outgoing("t1", reply("hello"))
         yield journal, part
@@ -133,7 +133,7 @@ async def test_a_line_that_is_damaged_does_not_count(
     log = path.with_name(NAME)
     log.write_bytes(damage(log.read_bytes()))
     (again,) = await parts_left(path, clock)
-    assert (again.part, again.doubts) == (part.part, 1)  # which the journal has in the end
+    assert (again.part, again.doubts) == (part.part, 1)  # as finally in the journal
 
 
 async def test_the_log_of_another_journal_does_not_count(

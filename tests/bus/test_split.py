@@ -1,4 +1,4 @@
-"""Long texts in parts: nothing visible is lost, every part fits, fences are whole."""
+"""Long texts in parts: nothing visible is lost, every part fits, and fences are complete."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ texts = st.lists(pieces, max_size=25).map("".join)
 
 
 def visible(text: str) -> str:
-    """What a reader sees, without white space and fences."""
+    """Return the visible text, without white space and fences."""
     kept = [line for line in text.split("\n") if not FENCE.fullmatch(line)]
     return "".join("".join(kept).split())
 
 
 def open_fence(part: str) -> str:
-    """The fence that is still open at the end of a part."""
+    """Return the fence that is still open at the end of a part."""
     mark = ""
     for line in part.split("\n"):
         if FENCE.fullmatch(line):
@@ -132,13 +132,13 @@ BUTTONS = (Button("Yes", "yes"),)
 
 
 def message(content: str, *kinds: MediaKind, buttons: tuple[Button, ...] = ()) -> OutboundMessage:
-    """A message with a file of each kind."""
+    """Return a message with a file of each kind."""
     media = tuple(Media(f"{number}", kind) for number, kind in enumerate(kinds))
     return OutboundMessage("fake", "1", content, media, "m1", "t", buttons)
 
 
 def refs(parts: tuple[OutboundMessage, ...]) -> list[str]:
-    """The files of each part."""
+    """Return the files of each part."""
     return ["".join(file.ref for file in part.media) for part in parts]
 
 

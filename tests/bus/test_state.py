@@ -1,4 +1,4 @@
-"""What any store of documents must do; each test runs on every implementation."""
+"""The contract of all document stores. Each test runs on every implementation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateStore
 
 
 def numbers(store: StateStore) -> Document[tuple[int, ...]]:
-    """A document of numbers, which cannot be read where it has anything else."""
+    """Return a document of numbers. Any other content is unreadable."""
 
     def decode(content: bytes) -> tuple[int, ...]:
         try:

@@ -1,4 +1,4 @@
-"""A channel's host as the core has it, with a real bus and journal behind it."""
+"""A channel's host as in the core, with a real bus and journal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.doubles.state import MemoryState
 
 
 async def no_help(_: CommandCall) -> Answer:
-    """Nobody asks for it."""
+    """Is never called."""
     return Answer("")
 
 
@@ -38,7 +38,7 @@ def host_parts(
     show: Callable[[Notice], None] = lambda _: None,
     warn: Callable[[str, str], None] = lambda _, __: None,
 ) -> HostParts:
-    """What the host of the channel `fake` gets."""
+    """Return the parts for the host of the channel `fake`."""
     (home / "state").mkdir(exist_ok=True)
     return HostParts(
         MessageBus(journal),
@@ -59,7 +59,7 @@ def host_parts(
 
 
 class Core:
-    """A host with a bus behind it, and what came through."""
+    """A host with its bus, and the messages that came through."""
 
     def __init__(
         self, journal: Journal, home: Path, *allow: str, per_minute: int = 0, **rules: object

@@ -1,4 +1,4 @@
-"""A whole nanobot with Claude, by Anthropic's own API."""
+"""A whole nanobot with Claude, through Anthropic's API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ asyncio.run(main())
 
 
 async def test_a_turn_that_was_killed_goes_on_with_its_signed_thinking(tmp_path: Path) -> None:
-    """The model takes a running turn with thinking only if it begins with the thinking."""
+    """The model accepts a running turn with thinking only if it begins with the thinking."""
     asking: list[asyncio.subprocess.Process] = []
 
     def author(request: ChatRequest) -> Scripted:
@@ -124,7 +124,7 @@ PNG = (
 
 @pytest.fixture(params=[SONNET, OPUS_5_5, HAIKU_4_5], ids=lambda model: model.name)
 def model(request: pytest.FixtureRequest) -> ModelRules:
-    """One that thinks, one whose thinking is bound to the conversation, one with a budget."""
+    """A thinking model, one with thinking bound to the conversation, and one with a budget."""
     given: ModelRules = request.param
     return given
 
@@ -138,8 +138,8 @@ async def talking(
     channel: FakeChannel | None = None,
     **settings: Any,
 ) -> AsyncIterator[FakeChannel]:
-    """A nanobot that asks `server`. In the end no request may have been refused, except for the
-    first form of thinking that the model does not have."""
+    """Run a nanobot that asks `server`. At the end, check that no request was rejected, except for
+    the first form of thinking if the model lacks it."""
     channel = channel or FakeChannel()
     configured: dict[str, Any] = {
         "NANOBOT_MODEL__NAME": model.name,

@@ -21,7 +21,7 @@ from nanobot.gateway.control import ControlConnection, ControlServer
 
 
 class Wire:
-    """The client's end: raw lines."""
+    """The client's end of the socket: raw lines."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -219,7 +219,7 @@ async def test_closing_sends_what_was_said_and_ends_the_connection(tmp_path: Pat
 
 @asynccontextmanager
 async def wire_to_closing(folder: Path) -> AsyncIterator[Wire]:
-    """A client that has asked something of a server which is closed before the answer is read."""
+    """Yield a client with a request to a server that closes before the answer is read."""
     arrived = asyncio.Event()
 
     async def chat(_: Mapping[str, object], connection: ControlConnection) -> None:

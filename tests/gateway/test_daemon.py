@@ -1,4 +1,4 @@
-"""The whole daemon: one owner, an orderly end, and a next start that takes everything up."""
+"""The whole daemon: one owner, an orderly end, and a start that resumes everything."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GRACE = {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0.05"}
 
 
 def echo(prompt: Prompt) -> Line:
-    """Repeat what the person said last."""
+    """Repeat the person's last message."""
     return says(f"re: {prompt.messages[-1].text.splitlines()[-1]}")
 
 
@@ -46,7 +46,7 @@ def build(home: Path, model: ScriptedModel, channel: FakeChannel, **environ: str
 async def running(
     home: Path, model: ScriptedModel, channel: FakeChannel, **environ: str
 ) -> AsyncIterator[Gateway]:
-    """A gateway from its start to its orderly end."""
+    """Run a gateway from its start to its orderly end."""
     gateway = build(home, model, channel, **environ)
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
@@ -215,7 +215,7 @@ async def test_a_damaged_journal_is_rebuilt_and_its_owner_is_told(
     async with running(home, ScriptedModel(author=echo), channel):
         event = await channel.say("once more", event_id="newer")
         await channel.answer_to(event)
-    assert [part.content for part in channel.sent] == ["re: once more"]  # told once
+    assert [part.content for part in channel.sent] == ["re: once more"]  # notified once
 
 
 async def test_a_journal_that_is_damaged_while_it_runs_is_rebuilt_by_a_restart(
@@ -225,7 +225,7 @@ async def test_a_journal_that_is_damaged_while_it_runs_is_rebuilt_by_a_restart(
     async with running(home, ScriptedModel(author=echo), channel) as gateway:
         await channel.ask("hello")
         for statement in ("CREATE TABLE other (x)", "PRAGMA wal_checkpoint(TRUNCATE)"):
-            change(journal, statement)  # what the gateway has in its cache counts no more
+            change(journal, statement)  # the gateway's cache no longer counts
         overwrite_from(journal, 4096)
         with pytest.raises(StorageError, match="damaged"):
             await channel.say("not taken", event_id="new")
@@ -270,7 +270,7 @@ class Daemon:
         self._socket = home / "state" / "gateway.sock"
 
     def until_logged(self, word: str) -> None:
-        """Wait for a line of its log that holds `word`."""
+        """Wait for a line of its log with `word`."""
         assert self.process.stderr is not None
         seen = []
         for line in self.process.stderr:
@@ -280,7 +280,7 @@ class Daemon:
         pytest.fail(f"it never said {word!r}: {seen}")
 
     def begin_turn(self) -> socket.socket:
-        """Say something and wait until the model is asked; the client, to be kept open."""
+        """Send a message and wait for the call of the model. Return the client, to be kept open."""
         client = socket.socket(socket.AF_UNIX)
         client.connect(os.path.relpath(self._socket))
         request = {"op": "chat", "session": "cli:direct", "text": "hello", "id": "a1"}
@@ -290,7 +290,7 @@ class Daemon:
         return client
 
     def end(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end and return the exit code."""
         return self.process.wait(10)
 
     def close(self) -> None:

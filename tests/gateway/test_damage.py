@@ -1,4 +1,4 @@
-"""What is broken inside shows in the health: threads, conversations, long-term memory."""
+"""Health shows inner damage: in threads, conversations and long-term memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import running
 
 
 async def health_of(home: Path) -> tuple[str, str]:
-    """The state, and what is wrong."""
+    """Return the state and the problem."""
     health = (await status_of(home))["health"]
     return health["state"], "; ".join(concern["text"] for concern in health["concerns"])
 

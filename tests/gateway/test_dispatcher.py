@@ -1,4 +1,4 @@
-"""Delivery: each part in its chat's order, again until it arrived, never needlessly twice."""
+"""Delivery: in order within each chat, with retries, and never needlessly twice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said
 
 
 class Delivery:
-    """A journal and a dispatcher, as one process has them."""
+    """A journal and a dispatcher of one process."""
 
     def __init__(self, journal: Journal, clock: FakeClock, *channels: Channel) -> None:
         outlets = {channel.name: channel for channel in channels}
@@ -70,7 +70,7 @@ def channel() -> FakeChannel:
 
 @contextlib.asynccontextmanager
 async def process(path: Path, clock: FakeClock, *channels: Channel) -> AsyncIterator[Delivery]:
-    """From start to end; what is not delivered by then is left for the next one."""
+    """Run a process from start to end. Undelivered parts are left for the next one."""
     async with opened(path, clock) as journal:
         delivery = Delivery(journal, clock, *channels)
         reader = Background()
@@ -92,7 +92,7 @@ def states(path: Path) -> list[tuple[object, ...]]:
 
 
 def fails(*errors: Exception | None) -> Callable[[OutboundPart], Exception | None]:
-    """Refuse the first deliveries with these, then take everything."""
+    """Reject the first deliveries with these errors, then accept everything."""
     left = list(errors)
     return lambda _: left.pop(0) if left else None
 
@@ -216,7 +216,7 @@ async def test_a_send_that_may_have_arrived_is_tried_once_more_then_told(
 
 
 class Unsteady(FakeChannel):
-    """A channel whose platform can be asked whether it is there; `out` is how often it is not."""
+    """A channel that can check whether its platform is reachable. The first `out` checks fail."""
 
     def __init__(self, out: int) -> None:
         super().__init__()
@@ -335,7 +335,7 @@ async def die_in_a_send(
     channel: FakeChannel,
     writing: ContextVar[Callable[[], None]] | None = None,
 ) -> None:
-    """A process takes up what there is, and ends while a part is sent, or also written."""
+    """Run a process that resumes all work and dies while it sends a part, or also writes it."""
     sending = asyncio.Event()
 
     async def hold(_: OutboundPart) -> None:
@@ -458,7 +458,7 @@ async def test_a_start_sends_few_leftovers_at_once_and_holds_up_no_other_chat(
         await delivery.send("new", "hello", chat_id="new")
         assert await channel.receive(1, "new") == ["hello"]
         assert len(sending) == LEFTOVERS
-        await clock.advance(6)  # the slow ones hold up nobody
+        await clock.advance(6)  # the slow sends delay no others
         assert len(sending) == 2 * LEFTOVERS
         gate.set()
         for number in range(30):
@@ -671,7 +671,7 @@ async def test_progress_of_a_chat_is_shown_before_its_reply(
 async def test_whether_a_worker_may_send_is_asked_after_its_progress_was_shown(
     path: Path, clock: FakeClock, channel: FakeChannel
 ) -> None:
-    """Showing takes up to two seconds, in which another worker may have taken over."""
+    """Showing progress takes up to two seconds, in which another worker may have taken over."""
     shown_before: list[int] = []
 
     class Asked(SqliteJournal):

@@ -1,4 +1,4 @@
-"""What a nanobot used over days: sums, weeks, days without a turn, prices."""
+"""Usage over days: sums, weeks, days without a turn, and prices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Past:
     async def turn(
         self, session: str, prompt: int, cached: int, completion: int, prices: Prices = PRICES
     ) -> None:
-        """A turn that took 100 ms."""
+        """Record a turn that took 100 ms."""
         self._count += 1
         name = f"t{self._count}"
         (entry,) = await self.journal.receive("fake", (said(name),))
@@ -43,7 +43,7 @@ class Past:
         await self.journal.complete(done(name, entry, session_key=session, report=report))
 
     async def figures(self, days: int) -> Mapping[str, Any]:
-        """What the operation gives."""
+        """Return the operation's result."""
         return await figures(self.journal, self.clock, {"days": days})
 
 

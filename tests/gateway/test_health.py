@@ -1,4 +1,4 @@
-"""What is said of a gateway's health: one judgement for the command, the endpoint, the watchdog."""
+"""A gateway's health: one assessment for the command, the endpoint and the watchdog."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
             True,
             "telegram: the platform has been silent for 90 s",
         ),
-        # Who is started again, lent or off is silent with good reason.
+        # A channel that restarts, is lent or off may be silent.
         ([channel("lent", due=999.0)], ANSWERS, QueueCounts(), (), "ok", False, ""),
         (
             [channel("backoff", "it broke", due=999.0)],

@@ -1,4 +1,4 @@
-"""What an adapter gets from the core: admission, durable publishing, its cursor, a folder."""
+"""The adapter's view of the core: admission, durable publishing, its cursor, a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked after each minute, whatever goes wrong."""
+"""The housekeeping of each minute continues after any failure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from nanobot.testing import FakeClock
 
 
 class Resting:
-    """Has something to look after; the first times go wrong."""
+    """A part with housekeeping that fails at first."""
 
     def __init__(self, *troubles: Exception) -> None:
         self._troubles = list(troubles)
         self.looked = 0
 
     async def recover(self) -> None:
-        """Nothing is left from before."""
+        """Do nothing, because there are no leftovers."""
 
     async def idle(self) -> None:
         self.looked += 1

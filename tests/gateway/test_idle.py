@@ -1,5 +1,4 @@
-"""While nobody looks, a gateway has loaded nothing of its page, its API and what they stand on;
-when somebody does, it is there."""
+"""A gateway loads its page, its API and their libraries only on first use."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def test_an_idle_gateway_has_loaded_nothing_for_those_who_might_look(tmp_path: P
 
 
 class _Onlooker(FakeChannel):
-    """Implements `Overseer`."""
+    """An `Overseer`."""
 
     overview: Overview
 

@@ -1,4 +1,4 @@
-"""The chats that the agent can speak up in: what they are called, and whether it still may."""
+"""The agent's known chats: their names, and whether it may still write there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHATS: Mapping[str, Mapping[str, JsonValue]] = {
 
 
 async def build_known_chats(home: AccessHome, tmp_path: Path) -> tuple[KnownChats, Access]:
-    """Chats with one person who may talk, one who may not, and a group that was let in."""
+    """Return chats with an admitted person, a person without access, and an admitted group."""
     home.rules = MENTION
     access = home.start()
     await access.approve(code_in(await answer_to(access, ANNA, GROUP)))

@@ -1,4 +1,4 @@
-"""Who signs in at a platform has the channel to themselves, and it comes back by itself."""
+"""A sign-in borrows the channel exclusively, and the channel returns by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = {"who": "", "heard_seconds": None}
 
 
 class Account(FakeChannel):
-    """A channel that counts who uses its account."""
+    """A channel that counts the users of its account."""
 
     def __init__(self) -> None:
         super().__init__("fake")
@@ -39,7 +39,7 @@ class Account(FakeChannel):
 
 
 class LendingKit:
-    """A supervisor with one channel, and what is asked of it."""
+    """A supervisor with one channel, and its operations."""
 
     def __init__(self, home: Path) -> None:
         self.clock = FakeClock()
@@ -55,7 +55,7 @@ class LendingKit:
         self.operations = self.supervisor.table()
 
     async def ask(self, operation: str, **arguments: object) -> object:
-        """Do one operation, and let what it starts begin."""
+        """Run one operation, and let its tasks begin."""
         data = await self.operations[operation](arguments)
         await asyncio.sleep(0)
         return data
@@ -119,7 +119,7 @@ async def test_one_that_is_given_back_while_it_ends_runs_once(
         for word in ("borrow", "return")
     ]
     done, _ = await asyncio.wait(asked, timeout=0.05)
-    assert not done  # nobody has it while it ends
+    assert not done  # not lent while it ends
     may_end.set()
     await asyncio.wait(asked)
     await kit.clock.advance(LEASE_SECONDS)
@@ -159,7 +159,7 @@ async def test_that_one_stays_off_is_told_once(tmp_path: Path) -> None:
 
 
 async def test_a_channel_that_another_worker_runs_is_lent_there(tmp_path: Path) -> None:
-    """In a team only one worker runs it, and it may be this one's turn later."""
+    """In a team only one worker runs it, and this one may run it later."""
     kit = LendingKit(tmp_path)
     kit.supervisor.start(but=("fake",))
     with pytest.raises(NanobotError, match="another worker runs fake"):

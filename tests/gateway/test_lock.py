@@ -37,7 +37,7 @@ with home_lock(Path(sys.argv[1])):
 
 @contextmanager
 def holder(state: Path, script: str = HOLD) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lock until the end, or until it is killed."""
+    """Run another process that holds the lock until the end, or until it is killed."""
     with subprocess.Popen(
         [sys.executable, "-c", script, str(state)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

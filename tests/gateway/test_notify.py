@@ -1,4 +1,4 @@
-"""What the gateway tells systemd, on a real datagram socket."""
+"""The gateway's messages to systemd, on a real datagram socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people can ask of a nanobot and do to its queue."""
+"""People's queries of a nanobot, and operations on its queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.bus.support import done, give_up, opened, reply, said
 
 
 class OperationsKit:
-    """A journal, sessions, and the operations over them, of a running gateway or none."""
+    """A journal, sessions and their operations, with or without a running gateway."""
 
     def __init__(self, journal: SqliteJournal, folder: Path) -> None:
         self.journal = journal
@@ -30,7 +30,7 @@ class OperationsKit:
         )
 
     async def trouble(self) -> None:
-        """A failed message, in-1, and a dead reply, out-1."""
+        """Store a failed message, in-1, and a dead reply, out-1."""
         failed, answered = await self.journal.receive("fake", (said("m1", "do it"), said("m2")))
         await self.journal.complete(
             Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke")
@@ -39,7 +39,7 @@ class OperationsKit:
         await give_up(self.journal, committed.parts[0])
 
     async def turn(self) -> None:
-        """A turn with a tool call, t7, after another one."""
+        """Store a turn with a tool call, t7, after another one."""
         (entry,) = await self.journal.receive("fake", (said("m7"),))
         self.journal.claim("t7", "fake:1", (entry.id,), at_once=True)
         self.journal.remember_prompt("p1", "You are nanobot.")

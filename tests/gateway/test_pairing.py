@@ -1,4 +1,4 @@
-"""Letting people in: what the owner types, in a chat and over the socket, and what they read."""
+"""Giving access: the owner's commands in a chat and over the socket, and their replies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWNER = InboundMessage("telegram", "1", "1", "", "e1", FakeClock().now())
 
 @dataclass
 class PairingKit:
-    """A nanobot whose owner is 1 on telegram, and where the owner types."""
+    """A nanobot with the owner 1 on telegram, and the owner's commands."""
 
     folder: Path
     home: AccessHome
@@ -49,7 +49,7 @@ class PairingKit:
         self.pairing.register(self.commands)
 
     async def types(self, text: str, message: InboundMessage = OWNER) -> str:
-        """What a chat answers."""
+        """Return the chat's reply."""
         match = self.commands.find_call(replace(message, content=text))
         assert match is not None
         command, arguments = match

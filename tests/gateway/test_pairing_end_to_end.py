@@ -1,4 +1,4 @@
-"""A stranger and a nanobot that runs: from the first message to the first answer."""
+"""A stranger and a running nanobot, from the first message to the first answer."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ GRACE = {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0"}
 
 
 class AskingChannel(FakeChannel):
-    """Asks whether somebody may talk before anything else, as adapters must."""
+    """A channel that checks access first, as adapters must."""
 
     async def run(self, host: ChannelHost) -> None:
         self.host = host
         await super().run(host)
 
     async def writes(self, text: str, sender: Sender = ME) -> str | None:
-        """What somebody sends to the bot in private; the event id if it was taken."""
+        """Receive a private message. Return the event id if it was accepted."""
         if self.host.admit(sender, Chat(sender.id)) == "refused":
             return None
         return await self.say(text, sender.id, sender_id=sender.id)

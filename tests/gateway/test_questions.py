@@ -1,5 +1,5 @@
-"""A question to the owner, in a whole gateway: answered on the page as well as in its chat, gone
-everywhere once it is closed, and the audit log says who it was."""
+"""A question to the owner in a whole gateway: answered on the page or in its chat, closed
+everywhere, and recorded in the audit log with the person."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BY = "the owner's page"
 
 @dataclass(frozen=True)
 class Sending(Probe):
-    """Each call needs the owner's word."""
+    """A tool that needs approval for each call."""
 
     async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
         return Risk("send", "say something", "to everybody")
@@ -39,7 +39,7 @@ class Sending(Probe):
 
 @dataclass(frozen=True)
 class Switch(Sending):
-    """One that may be allowed for longer, as a server's tool may."""
+    """A tool that may be approved for longer, like a server's tool."""
 
     async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
         return Risk("mcp", "switch the light", "on")
@@ -52,17 +52,17 @@ class Page(FakeChannel):
     """A channel that shows the whole gateway."""
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
-        """Take the overview."""
+        """Store the overview."""
         self.overview = overview
         return {}
 
     async def operate(self, op: str, **given: object) -> Any:
-        """Do one operation."""
+        """Run one operation."""
         return await self.overview.operations[op](given)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[asyncio.Queue[GatewayEvent]]:
-        """What happens with questions meanwhile."""
+        """Collect the events of questions while inside."""
         seen: asyncio.Queue[GatewayEvent] = asyncio.Queue()
 
         def watcher(happening: GatewayEvent) -> None:
@@ -74,7 +74,7 @@ class Page(FakeChannel):
 
 
 class Asked(Struct):
-    """The parts of a conversation in which a question comes up."""
+    """The parts of a conversation with a question."""
 
     page: Page
     tool: Sending
@@ -155,7 +155,7 @@ async def test_a_question_that_a_stop_withdraws_loses_its_buttons(tmp_path: Path
 
 
 def _copy_home(home: Path, target: Path) -> Path:
-    """A copy of a home that is in use; its temporary files may go meanwhile."""
+    """Copy a home that is in use. Its temporary files may vanish."""
     ignored = shutil.ignore_patterns("*.sock", "*.nanobot-tmp")
     return shutil.copytree(home, target, ignore=ignored)
 

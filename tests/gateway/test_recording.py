@@ -1,4 +1,4 @@
-"""What the owner's operations change is in the audit log, with who asked for it."""
+"""The audit log records changes by the owner's operations, with the person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress: in order within a chat, never in the way."""
+"""Progress: in order within a chat, and never blocking."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nanobot.testing.channel import FakeChannel
 
 
 class HeldChannel(FakeChannel):
-    """Shows nothing of chat "slow" until it may."""
+    """A channel that blocks in the chat "slow" until released."""
 
     def __init__(self) -> None:
         super().__init__()

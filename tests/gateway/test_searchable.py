@@ -1,4 +1,4 @@
-"""The search index is kept up to date while nobody searches."""
+"""The search index is kept up to date between searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that come while channels begin."""
+"""Requests that arrive while channels start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support import write_config
 
 
 class Hooked(FakeChannel):
-    """Has a webhook once it `may_serve`."""
+    """A channel with a webhook once it `may_serve`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -28,7 +28,7 @@ class Hooked(FakeChannel):
         self.may_serve, self.url = asyncio.Event(), asyncio.Queue[str]()
 
     async def run(self, host: ChannelHost) -> None:
-        """Wait, and serve."""
+        """Wait, then serve."""
         await self.may_serve.wait()
         async with host.serve_webhook(self.paths[0], self._handle) as url:
             await self.url.put(url)

@@ -1,4 +1,4 @@
-"""How a nanobot is: the same for the command, for `/health` and for `/metrics`."""
+"""Status of a nanobot: the same for the command, `/health` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REPORT = json.dumps(
 
 
 class StatusKit:
-    """A home, and what tells how it is: of a running gateway, or of none."""
+    """A home and its status, with or without a running gateway."""
 
     def __init__(self, home: Path, journal: SqliteJournal, clock: FakeClock) -> None:
         self.journal, self.clock = journal, clock
@@ -76,7 +76,7 @@ class StatusKit:
         )
 
     async def work(self) -> None:
-        """A turn that is done, one that failed, and a message that waits."""
+        """Store a finished turn, a failed one, and a pending message."""
         first, second = await self.journal.receive("fake", (said("m1"), said("m2")))
         await self.journal.receive("fake", (said("m3"),))
         for turn, entry in (("t1", first), ("t2", second)):
@@ -217,7 +217,7 @@ async def test_without_their_extra_metrics_say_what_to_install(
 async def request_as(
     kit: StatusKit, path: str, token: str = "", said: str = "", **more: str
 ) -> tuple[int, dict[str, str], bytes]:
-    """What the endpoint answers to who says that."""
+    """Return the endpoint's answer to this client."""
     web = WebServer(port=0)
     endpoint = HealthEndpoint(web, kit.monitor, kit.running, token)
     serving = asyncio.ensure_future(endpoint.run_forever())

@@ -1,4 +1,4 @@
-"""Channels come back, and take nobody down with them."""
+"""Crashed channels are restarted and don't stop others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.gateway.core import host_parts
 
 
 class Unsteady(FakeChannel):
-    """Ends as `ends` says, each time it runs."""
+    """A channel whose `run` only calls `ends`, and counts its starts."""
 
     def __init__(self, ends: Callable[[], Awaitable[None]], name: str = "fake") -> None:
         super().__init__(name)

@@ -1,4 +1,4 @@
-"""A message that a platform accepts and drops afterwards: the owner is told, and it is kept."""
+"""A message that a platform accepts and drops later is kept and reported to the owner."""
 
 from __future__ import annotations
 

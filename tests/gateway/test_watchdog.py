@@ -1,4 +1,4 @@
-"""A gateway that is stuck says so and gives no sign of life; one that only has trouble goes on."""
+"""A stuck gateway reports it and gives no sign of life. With other problems, it continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Manager:
-    """What systemd hears."""
+    """A service manager that records its messages."""
 
     def __init__(self, folder: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -43,7 +43,7 @@ class Manager:
         }
 
     def read_new(self) -> list[str]:
-        """Since it was asked last."""
+        """Return the messages since the last call."""
         said = []
         while True:
             try:
@@ -63,7 +63,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 class InStep(SqliteJournal):
-    """Answers at once, in step with the clock; or, while `hangs`, nobody."""
+    """A journal that answers at once, in step with the clock, or never while `hangs`."""
 
     def __init__(self, path: Path, *, hangs: bool = False) -> None:
         super().__init__(path, FakeClock())
@@ -77,7 +77,7 @@ class InStep(SqliteJournal):
 
 
 def journal_of(tmp_path: Path, *, hangs: bool = False) -> InStep:
-    """A journal whose counts are in step with the clock."""
+    """Return a journal whose counts are in step with the clock."""
     return InStep(tmp_path / "journal.db", hangs=hangs)
 
 
@@ -103,7 +103,7 @@ async def beating(
 
 
 async def beats(clock: FakeClock, seconds: float) -> None:
-    """Let time pass, with the looks that happen meanwhile."""
+    """Let time pass, with the health checks in it."""
     for _ in range(round(seconds / BEAT_SECONDS)):
         await clock.until_sleeping()
         await clock.advance(BEAT_SECONDS)

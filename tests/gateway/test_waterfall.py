@@ -1,4 +1,4 @@
-"""What a turn spent its time on, worked out from when its messages came."""
+"""A turn's time by step, computed from the timestamps of its messages."""
 
 from __future__ import annotations
 

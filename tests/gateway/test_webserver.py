@@ -19,7 +19,7 @@ from nanobot.gateway.webserver import MAX_BODY, WebServer
 
 @dataclass(slots=True)
 class Platform:
-    """What a platform sends over one connection of its own, and a handler that keeps it."""
+    """A platform's requests over a separate connection, and a handler that keeps them."""
 
     seen: list[WebhookRequest] = field(default_factory=list)
     reply: WebhookReply = field(default_factory=WebhookReply)
@@ -36,7 +36,7 @@ class Platform:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and body of the answer."""
+        """Return status, headers and body of the answer."""
         address, _, path = url.removeprefix("http://").partition("/")
         sent = {"Host": address, "Content-Length": str(len(body))} | (dict(headers or {}))
         lines = [f"{method} /{path} HTTP/1.1", *(f"{k}: {v}" for k, v in sent.items()), "", ""]

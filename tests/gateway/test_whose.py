@@ -1,4 +1,4 @@
-"""Whose conversations there are, piece by piece."""
+"""The list of scopes with their conversations, page by page."""
 
 from __future__ import annotations
 
