@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from nanobot.agent.loop import Route, route
 from nanobot.bus.events import Delivery, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall
-from tests.bus.support import said
+from tests.bus.support import make_message
 
 
 async def answer(_: CommandCall) -> Answer:
@@ -18,7 +18,7 @@ async def answer(_: CommandCall) -> Answer:
 STOP = Command("stop", "stops", answer, immediate=True)
 NEW = Command("new", "begins a new conversation", answer, ordered=True)
 STATUS = Command("status", "shows the status", answer, ordered=False)
-HELLO = said("m1", "hello")
+HELLO = make_message("m1", "hello")
 
 
 @pytest.mark.parametrize(

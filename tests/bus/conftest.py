@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing import FakeClock
-from tests.bus.support import opened
+from tests.bus.support import open_journal
 
 
 @pytest.fixture
@@ -24,5 +24,5 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def journal(path: Path, clock: FakeClock) -> AsyncIterator[SqliteJournal]:
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         yield journal

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HELLO = InboundMessage("fake", "1", "person", "hello", "m1", DEFAULT_START)
 
 
-def said(event_id: str, text: str = "hello", chat_id: str = "1") -> InboundMessage:
+def make_message(event_id: str, text: str = "hello", chat_id: str = "1") -> InboundMessage:
     """Return a person's message."""
     return replace(HELLO, event_id=event_id, content=text, chat_id=chat_id)
 
@@ -34,7 +34,7 @@ def reply(*texts: str, call: str = "reply", chat_id: str = "1", channel: str = "
     return Outgoing(call, tuple(OutboundMessage(channel, chat_id, text) for text in texts), ("m1",))
 
 
-def done(turn_id: str, *entries: InboxEntry, **more: object) -> Completion:
+def end_turn(turn_id: str, *entries: InboxEntry, **more: object) -> Completion:
     """Return the end of a turn for these messages."""
     completion = Completion(turn_id, "fake:1", tuple(entry.id for entry in entries), "done")
     return replace(completion, **more)
@@ -47,7 +47,7 @@ async def give_up(journal: Journal, item: OutboxPart) -> None:
 
 
 @contextlib.asynccontextmanager
-async def opened(path: Path, clock: Clock) -> AsyncIterator[SqliteJournal]:
+async def open_journal(path: Path, clock: Clock) -> AsyncIterator[SqliteJournal]:
     """Open a journal as a process does, and close it at the end."""
     journal = SqliteJournal(path, clock)
     await journal.open()
@@ -58,7 +58,7 @@ async def opened(path: Path, clock: Clock) -> AsyncIterator[SqliteJournal]:
 
 
 @contextlib.asynccontextmanager
-async def opened_in_team(dsn: str, clock: Clock) -> AsyncIterator[PostgresJournal]:
+async def open_team_journal(dsn: str, clock: Clock) -> AsyncIterator[PostgresJournal]:
     """Open a journal in a team's database, in a process that is not a worker and is never
     fenced."""
     from nanobot.team.journal import PostgresJournal

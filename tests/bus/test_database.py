@@ -23,7 +23,7 @@ SCHEMA = Schema("CREATE TABLE note (text TEXT NOT NULL UNIQUE)")
 
 
 @contextlib.asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[Database]:
+async def open_database(path: Path) -> AsyncIterator[Database]:
     database = Database(path, SCHEMA)
     database.open()
     try:
@@ -34,7 +34,7 @@ async def opened(path: Path) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def database(path: Path) -> AsyncIterator[Database]:
-    async with opened(path) as database:
+    async with open_database(path) as database:
         yield database
 
 
@@ -82,13 +82,13 @@ async def test_what_concurrent_callers_write_shares_commits(database: Database) 
 
 
 async def test_a_failing_job_undoes_only_itself(database: Database) -> None:
-    def broken(db: sqlite3.Connection) -> None:
+    def insert_and_fail(db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO note VALUES ('half')")
         raise LookupError("mine")
 
     outcomes = await asyncio.gather(
         database.run(add("one")),
-        database.run(broken),
+        database.run(insert_and_fail),
         database.run(add("one")),
         database.run(lambda db: db.execute("SELECT nothing FROM nowhere")),
         database.run(add("two")),
@@ -112,7 +112,7 @@ async def test_jobs_run_in_the_order_they_were_queued(database: Database) -> Non
 
 
 async def test_a_patient_mark_is_written_without_further_work(path: Path) -> None:
-    async with opened(path) as database:
+    async with open_database(path) as database:
         written = asyncio.Event()
         loop = asyncio.get_running_loop()
         database.post(lambda _: loop.call_soon_threadsafe(written.set), can_wait=True)
@@ -120,7 +120,7 @@ async def test_a_patient_mark_is_written_without_further_work(path: Path) -> Non
 
 
 async def test_closing_writes_what_is_queued(path: Path) -> None:
-    async with opened(path) as database:
+    async with open_database(path) as database:
         for number in range(300):
             database.post(add(str(number)), can_wait=True)
     assert len(rows(path, "SELECT * FROM note")) == 300
@@ -160,7 +160,7 @@ async def test_what_run_reported_survives_a_kill(path: Path) -> None:
     )
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, path, SCHEMA.tables)
     assert await child.wait() == -signal.SIGKILL
-    async with opened(path) as database:
+    async with open_database(path) as database:
         assert await database.run(texts) == ["kept"]
 
 
@@ -210,7 +210,7 @@ async def test_insisting_work_waits_until_the_disk_takes_it(database: Database) 
 
 
 async def test_insisting_work_is_told_when_the_database_closes_without_it(path: Path) -> None:
-    async with opened(path) as database:
+    async with open_database(path) as database:
         with no_file_may_grow_beyond(200_000):
             insisting = database.run(add("x" * 1_000_000), until_stored=True)
             await asyncio.sleep(0)
@@ -232,11 +232,11 @@ def overwrite_from(path: Path, offset: int) -> None:
 
 
 async def test_damage_found_later_is_a_storage_error(path: Path) -> None:
-    async with opened(path) as database:
+    async with open_database(path) as database:
         for number in range(50):
             await database.run(add(f"{number} {'x' * 1000}"))
     overwrite_from(path, 4096)
-    async with opened(path) as database:
+    async with open_database(path) as database:
         with pytest.raises(StorageError, match="damaged"):
             await database.run(texts)
 
@@ -272,7 +272,7 @@ def test_whose_a_file_is_that_may_not_be_written_is_said(protected: Path) -> Non
 
 
 async def test_a_file_with_other_tables_is_left_alone(path: Path) -> None:
-    async with opened(path):
+    async with open_database(path):
         pass
     other = Schema(f"{SCHEMA.tables}; CREATE TABLE more (a)", version=2)
     with pytest.raises(StorageError, match=r"another version of nanobot \(format 1\)") as caught:
@@ -281,16 +281,16 @@ async def test_a_file_with_other_tables_is_left_alone(path: Path) -> None:
 
 
 async def test_a_file_with_the_same_tables_and_another_number_is_used(path: Path) -> None:
-    async with opened(path) as database:
+    async with open_database(path) as database:
         await database.run(add("kept"))
     change(path, "PRAGMA user_version = 9")
-    async with opened(path) as database:
+    async with open_database(path) as database:
         assert await database.run(texts) == ["kept"]
     assert rows(path, "PRAGMA user_version") == [(1,)]
 
 
 async def test_the_file_is_readable_by_its_owner_only(path: Path) -> None:
-    async with opened(path):
+    async with open_database(path):
         for file in path.parent.glob(f"{path.name}*"):
             assert file.stat().st_mode & 0o077 == 0
 

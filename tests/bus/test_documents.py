@@ -29,7 +29,7 @@ class Killed(BaseException):
     """The process was killed."""
 
 
-def stored(folder: Path) -> dict[str, str]:
+def read_documents(folder: Path) -> dict[str, str]:
     """Open the database like a new process and return all documents."""
     with contextlib.closing(SqliteState(folder)) as state:
         found = {name: state.read(name) for name in DOCUMENTS}
@@ -52,17 +52,17 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.iterdir()}
 
 
-def wanted() -> dict[str, str]:
+def file_documents() -> dict[str, str]:
     return {name.removesuffix(".json"): content for name, content in FILES.items()}
 
 
 def test_documents_that_are_files_are_taken_in_and_kept(tmp_path: Path) -> None:
     put_files(tmp_path)
-    assert stored(tmp_path) == wanted()
+    assert read_documents(tmp_path) == file_documents()
     assert not any((tmp_path / name).exists() for name in FILES)
     kept = {name: (tmp_path / f"{name}.imported").read_text() for name in FILES}
     assert kept == FILES
-    assert stored(tmp_path) == wanted()
+    assert read_documents(tmp_path) == file_documents()
 
 
 def dying_at(step: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -70,7 +70,7 @@ def dying_at(step: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     calls = 0
 
     def dying(work: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def count_call(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             result = work(*args, **kwargs)
             calls += 1
@@ -78,7 +78,7 @@ def dying_at(step: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 raise Killed
             return result
 
-        return counted
+        return count_call
 
     return dying
 
@@ -96,8 +96,8 @@ def test_killed_at_any_step_of_taking_them_in_the_next_start_ends_it(
         patch.setattr(os, "rename", dying(os.rename))
         patch.setattr(os, "fsync", dying(os.fsync))
         with contextlib.suppress(Killed):
-            stored(tmp_path)
-    assert stored(tmp_path) == wanted()
+            read_documents(tmp_path)
+    assert read_documents(tmp_path) == file_documents()
     with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as db:
         assert db.execute("SELECT count(*) FROM inbox").fetchone() == (1,)
 
@@ -110,7 +110,7 @@ def test_a_file_that_a_person_puts_there_replaces_the_document_at_the_next_start
         state.write("access", b'{"old": 1}', 0)
     (tmp_path / "jobs.json").write_text('{"new": 1}')
     (tmp_path / "access.json").write_text('{"half')
-    assert stored(tmp_path) == {"jobs": '{"new": 1}', "access": '{"old": 1}'}
+    assert read_documents(tmp_path) == {"jobs": '{"new": 1}', "access": '{"old": 1}'}
     assert (tmp_path / "access.json").read_text() == '{"half'
 
 
@@ -118,7 +118,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("{}")
     (tmp_path / "jobs.json").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match=r"jobs\.json"):
-        stored(tmp_path)
+        read_documents(tmp_path)
 
 
 def test_all_documents_are_copied_for_people_and_for_their_owner_only(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_new_database_takes_the_documents_from_the_copy(tmp_path: Path) -> Non
         state.write("jobs", b'{"jobs": [1]}', 0)
     for path in tmp_path.glob("journal.db*"):
         path.unlink()
-    assert {name: json.loads(text) for name, text in stored(tmp_path).items()} == {
+    assert {name: json.loads(text) for name, text in read_documents(tmp_path).items()} == {
         "jobs": {"jobs": [1]}
     }
 
@@ -145,7 +145,7 @@ def test_a_new_database_takes_the_documents_from_the_copy(tmp_path: Path) -> Non
 )
 def test_a_copy_that_cannot_be_used_is_kept_and_lets_nobody_in(tmp_path: Path, copy: str) -> None:
     (tmp_path / "documents.json").write_text(copy)
-    assert stored(tmp_path) == {}
+    assert read_documents(tmp_path) == {}
     assert (tmp_path / "documents.json.broken").read_text() == copy
 
 
@@ -164,5 +164,5 @@ def test_a_look_at_a_journal_changes_nothing_and_knows_files_that_wait(tmp_path:
     before = contents(tmp_path)
     found = inspect_journal(tmp_path / "journal.db")
     assert (found.version, found.damage, found.counts.received) == (SCHEMA.version, "", 1)
-    assert {name: content.decode() for name, content in found.documents.items()} == wanted()
+    assert {name: content.decode() for name, content in found.documents.items()} == file_documents()
     assert contents(tmp_path) == before

@@ -13,7 +13,7 @@ from nanobot.bus.journal_file import redact_rows
 from nanobot.bus.rows import TEXTS
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing import FakeClock
-from tests.bus.support import done, opened, reply, rows, said
+from tests.bus.support import end_turn, make_message, open_journal, reply, rows
 
 SECRET = "walrus-4711"
 
@@ -29,13 +29,14 @@ def bytes_of(path: Path) -> bytes:
 async def fill(journal: SqliteJournal) -> None:
     """Put the text into every place that holds texts, live and freed."""
     gone, open_one = await journal.receive(
-        "fake", [said("m1", f"old {SECRET} " * 300), said("m2", f"keep the {SECRET} safe")]
+        "fake",
+        [make_message("m1", f"old {SECRET} " * 300), make_message("m2", f"keep the {SECRET} safe")],
     )
     journal.claim("t1", "fake:1", [gone.id], at_once=True)
     await journal.add_steps("t1", 1, [Step("reply", f'{{"content":"{SECRET}"}}')])
     journal.remember_prompt("p1", f"You know {SECRET}.")
     await journal.postpone([open_one.id], 0.0, f"about {SECRET}")
-    completion = done("t1", gone, report=f'{{"tools":["{SECRET}"]}}', outgoing=(reply(SECRET),))
+    completion = end_turn("t1", gone, report=f'{{"tools":["{SECRET}"]}}', outgoing=(reply(SECRET),))
     await journal.complete(replace(completion, lines=f'{{"role":"user","content":"{SECRET}"}}\n'))
     journal.claim("t2", "fake:1", [open_one.id], at_once=True)
     await journal.add_steps("t2", 1, [Step("reply", f'{{"content":"again {SECRET}"}}')])
@@ -63,18 +64,18 @@ async def test_everything_else_goes_on_as_if_nothing_had_been(
     left = await journal.leftovers()
     assert [entry.message.content for entry in left.entries] == ["keep the [erased] safe"]
     assert [part.part.content for part in left.parts] == ["[erased]"]
-    (entry,) = await journal.receive("fake", [said("m3")])
+    (entry,) = await journal.receive("fake", [make_message("m3")])
     assert entry.id == 3
 
 
 async def test_a_crash_before_the_file_is_made_anew_is_mended_by_doing_it_again(
     path: Path, clock: FakeClock
 ) -> None:
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         await fill(journal)
         await journal.database.run(lambda db: redact_rows(db, redact))
         assert SECRET.encode() in bytes_of(path)
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         assert await journal.erase(redact) == 0
         assert SECRET.encode() not in bytes_of(path)
 

@@ -31,7 +31,15 @@ from nanobot.bus.rows import encode_event
 from nanobot.bus.sql_journal import Journal
 from nanobot.errors import NanobotError
 from nanobot.testing import FakeClock
-from tests.bus.support import HELLO, done, give_up, opened, opened_in_team, reply, said
+from tests.bus.support import (
+    HELLO,
+    end_turn,
+    give_up,
+    make_message,
+    open_journal,
+    open_team_journal,
+    reply,
+)
 
 QUESTION = OutboundMessage(
     "fake", "1", "Undo?", buttons=(Button("Yes", "/undo"), Button("Mine", "mine", only="anna"))
@@ -43,9 +51,9 @@ Process = Callable[[], AbstractAsyncContextManager[Journal]]
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.team)])
 def process(request: pytest.FixtureRequest, path: Path, clock: FakeClock) -> Process:
     if request.param == "sqlite":
-        return lambda: opened(path, clock)
+        return lambda: open_journal(path, clock)
     dsn = request.getfixturevalue("team_database")
-    return lambda: opened_in_team(dsn, clock)
+    return lambda: open_team_journal(dsn, clock)
 
 
 @pytest.fixture
@@ -93,28 +101,28 @@ async def test_a_message_comes_back_as_it_was(process: Process) -> None:
 
 async def test_a_message_seen_before_is_dropped_also_by_the_next_process(process: Process) -> None:
     async with process() as journal:
-        assert len(await journal.receive("fake", (said("m1"), said("m1")))) == 1
-        assert await journal.receive("fake", (said("m1", "other words"),)) == ()
+        assert len(await journal.receive("fake", (make_message("m1"), make_message("m1")))) == 1
+        assert await journal.receive("fake", (make_message("m1", "other words"),)) == ()
         (entry,) = (await journal.leftovers()).entries
-        await journal.complete(done("t1", entry))
+        await journal.complete(end_turn("t1", entry))
     async with process() as journal:
-        assert await journal.receive("fake", (said("m1"),)) == ()
+        assert await journal.receive("fake", (make_message("m1"),)) == ()
         assert (await journal.leftovers()).entries == ()
 
 
 async def test_an_edit_and_the_same_id_in_another_chat_are_messages_of_their_own(
     journal: Journal,
 ) -> None:
-    messages = (said("m1"), said("m1:edit1"), said("m1", chat_id="2"))
+    messages = (make_message("m1"), make_message("m1:edit1"), make_message("m1", chat_id="2"))
     assert len(await journal.receive("fake", messages)) == 3
 
 
 async def test_the_cursor_is_stored_with_the_messages_it_covers(process: Process) -> None:
     async with process() as journal:
         assert await journal.cursor("fake") is None
-        await journal.receive("fake", (said("m1"),), "7")
+        await journal.receive("fake", (make_message("m1"),), "7")
         await journal.receive("fake", (), "8")
-        await journal.receive("fake", (said("m2"),))
+        await journal.receive("fake", (make_message("m2"),))
         assert await journal.cursor("other") is None
     async with process() as journal:
         assert await journal.cursor("fake") == "8"
@@ -122,8 +130,8 @@ async def test_the_cursor_is_stored_with_the_messages_it_covers(process: Process
 
 async def test_lines_are_left_over_until_they_are_filed(process: Process) -> None:
     async with process() as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
-        committed = await journal.complete(done("t1", entry, lines="line\n"))
+        (entry,) = await journal.receive("fake", (make_message("m1"),))
+        committed = await journal.complete(end_turn("t1", entry, lines="line\n"))
         journal.mark_filed((committed.unfiled_id,))
     async with process() as journal:
         assert (await journal.leftovers()).unfiled == ()
@@ -132,9 +140,9 @@ async def test_lines_are_left_over_until_they_are_filed(process: Process) -> Non
 async def test_a_completion_republishes_and_reports_only_what_is_new(
     journal: Journal,
 ) -> None:
-    first, second = await journal.receive("fake", (said("m1"), said("m2")))
-    again = (said("m1:again"), said("m2"))
-    committed = await journal.complete(done("t1", first, republish=again))
+    first, second = await journal.receive("fake", (make_message("m1"), make_message("m2")))
+    again = (make_message("m1:again"), make_message("m2"))
+    committed = await journal.complete(end_turn("t1", first, republish=again))
     assert [entry.message.event_id for entry in committed.republished] == ["m1:again"]
     assert [entry.id for entry in (await journal.leftovers()).entries] == [
         second.id,
@@ -144,7 +152,7 @@ async def test_a_completion_republishes_and_reports_only_what_is_new(
 
 async def test_leftovers_come_in_the_order_they_came(process: Process) -> None:
     async with process() as journal:
-        entries = await journal.receive("fake", [said(f"m{n}") for n in range(6)])
+        entries = await journal.receive("fake", [make_message(f"m{n}") for n in range(6)])
         claim(journal, "late", entries[4], entries[5])
         claim(journal, "early", entries[1])
     async with process() as journal:
@@ -155,7 +163,7 @@ async def test_leftovers_come_in_the_order_they_came(process: Process) -> None:
 
 async def test_a_turn_comes_back_with_its_steps_and_what_joined_it(process: Process) -> None:
     async with process() as journal:
-        first, second = await journal.receive("fake", (said("m1"), said("m2")))
+        first, second = await journal.receive("fake", (make_message("m1"), make_message("m2")))
         claim(journal, "t1", first)
         journal.add_steps("t1", 0, (Step("message", "0"),))
         await journal.add_steps("t1", 1, (Step("start", "1"), Step("message", "2")))
@@ -169,7 +177,9 @@ async def test_a_turn_comes_back_with_its_steps_and_what_joined_it(process: Proc
 
 async def test_only_an_unclean_end_without_progress_counts_as_an_attempt(process: Process) -> None:
     async with process() as journal:
-        claimed, moved, waiting = await journal.receive("fake", [said(f"m{n}") for n in range(3)])
+        claimed, moved, waiting = await journal.receive(
+            "fake", [make_message(f"m{n}") for n in range(3)]
+        )
         claim(journal, "t1", claimed)
         claim(journal, "t2", moved)
         await journal.add_steps("t2", 0, (Step("message", "{}"),))
@@ -181,7 +191,7 @@ async def test_a_turn_that_was_not_begun_again_is_not_blamed_for_the_next_end(
     process: Process,
 ) -> None:
     async with process() as journal:
-        guilty, innocent = await journal.receive("fake", (said("m1"), said("m2")))
+        guilty, innocent = await journal.receive("fake", (make_message("m1"), make_message("m2")))
         claim(journal, "t1", guilty)
         claim(journal, "t2", innocent)
     assert await attempts_after(process) == [1, 1]
@@ -194,7 +204,7 @@ async def test_progress_of_an_earlier_process_does_not_excuse_the_next_end(
     process: Process,
 ) -> None:
     async with process() as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
+        (entry,) = await journal.receive("fake", (make_message("m1"),))
         claim(journal, "t1", entry)
         await journal.add_steps("t1", 0, (Step("message", "{}"),))
     async with process() as journal:
@@ -205,7 +215,7 @@ async def test_progress_of_an_earlier_process_does_not_excuse_the_next_end(
 
 async def test_a_clean_end_counts_no_attempt(process: Process) -> None:
     async with process() as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
+        (entry,) = await journal.receive("fake", (make_message("m1"),))
         claim(journal, "t1", entry)
         await journal.release()
     assert await attempts_after(process) == [0]
@@ -215,7 +225,7 @@ async def test_a_message_that_waits_for_the_model_is_not_blamed_for_a_crash(
     process: Process,
 ) -> None:
     async with process() as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
+        (entry,) = await journal.receive("fake", (make_message("m1"),))
         claim(journal, "t1", entry)
         await journal.postpone((entry.id,), 1234.5, "the model is out")
     async with process() as journal:
@@ -225,7 +235,7 @@ async def test_a_message_that_waits_for_the_model_is_not_blamed_for_a_crash(
 
 async def test_runs_are_counted_once_per_turn(process: Process) -> None:
     async with process() as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
+        (entry,) = await journal.receive("fake", (make_message("m1"),))
         claim(journal, "t1", entry)
         claim(journal, "t1", entry)
     async with process() as journal:
@@ -240,19 +250,19 @@ async def test_a_reply_is_stored_once_per_call_of_a_turn(journal: Journal) -> No
 
 
 async def test_ids_with_lone_surrogates_are_known_again(journal: Journal) -> None:
-    odd = said("m\udcff", chat_id="\udcff")
+    odd = make_message("m\udcff", chat_id="\udcff")
     assert len(await journal.receive("fake", (odd,))) == 1
     assert await journal.receive("fake", (odd,)) == ()
 
 
-async def sent(journal: Journal, message: OutboundMessage = QUESTION) -> tuple[Button, ...]:
+async def send_parts(journal: Journal, message: OutboundMessage = QUESTION) -> tuple[Button, ...]:
     """Send a message and return its buttons as the platform gets them."""
     (part,) = await journal.add_outgoing("turn", Outgoing("reply", (message,)))
     return part.part.buttons
 
 
 async def test_an_id_says_nothing_and_gives_the_value_back(journal: Journal) -> None:
-    yes, mine = await sent(journal)
+    yes, mine = await send_parts(journal)
     assert yes.id != mine.id
     assert "undo" not in yes.id
     assert len(yes.id) <= 64
@@ -263,13 +273,13 @@ async def test_an_id_says_nothing_and_gives_the_value_back(journal: Journal) -> 
 async def test_a_button_is_for_its_chat_and_its_person_only(
     journal: Journal, chat: str, sender: str
 ) -> None:
-    _, mine = await sent(journal)
+    _, mine = await send_parts(journal)
     assert await journal.resolve_button(mine.id, "fake", "1", ("other", "anna")) == "mine"
     assert await journal.resolve_button(mine.id, "fake", chat, (sender,)) is None
 
 
 async def test_an_id_that_somebody_made_up_presses_nothing(journal: Journal) -> None:
-    await sent(journal)
+    await send_parts(journal)
     assert await journal.resolve_button("/undo", "fake", "1", ("anna",)) is None
 
 
@@ -277,7 +287,7 @@ async def test_the_ids_are_the_same_when_a_part_is_sent_again_after_a_crash(
     process: Process,
 ) -> None:
     async with process() as journal:
-        before = await sent(journal)
+        before = await send_parts(journal)
     async with process() as journal:
         (part,) = (await journal.leftovers()).parts
         assert part.part.buttons == before
@@ -285,14 +295,14 @@ async def test_the_ids_are_the_same_when_a_part_is_sent_again_after_a_crash(
 
 
 async def test_a_message_stored_twice_keeps_its_first_buttons(journal: Journal) -> None:
-    before = await sent(journal)
+    before = await send_parts(journal)
     assert await journal.add_outgoing("turn", Outgoing("reply", (QUESTION,))) == ()
     assert await journal.resolve_button(before[0].id, "fake", "1", ()) == "/undo"
 
 
 async def test_old_buttons_press_nothing_any_more(process: Process, clock: FakeClock) -> None:
     async with process() as journal:
-        yes, _ = await sent(journal, replace(QUESTION, chat_id="1"))
+        yes, _ = await send_parts(journal, replace(QUESTION, chat_id="1"))
     clock.jump(timedelta(days=KEEP_DAYS + 1).total_seconds())
     async with process() as journal:
         assert await journal.resolve_button(yes.id, "fake", "1", ()) is None
@@ -300,18 +310,20 @@ async def test_old_buttons_press_nothing_any_more(process: Process, clock: FakeC
 
 async def in_trouble(journal: Journal) -> tuple[InboxEntry, OutboxPart]:
     """Return a failed message and a dead reply."""
-    failed, answered = await journal.receive("fake", (said("m1", "do it"), said("m2")))
+    failed, answered = await journal.receive(
+        "fake", (make_message("m1", "do it"), make_message("m2"))
+    )
     await journal.complete(
         Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke", report="{}")
     )
-    committed = await journal.complete(done("t2", answered, outgoing=(reply("answer"),)))
+    committed = await journal.complete(end_turn("t2", answered, outgoing=(reply("answer"),)))
     await give_up(journal, committed.parts[0])
     return failed, committed.parts[0]
 
 
 async def test_counts_name_every_state_that_is_not_an_end(journal: Journal) -> None:
     await in_trouble(journal)
-    (working, _) = await journal.receive("fake", (said("m3"), said("m4")))
+    (working, _) = await journal.receive("fake", (make_message("m3"), make_message("m4")))
     journal.claim("t3", "fake:1", (working.id,), at_once=True)
     await journal.add_outgoing("t3", reply("wait", call="waiting"))
     counts = await journal.counts()
@@ -321,7 +333,7 @@ async def test_counts_name_every_state_that_is_not_an_end(journal: Journal) -> N
 async def test_a_message_that_waits_for_the_model_is_counted_as_waiting(
     journal: Journal,
 ) -> None:
-    (entry, _) = await journal.receive("fake", (said("m1"), said("m2")))
+    (entry, _) = await journal.receive("fake", (make_message("m1"), make_message("m2")))
     journal.claim("t1", "fake:1", (entry.id,), at_once=True)
     await journal.postpone((entry.id,), 1234.5, "the model is out")
     counts = await journal.counts()
@@ -330,8 +342,8 @@ async def test_a_message_that_waits_for_the_model_is_counted_as_waiting(
 
 async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journal) -> None:
     await in_trouble(journal)
-    told = replace(said("m4", ""), notes=("location: 1, 2",))
-    await journal.receive("fake", (said("m3", "many  words\n" * 40), told))
+    told = replace(make_message("m4", ""), notes=("location: 1, 2",))
+    await journal.receive("fake", (make_message("m3", "many  words\n" * 40), told))
     inbox, outbox = await journal.queue_rows()
     assert [(row.id, row.state, row.reason) for row in inbox] == [
         ("in-1", "failed", "it broke"),
@@ -364,7 +376,7 @@ async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
 async def test_a_message_whose_parts_died_is_sent_again_once_from_where_it_was_asked_for(
     journal: Journal,
 ) -> None:
-    (entry,) = await journal.receive("fake", (said("m1", chat_id="7"),))
+    (entry,) = await journal.receive("fake", (make_message("m1", chat_id="7"),))
     journal.claim("t1", "fake:7", (entry.id,), at_once=True)
     parts = await journal.add_outgoing("t1", reply("a", "b", "c"))
     others = await journal.add_outgoing("t1", reply("other", call="call-2"))
@@ -406,7 +418,7 @@ async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) 
         with pytest.raises(NanobotError, match="not a failed message"):
             await journal.drop_row(row)
     assert await journal.queue_rows() == ([], [])
-    assert await journal.receive("fake", (said("m1"),)) == ()
+    assert await journal.receive("fake", (make_message("m1"),)) == ()
 
 
 @pytest.mark.parametrize(
@@ -419,7 +431,7 @@ async def test_an_id_that_is_none_is_refused_with_an_example(journal: Journal, r
 
 
 async def test_what_is_under_way_can_be_neither_retried_nor_dropped(journal: Journal) -> None:
-    await journal.receive("fake", (said("m1"),))
+    await journal.receive("fake", (make_message("m1"),))
     await journal.add_outgoing("t1", reply("on its way"))
     for row in ("in-1", "out-1", "in-99", "out-99"):
         for operation in (journal.retry_row, journal.drop_row):
@@ -428,12 +440,12 @@ async def test_what_is_under_way_can_be_neither_retried_nor_dropped(journal: Jou
 
 
 async def test_a_turn_is_shown_with_the_prompt_it_was_asked_with(journal: Journal) -> None:
-    (entry,) = await journal.receive("fake", (said("m1"),))
+    (entry,) = await journal.receive("fake", (make_message("m1"),))
     journal.claim("t1", "fake:1", (entry.id,), at_once=True)
     journal.remember_prompt("abc", "You are nanobot.")
     running = await journal.turn_record("t1")
     assert (running.state, running.report, running.system_prompt) == ("running", {}, "")
-    await journal.complete(done("t1", entry, report='{"system_id": "abc", "milliseconds": 3}'))
+    await journal.complete(end_turn("t1", entry, report='{"system_id": "abc", "milliseconds": 3}'))
     turn = await journal.turn_record("t1")
     assert (turn.session_key, turn.state) == ("fake:1", "done")
     assert turn.report["milliseconds"] == 3
@@ -449,9 +461,9 @@ async def test_an_unknown_turn_is_refused(journal: Journal, turn: str) -> None:
 async def turn(
     journal: Journal, name: str, report: str, *, session: str = "fake:1", state: str = "done"
 ) -> None:
-    (entry,) = await journal.receive("fake", (said(name),))
+    (entry,) = await journal.receive("fake", (make_message(name),))
     journal.claim(name, session, (entry.id,), at_once=True)
-    ended = done(name, entry, session_key=session, report=report, state=state)
+    ended = end_turn(name, entry, session_key=session, report=report, state=state)
     await journal.complete(ended)
 
 
@@ -481,7 +493,7 @@ async def test_turns_are_listed_the_newest_first_a_page_at_a_time(
     for number in range(5):
         await turn(journal, f"t{number}", report(number), session=f"fake:{number % 2}")
         await clock.advance(60)
-    claim(journal, "t5", *await journal.receive("fake", (said("m5"),)))
+    claim(journal, "t5", *await journal.receive("fake", (make_message("m5"),)))
     first = await journal.turns(limit=3)
     assert [(one.id, one.state) for one in first] == [
         ("t5", "running"),
@@ -589,11 +601,11 @@ async def test_a_part_that_a_platform_drops_afterwards_waits_for_a_decision(
 
 
 async def test_a_message_of_a_platform_leads_to_its_turn(journal: Journal) -> None:
-    first, second, other = await journal.receive("fake", [said(f"m{n}") for n in (1, 2, 3)])
+    first, second, other = await journal.receive("fake", [make_message(f"m{n}") for n in (1, 2, 3)])
     claim(journal, "t1", first)
     await journal.add_steps("t1", 0, (Step("message", "{}"),), joined=(second.id,))
     claim(journal, "t2", other)
-    committed = await journal.complete(done("t1", first, second, outgoing=(reply("answer"),)))
+    committed = await journal.complete(end_turn("t1", first, second, outgoing=(reply("answer"),)))
     await journal.mark_sent(committed.parts[0], "p9")
     found = [await journal.find_turn("fake", "1", id) for id in ("m1", "m2", "m3", "p9")]
     assert found == [

@@ -9,16 +9,18 @@ import pytest
 from nanobot.bus.journal import Completion, InboxEntry, OutboxPart
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import NanobotError
-from tests.bus.support import change, done, give_up, reply, said
+from tests.bus.support import change, end_turn, give_up, make_message, reply
 
 
 async def in_trouble(journal: SqliteJournal) -> tuple[InboxEntry, OutboxPart]:
     """Return a failed message and a dead reply."""
-    failed, answered = await journal.receive("fake", (said("m1", "do it"), said("m2")))
+    failed, answered = await journal.receive(
+        "fake", (make_message("m1", "do it"), make_message("m2"))
+    )
     await journal.complete(
         Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke", report="{}")
     )
-    committed = await journal.complete(done("t2", answered, outgoing=(reply("answer"),)))
+    committed = await journal.complete(end_turn("t2", answered, outgoing=(reply("answer"),)))
     await give_up(journal, committed.parts[0])
     return failed, committed.parts[0]
 
@@ -40,7 +42,7 @@ async def test_rows_that_cannot_be_read_are_shown_and_can_only_be_dropped(
 
 async def test_a_damaged_report_does_not_hide_the_turn(journal: SqliteJournal, path: Path) -> None:
     journal.claim("t1", "fake:1", (), at_once=True)
-    await journal.complete(done("t1", report="{}"))
+    await journal.complete(end_turn("t1", report="{}"))
     change(path, "UPDATE turn SET report = '{'")
     turn = await journal.turn_record("t1")
     assert (turn.id, turn.report) == ("t1", {})

@@ -16,7 +16,7 @@ from nanobot.bus.damage import SMALL, note_damage
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError
 from nanobot.testing import FakeClock
-from tests.bus.support import done, opened, reply, rows, said
+from tests.bus.support import end_turn, make_message, open_journal, reply, rows
 from tests.scratch import scratch
 
 PAGE = 4096
@@ -26,15 +26,19 @@ TEXT = "some words of a person, " * 20
 
 async def fill(path: Path) -> None:
     """Store answered messages, open messages and a document, each on several pages."""
-    async with opened(path, FakeClock()) as journal:
+    async with open_journal(path, FakeClock()) as journal:
         journal.state.write("jobs", b'{"jobs": [1]}', 0)
         for number in range(MANY):
-            (entry,) = await journal.receive("fake", [said(f"done-{number}", TEXT)], f"{number}")
+            (entry,) = await journal.receive(
+                "fake", [make_message(f"done-{number}", TEXT)], f"{number}"
+            )
             journal.claim(f"t{number}", "fake:1", [entry.id], at_once=False)
-            ended = done(f"t{number}", entry, outgoing=(reply(TEXT),), report='{"model": "m"}')
+            ended = end_turn(f"t{number}", entry, outgoing=(reply(TEXT),), report='{"model": "m"}')
             for part in (await journal.complete(ended)).parts:
                 await journal.mark_sent(part, "1")
-        await journal.receive("fake", [said(f"open-{number}", TEXT) for number in range(MANY)])
+        await journal.receive(
+            "fake", [make_message(f"open-{number}", TEXT) for number in range(MANY)]
+        )
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +51,10 @@ def filled() -> Iterator[Path]:
 
 @pytest.fixture
 def whole(filled: Path, tmp_path: Path) -> Path:
-    return copied(filled, tmp_path / "whole")
+    return copy_journal(filled, tmp_path / "whole")
 
 
-def copied(whole: Path, place: Path) -> Path:
+def copy_journal(whole: Path, place: Path) -> Path:
     """Copy the folder of a journal, for a test to damage."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(whole.parent, place)
@@ -85,8 +89,8 @@ def roots(path: Path, kind: str) -> dict[str, int]:
 
 async def report_of(path: Path, clock: FakeClock) -> tuple[set[str], str]:
     """Open a journal and return its open messages and the report of the losses."""
-    async with opened(path, clock) as journal:
-        (new,) = await journal.receive("fake", [said("new")])
+    async with open_journal(path, clock) as journal:
+        (new,) = await journal.receive("fake", [make_message("new")])
         assert new.message.event_id == "new"
         waiting = {entry.message.event_id for entry in (await journal.leftovers()).entries}
         reports = [text for _, text, _ in journal.damages()]
@@ -99,7 +103,7 @@ async def test_whichever_page_is_zeroed_it_opens_and_reports_what_was_lost(
 ) -> None:
     everything = {f"open-{number}" for number in range(MANY)}
     for page in pages(whole):
-        path = copied(whole, tmp_path / "copy")
+        path = copy_journal(whole, tmp_path / "copy")
         zero(path, page)
         waiting, report = await report_of(path, clock)
         assert waiting <= everything
@@ -111,7 +115,7 @@ async def test_whichever_page_is_zeroed_it_opens_and_reports_what_was_lost(
 
 async def test_a_damaged_index_costs_nothing(whole: Path, tmp_path: Path, clock: FakeClock) -> None:
     for name, page in roots(whole, "index").items():
-        path = copied(whole, tmp_path / "copy")
+        path = copy_journal(whole, tmp_path / "copy")
         zero(path, page)
         waiting, report = await report_of(path, clock)
         assert (len(waiting), "Nothing was lost." in report) == (MANY, True), name
@@ -125,7 +129,7 @@ async def test_rows_on_other_pages_of_the_table_are_kept(
             "SELECT pageno - 1 FROM dbstat WHERE name = 'inbox' AND pagetype = 'leaf'"
             " ORDER BY pageno LIMIT 1 OFFSET 4"
         ).fetchone()
-    path = copied(whole, tmp_path / "copy")
+    path = copy_journal(whole, tmp_path / "copy")
     zero(path, page)
     waiting, report = await report_of(path, clock)
     assert MANY - 10 < len(waiting) < MANY
@@ -151,7 +155,7 @@ async def test_a_flipped_bit_of_the_header_or_of_the_list_of_tables_costs_nothin
     check = data.index(b"CHECK (state IN ('received'")
     list_of_tables = [(check + at, 1) for at in range(0, 60, 6)]
     for place, bit in header + list_of_tables:
-        path = copied(whole, tmp_path / "copy")
+        path = copy_journal(whole, tmp_path / "copy")
         flip(path, place, bit)
         waiting, report = await report_of(path, clock)
         assert len(waiting) == MANY, (place, bit)
@@ -188,7 +192,7 @@ async def test_a_journal_without_any_row_begins_anew_with_the_documents(
 
 async def test_a_new_home_reports_no_damage(tmp_path: Path, clock: FakeClock) -> None:
     assert await report_of(tmp_path / "journal.db", clock) == (set(), "")
-    async with opened(tmp_path / "journal.db", clock) as journal:
+    async with open_journal(tmp_path / "journal.db", clock) as journal:
         assert list(journal.damages()) == []
 
 
@@ -196,7 +200,7 @@ async def test_numbers_of_lost_rows_are_not_given_again(whole: Path, clock: Fake
     highest = int(str(rows(whole, "SELECT max(id) FROM outbox")[0][0]))
     zero(whole, roots(whole, "table")["outbox"])
     zero(whole, roots(whole, "table")["sqlite_sequence"])
-    async with opened(whole, clock) as journal:
+    async with open_journal(whole, clock) as journal:
         (part,) = await journal.add_outgoing("later", reply("hello"))
         assert part.id > highest
 
@@ -205,11 +209,11 @@ async def test_numbers_of_lost_rows_are_not_given_again(whole: Path, clock: Fake
 async def killed(filled: Path, tmp_path: Path, clock: FakeClock) -> Path:
     """Return the journal of a killed process, most of which is in the log."""
     path = tmp_path / "killed" / "journal.db"
-    running = copied(filled, tmp_path / "running")
-    async with opened(running, clock) as journal:
+    running = copy_journal(filled, tmp_path / "running")
+    async with open_journal(running, clock) as journal:
         for number in range(20):
-            await journal.receive("fake", [said(f"last-{number}")])
-        copied(running, path.parent)
+            await journal.receive("fake", [make_message(f"last-{number}")])
+        copy_journal(running, path.parent)
     return path
 
 
@@ -262,11 +266,11 @@ async def test_an_index_from_before_a_power_loss_hides_no_stored_page_from_the_r
 ) -> None:
     path, running = tmp_path / "copy" / "journal.db", tmp_path / "running" / "journal.db"
     running.parent.mkdir()
-    async with opened(running, clock) as journal:
-        await journal.receive("fake", [said("first")])
+    async with open_journal(running, clock) as journal:
+        await journal.receive("fake", [make_message("first")])
         older = running.with_name("journal.db-shm").read_bytes()
-        await journal.receive("fake", [said("last")])
-        copied(running, path.parent)
+        await journal.receive("fake", [make_message("last")])
+        copy_journal(running, path.parent)
     path.with_name("journal.db-shm").write_bytes(older)
     note_damage(path, "another page")
     waiting, report = await report_of(path, clock)
@@ -287,14 +291,14 @@ async def test_a_log_that_is_damaged_before_its_end_is_known_without_its_index(
 async def test_marks_of_replies_that_are_lost_do_not_count_for_what_the_rebuilding_says(
     killed: Path, clock: FakeClock, tmp_path: Path
 ) -> None:
-    async with opened(killed, clock) as journal:  # the log so far is kept
+    async with open_journal(killed, clock) as journal:  # the log so far is kept
         for number in range(30):
             (part,) = await journal.add_outgoing(f"late-{number}", reply("hello"))
             journal.mark_sending(part)
             await journal.mark_sent(part, "1")
-        path = copied(killed, tmp_path / "copy")
+        path = copy_journal(killed, tmp_path / "copy")
     path.with_name("journal.db-wal").write_bytes(b"")
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         ((_, report, _),) = journal.damages()
         parts = (await journal.leftovers()).parts
     assert "Messages that may be partly done" in report
@@ -305,11 +309,13 @@ async def test_a_message_that_may_have_been_worked_on_is_not_run_again_by_itself
     tmp_path: Path, clock: FakeClock
 ) -> None:
     path = tmp_path / "journal.db"
-    async with opened(path, clock) as journal:
-        working, waiting = await journal.receive("fake", [said("working"), said("waiting")])
+    async with open_journal(path, clock) as journal:
+        working, waiting = await journal.receive(
+            "fake", [make_message("working"), make_message("waiting")]
+        )
         journal.claim("t1", "fake:1", [working.id], at_once=False)
     zero(path, roots(path, "table")["step"])
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         leftovers = await journal.leftovers()
         assert [entry.id for entry in leftovers.entries] == [waiting.id]
         (notice,) = [item.part.content for item in leftovers.parts]
@@ -339,7 +345,7 @@ async def test_a_crash_at_any_sync_of_the_rebuilding_loses_nothing_more(
     index = roots(whole, "index")["inbox_open"]
     fsync = os.fsync
     for survived in range(20):
-        path = copied(whole, tmp_path / "copy")
+        path = copy_journal(whole, tmp_path / "copy")
         zero(path, index)
         left = survived
 
@@ -359,7 +365,7 @@ async def test_a_crash_at_any_sync_of_the_rebuilding_loses_nothing_more(
             died = True
         await journal.close()
         monkeypatch.setattr(os, "fsync", fsync)
-        async with opened(path, clock) as again:
+        async with open_journal(path, clock) as again:
             assert len((await again.leftovers()).entries) == MANY
             assert list(again.damages())
         if not died:
@@ -371,9 +377,9 @@ async def test_damage_that_is_found_later_is_rebuilt_by_the_next_start(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     path, failures = tmp_path / "journal.db", list[StorageError]()
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         journal.watch(failures.append)
-        big = [said(f"m{number}", TEXT * 100) for number in range(2 * SMALL // 40_000)]
+        big = [make_message(f"m{number}", TEXT * 100) for number in range(2 * SMALL // 40_000)]
         for at in range(0, len(big), 10):
             await journal.receive("fake", big[at : at + 10])
         with contextlib.closing(sqlite3.connect(path)) as db:
@@ -392,12 +398,12 @@ async def test_the_rest_of_a_large_journal_is_looked_at_while_it_is_used(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     path, failures = tmp_path / "journal.db", list[StorageError]()
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         for number in range(SMALL // 500_000 + 1):
-            await journal.receive("fake", [said(f"m{number}", "x" * 500_000)])
+            await journal.receive("fake", [make_message(f"m{number}", "x" * 500_000)])
         await journal.check()
     zero(path, roots(path, "index")["turn_session"])
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         journal.watch(failures.append)
         assert list(journal.damages()) == []
         await journal.check()
@@ -409,11 +415,11 @@ async def test_the_rest_of_a_large_journal_is_looked_at_while_it_is_used(
 async def test_a_journal_that_was_moved_takes_nothing(tmp_path: Path, clock: FakeClock) -> None:
     home, failures = tmp_path / "home", list[StorageError]()
     home.mkdir()
-    async with opened(home / "journal.db", clock) as journal:
+    async with open_journal(home / "journal.db", clock) as journal:
         journal.watch(failures.append)
         home.rename(tmp_path / "elsewhere")
         with pytest.raises(HomeMoved):
-            await journal.receive("fake", [said("m1")])
+            await journal.receive("fake", [make_message("m1")])
         assert {type(one) for one in failures} == {HomeMoved}  # once for each attempt to write
     assert rows(tmp_path / "elsewhere" / "journal.db", "SELECT count(*) FROM inbox") == [(0,)]
     assert not home.exists()
@@ -425,7 +431,7 @@ async def test_a_disk_that_damages_it_again_and_again_is_reported_and_not_writte
     index = roots(whole, "index")["inbox_open"]
     for _ in range(5):
         zero(whole, index)
-        async with opened(whole, clock):
+        async with open_journal(whole, clock):
             await clock.advance(60)
     zero(whole, index)
     with pytest.raises(StorageError, match="keeps getting damaged"):
@@ -433,7 +439,7 @@ async def test_a_disk_that_damages_it_again_and_again_is_reported_and_not_writte
     for _ in range(3):
         await clock.advance(3_600)
         zero(whole, index)
-        async with opened(whole, clock):
+        async with open_journal(whole, clock):
             pass
     assert len(list(whole.parent.glob("*.damaged-*"))) == 5
 

@@ -14,7 +14,7 @@ import pytest
 from nanobot.bus.journal import MOST_DOUBTS, OutboxPart
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing.clock import FakeClock
-from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows
+from tests.bus.support import no_file_may_grow_beyond, open_journal, reply, rows
 
 NAME = "sends.log"
 
@@ -28,7 +28,7 @@ def a_slow_disk(path: Path) -> Iterator[None]:
         db.execute("ROLLBACK")
 
 
-def killed(path: Path, place: Path) -> Path:
+def copy_as_killed(path: Path, place: Path) -> Path:
     """Copy the journal to another folder, in the state of a process killed now."""
     place.mkdir()
     for file in (*path.parent.glob("journal.db*"), path.with_name(NAME)):
@@ -39,13 +39,13 @@ def killed(path: Path, place: Path) -> Path:
 @contextlib.asynccontextmanager
 async def sending(path: Path, clock: FakeClock) -> AsyncIterator[tuple[SqliteJournal, OutboxPart]]:
     """Open a journal with a stored part."""
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         (part,) = await journal.add_outgoing("t1", reply("hello"))
         yield journal, part
 
 
 async def parts_left(path: Path, clock: FakeClock) -> tuple[OutboxPart, ...]:
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         return (await journal.leftovers()).parts
 
 
@@ -57,7 +57,7 @@ async def test_an_accepted_part_is_not_sent_again_though_the_disk_did_not_have_i
         with a_slow_disk(path):
             marking = asyncio.ensure_future(journal.mark_sent(part, "wamid.HBgL+/=="))
             await asyncio.sleep(0)
-            left = killed(path, tmp_path / "next")
+            left = copy_as_killed(path, tmp_path / "next")
         await marking
     assert rows(left, "SELECT state FROM outbox") != [("sent",)]
     assert await parts_left(left, clock) == ()
@@ -73,9 +73,9 @@ async def test_an_accepted_part_that_the_platform_may_still_drop_keeps_its_text(
         with a_slow_disk(path):
             marking = asyncio.ensure_future(journal.mark_sent(part, "p1", keep=True))
             await asyncio.sleep(0)
-            left = killed(path, tmp_path / "next")
+            left = copy_as_killed(path, tmp_path / "next")
         await marking
-    async with opened(left, clock) as journal:
+    async with open_journal(left, clock) as journal:
         await journal.leftovers()
         assert await journal.mark_undelivered("fake", "p1", "too late") == f"out-{part.id}"
 
@@ -86,14 +86,14 @@ async def test_a_part_counts_each_process_that_died_while_it_was_sent(
     async with sending(path, clock) as (journal, part):
         with a_slow_disk(path):
             journal.mark_sending(part)
-            path = killed(path, tmp_path / "1")
+            path = copy_as_killed(path, tmp_path / "1")
     for died in range(1, MOST_DOUBTS + 1):
         assert [part.doubts for part in await parts_left(path, clock)] == [died]
-        async with opened(path, clock) as journal:
+        async with open_journal(path, clock) as journal:
             (part,) = (await journal.leftovers()).parts
             with a_slow_disk(path):
                 journal.mark_sending(part)
-                path = killed(path, tmp_path / str(died + 1))
+                path = copy_as_killed(path, tmp_path / str(died + 1))
 
 
 async def test_a_part_that_did_not_arrive_is_in_no_doubt(
@@ -104,7 +104,7 @@ async def test_a_part_that_did_not_arrive_is_in_no_doubt(
         await journal.counts()
         with a_slow_disk(path):
             journal.retry_later(part, "no connection")
-            left = killed(path, tmp_path / "next")
+            left = copy_as_killed(path, tmp_path / "next")
     assert rows(left, "SELECT state FROM outbox") == [("sending",)]
     assert [part.doubts for part in await parts_left(left, clock)] == [0]
 
@@ -113,15 +113,15 @@ def cut(data: bytes) -> bytes:
     return data[:-6]
 
 
-def flipped(data: bytes) -> bytes:
+def flip(data: bytes) -> bytes:
     return data[:-10] + bytes((data[-10] ^ 4,)) + data[-9:]
 
 
-def zeroed(data: bytes) -> bytes:
+def zero(data: bytes) -> bytes:
     return data[:30] + bytes(len(data) - 30)
 
 
-DAMAGE = (cut, flipped, zeroed, lambda _: b"", lambda _: b"\xff" * 5_000)
+DAMAGE = (cut, flip, zero, lambda _: b"", lambda _: b"\xff" * 5_000)
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=["cut", "flipped", "zeroed", "empty", "garbage"])
@@ -143,7 +143,7 @@ async def test_the_log_of_another_journal_does_not_count(
         with a_slow_disk(path):
             marking = asyncio.ensure_future(journal.mark_sent(part, "p1"))
             await asyncio.sleep(0)
-            left = killed(path, tmp_path / "next")
+            left = copy_as_killed(path, tmp_path / "next")
         await marking
     for file in left.parent.glob("journal.db*"):
         file.unlink()
@@ -160,7 +160,7 @@ async def test_a_part_that_a_person_retries_is_sent_whatever_was_known_of_it(
         await journal.mark_sent(part, "p1", keep=True)
         await journal.mark_undelivered("fake", "p1", "dropped")
         await journal.retry_row(f"out-{part.id}")
-        left = killed(path, tmp_path / "next")
+        left = copy_as_killed(path, tmp_path / "next")
     assert [part.doubts for part in await parts_left(left, clock)] == [0]
 
 
@@ -182,7 +182,7 @@ async def test_half_a_line_on_a_full_disk_is_written_over(
         with a_slow_disk(path):
             marking = asyncio.ensure_future(journal.mark_sent(part, "p1"))
             await asyncio.sleep(0)
-            left = killed(path, tmp_path / "next")
+            left = copy_as_killed(path, tmp_path / "next")
         await marking
     assert await parts_left(left, clock) == ()
 

@@ -31,7 +31,7 @@ from nanobot.gateway.delivery import LEFTOVERS, MOST_ATTEMPTS, Dispatcher
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
-from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said
+from tests.bus.support import make_message, no_file_may_grow_beyond, open_journal, reply, rows
 
 
 class Delivery:
@@ -71,7 +71,7 @@ def channel() -> FakeChannel:
 @contextlib.asynccontextmanager
 async def process(path: Path, clock: FakeClock, *channels: Channel) -> AsyncIterator[Delivery]:
     """Run a process from start to end. Undelivered parts are left for the next one."""
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         delivery = Delivery(journal, clock, *channels)
         reader = Background()
         reader.start(delivery.dispatcher.run())
@@ -215,7 +215,7 @@ async def test_a_send_that_may_have_arrived_is_tried_once_more_then_told(
     assert states(path) == [("dead", 2), ("sent", 1), ("sent", 1)]
 
 
-class Unsteady(FakeChannel):
+class ReachableChannel(FakeChannel):
     """A channel that can check whether its platform is reachable. The first `out` checks fail."""
 
     def __init__(self, out: int) -> None:
@@ -229,7 +229,7 @@ class Unsteady(FakeChannel):
 
 
 async def test_the_one_repetition_waits_until_the_platform_is_there(path: Path) -> None:
-    clock, channel = FakeClock(auto=True), Unsteady(out=5)
+    clock, channel = FakeClock(auto=True), ReachableChannel(out=5)
     channel.refuse = fails(SendUnknown("connection reset"))
     async with process(path, clock, channel) as delivery:
         await delivery.send("t1", "hello", "more")
@@ -270,7 +270,7 @@ async def test_what_was_being_sent_when_the_process_died_is_in_doubt(
         sending.set()
         await asyncio.Event().wait()
 
-    channel = Unsteady(out=0)
+    channel = ReachableChannel(out=0)
     channel.hold = hold
     async with process(path, clock, channel) as delivery:
         await delivery.send("t1", "hello")
@@ -293,7 +293,7 @@ async def test_what_two_processes_died_over_is_not_sent_a_third_time(
             sending.set()
             await asyncio.Event().wait()
 
-    channel = Unsteady(out=0)
+    channel = ReachableChannel(out=0)
     channel.hold = hold
     async with process(path, clock, channel) as delivery:
         await delivery.send("t1", "hello", "more")
@@ -355,7 +355,7 @@ async def test_a_channel_that_shows_a_part_once_gets_it_as_often_as_it_takes(
     path: Path, clock: FakeClock
 ) -> None:
     channel = FakeChannel(limits=Limits(shown_once=True))
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         await journal.add_outgoing("t1", reply("hello"))
     for _ in range(6):
         await die_in_a_send(path, clock, channel)
@@ -369,11 +369,11 @@ async def test_a_part_that_was_not_written_when_the_process_died_is_in_no_doubt(
     path: Path, clock: FakeClock, is_writing: bool
 ) -> None:
     channel = FakeChannel(limits=Limits(tells_writing=True))
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         await journal.add_outgoing("t1", reply("hello"))
     for number in range(2):
         await die_in_a_send(path, clock, channel, WRITING if is_writing else None)
-        async with opened(path, clock) as journal:
+        async with open_journal(path, clock) as journal:
             (part,) = (await journal.leftovers()).parts
         assert part.doubts == (number + 1 if is_writing else 0)
 
@@ -427,7 +427,7 @@ async def test_a_part_that_is_being_written_when_a_stop_begins_is_waited_for(
 async def test_a_voice_message_in_whose_send_processes_died_is_told_by_its_first_words(
     path: Path, clock: FakeClock, channel: FakeChannel
 ) -> None:
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         voice = OutboundMessage("fake", "1", "", media=(Media.to_speak("word " * 500),))
         (part,) = await journal.add_outgoing("t1", Outgoing("voice", (voice,)))
         for doubts in range(MOST_DOUBTS):
@@ -450,7 +450,7 @@ async def test_a_start_sends_few_leftovers_at_once_and_holds_up_no_other_chat(
             await gate.wait()
 
     channel.hold = hold
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         for number in range(30):
             await journal.add_outgoing(f"t{number}", reply("a", "b", chat_id=str(number)))
     async with process(path, clock, channel) as delivery:
@@ -481,7 +481,7 @@ async def test_a_refused_file_is_told_where_its_turn_was_asked_for(
     channel.refuse = lambda part: SendRefused("too large") if part.media else None
     report = Media("media/x", name="report.pdf")
     async with process(path, clock, channel) as delivery:
-        asked = replace(said("m9", "send Bob the report", chat_id="7"), thread_id="3")
+        asked = replace(make_message("m9", "send Bob the report", chat_id="7"), thread_id="3")
         (entry,) = await delivery.journal.receive("fake", (asked,))
         delivery.journal.claim("t1", asked.session_key, (entry.id,), at_once=True)
         to_bob = OutboundMessage("fake", "bob", "", media=(report,))
@@ -674,11 +674,11 @@ async def test_whether_a_worker_may_send_is_asked_after_its_progress_was_shown(
     """Showing progress takes up to two seconds, in which another worker may have taken over."""
     shown_before: list[int] = []
 
-    class Asked(SqliteJournal):
+    class JournalWithCheck(SqliteJournal):
         async def may_act(self) -> None:
             shown_before.append(len(channel.shown))
 
-    journal = Asked(path, clock)
+    journal = JournalWithCheck(path, clock)
     await journal.open()
     delivery = Delivery(journal, clock, channel)
     delivery.screen.show_progress(TextDelta("fake", "1", "t1", "x"))

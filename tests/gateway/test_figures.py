@@ -16,7 +16,7 @@ from nanobot.gateway.operations import figures
 from nanobot.providers.port import Usage
 from nanobot.providers.retry import Prices
 from nanobot.testing import FakeClock
-from tests.bus.support import done, opened, said
+from tests.bus.support import end_turn, make_message, open_journal
 
 PRICES = Prices(input=2.0, cached_input=0.5, output=8.0)
 
@@ -34,13 +34,13 @@ class Past:
         """Record a turn that took 100 ms."""
         self._count += 1
         name = f"t{self._count}"
-        (entry,) = await self.journal.receive("fake", (said(name),))
+        (entry,) = await self.journal.receive("fake", (make_message(name),))
         self.journal.claim(name, session, (entry.id,), at_once=True)
         used = {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": completion}
         cost = prices.cost(Usage(prompt, completion, cached))
         priced = {} if cost is None else {"cost": cost}
         report = json.dumps({**used, **priced, "milliseconds": 100})
-        await self.journal.complete(done(name, entry, session_key=session, report=report))
+        await self.journal.complete(end_turn(name, entry, session_key=session, report=report))
 
     async def figures(self, days: int) -> Mapping[str, Any]:
         """Return the operation's result."""
@@ -50,7 +50,7 @@ class Past:
 @pytest.fixture
 async def past(tmp_path: Path) -> AsyncIterator[Past]:
     clock = FakeClock()
-    async with opened(tmp_path / "journal.db", clock) as journal:
+    async with open_journal(tmp_path / "journal.db", clock) as journal:
         yield Past(journal, clock)
 
 
@@ -84,7 +84,9 @@ async def test_a_year_is_shown_by_weeks_from_mondays(past: Past) -> None:
     assert (await past.figures(90))["by"] == "day"
 
 
-async def test_the_chats_beyond_twenty_are_put_together_and_no_price_is_no_cost(past: Past) -> None:
+async def test_the_chats_beyond_twenty_are_put_together_and_no_price_is_no_cost(
+    past: Past,
+) -> None:
     for number in range(23):
         await past.turn(f"fake:{number}", 100 + number, 0, 1, Prices())
     found = await past.figures(30)

@@ -14,13 +14,13 @@ from nanobot.bus.sql_journal import Journal
 from nanobot.channel import Chat, Sender
 from nanobot.errors import SendRefused, StorageError
 from nanobot.testing import FakeClock
-from tests.bus.support import no_file_may_grow_beyond, opened, said
+from tests.bus.support import make_message, no_file_may_grow_beyond, open_journal
 from tests.gateway.core import Core
 
 
 @pytest.fixture
 async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
-    async with opened(tmp_path / "journal.db", FakeClock()) as journal:
+    async with open_journal(tmp_path / "journal.db", FakeClock()) as journal:
         yield journal
 
 
@@ -39,7 +39,7 @@ async def test_only_those_on_the_list_are_admitted(
 ) -> None:
     core = Core(journal, tmp_path, *allow, everyone=everyone)
     assert core.host.admit(Sender("person"), Chat("1")) == admission
-    new = await core.host.publish((said("m1"),))
+    new = await core.host.publish((make_message("m1"),))
     assert list(new) == (["m1"] if admission == "allowed" else [])
     await core.background.drain(1)
 
@@ -50,7 +50,7 @@ async def test_who_was_admitted_by_another_id_of_theirs_may_publish(
     core = Core(journal, tmp_path, "+491")
     sender = Sender("person", also=("+491",))
     assert core.host.admit(sender, Chat("1")) == "allowed"
-    assert await core.host.publish((said("m1"),))
+    assert await core.host.publish((make_message("m1"),))
 
 
 async def test_what_was_for_the_agent_is_stored_though_the_next_line_of_the_batch_is_not(
@@ -60,7 +60,7 @@ async def test_what_was_for_the_agent_is_stored_though_the_next_line_of_the_batc
     sender, group = Sender("person", also=("+491",)), Chat("1", is_group=True)
     assert core.host.admit(sender, group) == "allowed"
     assert core.host.admit(sender, group, addressed=False) == "refused"
-    assert await core.host.publish((replace(said("m1"), is_group=True),))
+    assert await core.host.publish((replace(make_message("m1"), is_group=True),))
 
 
 async def test_a_stranger_is_answered_once_durably_and_nothing_of_theirs_is_kept(
@@ -103,7 +103,7 @@ async def test_one_who_was_shut_out_again_is_refused_at_once(
     assert core.host.admit(Sender("person"), Chat("1")) == "allowed"
     await core.access.revoke("fake", "person")
     assert core.host.admit(Sender("person"), Chat("1")) == "refused"
-    assert not await core.host.publish((said("m1"),))
+    assert not await core.host.publish((make_message("m1"),))
     await core.background.drain(1)
 
 
@@ -135,8 +135,8 @@ async def test_what_a_refused_sender_wrote_is_not_stored_and_the_cursor_moves(
     journal: Journal, tmp_path: Path
 ) -> None:
     core = Core(journal, tmp_path, "person")
-    stranger = replace(said("m1"), sender_id="stranger")
-    assert list(await core.host.publish((stranger, said("m2")), "9")) == ["m2"]
+    stranger = replace(make_message("m1"), sender_id="stranger")
+    assert list(await core.host.publish((stranger, make_message("m2")), "9")) == ["m2"]
     assert [entry.message.event_id for entry in core.entries] == ["m2"]
     assert len((await journal.leftovers()).entries) == 1
     assert await core.host.cursor() == "9"
@@ -163,7 +163,7 @@ async def test_who_sends_too_much_is_turned_away_and_told_once(
     journal: Journal, tmp_path: Path
 ) -> None:
     core = Core(journal, tmp_path, "person", per_minute=2)
-    new = await core.host.publish([said(f"m{number}") for number in range(5)], "5")
+    new = await core.host.publish([make_message(f"m{number}") for number in range(5)], "5")
     assert list(new) == ["m0", "m1"]
     assert await core.host.cursor() == "5"
     await core.background.drain(5.0)
@@ -178,7 +178,7 @@ async def test_where_the_disk_is_full_each_chat_is_told_once_until_it_takes_some
 ) -> None:
     core = Core(journal, tmp_path, "person")
     for event in ("m1", "m2"):
-        here = said(event, "x" * 500_000)
+        here = make_message(event, "x" * 500_000)
         there = replace(here, chat_id="2", thread_id="5")
         with no_file_may_grow_beyond(200_000):
             for message in (here, there, here):
@@ -196,7 +196,7 @@ async def test_who_writes_while_intake_is_held_is_told_why(
 ) -> None:
     core = Core(journal, tmp_path, "person")
     core.bus.hold_intake(StorageError(tmp_path, "only 10 MB are left"))
-    waiting = asyncio.create_task(core.host.publish((said("m1"),)))
+    waiting = asyncio.create_task(core.host.publish((make_message("m1"),)))
     await asyncio.sleep(0)
     assert "only 10 MB are left" in core.shown[0].text
     core.bus.hold_intake(None)
@@ -207,11 +207,11 @@ async def test_publishing_excuses_a_silence_no_longer_than_it_takes(
     journal: Journal, tmp_path: Path
 ) -> None:
     core = Core(journal, tmp_path, "person")
-    await core.host.publish((said("m1"),))
+    await core.host.publish((make_message("m1"),))
     assert core.state.due is None
     core.host.report_alive(60.0)
     core.bus.hold_intake(StorageError(tmp_path, "only 10 MB are left"))
-    waiting = asyncio.create_task(core.host.publish((said("m2"),)))
+    waiting = asyncio.create_task(core.host.publish((make_message("m2"),)))
     await asyncio.sleep(0)
     assert (core.state.heard_at, core.state.due) == (0.0, None)
     core.bus.hold_intake(None)

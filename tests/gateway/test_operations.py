@@ -15,7 +15,7 @@ from nanobot.gateway.operations import Operations
 from nanobot.messages import Message, ToolCall
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
-from tests.bus.support import done, give_up, opened, reply, said
+from tests.bus.support import end_turn, give_up, make_message, open_journal, reply
 
 
 class OperationsKit:
@@ -31,16 +31,20 @@ class OperationsKit:
 
     async def trouble(self) -> None:
         """Store a failed message, in-1, and a dead reply, out-1."""
-        failed, answered = await self.journal.receive("fake", (said("m1", "do it"), said("m2")))
+        failed, answered = await self.journal.receive(
+            "fake", (make_message("m1", "do it"), make_message("m2"))
+        )
         await self.journal.complete(
             Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke")
         )
-        committed = await self.journal.complete(done("t2", answered, outgoing=(reply("answer"),)))
+        committed = await self.journal.complete(
+            end_turn("t2", answered, outgoing=(reply("answer"),))
+        )
         await give_up(self.journal, committed.parts[0])
 
     async def turn(self) -> None:
         """Store a turn with a tool call, t7, after another one."""
-        (entry,) = await self.journal.receive("fake", (said("m7"),))
+        (entry,) = await self.journal.receive("fake", (make_message("m7"),))
         self.journal.claim("t7", "fake:1", (entry.id,), at_once=True)
         self.journal.remember_prompt("p1", "You are nanobot.")
         session = await self.sessions.get_or_create("fake:1")
@@ -59,12 +63,12 @@ class OperationsKit:
             ' "tool_milliseconds": {"c1": 4}, "prompt_tokens": 10, "completion_tokens": 5,'
             ' "cost": 1500, "milliseconds": 1234}'
         )
-        await self.journal.complete(done("t7", entry, report=report))
+        await self.journal.complete(end_turn("t7", entry, report=report))
 
 
 @pytest.fixture
 async def kit(tmp_path: Path) -> AsyncIterator[OperationsKit]:
-    async with opened(tmp_path / "journal.db", FakeClock()) as journal:
+    async with open_journal(tmp_path / "journal.db", FakeClock()) as journal:
         kit = OperationsKit(journal, tmp_path / "sessions")
         yield kit
         await kit.sessions.close()

@@ -30,7 +30,7 @@ BY = "the owner's page"
 
 
 @dataclass(frozen=True)
-class Sending(Probe):
+class SendTool(Probe):
     """A tool that needs approval for each call."""
 
     async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
@@ -38,7 +38,7 @@ class Sending(Probe):
 
 
 @dataclass(frozen=True)
-class Switch(Sending):
+class SwitchTool(SendTool):
     """A tool that may be approved for longer, like a server's tool."""
 
     async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
@@ -73,15 +73,15 @@ class Page(FakeChannel):
             yield seen
 
 
-class Asked(Struct):
+class QuestionScene(Struct):
     """The parts of a conversation with a question."""
 
     page: Page
-    tool: Sending
+    tool: SendTool
     model: ScriptedModel
 
 
-def whole(home: Path, talk: Asked) -> AbstractAsyncContextManager[object]:
+def whole(home: Path, talk: QuestionScene) -> AbstractAsyncContextManager[object]:
     return running(
         *(home, talk.model, talk.page),
         tools=(talk.tool,),
@@ -90,9 +90,9 @@ def whole(home: Path, talk: Asked) -> AbstractAsyncContextManager[object]:
     )
 
 
-def build_asked() -> Asked:
-    return Asked(
-        Page(), Sending(effects=True), ScriptedModel(calls("probe", text="hello"), says("done"))
+def build_asked() -> QuestionScene:
+    return QuestionScene(
+        Page(), SendTool(effects=True), ScriptedModel(calls("probe", text="hello"), says("done"))
     )
 
 
@@ -214,7 +214,7 @@ async def test_no_operation_answers_with_another_code_or_in_nobodys_name(tmp_pat
 
 async def test_always_is_said_with_a_button_listed_and_taken_back(tmp_path: Path) -> None:
     turns = [reply for _ in range(3) for reply in (calls("probe", text="on"), says("done"))]
-    talk = Asked(Page(), Switch(effects=True), ScriptedModel(*turns))
+    talk = QuestionScene(Page(), SwitchTool(effects=True), ScriptedModel(*turns))
     page = talk.page
     async with whole(tmp_path, talk):
         event_id = await page.say("light on")
@@ -278,7 +278,7 @@ async def test_in_a_group_nobody_is_shown_what_the_owner_allowed(tmp_path: Path)
 
 async def test_the_typed_forms_say_how_long(tmp_path: Path) -> None:
     turns = [reply for _ in range(2) for reply in (calls("probe", text="on"), says("done"))]
-    talk = Asked(Page(), Switch(effects=True), ScriptedModel(*turns))
+    talk = QuestionScene(Page(), SwitchTool(effects=True), ScriptedModel(*turns))
     async with whole(tmp_path, talk):
         event_id = await talk.page.say("light on")
         code = (await talk.page.next_with_buttons()).buttons[0].value.split()[1]

@@ -75,12 +75,12 @@ async def test_text_that_is_void_before_it_is_shown_is_never_shown() -> None:
 async def test_text_is_shown_though_nothing_comes_after_it() -> None:
     shown = asyncio.Event()
 
-    class Watched(FakeChannel):
+    class WatchedChannel(FakeChannel):
         async def show_progress(self, event: Progress) -> None:
             assert event == delta("text")
             shown.set()
 
-    screen = Screen({"fake": Watched()})
+    screen = Screen({"fake": WatchedChannel()})
     screen.show_progress(delta("text"))
     await asyncio.wait_for(shown.wait(), 5)
     await screen.close()
@@ -131,7 +131,7 @@ async def test_text_beyond_the_backlog_is_left_out_and_the_end_of_a_turn_never_i
 
 
 async def test_an_event_that_cannot_be_shown_does_not_stop_the_next() -> None:
-    class Broken(FakeChannel):
+    class BrokenChannel(FakeChannel):
         async def show_progress(self, event: Progress) -> None:
             if isinstance(event, ToolOutput) and event.text == "bad":
                 raise LookupError("broken")
@@ -139,7 +139,7 @@ async def test_an_event_that_cannot_be_shown_does_not_stop_the_next() -> None:
                 await asyncio.Event().wait()
             await super().show_progress(event)
 
-    channel = Broken()
+    channel = BrokenChannel()
     screen = Screen({"fake": channel}, timeout=0.01)
     for text in ("bad", "hangs", "good"):
         screen.show_progress(ToolOutput("fake", "1", "t1", text))

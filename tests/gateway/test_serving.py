@@ -19,7 +19,7 @@ from tests.channels.web.support import free_port
 from tests.support import write_config
 
 
-class Hooked(FakeChannel):
+class WebhookChannel(FakeChannel):
     """A channel with a webhook once it `may_serve`."""
 
     def __init__(self, name: str) -> None:
@@ -42,7 +42,7 @@ async def test_a_webhook_that_comes_before_its_channel_serves_is_to_come_again(
     tmp_path: Path,
 ) -> None:
     write_config(tmp_path, {"http": {"port": free_port()}})
-    first, second = Hooked("first"), Hooked("second")
+    first, second = WebhookChannel("first"), WebhookChannel("second")
     gateway = Gateway(
         load_settings(tmp_path, {}), provider=OfflineModel(), channels=(first, second), chores=False
     )

@@ -23,7 +23,7 @@ from nanobot.origin import how_to_install
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
-from tests.bus.support import done, opened, said
+from tests.bus.support import end_turn, make_message, open_journal
 from tests.gateway.test_webserver import Platform
 
 REPORT = json.dumps(
@@ -77,11 +77,11 @@ class StatusKit:
 
     async def work(self) -> None:
         """Store a finished turn, a failed one, and a pending message."""
-        first, second = await self.journal.receive("fake", (said("m1"), said("m2")))
-        await self.journal.receive("fake", (said("m3"),))
+        first, second = await self.journal.receive("fake", (make_message("m1"), make_message("m2")))
+        await self.journal.receive("fake", (make_message("m3"),))
         for turn, entry in (("t1", first), ("t2", second)):
             self.journal.claim(turn, "fake:1", (entry.id,), at_once=True)
-        await self.journal.complete(done("t1", first, report=REPORT))
+        await self.journal.complete(end_turn("t1", first, report=REPORT))
         failed = Completion("t2", "fake:1", (second.id,), "failed", report="{}")
         await self.journal.complete(failed)
 
@@ -89,7 +89,7 @@ class StatusKit:
 @pytest.fixture
 async def kit(tmp_path: Path) -> AsyncIterator[StatusKit]:
     clock = FakeClock()
-    async with opened(tmp_path / "journal.db", clock) as journal:
+    async with open_journal(tmp_path / "journal.db", clock) as journal:
         kit = StatusKit(tmp_path, journal, clock)
         yield kit
         await kit.background.drain(0.0)
@@ -171,12 +171,14 @@ async def test_health_over_http_is_the_health_that_status_has(
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("authorization", "code"),
     [("", 401), ("Bearer other", 401), ("Basic word", 401), ("Bearer word", 200)],
 )
-async def test_with_a_token_only_who_has_it_is_told(kit: StatusKit, said: str, code: int) -> None:
-    assert (await request_as(kit, "/health", "word", said))[0] == code
-    assert (await request_as(kit, "/metrics", "word", said))[0] == code
+async def test_with_a_token_only_who_has_it_is_told(
+    kit: StatusKit, authorization: str, code: int
+) -> None:
+    assert (await request_as(kit, "/health", "word", authorization))[0] == code
+    assert (await request_as(kit, "/metrics", "word", authorization))[0] == code
 
 
 @pytest.mark.parametrize("header", ["Via", "X-Forwarded-Proto", "CF-Connecting-IP", "Forwarded"])
@@ -215,7 +217,7 @@ async def test_without_their_extra_metrics_say_what_to_install(
 
 
 async def request_as(
-    kit: StatusKit, path: str, token: str = "", said: str = "", **more: str
+    kit: StatusKit, path: str, token: str = "", authorization: str = "", **more: str
 ) -> tuple[int, dict[str, str], bytes]:
     """Return the endpoint's answer to this client."""
     web = WebServer(port=0)
@@ -226,7 +228,7 @@ async def request_as(
             status, headers, body = await Platform().send(
                 url.removesuffix("/here") + path,
                 method="GET",
-                headers={**({"Authorization": said} if said else {}), **more},
+                headers={**({"Authorization": authorization} if authorization else {}), **more},
             )
     finally:
         endpoint.stop()

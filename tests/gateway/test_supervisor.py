@@ -18,7 +18,7 @@ from nanobot.testing.channel import FakeChannel
 from tests.gateway.core import host_parts
 
 
-class Unsteady(FakeChannel):
+class EndingChannel(FakeChannel):
     """A channel whose `run` only calls `ends`, and counts its starts."""
 
     def __init__(self, ends: Callable[[], Awaitable[None]], name: str = "fake") -> None:
@@ -83,7 +83,7 @@ async def test_a_channel_that_ends_is_started_again(
     ending: Callable[[], Awaitable[None]],
     why: str,
 ) -> None:
-    channel = Unsteady(ending)
+    channel = EndingChannel(ending)
     supervisor = supervise(channel)
     supervisor.start()
     await clock.until_sleeping()
@@ -106,7 +106,7 @@ async def test_why_a_channel_does_not_run_is_told_without_secrets(
     async def leak_token() -> None:
         raise error(f"GET https://api.example/bot{TOKEN}/getMe failed")
 
-    supervisor = supervise(Unsteady(leak_token))
+    supervisor = supervise(EndingChannel(leak_token))
     supervisor.start()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -121,7 +121,7 @@ async def test_why_a_channel_does_not_run_is_told_without_secrets(
 async def test_the_pauses_grow_to_five_minutes_and_shrink_after_a_good_run(
     supervise: Callable[..., Supervisor], clock: FakeClock
 ) -> None:
-    channel = Unsteady(crash)
+    channel = EndingChannel(crash)
     supervisor = supervise(channel)
     supervisor.start()
     for _ in range(12):
@@ -153,7 +153,7 @@ async def test_the_pauses_grow_to_five_minutes_and_shrink_after_a_good_run(
 async def test_a_crash_leaves_the_other_channels_alone(
     supervise: Callable[..., Supervisor], clock: FakeClock
 ) -> None:
-    supervisor = supervise(Unsteady(crash, "bad"), FakeChannel("good"))
+    supervisor = supervise(EndingChannel(crash, "bad"), FakeChannel("good"))
     supervisor.start()
     await clock.until_sleeping()
     assert supervisor.states["bad"].state == "backoff"
@@ -170,7 +170,7 @@ async def test_stop_ends_intake_at_once(supervise: Callable[..., Supervisor]) ->
         finally:
             ended.set()
 
-    supervisor = supervise(Unsteady(endless))
+    supervisor = supervise(EndingChannel(endless))
     supervisor.start()
     await asyncio.sleep(0)
     await asyncio.wait_for(supervisor.stop(), 5)
@@ -183,7 +183,7 @@ async def test_one_that_only_a_person_can_mend_stays_off_and_says_why(
     async def refuse() -> None:
         raise ChannelOff("the token was revoked", hint="Get a new one.")
 
-    channel = Unsteady(refuse)
+    channel = EndingChannel(refuse)
     supervisor = supervise(channel)
     supervisor.start()
     await asyncio.sleep(0)
@@ -198,7 +198,7 @@ async def test_one_that_only_a_person_can_mend_stays_off_and_says_why(
 async def test_the_trouble_that_a_channel_tells_is_seen_until_it_is_over(
     supervise: Callable[..., Supervisor],
 ) -> None:
-    supervisor = supervise(Unsteady(endless))
+    supervisor = supervise(EndingChannel(endless))
     supervisor.start()
     await asyncio.sleep(0)
     supervisor.hosts["fake"].report_problem("another poller runs")

@@ -8,7 +8,7 @@ from nanobot.bus.events import OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.gateway.channels import ChannelState, Host
 from nanobot.testing import FakeClock
-from tests.bus.support import opened
+from tests.bus.support import open_journal
 from tests.gateway.core import host_parts
 
 REASON = "more than 24 hours have passed (131047)"
@@ -17,7 +17,7 @@ REASON = "more than 24 hours have passed (131047)"
 async def test_the_owner_is_told_and_how_to_send_it_again(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     clock = FakeClock()
-    async with opened(tmp_path / "journal.db", clock) as journal:
+    async with open_journal(tmp_path / "journal.db", clock) as journal:
         parts = host_parts(
             journal, tmp_path, clock, warn=lambda name, text: told.append((name, text))
         )

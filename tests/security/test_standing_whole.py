@@ -11,7 +11,7 @@ from secrets import token_hex
 from nanobot.providers.port import Reply
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
-from tests.gateway.test_questions import Switch
+from tests.gateway.test_questions import SwitchTool
 from tests.support import running
 
 ON = calls("probe", text="on")
@@ -23,7 +23,7 @@ class Chat:
 
     def __init__(self, home: Path) -> None:
         self.home, self.channel = home, FakeChannel()
-        self.tool = Switch(effects=True)
+        self.tool = SwitchTool(effects=True)
         self.plan: list[Reply] = []
         self.model = ScriptedModel(author=lambda _: self.plan.pop(0) if self.plan else says("done"))
 

@@ -29,7 +29,7 @@ from nanobot.team.leases import Leases
 from nanobot.team.maintenance import prune
 from nanobot.team.postgres import Database
 from nanobot.testing import FakeClock
-from tests.bus.support import HELLO, done, give_up, reply, said
+from tests.bus.support import HELLO, end_turn, give_up, make_message, reply
 from tests.doubles.postgres import PostgresServer, running_postgres
 from tests.team.support import enlist, sql
 
@@ -105,7 +105,9 @@ async def test_what_is_left_over_is_found_by_scope(
     claim(journal, "t1", anna)
     claim(journal, "t2", ben)
     await journal.add_steps("t2", 0, (Step("message", "{}"),))
-    lines = done("t1", session_key="fake:a", lines="line\n", outgoing=(reply("hi", chat_id="a"),))
+    lines = end_turn(
+        "t1", session_key="fake:a", lines="line\n", outgoing=(reply("hi", chat_id="a"),)
+    )
     await journal.complete(lines)
     left = await other.leftovers(("person:ben",))
     assert [entry.message for entry in left.entries] == [BEN]
@@ -122,7 +124,7 @@ async def test_lines_of_a_conversation_whose_turn_did_not_begin_belong_to_its_me
     journal: PostgresJournal, other: PostgresJournal
 ) -> None:
     await journal.receive("fake", (ANNA, BEN))
-    await journal.complete(done("t1", session_key="fake:b", lines="line\n"))
+    await journal.complete(end_turn("t1", session_key="fake:b", lines="line\n"))
     (unfiled,) = (await other.leftovers(("person:ben",))).unfiled
     assert (unfiled.session_key, unfiled.lines) == ("fake:b", "line\n")
 
@@ -176,7 +178,7 @@ async def test_a_part_belongs_to_the_chat_that_gets_it_else_to_its_turn(
         reply("to ben", chat_id="b", call="1"),
         reply("nobody wrote there", chat_id="new", call="2"),
     )
-    await journal.complete(done("t1", anna, outgoing=told))
+    await journal.complete(end_turn("t1", anna, outgoing=told))
     rows = sql(team_database, "SELECT scope FROM outbox ORDER BY id")
     assert rows == [("person:ben",), ("person:anna",)]
     job = replace(BEN, chat_id="a", event_id="cron:1", origin=Origin("job", "person:ben"))
@@ -215,8 +217,8 @@ async def test_a_scope_waits_for_parts_lines_and_lost_helpers_as_well(
 ) -> None:
     anna, ben = await journal.receive("fake", (ANNA, BEN))
     claim(journal, "t1", anna)
-    await journal.complete(done("t1", anna, lines="x\n"))
-    committed = await journal.complete(done("t2", ben, outgoing=(reply("hi", chat_id="b"),)))
+    await journal.complete(end_turn("t1", anna, lines="x\n"))
+    committed = await journal.complete(end_turn("t2", ben, outgoing=(reply("hi", chat_id="b"),)))
     assert await waiting(other) == ["person:anna", "person:ben"]
     await journal.mark_sent(committed.parts[0], "1")
     await journal.add_helper("h", replace(HELLO, sender_id="cleo"))
@@ -247,7 +249,7 @@ async def test_a_failed_message_that_somebody_retries_is_new_again(
 ) -> None:
     (entry,) = await journal.receive("fake", (ANNA,))
     claim(journal, "t1", entry)
-    await journal.complete(replace(done("t1", entry), state="failed", reason="it broke"))
+    await journal.complete(replace(end_turn("t1", entry), state="failed", reason="it broke"))
     again = await other.retry_row(f"in-{entry.id}")
     assert isinstance(again, InboxEntry)
     (found,) = await new_entries(journal, ("person:anna",), ())
@@ -284,11 +286,11 @@ async def test_what_nobody_can_read_is_said_to_its_person_by_the_next_holder(
 
 
 async def test_texts_with_a_null_character_are_known_again(journal: PostgresJournal) -> None:
-    odd = said("m\x00", chat_id="\x00")
+    odd = make_message("m\x00", chat_id="\x00")
     (entry,) = await journal.receive("fake", (odd,))
     assert await journal.receive("fake", (odd,)) == ()
     assert (await journal.leftovers()).entries[0].message == odd
-    completion = done("t\x00", entry, lines="nul \x00\n", report='{"a": "\\u0000"}')
+    completion = end_turn("t\x00", entry, lines="nul \x00\n", report='{"a": "\\u0000"}')
     await journal.complete(completion)
     (part,) = await journal.add_outgoing(
         "t1", Outgoing("reply", (OutboundMessage("fake", "1", "a \x00 b"),))
@@ -332,7 +334,7 @@ async def test_what_is_said_into_a_new_conversation_goes_where_its_first_message
     assert sql(team_database, "SELECT scope FROM helper") == [("person:anna",)]
     claim(journal, "t1", first)
     assert [one.scope for one in await other.receive("fake", (report,))] == ["person:anna"]
-    await journal.complete(done("t1", first, session_key=ANNA.session_key, lines="line\n"))
+    await journal.complete(end_turn("t1", first, session_key=ANNA.session_key, lines="line\n"))
     sql(team_database, "DELETE FROM inbox")
     later = replace(report, event_id="2")
     assert [one.scope for one in await other.receive("fake", (later,))] == ["person:anna"]
@@ -365,7 +367,7 @@ async def test_a_process_that_runs_for_days_forgets_as_well(
     journal: PostgresJournal, team_database: str, clock: FakeClock
 ) -> None:
     (entry,) = await journal.receive("fake", (ANNA,))
-    await journal.complete(done("t1", entry))
+    await journal.complete(end_turn("t1", entry))
     await journal.count_message("fake:anna", int(clock.now().timestamp() // 60), "a1")
     await clock.advance((KEEP_DAYS + 1) * 86_400)
     await journal.count_message("fake:ben", int(clock.now().timestamp() // 60), "b1")
@@ -420,7 +422,7 @@ async def test_what_failed_and_nobody_retried_is_kept_as_long_as_what_ended(
 ) -> None:
     async with worker(team_database, clock) as journal:
         anna, ben = await journal.receive("fake", (ANNA, BEN))
-        await journal.complete(done("t1", anna, state="failed"))
+        await journal.complete(end_turn("t1", anna, state="failed"))
         (part,) = await journal.add_outgoing("t2", reply("hi", chat_id="b"))
         await give_up(journal, part)
         await clock.advance((KEEP_DAYS - 1) * 86_400)

@@ -26,7 +26,7 @@ from nanobot.config.load import load_settings
 from nanobot.errors import NanobotError
 from nanobot.team.folder import word_file
 from nanobot.testing.clock import DEFAULT_START, FakeClock
-from tests.bus.support import done, opened, reply, said
+from tests.bus.support import end_turn, make_message, open_journal, reply
 from tests.cli.support import Terminal
 from tests.scratch import scratch
 from tests.upkeep.homes import LINE, write
@@ -74,16 +74,18 @@ def home(tmp_path: Path, team_database: str) -> Path:
 async def _fill(path: Path) -> None:
     """A journal with rows of every kind."""
     clock, boss = FakeClock(), InboundMessage("fake", "2", "boss", "mine", "b1", DEFAULT_START)
-    async with opened(path, clock) as journal:
+    async with open_journal(path, clock) as journal:
         first, waiting, mine = await journal.receive(
-            "fake", [said("m1"), said("m2", "wait\0for \ud800 me"), boss], "cursor-7"
+            "fake",
+            [make_message("m1"), make_message("m2", "wait\0for \ud800 me"), boss],
+            "cursor-7",
         )
         journal.claim("t1", "fake:1", [first.id], at_once=True)
         await journal.add_steps("t1", 1, [Step("call", '{"name": "exec"}')])
         journal.remember_prompt("p1", "You are …")
         report = '{"model": "m", "milliseconds": 5, "prompt_tokens": 7, "completion_tokens": 2}'
         await journal.complete(
-            done(
+            end_turn(
                 "t1", first, lines='{"role": "user"}\n', report=report, outgoing=(reply("a", "b"),)
             )
         )

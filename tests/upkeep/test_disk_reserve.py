@@ -15,7 +15,7 @@ from nanobot.bus.queue import MessageBus
 from nanobot.testing import FakeClock, ScriptedModel
 from nanobot.testing.channel import FakeChannel
 from nanobot.upkeep.retention import LOOK_SECONDS, DiskReserve, free_bytes, has_room
-from tests.bus.support import opened, said
+from tests.bus.support import make_message, open_journal
 from tests.support import running
 
 MEGABYTE = 1_000_000
@@ -49,7 +49,7 @@ class Disk:
 @contextlib.asynccontextmanager
 async def watch_disk(home: Path) -> AsyncIterator[Disk]:
     clock = FakeClock()
-    async with opened(home / "journal.db", clock) as journal:
+    async with open_journal(home / "journal.db", clock) as journal:
         bus = MessageBus(journal)
         disk = Disk(home, bus, clock)
         watching = asyncio.create_task(disk.room.run_forever())
@@ -61,11 +61,11 @@ async def watch_disk(home: Path) -> AsyncIterator[Disk]:
 
 async def test_below_the_reserve_messages_wait_until_there_is_room_again(tmp_path: Path) -> None:
     async with watch_disk(tmp_path) as disk:
-        assert await disk.bus.publish("fake", [said("m1")]) == ("m1",)
+        assert await disk.bus.publish("fake", [make_message("m1")]) == ("m1",)
         await disk.changes_to(199)
         assert disk.room.text
-        waiting = asyncio.create_task(disk.bus.publish("fake", [said("m2")]))
-        await disk.bus.publish_internal(said("from within"))  # what began goes on
+        waiting = asyncio.create_task(disk.bus.publish("fake", [make_message("m2")]))
+        await disk.bus.publish_internal(make_message("from within"))  # what began goes on
         assert "199 MB left" in str(disk.bus.hold_reason)
         await disk.changes_to(210)  # not enough: it would close again at once
         assert not waiting.done()

@@ -20,7 +20,7 @@ from nanobot.security.redaction import Redactor
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.upkeep.retention import MEDIA_NAME, Retention, surplus
-from tests.bus.support import opened, reply, said
+from tests.bus.support import make_message, open_journal, reply
 from tests.support import running
 
 DAY = 86_400
@@ -86,12 +86,12 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
     )
     linked = make_old_file(media / f"{'f' * 32}.png", 31)
     linked.with_name("second-name").hardlink_to(linked)  # as while a backup is made
-    async with opened(tmp_path / "journal.db", CLOCK) as journal:
+    async with open_journal(tmp_path / "journal.db", CLOCK) as journal:
         part = reply("see").parts[0]
         sent = replace(part, media=(Media(f"media/{to_send.name}", "image"),))
         await journal.add_outgoing("t1", Outgoing("reply", (sent,)))
         kept = Media(f"kept:{to_run_again.name}", "image")
-        await journal.receive("fake", [replace(said("m1"), media=(kept,))])
+        await journal.receive("fake", [replace(make_message("m1"), media=(kept,))])
         mentions = partial(journal.find_mentions, MEDIA_NAME)
         retention = Retention(tmp_path, tmp_path, CLOCK, mentions, media_days=30)
         await retention.run_once()

@@ -16,7 +16,7 @@ from tests.channels.telegram.sending import PERSON, Rig, set_up_rig
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import OWNER
 from tests.doubles.telegram import FakeTelegram
-from tests.gateway.test_questions import Sending
+from tests.gateway.test_questions import SendTool
 from tests.support import talking
 
 BUTTONS = (Button("Approve", "/approve X", id="b1"), Button("Deny", "/deny X", id="b2"))
@@ -61,7 +61,7 @@ async def test_where_there_is_no_room_for_the_line_the_buttons_go_all_the_same(r
 async def test_what_is_answered_elsewhere_is_gone_in_the_chat(
     tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
 ) -> None:
-    tool = Sending(effects=True)
+    tool = SendTool(effects=True)
     model = ScriptedModel(calls("probe", text="hello"), says("done"))
     async with talking(
         tmp_path, telegram, model, clock=clock, tools=(tool,), NANOBOT_TOOLS__APPROVAL__SEND="ask"
