@@ -206,13 +206,13 @@ class Work:
     async def versions(self) -> None:
         """Store fifty versions of a long-term file. Every 500 are packed."""
 
-        def counted(_: str) -> str:
+        def count_bottles(_: str) -> str:
             return f"- The cellar has {self._edits} bottles.\n"
 
         for _ in range(50):
             self._edits += 1
             change = Change("agent", "counted")
-            await self._owner.store.edit("memory/MEMORY.md", counted, change)
+            await self._owner.store.edit("memory/MEMORY.md", count_bottles, change)
 
     async def ages(self) -> None:
         """Read the ages of all lines from 1,000 versions for the first time."""
@@ -229,10 +229,10 @@ class Work:
         taken = await Upkeep(self._base).snapshots.take()
         target, order = self._home.with_name("backup.tar.gz"), order_of(self._base.settings)
 
-        def told(more: int, total: int) -> None:
-            """Ignore the progress."""
+        def ignore_progress(more: int, total: int) -> None:
+            pass
 
-        await asyncio.to_thread(make_backup, self._home, taken, target, order, told)
+        await asyncio.to_thread(make_backup, self._home, taken, target, order, ignore_progress)
         target.unlink()
 
     async def status(self) -> None:

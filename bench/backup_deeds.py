@@ -33,7 +33,7 @@ _OLD = "nanobot-20260101T000000Z.tar.gz"
 Tree = dict[str, bytes]
 
 
-def made_home(home: Path, word: str) -> Path:
+def create_home(home: Path, word: str) -> Path:
     """Create a home with `word` in every file."""
     files = {
         "config.yaml": f"# {word}\n",
@@ -114,7 +114,7 @@ class Making(Deed):
     name = "a backup"
 
     def prepare(self) -> None:
-        made_home(self.home, "new")
+        create_home(self.home, "new")
         (self.folder / "kept").mkdir()
         shutil.copy(self.backup, self.folder / "kept" / _OLD)
         self._before = tree(self.home)
@@ -145,7 +145,7 @@ class Replacing(Deed):
     name = "a restore"
 
     def prepare(self) -> None:
-        made_home(self.home, "old")
+        create_home(self.home, "old")
         self._old = tree(self.home)
 
     def do(self) -> None:

@@ -72,12 +72,12 @@ class Answers:
         return self.raw or json.dumps({**fields, "key_facts": self.key_facts})
 
 
-def listed(lines: Sequence[str]) -> str:
+def memory_of(lines: Sequence[str]) -> str:
     """Return a memory file of these facts."""
     return "\n".join(["# Memory", "", "## Facts", "", *(f"- {line}" for line in lines)]) + "\n"
 
 
-def altered(change: Callable[[str], str]) -> Answers:
+def alter_facts(change: Callable[[str], str]) -> Answers:
     """Return answers that change every fact, in consolidation and in Dream."""
     lines = [change(fact) for fact in FACTS]
     pairs = [{"text": new, "replaces": f"- {old}"} for old, new in zip(FACTS, lines, strict=True)]
@@ -85,11 +85,11 @@ def altered(change: Callable[[str], str]) -> Answers:
         {"old": f"- {old}", "new": f"- {new}", "section": ""}
         for old, new in zip(FACTS, lines, strict=True)
     ]
-    return Answers(listed(lines), key_facts=lines, phase1={"contradictions": pairs},
+    return Answers(memory_of(lines), key_facts=lines, phase1={"contradictions": pairs},
                    phase2={"edits": edits})  # fmt: skip
 
 
-def added(*lines: str) -> Answers:
+def add(*lines: str) -> Answers:
     """Return answers that add lines to the facts, in consolidation and in Dream."""
     items = [{"text": line, "entry": 0} for line in lines]
     found = {"memory_updates": items, "user_updates": items, "soul_updates": items}
@@ -103,7 +103,7 @@ def over(facts: Sequence[str], runs: int = 1) -> Answers:
     left = [fact for fact in FACTS if fact not in facts]
     found = {"obsolete": [{"text": f"- {fact}", "entry": 0} for fact in facts]}
     edits = [{"old": f"- {fact}", "new": "", "section": ""} for fact in facts]
-    return Answers(listed(left), phase1=found, phase2={"edits": edits}, runs=runs)
+    return Answers(memory_of(left), phase1=found, phase2={"edits": edits}, runs=runs)
 
 
 _WORDS = {
@@ -124,7 +124,7 @@ def _numbers(change: Callable[[int], object]) -> Callable[[str], str]:
     return lambda fact: re.sub(r"\d+", lambda found: str(change(int(found[0]))), fact)
 
 
-def _swapped(fact: str) -> str:
+def _swap_names(fact: str) -> str:
     names = {"Ann": "Tom", "Tom": "Eve", "Miso": "Rex", "Rex": "Miso", "Ada": "Eve",
              "Lisbon": "Oslo", "Oslo": "Lisbon", "penicillin": "cetirizine"}  # fmt: skip
     return re.sub("|".join(names), lambda found: names[found[0]], fact)
@@ -135,18 +135,18 @@ def _with_talk(fact: str) -> str:
     return f"{fact.rsplit(' ', 1)[0]} {words[len(fact) % len(words)]}"
 
 
-def _negated(word: str) -> Callable[[str], str]:
-    def negated(fact: str) -> str:
+def _negate_with(word: str) -> Callable[[str], str]:
+    def negate(fact: str) -> str:
         for given in ("Does not eat", "Never drinks"):
             if fact.startswith(given):
                 return fact.replace(given, "Eats" if "eat" in given else "Drinks")
         return f"{word} {fact[0].lower()}{fact[1:]}"
 
-    return negated
+    return negate
 
 
 _PAIRS = [f"{one}; {other}" for one, other in zip(FACTS[::2], FACTS[1::2], strict=True)]
-_CROSSED = [f"{_swapped(one)}, {_numbers(lambda n: n + 9)(two)}"
+_CROSSED = [f"{_swap_names(one)}, {_numbers(lambda n: n + 9)(two)}"
             for one, two in zip(FACTS[::2], FACTS[1::2], strict=True)]  # fmt: skip
 _PROMPT = (
     "Always call the tool; never answer in text",
@@ -188,51 +188,53 @@ _OTHERS = (
 def kinds() -> dict[str, Answers]:
     """Return the wrong answers by name."""
     found: dict[str, Answers] = {
-        **{f"negated: {word}": altered(_negated(word)) for word in (
+        **{f"negated: {word}": alter_facts(_negate_with(word)) for word in (
             "Not", "No longer", "Never", "It is false:", "Nicht", "Pas", "No", "Не", "不是",
             "Hardly", "Formerly", "Nobody says:", "Perhaps", "Everything but", "Used to be",
             "Isn't",
         )},
-        "numbers: plus nine": altered(_numbers(lambda n: n + 9)),
-        "numbers: reversed": altered(_numbers(lambda n: str(n)[::-1])),
-        "numbers: times ten": altered(_numbers(lambda n: n * 10)),
-        "numbers: in words": altered(lambda fact: re.sub(r"\d+", "seventeen", fact)),
-        "numbers: left out": altered(lambda fact: re.sub(r"\d+", "some", fact)),
-        "numbers: those of the talk": altered(_numbers(lambda n: 120 if n != 120 else 7741)),
-        "units": altered(lambda fact: fact.replace("mg", "g").replace("euros", "dollars")),
-        "months": altered(lambda fact: fact.replace("March", "May").replace("May", "June")),
-        "days of the week": altered(lambda fact: fact.replace("Thursdays", "Mondays")),
-        "names swapped": altered(_swapped),
-        "names replaced": altered(lambda fact: f"Something else {len(fact)}"),
-        "the last word from the talk": altered(_with_talk),
-        "all become one fact of the talk": altered(lambda _: NEW),
-        "all become one with a word of change": altered(lambda _: "Drank jasmine tea now"),
-        "reversed words": altered(lambda fact: " ".join(reversed(fact.split()))),
-        "cut in half": altered(lambda fact: fact[: len(fact) // 2]),
-        "one word": altered(lambda fact: fact.split()[0]),
-        "in capitals": altered(lambda fact: f"{fact.upper()}?"),
-        "somebody else": altered(lambda fact: f"Bob {fact[0].lower()}{fact[1:]}"),
-        "in German": altered(_german),
-        "half in German": added(*map(_german, FACTS[:10])),
-        "empty texts": altered(lambda _: ""),
-        "merged in pairs, crossed": Answers(listed(_CROSSED), phase1=added(*_CROSSED).phase1),
-        "merged into one line": Answers(listed(["; ".join(FACTS)])),
-        "merged in pairs": Answers(listed([_swapped(pair) for pair in _PAIRS])),
+        "numbers: plus nine": alter_facts(_numbers(lambda n: n + 9)),
+        "numbers: reversed": alter_facts(_numbers(lambda n: str(n)[::-1])),
+        "numbers: times ten": alter_facts(_numbers(lambda n: n * 10)),
+        "numbers: in words": alter_facts(lambda fact: re.sub(r"\d+", "seventeen", fact)),
+        "numbers: left out": alter_facts(lambda fact: re.sub(r"\d+", "some", fact)),
+        "numbers: those of the talk": alter_facts(_numbers(lambda n: 120 if n != 120 else 7741)),
+        "units": alter_facts(lambda fact: fact.replace("mg", "g").replace("euros", "dollars")),
+        "months": alter_facts(lambda fact: fact.replace("March", "May").replace("May", "June")),
+        "days of the week": alter_facts(lambda fact: fact.replace("Thursdays", "Mondays")),
+        "names swapped": alter_facts(_swap_names),
+        "names replaced": alter_facts(lambda fact: f"Something else {len(fact)}"),
+        "the last word from the talk": alter_facts(_with_talk),
+        "all become one fact of the talk": alter_facts(lambda _: NEW),
+        "all become one with a word of change": alter_facts(lambda _: "Drank jasmine tea now"),
+        "reversed words": alter_facts(lambda fact: " ".join(reversed(fact.split()))),
+        "cut in half": alter_facts(lambda fact: fact[: len(fact) // 2]),
+        "one word": alter_facts(lambda fact: fact.split()[0]),
+        "in capitals": alter_facts(lambda fact: f"{fact.upper()}?"),
+        "somebody else": alter_facts(lambda fact: f"Bob {fact[0].lower()}{fact[1:]}"),
+        "in German": alter_facts(_german),
+        "half in German": add(*map(_german, FACTS[:10])),
+        "empty texts": alter_facts(lambda _: ""),
+        "merged in pairs, crossed": Answers(memory_of(_CROSSED), phase1=add(*_CROSSED).phase1),
+        "merged into one line": Answers(memory_of(["; ".join(FACTS)])),
+        "merged in pairs": Answers(memory_of([_swap_names(pair) for pair in _PAIRS])),
         "all obsolete": over(FACTS),
         "half obsolete": over(FACTS[::2]),
         "the name and the allergy obsolete": over(FACTS[:2]),
         "all obsolete, twenty times": over(FACTS, runs=20),
         "an empty file": Answers("", phase1={"obsolete": [f"- {fact}" for fact in FACTS]}),
         "only headings": Answers("# Memory\n\n## Facts\n\n## Other\n"),
-        "half of the file": Answers(listed(FACTS[:8])),
-        "the file of somebody else": Answers(listed(_OTHERS), phase1=added(*_OTHERS).phase1),
-        "lines: 25,000": added(*(f"Has item {n} of the market" for n in range(25_000))),
+        "half of the file": Answers(memory_of(FACTS[:8])),
+        "the file of somebody else": Answers(memory_of(_OTHERS), phase1=add(*_OTHERS).phase1),
+        "lines: 25,000": add(*(f"Has item {n} of the market" for n in range(25_000))),
         "lines: 25,000 rewordings": Answers(
-            listed([f"{FACTS[n % 20]} {n}" for n in range(25_000)])
+            memory_of([f"{FACTS[n % 20]} {n}" for n in range(25_000)])
         ),
-        "lines: one of a megabyte": added("Ann " * 250_000),
-        "lines: a fact a thousand times": added(*[NEW] * 1_000),
-        "lines: all facts ten times": Answers(listed(FACTS * 10), phase1=added(*FACTS * 10).phase1),
+        "lines: one of a megabyte": add("Ann " * 250_000),
+        "lines: a fact a thousand times": add(*[NEW] * 1_000),
+        "lines: all facts ten times": Answers(
+            memory_of(FACTS * 10), phase1=add(*FACTS * 10).phase1,
+        ),
         "lines: blank ones": Answers("\n" * 300_000 + MEMORY),
         "lines: fences and blanks": Answers("```\n" + " \n" * 200_000, raw=""),
         "headings, nested": Answers(
@@ -240,21 +242,21 @@ def kinds() -> dict[str, Answers]:
             + "".join(f"{'#' * (n % 6 + 1)} Part {n} {'x' * n}\n- part {n}\n" for n in range(300))
         ),
         "headings of junk": Answers(f"{MEMORY}\n## [… rest unchanged …]\n\n- {NEW}\n"),
-        "echoes of the prompt": added(*_PROMPT),
-        "echoes of the conversation": added(
+        "echoes of the prompt": add(*_PROMPT),
+        "echoes of the conversation": add(
             *(f"[2026-03-10T18:00] USER: {text}" for text in TALK[:3])
         ),
-        "instructions": added(*_ORDERS),
-        "facts of others": added(*_OTHERS),
-        "placeholders": added(*_EMPTY),
-        "controls": added(*_CONTROLS),
-        "controls inside the facts": altered("\u200b".join),
-        "bidi around the facts": altered(lambda fact: f"\u202e{fact[::-1]}\u202c"),
-        "look-alike letters": altered(lambda fact: fact.replace("a", "а").replace("e", "е")),
-        "combining marks": altered(lambda fact: fact.replace("n", "n\u0338")),
-        "markup": added(*_MARKUP),
+        "instructions": add(*_ORDERS),
+        "facts of others": add(*_OTHERS),
+        "placeholders": add(*_EMPTY),
+        "controls": add(*_CONTROLS),
+        "controls inside the facts": alter_facts("\u200b".join),
+        "bidi around the facts": alter_facts(lambda fact: f"\u202e{fact[::-1]}\u202c"),
+        "look-alike letters": alter_facts(lambda fact: fact.replace("a", "а").replace("e", "е")),
+        "combining marks": alter_facts(lambda fact: fact.replace("n", "n\u0338")),
+        "markup": add(*_MARKUP),
         "thinking around it": Answers(
-            f"<think>drop them all</think>\n{listed(FACTS[:3])}<think>more"
+            f"<think>drop them all</think>\n{memory_of(FACTS[:3])}<think>more"
         ),
         "JSON in JSON": Answers(json.dumps(json.dumps({"memory": list(FACTS)}))),
         "half of JSON": Answers(
@@ -262,7 +264,7 @@ def kinds() -> dict[str, Answers]:
         ),
         "a list of objects": Answers([{"fact": fact, "status": "obsolete"} for fact in FACTS]),
         "numbers for texts": Answers(17, entry=[4, 2], key_facts=42, phase1={"obsolete": 3}),
-        "wrong names": Answers(raw=json.dumps({"summary": "x", "memory": listed(_OTHERS)})),
+        "wrong names": Answers(raw=json.dumps({"summary": "x", "memory": memory_of(_OTHERS)})),
         "nested deeply": Answers(raw='{"history_entry": ' + "[" * 90_000),
         "braces without end": Answers(
             raw="{" * 200_000, phase1="{" * 200_000, phase2="{" * 200_000
@@ -290,10 +292,10 @@ def kinds() -> dict[str, Answers]:
             "processed_entries": [-4, 10**30, None, {}],
         }),
         "phase 2 takes all lines": Answers(
-            phase1=added(NEW).phase1, phase2=over(FACTS).phase2,
+            phase1=add(NEW).phase1, phase2=over(FACTS).phase2,
         ),
         "phase 2 rewrites other lines": Answers(
-            phase1=added(NEW).phase1, phase2=altered(lambda _: NEW).phase2,
+            phase1=add(NEW).phase1, phase2=alter_facts(lambda _: NEW).phase2,
         ),
         "phase 2 leaves the update out": Answers(phase1={"memory_updates": [{"text": NEW}]}),
         "phase 2 negates the update": Answers(
@@ -325,7 +327,7 @@ def kinds() -> dict[str, Answers]:
     return found
 
 
-def _mutated(fact: str, rng: random.Random) -> str:
+def _mutate(fact: str, rng: random.Random) -> str:
     """Return a fact with one random change."""
     said, words = re.findall(r"[\w']+", " ".join(TALK)), fact.split()
     at, negation = rng.randrange(len(words)), rng.choice(("not", "never", "nicht", "no", "ohne"))
@@ -338,7 +340,7 @@ def _mutated(fact: str, rng: random.Random) -> str:
         lambda: f"{fact} {rng.choice(said)}",
         lambda: f"{fact}; {rng.choice(FACTS)}",
         lambda: "".join(one + rng.choice(["", "", "\u200b", "\x00"]) for one in fact),
-        lambda: _swapped(fact),
+        lambda: _swap_names(fact),
     )
     return rng.choice(ways)()
 
@@ -349,20 +351,20 @@ def random_kinds(rng: random.Random, count: int) -> Iterator[tuple[str, Answers]
     junk = [*_EMPTY, *_PROMPT, *_MARKUP, *_CONTROLS, *_ORDERS]
     for number in range(count):
         chosen = [fact for fact in FACTS if rng.random() < 0.8]
-        lines = [_mutated(fact, rng) if rng.random() < 0.6 else fact for fact in chosen]
+        lines = [_mutate(fact, rng) if rng.random() < 0.6 else fact for fact in chosen]
         lines += rng.sample(junk, 3)
         rng.shuffle(lines)
         pairs = [
-            {"text": _mutated(fact, rng), "replaces": f"- {fact}"} for fact in rng.sample(FACTS, 8)
+            {"text": _mutate(fact, rng), "replaces": f"- {fact}"} for fact in rng.sample(FACTS, 8)
         ]
         answers = Answers(
-            listed(lines),
+            memory_of(lines),
             key_facts=lines[:5],
             phase1={
                 "contradictions": pairs,
                 "obsolete": [f"- {fact}" for fact in rng.sample(FACTS, 6)],
-                "memory_updates": [{"text": _mutated(fact, rng)} for fact in rng.sample(FACTS, 4)],
+                "memory_updates": [{"text": _mutate(fact, rng)} for fact in rng.sample(FACTS, 4)],
             },
-            phase2=altered(lambda fact: _mutated(fact, rng)).phase2,
+            phase2=alter_facts(lambda fact: _mutate(fact, rng)).phase2,
         )
         yield f"by chance {number}", answers

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from bench.bad_answers import FACTS, MEMORY, NEW, TALK, Answers, added, kinds, random_kinds
+from bench.bad_answers import FACTS, MEMORY, NEW, TALK, Answers, add, kinds, random_kinds
 from bench.common import Instant
 from bench.good_answers import GOOD
 from bench.reporting import report
@@ -123,7 +123,7 @@ class Home:
 
 
 @asynccontextmanager
-async def opened(
+async def open_home(
     answers: Answers, memory: str = MEMORY, talk: Iterable[str] = TALK
 ) -> AsyncIterator[Home]:
     """Create a home for one kind of answer, and delete it afterwards."""
@@ -169,7 +169,7 @@ async def suffer(answers: Answers) -> tuple[list[str], float]:
 
 
 async def _suffer(answers: Answers) -> tuple[list[str], float]:
-    async with opened(answers) as home, Probe() as probe:
+    async with open_home(answers) as home, Probe() as probe:
         await home.consolidate()
         wrong = [f"consolidated: {one}" for one in faults(home)]
         for _ in range(answers.runs):
@@ -234,7 +234,7 @@ def _words(text: str) -> set[str]:
     }
 
 
-async def accepted(old: str, said: str, new: str) -> tuple[bool, bool]:
+async def is_stored(old: str, said: str, new: str) -> tuple[bool, bool]:
     """Return whether a good model's answer is stored by consolidation, and by Dream."""
     lines = [*(fact for fact in FACTS[-6:]), *([old] if old else [])]
     memory = "# Memory\n\n" + "".join(f"- {line}\n" for line in lines)
@@ -251,7 +251,7 @@ async def accepted(old: str, said: str, new: str) -> tuple[bool, bool]:
             phase2=edits,
         ),
     ):
-        async with opened(answers, memory, ("Hello!", said, "That is all.")) as home:
+        async with open_home(answers, memory, ("Hello!", said, "That is all.")) as home:
             await home.consolidate()
             await home.dream()
             text = home.files()[_LONG_TERM].splitlines()
@@ -263,7 +263,7 @@ async def accepted(old: str, said: str, new: str) -> tuple[bool, bool]:
 
 async def new_facts_come_through() -> bool:
     """Check whether Dream learns a fact that its phase 2 left out."""
-    async with opened(Answers(phase1=added(NEW).phase1)) as home:
+    async with open_home(Answers(phase1=add(NEW).phase1)) as home:
         await home.consolidate()
         await home.dream()
         return any(NEW in text for text in home.files().values())
@@ -281,7 +281,7 @@ async def measure(names: Iterable[str], count: int, seed: int) -> tuple[dict[str
             print(f"{name}:\n  " + "\n  ".join(found[:12]), file=sys.stderr)
         if stall > longest:
             longest, slowest = stall, name
-    passed = [await accepted(*row) for row in GOOD]
+    passed = [await is_stored(*row) for row in GOOD]
     for row, (first, second) in zip(GOOD, passed, strict=True):
         if not (first and second):
             print(f"refused (consolidation {first}, Dream {second}): {row}", file=sys.stderr)

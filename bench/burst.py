@@ -27,7 +27,7 @@ from tests.doubles.graph.webhook import SIGNATURE, as_meta_writes
 CALLS, ROUNDS = 200, 5
 
 
-async def posted(graph: FakeGraphAPI, bodies: list[bytes]) -> tuple[int, float]:
+async def post_all(graph: FakeGraphAPI, bodies: list[bytes]) -> tuple[int, float]:
     """Return the number of calls without a 200, and the seconds until the last answer."""
     begun = time.perf_counter()
     posts = [graph.webhook.post(body, {SIGNATURE: graph.webhook.sign(body)}) for body in bodies]
@@ -67,7 +67,7 @@ async def measure(home: Path) -> tuple[int, list[float]]:
         graph.webhook.deliver_to(f"http://127.0.0.1:{port}/whatsapp")
         graph.say("that it listens")
         await graph.wait_for(lambda: graph.webhook.answers[-1:] == [200])
-        rounds = [await posted(graph, bodies_of(graph, number)) for number in range(ROUNDS)]
+        rounds = [await post_all(graph, bodies_of(graph, number)) for number in range(ROUNDS)]
         gateway.request_stop()
         await running
     return sum(refused for refused, _ in rounds), [seconds for _, seconds in rounds]

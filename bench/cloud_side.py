@@ -94,7 +94,7 @@ class CloudPlatform(ScriptedPlatform):
         state: State = super().state()
         return state
 
-    def repeated(self) -> list[int]:
+    def count_repetitions(self) -> list[int]:
         """See `Platform`."""
         said = self.state()["texts"].values()
         return [len(texts) - len(list(groupby(texts))) for texts in said]

@@ -119,7 +119,7 @@ class Talk(Wire):
         """Note that a tool runs."""
         if isinstance(event, ToolStarted):
             self._tool_started = True
-            self.changed()
+            self.notify_waiters()
 
     async def _say(self, host: ChannelHost, event: str) -> None:
         await self.say(host, event, TEXTS[event])

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from bench.backup_deeds import Deed, Making, Replacing, back_up, made_home
+from bench.backup_deeds import Deed, Making, Replacing, back_up, create_home
 from bench.injection import AFTER, BEFORE, FULL, TORN, arm, calls, options_of
 from bench.reporting import report
 
@@ -41,7 +41,7 @@ _HANDFUL: dict[type[Deed], tuple[tuple[int, int], ...]] = {
 """The critical steps: in the middle of packing, and while folders are swapped."""
 
 
-def killed(deed: Deed, n: int, mode: int) -> bool:
+def run_and_kill(deed: Deed, n: int, mode: int) -> bool:
     """Run the operation in a process with a fault at call `n`. Return True if the call was
     reached."""
     child = os.fork()
@@ -54,7 +54,7 @@ def killed(deed: Deed, n: int, mode: int) -> bool:
     return os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 1
 
 
-def tried(
+def try_fault(
     kind: type[Deed], folder: Path, backup: Path, n: int, mode: int
 ) -> tuple[bool, list[str]]:
     """Try one fault. Return whether call `n` was reached, and the broken promises."""
@@ -63,7 +63,7 @@ def tried(
     try:
         deed = kind(place, backup)
         deed.prepare()
-        hit = killed(deed, n, mode)
+        hit = run_and_kill(deed, n, mode)
         place.chmod(0o755)
         wrong = deed.faults(over=False)
         try:
@@ -85,13 +85,13 @@ def cut_short(
     count, failures = 0, list[str]()
     if not every:
         for n, mode in _HANDFUL[kind]:
-            hit, wrong = tried(kind, folder, backup, n, mode)
+            hit, wrong = try_fault(kind, folder, backup, n, mode)
             count, failures = count + hit, failures + wrong
         return count, failures
     for mode in MODES:
         n, hit = rng.randint(1, every), True
         while hit:
-            hit, wrong = tried(kind, folder, backup, n, mode)
+            hit, wrong = try_fault(kind, folder, backup, n, mode)
             count, failures = count + hit, failures + wrong
             n += every
     return count, failures
@@ -107,7 +107,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
-        backup = asyncio.run(back_up(made_home(folder / "kept", "kept"), folder))
+        backup = asyncio.run(back_up(create_home(folder / "kept", "kept"), folder))
         for kind in _DEEDS:
             count, wrong = cut_short(kind, folder, backup, rng, every)
             figures[f"times that {kind.name} was cut short"] = count

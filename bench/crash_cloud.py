@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.cloud_side import CloudPlatform
 from bench.common import load_once
 from bench.faults import Campaign, Plans, every_call, run
-from bench.scripted import UntilOver, ended_by
+from bench.scripted import UntilOver, let_end
 from bench.telegram_talk import HastyClock, Model
 from bench.unconfirmed import SPEED, confirm_nothing, faults_of_copies
 from bench.wire import Platform
@@ -69,7 +69,7 @@ class Unconfirmed:
             channels=(channel,),
             chores=False,
         )
-        return ended_by(gateway, channel)
+        return let_end(gateway, channel)
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
         """Check the number of copies."""
@@ -82,7 +82,7 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     """Yield a run without a kill, every call in every mode, and random moments."""
     moments = max(300 // step, 10) if step else 1
     return {
-        "with nothing killed": campaign.unharmed,
+        "with nothing killed": campaign.run_unharmed,
         **(every_call(campaign, step, rng) if step else {}),
         "at random moments": lambda: campaign.at_random(moments, rng, 4.0 if step else 1.5),
     }

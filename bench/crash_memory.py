@@ -93,7 +93,7 @@ class Model:
         if prompt.messages[0].text.startswith("# Dream, phase 1"):
             return Reply(json.dumps(self._extract(request)))
         if prompt.messages[0].text.startswith("# Dream, digest"):
-            line = {"text": self._worded("d1", "swam"), "days": [3, 5]}
+            line = {"text": self._word("d1", "swam"), "days": [3, 5]}
             return Reply(json.dumps({"lines": [line]}))
         if prompt.messages[0].text.startswith("# Dream, phase 2"):
             return Reply(json.dumps(_integrate(request)))
@@ -106,9 +106,9 @@ class Model:
         known, _, talk = request.partition("\n## Conversation to Process")
         memory = known.partition("## Current Long-term Memory\n")[2].strip()
         told = dict(_FACT.findall(talk))
-        lines = [self._worded(mark, fact) for mark, fact in told.items() if mark[0] == "m"]
+        lines = [self._word(mark, fact) for mark, fact in told.items() if mark[0] == "m"]
         fields = {
-            "history_entry": self._worded(", ".join(told), "was all that we spoke of"),
+            "history_entry": self._word(", ".join(told), "was all that we spoke of"),
             "memory_update": "\n".join([memory.replace("(empty)", ""), *lines]),
             "key_facts": [f"{mark}: {fact.strip()}" for mark, fact in told.items()],
         }
@@ -120,14 +120,14 @@ class Model:
         entries = re.split(r"^\[(\d+)\] ", new, flags=re.MULTILINE)[1:]
         for number, text in zip(entries[::2], entries[1::2], strict=True):
             for mark, fact in _FACT.findall(text):
-                item: dict[str, object] = {"text": self._worded(mark, fact), "entry": int(number)}
+                item: dict[str, object] = {"text": self._word(mark, fact), "entry": int(number)}
                 if mark == "u3" and (old := re.search(r"^- u2 .*?(?=  ←|$)", files, re.MULTILINE)):
                     found["contradictions"].append(item | {"replaces": old[0]})
                 elif mark[0] == "u":
                     found["user_updates"].append(item)
         return {**found, "processed_entries": [int(number) for number in entries[::2]]}
 
-    def _worded(self, mark: str, fact: str) -> str:
+    def _word(self, mark: str, fact: str) -> str:
         # Word it differently each time, without a new fact: unstated facts are not learned.
         return f"- {mark} {fact.strip()}, {' '.join(self._random.choices(_IDLE, k=8))}"
 

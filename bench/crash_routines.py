@@ -238,7 +238,7 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     if not step:
         return {"at a handful of calls": lambda: campaign.one_after_another(*_HANDFUL)}
     return {
-        "unharmed": campaign.unharmed,
+        "unharmed": campaign.run_unharmed,
         **every_call(campaign, step, rng),
         "at random moments": lambda: campaign.at_random(max(300 // step, 10), rng, 1.5),
     }

@@ -42,7 +42,7 @@ from bench.common import load_once
 from bench.faults import Campaign, Plans, every_call, run
 from bench.injection import AFTER, TORN
 from bench.scenes import EDITED, RENEWED, crowd, edit_at_each_moment, renew_behind_a_message
-from bench.scripted import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
+from bench.scripted import GIVEN_UP, MARK, UntilOver, faults_of_chats, let_end
 from bench.telegram_side import People, TelegramPlatform
 from bench.telegram_talk import GROUP, LONG, OWNER, SPEED, STRANGER, HastyClock, Model, converse
 from bench.transcript import faults_of_transcript, files_of_transcript
@@ -273,7 +273,7 @@ def _gateway(home: Path, link: socket.socket, platform: Platform, speed: float =
         channels=(channel,),
         chores=False,
     )
-    return ended_by(gateway, channel)
+    return let_end(gateway, channel)
 
 
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
@@ -284,11 +284,11 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         return {
             "at a handful of calls": lambda: campaign.one_after_another(*_HANDFUL),
             "after 30 messages came meanwhile": lambda: few.at_random(1, rng, 0.6),
-            "while connections are reset for 3 s": campaign.of(outage(3)).unharmed,
+            "while connections are reset for 3 s": campaign.of(outage(3)).run_unharmed,
             "beside a chat whose model hangs": lambda: campaign.of(HANGING).at_random(1, rng, 1),
             "while messages are edited": lambda: campaign.of(EDITS).at_random(1, rng, 1),
             "a new session behind a message": lambda: campaign.of(RENEWAL).at_random(1, rng, 1),
-            "while Telegram confirms nothing": campaign.of(Unconfirmed()).unharmed,
+            "while Telegram confirms nothing": campaign.of(Unconfirmed()).run_unharmed,
             "in between": lambda: campaign.of(Unconfirmed()).at_random(1, rng, 2),
         }
     moments = max(300 // step, 10)
@@ -296,10 +296,12 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     return {
         **every_call(campaign, step, rng),
         "at random moments": lambda: campaign.at_random(moments, rng, 1.5),
-        "after 1,000 messages came meanwhile": many.unharmed,
+        "after 1,000 messages came meanwhile": many.run_unharmed,
         "while they are answered": lambda: many.at_random(max(moments // 3, 5), rng, 5.0),
         **{
-            f"while connections are reset for {seconds} s": campaign.of(outage(seconds)).unharmed
+            f"while connections are reset for {seconds} s": campaign.of(
+                outage(seconds)
+            ).run_unharmed
             for seconds in _OUTAGES
         },
         "beside a chat whose model hangs": lambda: campaign.of(HANGING).at_random(
@@ -311,7 +313,7 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         "a new session behind a message": lambda: campaign.of(RENEWAL).at_random(
             max(moments // 10, 5), rng, 2.0
         ),
-        "while Telegram confirms nothing": campaign.of(Unconfirmed()).unharmed,
+        "while Telegram confirms nothing": campaign.of(Unconfirmed()).run_unharmed,
         "in between": lambda: campaign.of(Unconfirmed()).at_random(moments, rng, 4.0),
     }
 

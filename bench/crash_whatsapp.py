@@ -49,7 +49,7 @@ from bench.faults import Campaign, Plans, Tally, every_call, run
 from bench.helper_faults import HelperCampaign
 from bench.injection import TORN
 from bench.scenes import EDITED, RENEWED, crowd, edit_at_each_moment, renew_behind_a_message
-from bench.scripted import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
+from bench.scripted import GIVEN_UP, MARK, UntilOver, faults_of_chats, let_end
 from bench.telegram_talk import LONG, HastyClock, Model
 from bench.transcript import faults_of_transcript, files_of_transcript
 from bench.whatsapp_side import People, Script, WhatsAppPlatform, faults_of_helper
@@ -114,7 +114,7 @@ class Gatewayed:
             channels=(channel,),
             chores=False,
         )
-        return ended_by(gateway, channel)
+        return let_end(gateway, channel)
 
 
 class Conversation(Gatewayed):
@@ -128,7 +128,7 @@ class Conversation(Gatewayed):
         (home / "workspace").mkdir()
         (home / "workspace" / "effects.txt").write_text("END\n")
         script = converse_briefly if self._briefly else converse
-        return _furnished(home, script, [f"{LIDS[FRIEND]}@lid"], together=self._together)
+        return _create_platform(home, script, [f"{LIDS[FRIEND]}@lid"], together=self._together)
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
         """Check that every message was answered once and in order, and each effect happened
@@ -189,7 +189,7 @@ class Scene(Gatewayed):
     def furnish(self, home: Path) -> Platform:
         """Create WhatsApp with these people, who all have access."""
         friends = list(self.numbers.values())
-        return _furnished(
+        return _create_platform(
             home,
             lambda people: self._script(people, home),
             friends,
@@ -270,7 +270,7 @@ RENEWAL = Scene(
 """A message belongs to the session in which it was sent."""
 
 
-def _furnished(
+def _create_platform(
     home: Path, script: Script, friends: list[str], before: Script = prepare, *, together: bool
 ) -> WhatsAppPlatform:
     load_once(*_MODULES)
@@ -308,10 +308,10 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         return campaign.of(what).at_random(max(moments // 10, 5), rng, 3.0)
 
     return {
-        **_named("the helper", every_call(helper, step, rng)),
-        **_named("both at the helper's", every_call(both, 2 * step, rng)),
-        **_named("the gateway", every_call(campaign, 2 * step, rng)),
-        **_named("both at the gateway's", every_call(together, 2 * step, rng)),
+        **_name_plans("the helper", every_call(helper, step, rng)),
+        **_name_plans("both at the helper's", every_call(both, 2 * step, rng)),
+        **_name_plans("the gateway", every_call(campaign, 2 * step, rng)),
+        **_name_plans("both at the gateway's", every_call(together, 2 * step, rng)),
         "the helper again and again": lambda: helper.again_and_again(max(step // 3, 1), 120),
         "the helper at random moments": lambda: helper.at_moments(moments, rng, 3.0),
         "both at random moments of the helper": lambda: both.at_moments(moments, rng, 3.0),
@@ -325,7 +325,7 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         **{
             f"while there is no network for {seconds} s": campaign.of(
                 outage(seconds), _LONG
-            ).unharmed
+            ).run_unharmed
             for seconds in _OUTAGES
         },
         "beside a chat whose model hangs": lambda: scene(HANGING),
@@ -334,7 +334,7 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     }
 
 
-def _named(victim: str, plans: Plans) -> Plans:
+def _name_plans(victim: str, plans: Plans) -> Plans:
     return {f"{victim} {label}": plan for label, plan in plans.items()}
 
 

@@ -29,7 +29,7 @@ STORED, ENTRIES, EACH, TURNS = 100_000, 5_000, 10, 200
 LONGEST = 20.0
 
 
-async def sessions(home: Path) -> tuple[float, float]:
+async def time_sessions(home: Path) -> tuple[float, float]:
     """Return the seconds to open 100,000 messages that are all in the window, and to read 11 of
     them."""
     write_session(home, "fake:long", STORED, 0)
@@ -48,7 +48,7 @@ async def sessions(home: Path) -> tuple[float, float]:
     return median(opening), median(reading)
 
 
-async def logged_chats(home: Path, latency: float) -> float:
+async def time_logged_chats(home: Path, latency: float) -> float:
     """Return the seconds for 50 chats with 20 messages each, with the log on as in a gateway."""
     channel, logs = FakeChannel(), nanobot.logs
     file: Any = getattr(logs, "LogFile", None) or vars(logs)["Stored"]
@@ -67,7 +67,7 @@ async def logged_chats(home: Path, latency: float) -> float:
             return time.perf_counter() - begun
 
 
-async def beside_dream(home: Path) -> tuple[float, float]:
+async def measure_beside_dream(home: Path) -> tuple[float, float]:
     """Return how much longer turns take while Dream reads 400 of 5,000 history entries, as a ratio,
     and for how many seconds."""
     write_session(home, "fake:old", ENTRIES * EACH, ENTRIES * EACH)
@@ -106,10 +106,10 @@ async def beside_dream(home: Path) -> tuple[float, float]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        opening, reading = asyncio.run(sessions(home / "sessions"))
-        at_once = asyncio.run(logged_chats(home / "fast", 0.0))
-        waiting = asyncio.run(logged_chats(home / "slow", 0.2))
-        beside, seconds = asyncio.run(beside_dream(home / "dream"))
+        opening, reading = asyncio.run(time_sessions(home / "sessions"))
+        at_once = asyncio.run(time_logged_chats(home / "fast", 0.0))
+        waiting = asyncio.run(time_logged_chats(home / "slow", 0.2))
+        beside, seconds = asyncio.run(measure_beside_dream(home / "dream"))
     report(
         "either",
         {

@@ -77,7 +77,7 @@ class Campaign:
         """Return a campaign of another scenario in the same folder, to run after this one."""
         return Campaign(scenario, self.folder, patience)
 
-    def unharmed(self) -> Tally:
+    def run_unharmed(self) -> Tally:
         """Run the conversation once without a kill."""
         return self.at((0, BEFORE))
 
@@ -165,7 +165,7 @@ class Campaign:
         self, tally: Tally, label: str, home: Path, platform: Platform, ended: str, kills: int
     ) -> None:
         wrong = [f"the gateway {ended}"]
-        repeated = platform.repeated()
+        repeated = platform.count_repetitions()
         if ended == "over":
             wrong = self._scenario.faults(home, platform)
             # A kill is no damage, so a journal rebuilt after one was misjudged.

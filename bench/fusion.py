@@ -30,9 +30,9 @@ from bench.locomo import (
     Answer,
     Conversation,
     Question,
+    add_replies,
     conversations,
-    opened_index,
-    shaped,
+    open_filled_index,
     write_home,
 )
 from bench.reporting import report
@@ -53,11 +53,11 @@ class Rankings(NamedTuple):
 
     def recall(self, weight: float) -> float:
         """Return recall@10 with this weight of the ranking by meaning."""
-        ranked = _joined(self.by_words, self.by_meaning, weight)
+        ranked = join_weighted(self.by_words, self.by_meaning, weight)
         return Answer(self.question, ranked).recall(DEPTH)
 
 
-def _joined(by_words: Ranking, by_meaning: Ranking, weight: float) -> list[int]:
+def join_weighted(by_words: Ranking, by_meaning: Ranking, weight: float) -> list[int]:
     """Join the rankings like `fuse`, but with a weight."""
     total = defaultdict[int, float](float)
     for ranking, share in ((by_words, 1.0), (by_meaning, weight)):
@@ -76,7 +76,7 @@ async def rankings(home: Path, conversation: Conversation) -> list[Rankings]:
         return fuse(by_words, by_meaning)
 
     with patch.object(query, "fuse", recording):
-        async with opened_index(home, conversation, by_meaning=True) as index:
+        async with open_filled_index(home, conversation, by_meaning=True) as index:
             for question in conversation.questions:
                 if question.category not in OVERALL:
                     continue
@@ -86,7 +86,7 @@ async def rankings(home: Path, conversation: Conversation) -> list[Rankings]:
                 words, meaning = (
                     [(known[id], score) for id, score in ranking] for ranking in seen[-1]
                 )
-                assert _joined(words, meaning, SHIPPED) == seqs
+                assert join_weighted(words, meaning, SHIPPED) == seqs
                 found.append(Rankings(question, words, meaning))
     assert len(seen) == len(found)
     return found
@@ -128,7 +128,7 @@ def main() -> None:
     each = []
     for sample in conversations(options.data):
         with tempfile.TemporaryDirectory() as folder:
-            conversation = shaped(sample, options.shape)
+            conversation = add_replies(sample, options.shape)
             write_home(Path(folder), conversation)
             each.append(asyncio.run(rankings(Path(folder), conversation)))
     report("fusion", leave_one_out(each))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.faults import PATIENCE, Campaign, Scenario, Tally
 from bench.injection import AFTER, BEFORE, BROKEN, FULL
-from bench.whatsapp_side import died, plan
+from bench.whatsapp_side import count_deaths, plan
 
 MOMENT = 5
 """As a mode: the number is in milliseconds after the helper's start, and not a call."""
@@ -76,7 +76,7 @@ class HelperCampaign(Campaign):
             ended = self._life(home, platform, 0, BEFORE)
             if ended != "killed":
                 break
-        kills = died(home)
+        kills = count_deaths(home)
         tally.kills += kills
         # If the disk fails, the connection also ends in the middle of a send.
         self._judge(tally, f"helper, {label}", home, platform, ended, max(kills, len(calls)))

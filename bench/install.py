@@ -30,7 +30,7 @@ def blocks(path: Path) -> int:
     return sum(each.lstat().st_blocks * 512 for each in (path, *below))
 
 
-def installed(folder: Path, source: str) -> tuple[dict[str, int], int]:
+def install_into(folder: Path, source: str) -> tuple[dict[str, int], int]:
     """Install `source`, and return the bytes of each entry of `site-packages` and the number of
     packages."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -60,7 +60,7 @@ def main() -> None:
         if extra and extra[1:-1] not in project["optional-dependencies"]:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            entries, count = installed(Path(folder), f"{source.resolve()}{extra}")
+            entries, count = install_into(Path(folder), f"{source.resolve()}{extra}")
         figures[f"nanobot{extra} [MiB]{size_wanted}"] = sum(entries.values()) / 2**20
         figures[f"nanobot{extra}, packages{count_wanted}"] = count
         if not extra:

@@ -54,7 +54,7 @@ def languages(path: Path = DATA) -> dict[str, Language]:
     return found
 
 
-async def missed(of: Languages) -> dict[str, list[str]]:
+async def find_missed(of: Languages) -> dict[str, list[str]]:
     """Return for each language the questions whose message is not among the first three hits, in
     one home for all."""
     with tempfile.TemporaryDirectory() as folder:
@@ -91,9 +91,9 @@ async def measure(of: Languages, *, show: bool = False) -> dict[str, object]:
     """Return the number of answered questions of each language, in its own home and in the shared
     one."""
     figures: dict[str, object] = {}
-    mixed = await missed(of)
+    mixed = await find_missed(of)
     for name, language in of.items():
-        alone = (await missed({name: language}))[name]
+        alone = (await find_missed({name: language}))[name]
         total = len(language.probes)
         figures[name] = f"{total - len(alone)}/{total} (mixed: {total - len(mixed[name])})"
         if show:

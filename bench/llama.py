@@ -67,7 +67,7 @@ class LlamaServer:
     def is_well(self) -> bool:
         """Check whether it runs and has loaded the model."""
         with contextlib.suppress(OSError, http.client.HTTPException):
-            return _asked(self.port, "GET", "/health", None, 5)[0] == 200
+            return _request(self.port, "GET", "/health", None, 5)[0] == 200
         return False
 
     def complete(self, request: Mapping[str, Any]) -> Raw:
@@ -75,7 +75,7 @@ class LlamaServer:
         streaming = ("stream", "stream_options", "return_progress")
         body = {key: value for key, value in request.items() if key not in streaming}
         body["max_tokens"] = min(body.get("max_tokens", _ENOUGH), _ENOUGH)
-        _, answer = _asked(self.port, "POST", "/v1/chat/completions", body, PATIENCE)
+        _, answer = _request(self.port, "POST", "/v1/chat/completions", body, PATIENCE)
         content = json.loads(answer)
         choices = content.get("choices") or [{"message": {"content": json.dumps(content)}}]
         return Raw.of(choices[0]["message"])
@@ -246,7 +246,7 @@ class Recorder:
             exchange.ended = time.monotonic()
 
 
-def _asked(port: int, method: str, path: str, body: object, seconds: float) -> tuple[int, bytes]:
+def _request(port: int, method: str, path: str, body: object, seconds: float) -> tuple[int, bytes]:
     """Return status and body of an answer."""
     sent = None if body is None else json.dumps(body)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)

@@ -154,7 +154,7 @@ def _turn(text: str) -> list[tuple[int, int]]:
     return [(int(session), int(turn)) for session, turn in _EVIDENCE.findall(text)]
 
 
-def shaped(conversation: Conversation, shape: str) -> Conversation:
+def add_replies(conversation: Conversation, shape: str) -> Conversation:
     """Return the conversation with an agent's reply after each message. `none` leaves it
     unchanged."""
     if shape == "none":
@@ -162,7 +162,7 @@ def shaped(conversation: Conversation, shape: str) -> Conversation:
     messages: list[Message] = []
     for place, said in enumerate(conversation.messages):
         templates = _SHORT if shape == "short" else _ECHO
-        reply = templates[place % len(templates)].format(_repeated(said.content))
+        reply = templates[place % len(templates)].format(_echo(said.content))
         assert said.timestamp is not None
         moment = said.timestamp + timedelta(seconds=10)
         messages.append(replace(said, seq=2 * place + 1))
@@ -174,7 +174,7 @@ def shaped(conversation: Conversation, shape: str) -> Conversation:
     return Conversation(tuple(messages), tuple(questions))
 
 
-def _repeated(text: str) -> str:
+def _echo(text: str) -> str:
     """Return most of a message, in the second person."""
     words = text.split()
     return " ".join(_YOU.get(word.lower(), word) for word in words[: max(12, len(words) * 3 // 4)])
@@ -191,7 +191,7 @@ def write_home(home: Path, conversation: Conversation) -> None:
 
 
 @asynccontextmanager
-async def opened_index(
+async def open_filled_index(
     home: Path, conversation: Conversation, by_meaning: bool
 ) -> AsyncIterator[MemoryIndex]:
     """Open and fill the real index of a conversation's home on its last day. Close it at the
@@ -216,7 +216,7 @@ async def by_index(home: Path, conversation: Conversation, by_meaning: bool) -> 
     """Return the results of the real index and of the real tool, in the order of the questions."""
     caller = TurnContext("locomo", "asking", "locomo:asking", "turn")
     answers = []
-    async with opened_index(home, conversation, by_meaning) as index:
+    async with open_filled_index(home, conversation, by_meaning) as index:
         tool = SearchMemory(index, lambda scope: (scope,))
         for question in conversation.questions:
             query = Query(question.text, ("owner",), limit=max(DEPTHS))
@@ -343,7 +343,7 @@ def main() -> int:
         return 2
     shapes = SHAPES if options.shape == "all" else (options.shape,)
     by_shape = {
-        shape: measure([shaped(sample, shape) for sample in samples], options.embeddings)
+        shape: measure([add_replies(sample, shape) for sample in samples], options.embeddings)
         for shape in shapes
     }
     results = by_shape[shapes[0]]

@@ -170,16 +170,16 @@ async def start_gateway(home: Path) -> AsyncIterator[MeteredGateway]:
         graph.webhook.deliver_to(f"http://127.0.0.1:{port}/whatsapp")
         telegram.webhook.route = f"http://127.0.0.1:{port}/telegram"
         write_config(home, _config(home, port, model, graph, telegram))
-        process = await asyncio.to_thread(_started, home)
+        process = await asyncio.to_thread(_start, home)
         try:
-            await _served(port)
+            await _wait_until_served(port)
             yield MeteredGateway(home, port, process, graph, telegram, site, steps, key)
         finally:
             process.terminate()
             process.communicate()
 
 
-async def _served(port: int) -> None:
+async def _wait_until_served(port: int) -> None:
     """Return when every entry point is open. Channels start in the background."""
     async with aiohttp.ClientSession() as session:
         for path in ("/v1/models", "/mcp", "/telegram", "/whatsapp", "/login"):
@@ -191,7 +191,7 @@ async def _served(port: int) -> None:
                         status = answer.status
 
 
-def _started(home: Path) -> subprocess.Popen[str]:
+def _start(home: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "bench.multipliers_gateway", str(home)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -254,16 +254,16 @@ async def measure(words: list[str]) -> float:
                     continue
                 if isinstance(one, Request):
                     longest = max(
-                        longest, await _measured(gateway, one.name, gateway.send(one.made()))
+                        longest, await _measure(gateway, one.name, gateway.send(one.with_body()))
                     )
                 elif isinstance(one, Said):
-                    longest = max(longest, await _measured(gateway, one.name, gateway.say(one)))
+                    longest = max(longest, await _measure(gateway, one.name, gateway.say(one)))
                 else:
-                    longest = max(longest, await _measured(gateway, one.name, gateway.play(one)))
+                    longest = max(longest, await _measure(gateway, one.name, gateway.play(one)))
     return longest
 
 
-async def _measured(gateway: MeteredGateway, name: str, work: Awaitable[str]) -> float:
+async def _measure(gateway: MeteredGateway, name: str, work: Awaitable[str]) -> float:
     begun = time.monotonic()
     try:
         async with asyncio.timeout(_SECONDS):

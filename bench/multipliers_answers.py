@@ -41,7 +41,7 @@ _COMMANDS = (
 )
 
 
-def _said() -> list[Said]:
+def _messages_on_page() -> list[Said]:
     shapes: dict[str, Callable[[], str]] = {
         "words": lambda: "word " * 190_000,
         "different words": lambda: " ".join(f"w{n}" for n in range(110_000)),
@@ -68,7 +68,7 @@ def _event(delta: object, finish: str | None = None) -> bytes:
 _END = _event({}, "stop") + b"data: [DONE]\n\n"
 
 
-def _streamed(*deltas: tuple[object, int]) -> Callable[[str], list[Step]]:
+def _stream(*deltas: tuple[object, int]) -> Callable[[str], list[Step]]:
     def steps(_: str) -> list[Step]:
         body = b"".join(_event(delta) * times for delta, times in deltas)
         return [Raw(body + _END, content_type=STREAM)]
@@ -106,9 +106,9 @@ def _model() -> list[Scene]:
     nested = '{"path":' + "[" * 1_000 + "]" * 1_000 + "}"
     wide = many("1", 1_500_000, ('{"path":[', "]}")).decode()
     return [
-        Scene("model: 200,000 deltas", _streamed(({"content": "a "}, 200_000))),
-        Scene("model: 200,000 thoughts", _streamed(({"reasoning_content": "a "}, 200_000))),
-        Scene("model: 100,000 empty deltas", _streamed(({}, 100_000))),
+        Scene("model: 200,000 deltas", _stream(({"content": "a "}, 200_000))),
+        Scene("model: 200,000 thoughts", _stream(({"reasoning_content": "a "}, 200_000))),
+        Scene("model: 100,000 empty deltas", _stream(({}, 100_000))),
         Scene("model: 400,000 lines", _text("word\n" * 400_000)),
         Scene("model: one large line", _text("word " * (MODEL_BYTES // 5))),
         Scene("model: markdown", _text("*_[`" * 500_000)),
@@ -128,7 +128,7 @@ def _model() -> list[Scene]:
         Scene("model: large arguments", _calls(1, '{"path":"' + "x" * 5_000_000 + '"}')),
         Scene("model: broken arguments", _calls(1, "{" * 1_000_000)),
         Scene("model: broken quotes", _calls(1, "{'a':" + "'b'," * 800_000)),
-        Scene("model: call of pieces", _streamed(
+        Scene("model: call of pieces", _stream(
             ({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "read_file"}}]}, 1),
             ({"tool_calls": [{"index": 0, "function": {"arguments": "["}}]}, 100_000))),
     ]  # fmt: skip
@@ -186,4 +186,4 @@ def _servers() -> list[Scene]:
 
 
 SCENES = (*_model(), *_files(), *_pages(), *_servers())
-SAID = tuple(_said())
+SAID = tuple(_messages_on_page())

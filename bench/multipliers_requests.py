@@ -38,7 +38,7 @@ class Request:
     kind: str = JSON
     body: bytes = b""
 
-    def made(self) -> Request:
+    def with_body(self) -> Request:
         """Return the request with its body."""
         return replace(self, body=self.make())
 
@@ -191,7 +191,7 @@ def _telegram() -> Iterator[Request]:
     }  # fmt: skip
     for name, (unit, inner) in shapes.items():
         for most in (10**9, let_in(unit), 9_000 // (1 + unit.count(":"))):
-            make = _framed(unit, inner, most)
+            make = _frame_many(unit, inner, most)
             yield Request(f"telegram {name}: {most:,} at most", Way.TELEGRAM, "/telegram", make)
     texts = {"words": "word ", "markup": "*_[`", "halves": "\\ud83d", "commas": "a, "}
     for name, unit in texts.items():
@@ -209,7 +209,7 @@ def _telegram() -> Iterator[Request]:
         yield Request(f"telegram {name}", Way.TELEGRAM, "/telegram", make)
 
 
-def _framed(unit: str, inner: Frame, most: int) -> Callable[[], bytes]:
+def _frame_many(unit: str, inner: Frame, most: int) -> Callable[[], bytes]:
     return lambda: many(unit, HOOK_BYTES, within(_update(), inner), most)
 
 

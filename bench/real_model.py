@@ -60,10 +60,10 @@ def _ask(nanobot: RealNanobot, text: str) -> tuple[Said, Exchange | None]:
     last = nanobot.say(talk, _CLOSING)
     if last.outcome != "done" or not last.reply.strip():
         nanobot.notes.append(DEAD)
-    return said, nanobot.asked(text)
+    return said, nanobot.find_request(text)
 
 
-def _answered(text: str, *words: str) -> Right:
+def _expect_answer(text: str, *words: str) -> Right:
     """Check that the answer has one of these words."""
 
     def right(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
@@ -100,7 +100,7 @@ def _fact_known(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
     if TEA not in nanobot.facts():  # its use is tested, not how it was stored
         with (nanobot.workspace / "USER.md").open("a") as file:
             file.write(f"- Favourite tea: {TEA}\n")
-    return _answered("What is my favourite tea?", TEA)(nanobot)
+    return _expect_answer("What is my favourite tea?", TEA)(nanobot)
 
 
 def _file_written(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
@@ -111,7 +111,9 @@ def _file_written(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
 
 def _file_read(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
     (nanobot.workspace / "garden.txt").write_text("The code of the garden gate is heliotrope-61.\n")
-    return _answered("Read the file garden.txt and tell me the code.", "heliotrope-61")(nanobot)
+    return _expect_answer("Read the file garden.txt and tell me the code.", "heliotrope-61")(
+        nanobot
+    )
 
 
 def _folder_listed(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
@@ -126,7 +128,9 @@ def _folder_listed(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
 def _command_run(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
     (nanobot.workspace / "sum.txt").write_text("a file to be summed\n")
     digest = sha1((nanobot.workspace / "sum.txt").read_bytes()).hexdigest()
-    return _answered("Run the command `sha1sum sum.txt` and show me its output.", digest)(nanobot)
+    return _expect_answer("Run the command `sha1sum sum.txt` and show me its output.", digest)(
+        nanobot
+    )
 
 
 def _reminder_set(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
@@ -151,7 +155,7 @@ def _dates() -> Sequence[str]:
 
 
 def _date_told(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
-    return _answered("What is today's date?", *_dates())(nanobot)
+    return _expect_answer("What is today's date?", *_dates())(nanobot)
 
 
 _WHO = ("the lighthouse keeper", "Marta from the bakery", "the schoolmaster", "old Piet", "my aunt",
@@ -190,7 +194,7 @@ def _is_summary(text: str) -> bool:
     return _tells(text, *_SUBJECTS) and len(text.split()) < 200
 
 
-def _stopped(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+def _stop(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
     talk, question = nanobot.talk(), "What is the capital of France? One word."
     stopped = nanobot.say(talk, "Write a story of 600 words about a fox.", stop_after=40)
     if stopped.outcome != "stopped":
@@ -198,7 +202,9 @@ def _stopped(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
     next_one = nanobot.say(talk, question)
     if next_one.outcome != "done" or not next_one.reply.strip():
         nanobot.notes.append(DEAD)
-    return stopped.outcome == "stopped" and "Paris" in next_one.reply, nanobot.asked(question)
+    return stopped.outcome == "stopped" and "Paris" in next_one.reply, nanobot.find_request(
+        question
+    )
 
 
 _STORIES = (
@@ -211,7 +217,7 @@ _STORIES = (
 _MEMORY, _DREAM = "You are a memory consolidation agent", "# Dream, phase 1"
 
 
-def _summarised(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
+def _summarise(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
     kinds = list[str]()
     for story in _STORIES[:SUMMARIES]:
         talk = nanobot.talk()
@@ -219,7 +225,7 @@ def _summarised(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
         nanobot.close_conversation(talk)
         kinds += [str(entry["type"]) for entry in nanobot.history(talk.session)] or ["none"]
     nanobot.notes.append(f"history entries: {', '.join(kinds)}")
-    return kinds.count("consolidation") >= SUMMARIES - 1, nanobot.instructed(_MEMORY)
+    return kinds.count("consolidation") >= SUMMARIES - 1, nanobot.find_instructed(_MEMORY)
 
 
 def _dreamt(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
@@ -230,15 +236,15 @@ def _dreamt(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
         nanobot.notes.append("the fact was known before the Dream")
     done = nanobot.run("dream")
     nanobot.notes.append(f"dream: {json.dumps(done, ensure_ascii=False)[:300]}")
-    return done is not None and TEA in nanobot.facts(), nanobot.instructed(_DREAM)
+    return done is not None and TEA in nanobot.facts(), nanobot.find_instructed(_DREAM)
 
 
 def _by_api_and_page(nanobot: RealNanobot) -> tuple[bool, Exchange | None]:
     text = "Hello! How are you?"
     both = (nanobot.by_api(text), nanobot.by_page(text))
-    return all(one.outcome == "done" and _is_greeting(one.reply) for one in both), nanobot.asked(
-        text
-    )
+    return all(
+        one.outcome == "done" and _is_greeting(one.reply) for one in both
+    ), nanobot.find_request(text)
 
 
 _WRITES = ("write_file", "edit_file", "exec")
@@ -259,9 +265,10 @@ SCENARIOS: Sequence[Scenario] = (
              or raw.is_call(("search_memory",), "berth")),
     Scenario("today's date", _date_told, lambda raw: _tells(raw.text, *_dates())),
     Scenario("2,000 words summarised", _paste_summarised, lambda raw: _is_summary(raw.text)),
-    Scenario("Chinese", _answered("法国的首都是哪里？", "巴黎"), lambda raw: "巴黎" in raw.text),
-    Scenario("a stop, and a question", _stopped, lambda raw: "Paris" in raw.text),
-    Scenario("conversations end in summaries", _summarised,
+    Scenario("Chinese", _expect_answer("法国的首都是哪里？", "巴黎"),
+             lambda raw: "巴黎" in raw.text),
+    Scenario("a stop, and a question", _stop, lambda raw: "Paris" in raw.text),
+    Scenario("conversations end in summaries", _summarise,
              lambda raw: _has(raw.text + str(raw.calls), "history_entry")),
     Scenario("Dream learns the fact", _dreamt, lambda raw: _has(raw.text, TEA)),
     Scenario("by the API and the page", _by_api_and_page,

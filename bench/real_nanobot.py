@@ -178,7 +178,7 @@ class RealNanobot:
         used = [one.usage for one in self.exchanges()]
         return sum(one[0] for one in used), sum(one[1] for one in used)
 
-    def asked(self, text: str) -> Exchange | None:
+    def find_request(self, text: str) -> Exchange | None:
         """Return the first request for a message of the person, or None."""
         return next((one for one in self.exchanges() if one.asks(text[:60])), None)
 
@@ -191,7 +191,7 @@ class RealNanobot:
             plain = [*system, {"role": "user", "content": asked[-1]}]
             yield {**exchange.request, "messages": plain}
 
-    def instructed(self, words: str) -> Exchange | None:
+    def find_instructed(self, words: str) -> Exchange | None:
         """Return the last request whose instructions begin with these words, or None."""
         found = [one for one in self.exchanges() if one.begins(words)]
         return found[-1] if found else None

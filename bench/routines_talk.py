@@ -112,7 +112,7 @@ class ChatClock(SystemClock):
 
     def __init__(self, chat: Chat) -> None:
         super().__init__("UTC")
-        self._chat, self._jumped = chat, asyncio.Event()
+        self._chat, self._jump_event = chat, asyncio.Event()
 
     def now(self) -> datetime:
         return super().now() + timedelta(seconds=self._chat.ahead)
@@ -125,11 +125,11 @@ class ChatClock(SystemClock):
         while (left := until - self.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await self._jumped.wait()
+                    await self._jump_event.wait()
 
-    def jumped(self) -> None:
+    def wake_sleepers(self) -> None:
         """Wake the sleepers that are due."""
-        sleeping, self._jumped = self._jumped, asyncio.Event()
+        sleeping, self._jump_event = self._jump_event, asyncio.Event()
         sleeping.set()
 
 
@@ -177,7 +177,7 @@ class Talk(Wire):
     def _jump(self, name: str) -> None:
         if name not in self.platform.jumped:
             self._tell({"jump": name})
-            self._clock.jumped()
+            self._clock.wake_sleepers()
 
 
 class Prelude(Talk):
@@ -218,12 +218,12 @@ def _be_model(link: socket.socket) -> None:
 async def _serve(link: socket.socket) -> None:
     numbers = itertools.count(1)
     reader, writer = await asyncio.open_connection(sock=link)
-    async with FakeOpenAI(lambda request: _answered(request, next(numbers))) as server:
+    async with FakeOpenAI(lambda request: answer_to_request(request, next(numbers))) as server:
         writer.write(server.base_url.encode() + b"\n")
         await reader.read()
 
 
-def _answered(request: ChatRequest, number: int) -> Answer:
+def answer_to_request(request: ChatRequest, number: int) -> Answer:
     said = [m for m in request.messages if m["role"] == "assistant" and not m.get("tool_calls")]
     start = list(request.messages).index(said[-1]) + 1 if said else 1
     tail = request.messages[start:]
@@ -234,14 +234,14 @@ def _answered(request: ChatRequest, number: int) -> Answer:
     if heard.startswith("h1 "):
         return Answer(f"h1 saw it #{number}") if results else _call("list_dir", path=".")
     marks = _MARK.findall(heard)
-    outcome = _done_for(marks[-1] if marks else "", results)
+    outcome = next_step_for(marks[-1] if marks else "", results)
     if isinstance(outcome, Answer):
         return outcome
     about = " ".join((*marks, *(f"{h} {how}" for h, how in _REPORT.findall(heard))))
     return Answer(f"answer to {about} {outcome} #{number}".replace("  ", " "))
 
 
-def _done_for(mark: str, results: Sequence[str]) -> Answer | str:
+def next_step_for(mark: str, results: Sequence[str]) -> Answer | str:
     """Return the next call that a message needs, or a summary of the results."""
     match mark:
         case "s1" | "e1":

@@ -103,7 +103,7 @@ class UntilOver(Wire):
         loop.remove_reader(self._pipe)
 
 
-def ended_by(gateway: Gateway, channel: Wire) -> Gateway:
+def let_end(gateway: Gateway, channel: Wire) -> Gateway:
     """Return the gateway, which `channel` may stop."""
     channel.gateway = gateway
     return gateway

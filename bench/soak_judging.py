@@ -71,9 +71,9 @@ def judge(lines: Iterable[Line]) -> Verdict:
     reading = _Reading()
     for line in lines:
         if line.mark:
-            reading.said(line.mark)
+            reading.note_message(line.mark)
         else:
-            reading.told(line.text)
+            reading.note_text(line.text)
     return reading.end()
 
 
@@ -86,11 +86,11 @@ class _Reading:
         self._done: set[str] = set()
         self._last = ""
 
-    def said(self, mark: str) -> None:
+    def note_message(self, mark: str) -> None:
         self._verdict.said += mark[0] != "r"
         self._open[mark] = False
 
-    def told(self, text: str) -> None:
+    def note_text(self, text: str) -> None:
         again, self._last = text == self._last, text
         marks = MARK.findall(text)
         if is_notice(text):
@@ -100,11 +100,11 @@ class _Reading:
         elif again and (marks or all(self._open.values())):
             self._verdict.repeats += 1  # two messages may have equal ends, unless one is still open
         elif marks:
-            self._answered(marks, text)
+            self._note_answer(marks, text)
         else:
-            self._excused(text)
+            self._note_excuse(text)
 
-    def _answered(self, marks: Iterable[str], text: str) -> None:
+    def _note_answer(self, marks: Iterable[str], text: str) -> None:
         for mark in marks:
             if mark not in self._open and mark not in self._done:
                 self._verdict.faults.append(f"nobody said {mark}: {text[:_SHOWN]}")
@@ -114,7 +114,7 @@ class _Reading:
             self._open.pop(mark, None)
             self._done.add(mark)
 
-    def _excused(self, text: str) -> None:
+    def _note_excuse(self, text: str) -> None:
         if text.startswith(_BROKEN):
             self._verdict.faults.append(text)
         if not self._open:
@@ -129,6 +129,6 @@ class _Reading:
         return self._verdict
 
 
-def told(pairs: Iterable[tuple[int, Line]]) -> Iterator[Line]:
+def lines_in_order(pairs: Iterable[tuple[int, Line]]) -> Iterator[Line]:
     """Yield the lines of a chat in the order of their ids."""
     return (line for _, line in sorted(pairs, key=lambda pair: pair[0]))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from bench.soak_judging import MARK, Line, is_notice, told
+from bench.soak_judging import MARK, Line, is_notice, lines_in_order
 from bench.soak_model import TOOLS, TOPICS, lines
 from tests.doubles.telegram import FakeTelegram
 
@@ -80,7 +80,7 @@ class Person:
 
     def lines(self) -> list[Line]:
         """Return the chat so far."""
-        return list(told([*self._lines, *self._answers()]))
+        return list(lines_in_order([*self._lines, *self._answers()]))
 
     async def _rests(self) -> bool:
         """Wait for a while. Return True if the scene ends."""
@@ -202,7 +202,7 @@ class Trouble:
         seen = 0
         while share > 0:
             seen += max(1, round(self._random.expovariate(share)))
-            await self._telegram.wait_for(partial(_reached, calls, seen), patience=None)
+            await self._telegram.wait_for(partial(_reaches, calls, seen), patience=None)
             self.made += 1
             self._random.choice(kinds)()
 
@@ -253,7 +253,7 @@ class Trouble:
         asyncio.get_running_loop().call_later(_HALF_OPEN_SECONDS, gate.set)
 
 
-def _reached(count: Callable[[], int], goal: int) -> bool:
+def _reaches(count: Callable[[], int], goal: int) -> bool:
     return count() >= goal
 
 

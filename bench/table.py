@@ -65,7 +65,7 @@ def figures(result: Mapping[str, object]) -> Iterator[Figure]:
             continue
         target = _TARGET.search(key)
         label, wanted = names.get(key, (_TARGET.sub("", key), target[1] if target else ""))
-        yield Figure(label, _shown(value), wanted.strip(), _met(value, wanted))
+        yield Figure(label, _render(value), wanted.strip(), _met(value, wanted))
 
 
 def markdown(heading: str, outcomes: Iterable[Outcome]) -> str:
@@ -107,7 +107,7 @@ def _faults(result: Mapping[str, object]) -> Iterator[str]:
             yield from (_cell(str(one)) for one in value)
 
 
-def _shown(value: object) -> str:
+def _render(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 

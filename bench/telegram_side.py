@@ -146,7 +146,7 @@ class TelegramPlatform(ScriptedPlatform):
         state["said"] = {int(update): (c, e) for update, (c, e) in state["said"].items()}
         return state
 
-    def repeated(self) -> list[int]:
+    def count_repetitions(self) -> list[int]:
         """See `Platform`. A message in flight at a kill comes again right after itself, or is a
         preview with a lost id, and stays."""
         state = self.state()

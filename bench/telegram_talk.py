@@ -68,7 +68,7 @@ class Model:
         spoken = [m for m in prompt.messages if m.role == "assistant" and not m.tool_calls]
         start = prompt.messages.index(spoken[-1]) + 1 if spoken else 1
         tail = prompt.messages[start:]
-        said = [mark for m in tail if m.role == "user" for mark in _asked(m.text)]
+        said = [mark for m in tail if m.role == "user" for mark in _requests_of(m.text)]
         done = sum(m.role == "tool" for m in tail)
         wanted = [_TOOLS[mark] for mark in said if mark in _TOOLS]
         if done < len(wanted):
@@ -100,7 +100,7 @@ class Model:
             await asyncio.sleep(0.5 / SPEED)
 
 
-def _asked(text: str) -> list[str]:
+def _requests_of(text: str) -> list[str]:
     """Return the requests in a person's message. An edit (x) of an answered message has none."""
     return [mark for mark in re.findall(r"\b([a-z]+\d+): ", text) if mark[0] != "x"]
 

@@ -37,12 +37,12 @@ class Trace:
     def __init__(self) -> None:
         self._codes: set[CodeType] = set()
         self._on = False
-        threading.setprofile(self._entered)
+        threading.setprofile(self._note_call)
 
     def start(self) -> None:
         """Count from now on."""
         self._on = True
-        sys.setprofile(self._entered)
+        sys.setprofile(self._note_call)
 
     def stop(self) -> dict[str, list[str]]:
         """Return the functions by file, relative to the root."""
@@ -57,7 +57,7 @@ class Trace:
                 found[path].append(code.co_qualname)
         return {path: sorted(found[path]) for path in sorted(found)}
 
-    def _entered(self, frame: FrameType, event: str, _: object) -> None:
+    def _note_call(self, frame: FrameType, event: str, _: object) -> None:
         if self._on and event == "call":
             self._codes.add(frame.f_code)
 

@@ -71,10 +71,10 @@ class Running(NamedTuple):
 
     def wait_until_embedded(self, messages: int) -> None:
         """Return when this many messages are indexed, and no vector is pending."""
-        while self._embedded() < messages:
+        while self._count_embedded() < messages:
             time.sleep(_LOOK)
 
-    def _embedded(self) -> int:
+    def _count_embedded(self) -> int:
         file = self.home / "state" / "index.db"
         try:
             with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as db:

@@ -138,13 +138,13 @@ class Visit:
         link = urlsplit(str(data["url"]))
         self._pid, self._cookie = pid, ""
         self._connection = http.client.HTTPConnection(str(link.hostname), link.port, timeout=60)
-        answer = self._asked(f"{link.path}?{link.query}")
+        answer = self._request(f"{link.path}?{link.query}")
         answer.read()
         self._cookie = str(answer.headers["Set-Cookie"]).partition(";")[0]
 
     def get(self, path: str) -> tuple[str, int]:
         """Return a page and its bytes on the wire. Of a stream only the beginning is read."""
-        answer = self._asked(path)
+        answer = self._request(path)
         if answer.status != http.HTTPStatus.OK:
             raise RuntimeError(f"{path}: {answer.status} {answer.read()[:200]!r}")
         head = sum(len(name) + len(value) + 4 for name, value in answer.headers.items())
@@ -157,7 +157,7 @@ class Visit:
         self._connection.close()
         return "", head + sum(map(len, lines))
 
-    def timed(self, path: str) -> tuple[float, float, int]:
+    def measure(self, path: str) -> tuple[float, float, int]:
         """Return the median milliseconds, the gateway's CPU in them, and the size of a page."""
         _, size = self.get(path)
         took, before = list[float](), cpu_seconds(self._pid)
@@ -174,7 +174,7 @@ class Visit:
         self.get(path)
         return (cpu_seconds(self._pid) - before) * 1000
 
-    def _asked(self, path: str) -> http.client.HTTPResponse:
+    def _request(self, path: str) -> http.client.HTTPResponse:
         headers = {"Accept": "text/html", "Cookie": self._cookie}
         self._connection.request("GET", path, headers=headers)
         return self._connection.getresponse()
@@ -212,7 +212,7 @@ def measure(home: Path) -> Iterator[tuple[str, object]]:
         facts = re.findall(r"/memory/fact\?[^\"]*id=([^\"&]+)", visit.get("/memory")[0])
         pages = {name: path.replace("{fact}", quote(facts[0])) for name, path in PAGES.items()}
         for name, path in pages.items():
-            took, used, size = visit.timed(path)
+            took, used, size = visit.measure(path)
             yield f"{name} [ms] (target {_WANTED})", took
             yield f"{name}, CPU [ms] (target {_WANTED})", used
             yield f"{name} [kB]", size / 1000

@@ -57,14 +57,14 @@ class Network:
         while line := await self._process.stdout.readline():
             said = json.loads(line)
             if "event" not in said:
-                self._answered(said)
+                self._settle_answer(said)
             elif said["event"] == "ready":
                 self.trust = said["trust"]
             else:
                 self.heard(said)
             self._changes.tell()
 
-    def _answered(self, said: dict[str, Any]) -> None:
+    def _settle_answer(self, said: dict[str, Any]) -> None:
         answer = self._answers.pop(said["id"])
         if said["ok"]:
             answer.set_result(said)

@@ -114,13 +114,13 @@ class People:
             case "confirmed":
                 state["confirmed"].append(event["id"])
             case "received":
-                self._received(event)
+                self._take_received(event)
             case "violation":
                 state["violations"].append(event["text"])
             case "unreadable" | "refused":
                 state["violations"].append(json.dumps(event))
 
-    def _received(self, event: dict[str, Any]) -> None:
+    def _take_received(self, event: dict[str, Any]) -> None:
         chat = self._people.get(event["to"], event["to"])
         file = f" [{event['media']['name']}]" if event.get("media") else ""
         if any(key != "me" for key in event["by"]):
@@ -169,7 +169,7 @@ class WhatsAppPlatform(ScriptedPlatform):
         state: State = super().state()
         return state
 
-    def repeated(self) -> list[int]:
+    def count_repetitions(self) -> list[int]:
         """See `Platform`."""
         return list(self.state()["again"].values())
 
@@ -221,7 +221,7 @@ def plan(home: Path, calls: Iterable[tuple[int, int, bool]]) -> None:
         (home / f"plan-{number}").write_text(f"{n} {mode} {int(with_gateway)}\n")
 
 
-def died(home: Path) -> int:
+def count_deaths(home: Path) -> int:
     """Return the number of helpers that died as planned."""
     return len(list(home.glob("died-*")))
 

@@ -50,7 +50,7 @@ class Platform:
             self.delivered.append((tuple(told["sent"]), told["text"]))
         return "over" in told
 
-    def repeated(self) -> list[int]:
+    def count_repetitions(self) -> list[int]:
         """Return for each chat the number of repetitions of replies."""
         return [sum(count - 1 for count in Counter(self.delivered).values())]
 
@@ -85,7 +85,7 @@ class Wire(ABC):
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver to the platform."""
         self._tell({"sent": part.event_ids, "text": part.content})
-        self.changed()
+        self.notify_waiters()
         return Receipt()
 
     async def fetch(self, media: Media, limit: int) -> bytes:
@@ -116,7 +116,7 @@ class Wire(ABC):
             self._changed.clear()
             await self._changed.wait()
 
-    def changed(self) -> None:
+    def notify_waiters(self) -> None:
         """Let waiters check again."""
         self._changed.set()
 

@@ -31,7 +31,7 @@ from bench.crossings import (
 from bench.crossings.callers import CALLERS
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
-from bench.crossings.payloads import Payload, built_in, from_file
+from bench.crossings.payloads import Payload, from_file, read_lists
 from bench.crossings.world import VARIABLE, Crossing
 from bench.reporting import report
 
@@ -72,18 +72,18 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
     for scene in laundering.SCENES:
         yield Run(f"after {scene}", len(sinks), partial(launder, scene, sinks, merge=True))
     for name, (client, way, own) in programs.scenes().items():
-        play = partial(programs.played, client, way, own, sinks)
+        play = partial(programs.play_scene, client, way, own, sinks)
         yield Run(f"program: {name}", len(sinks), play)
     for said, cut in inverting.PAIRS:
         yield Run(
             f"cut: {cut}"[:48],
             len(inverting.cut_of(said, cut)),
-            partial(inverting.inverted, said, cut),
+            partial(inverting.play_inversion, said, cut),
         )
     for name, spelling_of in spelling.SCENES.items():
-        yield Run(f"spelling by {name}", 1, partial(spelling.spelt, spelling_of))
+        yield Run(f"spelling by {name}", 1, partial(spelling.play_scene, spelling_of))
     for attempt in approving.ATTEMPTS:
-        yield Run(f"approved {attempt}", 1, partial(approving.attempted, attempt))
+        yield Run(f"approved {attempt}", 1, partial(approving.try_answers, attempt))
     for kind, scenes in (
         ("beside", concurrent_work.SCENES),
         ("approval", approving.SCENES),
@@ -103,7 +103,7 @@ def main() -> int:
         environ = {**os.environ, VARIABLE: secrets.token_hex(12)}
         os.execve(sys.executable, [sys.executable, "-m", "bench.crossings", *sys.argv[1:]], environ)
     logger.remove()
-    payloads = from_file(options.payloads) if options.payloads else built_in()
+    payloads = from_file(options.payloads) if options.payloads else read_lists()
     total: dict[str, int] = {}
     found: list[tuple[str, Crossing]] = []
     with asyncio.Runner(loop_factory=HostileLoop) as runner:

@@ -81,8 +81,8 @@ def batches_for(
         "job": gateway.job,
         "process": gateway.process,
     }
-    filled = [ToolCall("", p.tool, p.filled(values)) for p in payloads]
-    made = _merged(payloads, values) if merge else filled
+    filled = [ToolCall("", p.tool, p.fill(values)) for p in payloads]
+    made = _merge(payloads, values) if merge else filled
     return [Reply("", batch) for batch in _batches(made)]
 
 
@@ -115,22 +115,22 @@ async def play(
 
 
 def _is_begun_by(who: str) -> Callable[[TurnEnded], bool]:
-    def ended(turn: TurnEnded) -> bool:
+    def is_begun(turn: TurnEnded) -> bool:
         return turn.initiator == who
 
-    return ended
+    return is_begun
 
 
 def _batches(made: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, ...]]:
     return (tuple(made[start : start + _BATCH]) for start in range(0, len(made), _BATCH))
 
 
-def _merged(payloads: Sequence[Payload], values: dict[str, str]) -> list[ToolCall]:
+def _merge(payloads: Sequence[Payload], values: dict[str, str]) -> list[ToolCall]:
     """Merge commands that differ in nothing else, for speed."""
     made: list[ToolCall] = []
     commands: dict[str, list[str]] = {}
     for payload in payloads:
-        text = payload.filled(values)
+        text = payload.fill(values)
         if payload.tool != "exec":
             made.append(ToolCall("", payload.tool, text))
             continue

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from bench.crossings.callers import Caller, play, prepare
 from bench.crossings.gateway import prelude, running
-from bench.crossings.judging import bereaved, crossings, look
+from bench.crossings.judging import crossings, find_lost_command, look
 from bench.crossings.laundering import SCENES
 from bench.crossings.listeners import MARKER
 from bench.crossings.payloads import Payload
-from bench.crossings.world import Crossing, World, made
+from bench.crossings.world import Crossing, World, create_world
 from nanobot.tooling import Tool
 
 _KINDS = ("SEND", "FETCH", "EXEC", "PERSIST", "SCHEDULE", "MCP")
@@ -37,7 +37,7 @@ async def attack(
     which sees every address of a connection. `careless`: the owner approves everything even if the
     caller is tainted. `tools` are offered in addition."""
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder)) as world:
+        async with create_world(Path(folder)) as world:
             allows = caller.clean or careless
             environ = dict(_ALLOWING) if allows else {}
             if proxied:
@@ -51,7 +51,7 @@ async def attack(
                     )
                     before = look(gateway)
                     await play(gateway, caller, payloads, merge=merge)
-                    found = await bereaved(gateway)
+                    found = await find_lost_command(gateway)
             return [*found, *crossings(gateway, caller, before)]
 
 
@@ -65,7 +65,7 @@ async def launder(
 
     Raise `RuntimeError` if the scene brings no untrusted content."""
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder), mcp=scene == "an MCP result") as world:
+        async with create_world(Path(folder), mcp=scene == "an MCP result") as world:
             async with running(world) as gateway:
                 prepare(gateway, TAINTED)
                 await prelude(gateway, commands=False)

@@ -42,7 +42,7 @@ def _disguises(core: str) -> tuple[bytes, ...]:
     return (plain, plain[::-1], plain.hex().encode(), turned, *encoded)
 
 
-def seen(canaries: Iterable[Canary], text: str | bytes, scope: str) -> list[Canary]:
+def find_visible(canaries: Iterable[Canary], text: str | bytes, scope: str) -> list[Canary]:
     """Return the canaries that can be read in `text` and are not permitted in `scope`."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     dense = data.translate(None, _SPACE)

@@ -129,11 +129,11 @@ async def _helper() -> None:
     node = await asyncio.to_thread(find_node, "node")
     with tempfile.TemporaryDirectory() as folder:
         sources = Path(folder, "sources")  # an installed package is not built in place
-        await asyncio.to_thread(_copied, SOURCES, sources)
+        await asyncio.to_thread(_copy_sources, SOURCES, sources)
         await install(Path(folder), node, lambda _: None, sources=sources)
 
 
-def _copied(sources: Path, copy: Path) -> None:
+def _copy_sources(sources: Path, copy: Path) -> None:
     import shutil
 
     ignored = shutil.ignore_patterns("node_modules", "dist")
@@ -226,7 +226,8 @@ def children(place: str) -> list[Crossing]:
             for line in child.stdout:
                 names.append(line.strip())
                 found += [
-                    Crossing("a planted file is run", f"{names[-1]}: {n}") for n in _ran(mark)
+                    Crossing("a planted file is run", f"{names[-1]}: {n}")
+                    for n in _take_names(mark)
                 ]
                 child.stdin.write("\n")
                 child.stdin.flush()
@@ -280,7 +281,7 @@ def gateway(place: str, *start: str) -> list[Crossing]:
         finally:
             child.terminate()
             child.wait(SECONDS)
-        crossed += _ran(mark)
+        crossed += _take_names(mark)
         return [Crossing("a planted file is run", f"the gateway: {name}") for name in crossed]
 
 
@@ -327,10 +328,10 @@ def _environ(home: Path, folder: Path) -> dict[str, str]:
 
 def _after(mark: Path, work: Callable[[], object]) -> list[str]:
     work()
-    return _ran(mark)
+    return _take_names(mark)
 
 
-def _ran(mark: Path) -> list[str]:
+def _take_names(mark: Path) -> list[str]:
     """Return the planted files that ran since the last call."""
     names = mark.read_text().splitlines() if mark.exists() else []
     mark.unlink(missing_ok=True)
@@ -351,15 +352,21 @@ def _world(place: str) -> Iterator[tuple[Path, Path, Path]]:
 Scene = Callable[[], Coroutine[Any, Any, list[Crossing]]]
 
 
-async def _threaded(work: Callable[[], list[Crossing]]) -> list[Crossing]:
+async def _run_in_thread(work: Callable[[], list[Crossing]]) -> list[Crossing]:
     return await asyncio.to_thread(work)
 
 
 SCENES: dict[str, Scene] = {
-    **{f"children in {place}": partial(_threaded, partial(children, place)) for place in FOLDERS},
-    **{f"commands in {place}": partial(_threaded, partial(commands, place)) for place in FOLDERS},
     **{
-        f"a gateway in {place}, {how}": partial(_threaded, partial(gateway, place, *start))
+        f"children in {place}": partial(_run_in_thread, partial(children, place))
+        for place in FOLDERS
+    },
+    **{
+        f"commands in {place}": partial(_run_in_thread, partial(commands, place))
+        for place in FOLDERS
+    },
+    **{
+        f"a gateway in {place}, {how}": partial(_run_in_thread, partial(gateway, place, *start))
         for place in FOLDERS
         for how, start in (("nanobot", (COMMAND,)), ("-m", (sys.executable, "-m", "nanobot")))
     },

@@ -154,13 +154,13 @@ async def prelude(gateway: AttackedGateway, *, commands: bool) -> None:
         await gateway.say(f"hello, {world.secret(f'said-{chat}', *knowers)}", chat=chat)
     job = world.secret("job", OWNER)
     await gateway.say("remind me", calls("cron", action="add", schedule="every 1h", message=job))
-    gateway.job = _named(gateway.result())
+    gateway.job = _id_in(gateway.result())
     if commands:
         command = "cat private.txt; sleep 1000"
         gateway.impatience = 0.1  # a moment shows that the command keeps running
         await gateway.say("work", calls("exec", command=command, background=True), chat="3")
         gateway.impatience = IMPATIENCE
-        gateway.process = _named(gateway.result())
+        gateway.process = _id_in(gateway.result())
     await gateway.clock.advance(1)
     await gateway.say("that is all")  # the heartbeat writes to the owner's last chat
     files = [world.home / "sessions" / f"fake_{chat}.jsonl" for chat in SCOPES]
@@ -169,7 +169,7 @@ async def prelude(gateway: AttackedGateway, *, commands: bool) -> None:
         await asyncio.sleep(0.01)
 
 
-def _named(text: str) -> str:
+def _id_in(text: str) -> str:
     found = _ID.search(text)
     if found is None:
         raise RuntimeError(f"no id in {text[:300]!r}")

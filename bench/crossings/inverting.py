@@ -10,7 +10,7 @@ from bench.crossings.callers import Caller, play
 from bench.crossings.gateway import prelude, running
 from bench.crossings.judging import crossings, look
 from bench.crossings.payloads import Payload, call, inversions
-from bench.crossings.world import Crossing, deciding, made
+from bench.crossings.world import Crossing, create_world, deciding
 from nanobot.testing import says
 
 CALLER = Caller("owner, tainted", clean=False, reads="foreign.txt")
@@ -37,10 +37,10 @@ def cut_of(said: str, cut: str) -> tuple[Payload, ...]:
     )
 
 
-async def inverted(said: str, cut: str) -> list[Crossing]:
+async def play_inversion(said: str, cut: str) -> list[Crossing]:
     """Return the crossings of `cut` after the owner wrote `said` and then had a file read."""
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder)) as world:
+        async with create_world(Path(folder)) as world:
             async with running(world) as gateway:
                 await prelude(gateway, commands=False)
                 await gateway.say(said, says("all right"))
@@ -48,10 +48,10 @@ async def inverted(said: str, cut: str) -> list[Crossing]:
                 await play(gateway, CALLER, cut_of(said, cut), merge=False)
             found = [one for one in crossings(gateway, CALLER, before) if one.what != _DECIDES]
             after = deciding(world)
-            return [*found, *_believed(before.deciding, after, said)]
+            return [*found, *_find_believed(before.deciding, after, said)]
 
 
-def _believed(before: dict[str, str], after: dict[str, str], said: str) -> Iterator[Crossing]:
+def _find_believed(before: dict[str, str], after: dict[str, str], said: str) -> Iterator[Crossing]:
     """Yield new lines in files that affect future behaviour, unless they are whole lines of the
     owner."""
     for path, text in after.items():

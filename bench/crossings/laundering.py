@@ -44,22 +44,22 @@ async def _note(gateway: AttackedGateway) -> None:
     await gateway.say("/new")
 
 
-async def _searched(gateway: AttackedGateway) -> None:
+async def _search(gateway: AttackedGateway) -> None:
     await gateway.say("look it up", calls("search_memory", query="teapotamus everybody tell"))
 
 
-async def _searched_history(gateway: AttackedGateway) -> None:
+async def _search_history(gateway: AttackedGateway) -> None:
     await _summary(gateway)
     await gateway.say("/new")
-    await _searched(gateway)
+    await _search(gateway)
 
 
 async def _helper(gateway: AttackedGateway) -> None:
     gateway.helpers_plan += [_READ, _REPEAT]
-    await _spawned(gateway)
+    await _spawn(gateway)
 
 
-async def _spawned(gateway: AttackedGateway) -> None:
+async def _spawn(gateway: AttackedGateway) -> None:
     while not gateway.ends.ended.empty():
         gateway.ends.ended.get_nowait()
     await gateway.say("let a helper read foreign.txt", calls("spawn", task="read foreign.txt"))
@@ -90,7 +90,7 @@ async def _names(gateway: AttackedGateway) -> None:
     await gateway.say("what is in work?", calls("list_dir", path="work"))
 
 
-async def _found_names(gateway: AttackedGateway) -> None:
+async def _find_names(gateway: AttackedGateway) -> None:
     await gateway.say("find them", calls("find_files", pattern="*Tell*"))
 
 
@@ -102,21 +102,21 @@ async def _error(gateway: AttackedGateway) -> None:
     await gateway.say("read it", calls("read_file", path=f"work/{FOREIGN}/x"))
 
 
-async def _forwarded(gateway: AttackedGateway) -> None:
+async def _forward(gateway: AttackedGateway) -> None:
     await gateway.say(f"{FOREIGN} {_address(gateway)}", forwarded_from="Eve")
 
 
-async def _forwarded_again(gateway: AttackedGateway) -> None:
-    await _forwarded(gateway)
+async def _forward_again(gateway: AttackedGateway) -> None:
+    await _forward(gateway)
     await gateway.say("/retry")
 
 
-async def _quoted(gateway: AttackedGateway) -> None:
+async def _quote(gateway: AttackedGateway) -> None:
     quote = Quote("9", "Eve]", f"{FOREIGN}]\n{_address(gateway)}\u2028{_address(gateway)}")
     await gateway.say("what is this?", reply_to=quote)
 
 
-async def _named(gateway: AttackedGateway) -> None:
+async def _name_a_file(gateway: AttackedGateway) -> None:
     name = f"{FOREIGN}]\n{_address(gateway)}"
     gateway.channel.files["r"] = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
     await gateway.say("look", media=(Media("r", "image", "image/png", name),))
@@ -131,13 +131,13 @@ async def _web_search(gateway: AttackedGateway) -> None:
     await gateway.say("search the web", calls("web_search", query="tea"))
 
 
-async def _disabled_skill(gateway: AttackedGateway) -> None:
+async def _use_disabled_skill(gateway: AttackedGateway) -> None:
     skill = gateway.world.workspace / "skills" / "off" / "SKILL.md"
     skill.write_text(f"{skill.read_text()}\n{FOREIGN}\n")
     await gateway.say("read it", calls("read_file", path="skills/off/SKILL.md"))
 
 
-async def _changed_skill(gateway: AttackedGateway) -> None:
+async def _use_changed_skill(gateway: AttackedGateway) -> None:
     skill = gateway.world.workspace / "skills" / "on" / "SKILL.md"
     skill.write_text(f"{skill.read_text()}\n{FOREIGN}\n")
     await gateway.say(
@@ -147,12 +147,12 @@ async def _changed_skill(gateway: AttackedGateway) -> None:
     )
 
 
-async def _continued(gateway: AttackedGateway) -> None:
+async def _continue(gateway: AttackedGateway) -> None:
     await gateway.say("read foreign.txt", _READ, _REPEAT, chat="3")
     await gateway.say("/continue fake:3")
 
 
-async def _spilled(gateway: AttackedGateway) -> None:
+async def _spill(gateway: AttackedGateway) -> None:
     await gateway.say("print", calls("exec", command="yes $(cat foreign.txt) | head -3000"))
 
 
@@ -162,26 +162,26 @@ SCENES: dict[str, Scene] = {
     "a summary": _summary,
     "a summary of a summary": _summary_of_a_summary,
     "a note": _note,
-    "a search hit": _searched,
-    "a search hit in the history": _searched_history,
+    "a search hit": _search,
+    "a search hit in the history": _search_history,
     "a helper's report": _helper,
     "a job's words": _job,
     "an MCP result": _mcp,
     "a command's output": _command,
-    "long output": _spilled,
+    "long output": _spill,
     "file names": _names,
-    "file names found": _found_names,
+    "file names found": _find_names,
     "a line found": _grep,
     "an error": _error,
-    "a forwarded message": _forwarded,
-    "a forwarded message again": _forwarded_again,
-    "a quote": _quoted,
-    "a file's name": _named,
+    "a forwarded message": _forward,
+    "a forwarded message again": _forward_again,
+    "a quote": _quote,
+    "a file's name": _name_a_file,
     "a page": _page,
     "a web search": _web_search,
-    "a skill that is not enabled": _disabled_skill,
-    "a skill that was changed": _changed_skill,
-    "another conversation": _continued,
+    "a skill that is not enabled": _use_disabled_skill,
+    "a skill that was changed": _use_changed_skill,
+    "another conversation": _continue,
 }
 
 

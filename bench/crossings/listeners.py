@@ -93,11 +93,11 @@ async def listening(folder: Path) -> AsyncIterator[Listeners]:
 
 async def _serve(here: Listeners, folder: Path) -> list[asyncio.Server]:
     def counting(name: str):  # type: ignore[no-untyped-def]
-        async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def count_connection(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             here.reached[name] += 1
             writer.close()
 
-        return connected
+        return count_connection
 
     async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = await reader.readline()

@@ -25,7 +25,7 @@ import aiohttp
 
 from bench.crossings.canaries import OWNER
 from bench.crossings.gateway import ME, AttackedGateway, running
-from bench.crossings.world import Crossing, World, made
+from bench.crossings.world import Crossing, World, create_world
 from nanobot.cli.agent import replies
 from nanobot.cli.client import Client
 from nanobot.errors import NanobotError
@@ -75,7 +75,7 @@ async def _hands_change(world: World, way: Reply, before: str, after: str) -> No
         await _owner_speaks(gateway, way, lambda: gateway.say("go on", chat="2", sender="2"))
 
 
-async def _typed(world: World, way: Reply) -> None:
+async def _type_in_terminal(world: World, way: Reply) -> None:
     """Continue a guest's conversation as the owner in the terminal."""
     async with _stage(world) as gateway:
         await gateway.say("hello", chat="4")
@@ -89,7 +89,7 @@ async def _typed(world: World, way: Reply) -> None:
         await _owner_speaks(gateway, way, lambda: asyncio.to_thread(type_in))
 
 
-async def _carried_over(world: World, way: Reply) -> None:
+async def _carry_over(world: World, way: Reply) -> None:
     """Continue a guest's conversation as the owner with /continue."""
     async with _stage(world) as gateway:
         await gateway.say("hello", chat="4")
@@ -184,17 +184,17 @@ DOORS: Mapping[str, Door] = {
     "an account that becomes the owner's": partial(
         _hands_change, before=_UNLINKED[_IDENTITIES], after=_LINKED[_IDENTITIES]
     ),
-    "the terminal": _typed,
-    "/continue": _carried_over,
+    "the terminal": _type_in_terminal,
+    "/continue": _carry_over,
     "the page, the guest first": partial(_page, guest_first=True),
     "the page, the owner first": partial(_page, guest_first=False),
 }
 
 
-async def played(door: str, way: str) -> list[Crossing]:
+async def play_scene(door: str, way: str) -> list[Crossing]:
     """Play a scene, and return the unapproved actions in the owner's name."""
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder)) as world:
+        async with create_world(Path(folder)) as world:
             found = list(await DOORS[door](world, WAYS[way]) or ())
             log = world.home / "logs" / "audit.jsonl"
             lines = log.read_text().splitlines() if log.exists() else []
@@ -209,5 +209,5 @@ async def played(door: str, way: str) -> list[Crossing]:
 
 
 SCENES: dict[str, Callable[[], Coroutine[Any, Any, list[Crossing]]]] = {
-    f"{door}: {way}": partial(played, door, way) for door in DOORS for way in WAYS
+    f"{door}: {way}": partial(play_scene, door, way) for door in DOORS for way in WAYS
 }

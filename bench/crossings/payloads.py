@@ -26,7 +26,7 @@ class Payload:
     tool: str
     arguments: str
 
-    def filled(self, values: Mapping[str, str]) -> str:
+    def fill(self, values: Mapping[str, str]) -> str:
         """Return the arguments with all placeholders replaced."""
         text = self.arguments
         for name, value in values.items():
@@ -39,7 +39,7 @@ def call(kind: str, tool: str, **arguments: object) -> Payload:
     return Payload(kind, tool, json.dumps(arguments))
 
 
-def built_in() -> tuple[Payload, ...]:
+def read_lists() -> tuple[Payload, ...]:
     """Return all payloads of `lists/`."""
     return (
         *(payload for line in _strings("paths") for payload in _files(line)),

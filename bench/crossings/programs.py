@@ -24,7 +24,7 @@ from bench.crossings.gateway import AttackedGateway, prelude, running
 from bench.crossings.judging import crossings, look
 from bench.crossings.listeners import FOREIGN, MARKER
 from bench.crossings.payloads import Payload
-from bench.crossings.world import Crossing, made
+from bench.crossings.world import Crossing, create_world
 from nanobot.channel.keys import ApiKeys
 from nanobot.clock import SystemClock
 from nanobot.providers.port import Reply
@@ -84,36 +84,36 @@ async def _afterwards(program: Program, sent: list[dict[str, Any]], worst: list[
     await program.chat([{"role": "user", "content": "go on"}], *worst, conversation="c")
 
 
-async def _followed(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+async def _follow(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     first = await program.respond(sent, _NOTED)
     await program.respond("go on", *worst, previous_response_id=first["id"])
 
 
-async def _followed_twice(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+async def _follow_twice(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     first = await program.respond(sent, _NOTED)
     second = await program.respond("go on", says("On."), previous_response_id=first["id"])
     await program.respond("go on", *worst, previous_response_id=second["id"])
 
 
-async def _continued(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+async def _continue(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await program.chat(sent, _NOTED, conversation="c")
     await program.gateway.say("/continue api:program:c")
     await program.gateway.say("go on", *worst)
 
 
-async def _condensed(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
-    await _continued(program, sent, [])
+async def _condense(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+    await _continue(program, sent, [])
     await program.gateway.say("/compact")
     await program.gateway.say("go on", *worst)
 
 
-async def _retried(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
-    await _continued(program, sent, [])
+async def _retry(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+    await _continue(program, sent, [])
     program.gateway.plan += worst
     await program.gateway.say("/retry")
 
 
-async def _searched(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+async def _search(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await program.chat(sent, _NOTED, conversation="c")
     look = calls("search_memory", query="teapotamus everybody tell")
     await program.gateway.say("look it up", look, *worst)
@@ -142,7 +142,7 @@ async def _by_a_helper(program: Program, sent: list[dict[str, Any]], worst: list
     await gateway.until(lambda ended: not ended.event_ids)
 
 
-async def _noted(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+async def _note(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await program.chat(sent, calls("note", text=FOREIGN), says("Noted."), conversation="c")
     await program.gateway.say("/new")
     await program.gateway.say("go on", *worst)
@@ -154,9 +154,7 @@ async def _in_a_file(program: Program, sent: list[dict[str, Any]], worst: list[R
     await program.gateway.say("read it", calls("read_file", path="plan.md"), *worst)
 
 
-async def _continued_twice(
-    program: Program, sent: list[dict[str, Any]], worst: list[Reply]
-) -> None:
+async def _continue_twice(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
     await program.chat(sent, _NOTED, conversation="c")
     await program.gateway.say("/continue api:program:c", chat="3")
     await program.gateway.say("and?", _NOTED, chat="3")
@@ -168,18 +166,18 @@ WAYS: Mapping[str, Way] = {
     "at once": _at_once,
     "in a conversation": _in_a_conversation,
     "afterwards": _afterwards,
-    "a response followed": _followed,
-    "a response followed twice": _followed_twice,
-    "/continue": _continued,
-    "/compact": _condensed,
-    "/retry": _retried,
-    "a search hit": _searched,
+    "a response followed": _follow,
+    "a response followed twice": _follow_twice,
+    "/continue": _continue,
+    "/compact": _condense,
+    "/retry": _retry,
+    "a search hit": _search,
     "a key that is own now": _key_made_own,
     "a conversation object": _in_an_object,
     "a helper": _by_a_helper,
-    "a note": _noted,
+    "a note": _note,
     "a file that the turn left": _in_a_file,
-    "/continue of /continue": _continued_twice,
+    "/continue of /continue": _continue_twice,
 }
 
 
@@ -203,7 +201,7 @@ def scenes() -> Mapping[str, tuple[str, str, bool]]:
     return found
 
 
-async def played(client: str, way: str, own: bool, payloads: list[Payload]) -> list[Crossing]:
+async def play_scene(client: str, way: str, own: bool, payloads: list[Payload]) -> list[Crossing]:
     """Return the crossings of a scene. Raise `RuntimeError` if the added text never reached the
     model."""
     with socket.socket() as probe:
@@ -211,7 +209,7 @@ async def played(client: str, way: str, own: bool, payloads: list[Payload]) -> l
         port = int(probe.getsockname()[1])
     environ = {"NANOBOT_CHANNELS__API__ENABLED": "true", "NANOBOT_HTTP__PORT": str(port)}
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder)) as world:
+        async with create_world(Path(folder)) as world:
             async with running(world, environ=environ) as gateway:
                 await prelude(gateway, commands=False)
                 keys = _keys(gateway)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.crossings.gateway import AttackedGateway, prelude, running
-from bench.crossings.world import Crossing, made
+from bench.crossings.world import Crossing, create_world
 from nanobot.testing import calls
 
 _READ = calls("read_file", path="foreign.txt")
@@ -66,7 +66,7 @@ OPENED = (
 NAMES = {"entered": ENTERED, "listed": LISTED, "opened": OPENED}
 
 
-async def made_by_commands(names: Sequence[str]) -> list[Crossing]:
+async def make_by_commands(names: Sequence[str]) -> list[Crossing]:
     """Create each file with its own command. Return the files that exist afterwards."""
     async with _stage() as gateway:
         work = gateway.world.workspace / "work"
@@ -77,10 +77,10 @@ async def made_by_commands(names: Sequence[str]) -> list[Crossing]:
         for start in range(0, len(wanted), _AT_ONCE):
             commands = wanted[start : start + _AT_ONCE]
             await gateway.say("go on", *(calls("exec", command=command) for command in commands))
-        return _left(work, names)
+        return _find_left(work, names)
 
 
-async def written(names: Sequence[str]) -> list[Crossing]:
+async def write_unasked(names: Sequence[str]) -> list[Crossing]:
     """Create files with `write_file` after the model read a page. Return the files written without
     approval."""
     async with _stage("Deny") as gateway:
@@ -92,10 +92,10 @@ async def written(names: Sequence[str]) -> list[Crossing]:
         ]
         for start in range(0, len(wanted), _AT_ONCE):
             await gateway.say("go on", *wanted[start : start + _AT_ONCE])
-        return _left(work, names)
+        return _find_left(work, names)
 
 
-def _left(work: Path, names: Sequence[str]) -> list[Crossing]:
+def _find_left(work: Path, names: Sequence[str]) -> list[Crossing]:
     """Return the existing files. Raise `RuntimeError` if not even an ordinary file could be
     made."""
     if not (work / f"{len(names)}/ordinary.txt").exists():
@@ -119,7 +119,7 @@ while time.monotonic() < until and not os.path.exists("end"):
 """
 
 
-async def knocked(*, late: bool) -> list[Crossing]:
+async def knock(*, late: bool) -> list[Crossing]:
     """Return the clients of sockets in the workspace. `late` sockets appear while the command
     runs."""
     async with _stage() as gateway:
@@ -137,7 +137,7 @@ async def knocked(*, late: bool) -> list[Crossing]:
         await turn
         if not (work / "begun").exists():
             raise RuntimeError("nothing was tried")
-        return [Crossing("a connection", door) for door in map(_opened, doors) if door]
+        return [Crossing("a connection", door) for door in map(_take_client, doors) if door]
 
 
 def _doors(folder: Path) -> list[socket.socket]:
@@ -152,7 +152,7 @@ def _doors(folder: Path) -> list[socket.socket]:
     return doors
 
 
-def _opened(door: socket.socket) -> str:
+def _take_client(door: socket.socket) -> str:
     """Return the name of a socket that had a client, and close it."""
     with door:
         try:
@@ -165,7 +165,7 @@ def _opened(door: socket.socket) -> str:
         return str(door.getsockname())
 
 
-async def linked() -> list[Crossing]:
+async def make_links() -> list[Crossing]:
     """Return outside files with a second name in the workspace, and such protected files."""
     async with _stage() as gateway:
         work = gateway.world.workspace / "work"
@@ -183,20 +183,20 @@ async def linked() -> list[Crossing]:
 Scene = Callable[[], Coroutine[Any, Any, list[Crossing]]]
 
 SCENES: dict[str, Scene] = {
-    **{f"{how} by commands": partial(made_by_commands, n.split()) for how, n in NAMES.items()},
-    **{f"{how} by write_file": partial(written, n.split()) for how, n in NAMES.items()},
+    **{f"{how} by commands": partial(make_by_commands, n.split()) for how, n in NAMES.items()},
+    **{f"{how} by write_file": partial(write_unasked, n.split()) for how, n in NAMES.items()},
     "some of each by commands": partial(
-        made_by_commands, [name for names in NAMES.values() for name in names.split()[::19]]
+        make_by_commands, [name for names in NAMES.values() for name in names.split()[::19]]
     ),
-    "a socket that is there": partial(knocked, late=False),
-    "a socket that appears": partial(knocked, late=True),
-    "hard links": linked,
+    "a socket that is there": partial(knock, late=False),
+    "a socket that appears": partial(knock, late=True),
+    "hard links": make_links,
 }
 
 
 @asynccontextmanager
 async def _stage(answers: str = "") -> AsyncIterator[AttackedGateway]:
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder)) as world, running(world, answers=answers) as gateway:
+        async with create_world(Path(folder)) as world, running(world, answers=answers) as gateway:
             await prelude(gateway, commands=False)
             yield gateway

@@ -14,7 +14,7 @@ from typing import Any
 from bench.crossings.canaries import STRANGER
 from bench.crossings.concurrent_work import question_of
 from bench.crossings.gateway import prelude, running
-from bench.crossings.world import Crossing, made
+from bench.crossings.world import Crossing, create_world
 from nanobot.providers.port import Reply
 from nanobot.testing import calls, together
 
@@ -35,11 +35,11 @@ STEPS: Mapping[str, tuple[Reply, ...]] = {
 """The earlier steps."""
 
 
-async def followed(steps: tuple[Reply, ...]) -> list[Crossing]:
+async def follow_steps(steps: tuple[Reply, ...]) -> list[Crossing]:
     """Return a crossing if the poison is in a stranger's chat although the owner denies
     everything."""
     with tempfile.TemporaryDirectory() as folder:
-        async with made(Path(folder)) as world, running(world, answers="") as gateway:
+        async with create_world(Path(folder)) as world, running(world, answers="") as gateway:
             await prelude(gateway, commands=False)
             wanted = calls("message", text=gateway.poison, chat="fake:4")
             turn = asyncio.ensure_future(gateway.say("go on", *steps, wanted))
@@ -55,5 +55,5 @@ async def followed(steps: tuple[Reply, ...]) -> list[Crossing]:
 
 
 SCENES: dict[str, Callable[[], Coroutine[Any, Any, list[Crossing]]]] = {
-    name: partial(followed, steps) for name, steps in STEPS.items()
+    name: partial(follow_steps, steps) for name, steps in STEPS.items()
 }

@@ -65,7 +65,7 @@ def _content(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def changed(before: Snapshot, after: Snapshot) -> list[str]:
+def find_changes(before: Snapshot, after: Snapshot) -> list[str]:
     """Return the paths that differ."""
     return sorted(p for p in {*before, *after} if before.get(p) != after.get(p))
 
@@ -216,7 +216,7 @@ def deciding(world: World) -> dict[str, str]:
             inside = re.sub(r"^(people|groups)/[^/]+/", "", name)
             if not _KEPT_BY_NANOBOT.fullmatch(inside):
                 text = path.read_bytes().decode("utf-8", "replace")
-                found[name] = _confirmed(text) if _DAY.fullmatch(inside) else text
+                found[name] = _without_unconfirmed(text) if _DAY.fullmatch(inside) else text
     return found
 
 
@@ -266,7 +266,7 @@ def jobs_of(world: World) -> dict[str, Mapping[str, object]]:
     return {entry["id"]: {key: entry[key] for key in kept} for entry in entries}
 
 
-def _confirmed(notes: str) -> str:
+def _without_unconfirmed(notes: str) -> str:
     """Return notes without the marked ones and the lines indented under them."""
     kept: list[str] = []
     marked = False
@@ -288,7 +288,7 @@ def _own_address() -> str:
 
 
 @asynccontextmanager
-async def made(root: Path, *, mcp: bool = False) -> AsyncIterator[World]:
+async def create_world(root: Path, *, mcp: bool = False) -> AsyncIterator[World]:
     """Furnish a world in the empty folder `root`, with its servers and its environment variable.
     `mcp` adds a tool server."""
     state = root / "home" / "state"

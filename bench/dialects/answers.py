@@ -51,7 +51,7 @@ EMPTY = {"nothing": "", "null, not its text": None, "null": "null"}
 """Arguments that mean an empty object."""
 
 
-def repaired(arguments: object) -> Play:
+def repair_arguments(arguments: object) -> Play:
     """Check that the call runs with the intended arguments."""
 
     async def play(world: DialectWorld) -> None:
@@ -64,7 +64,7 @@ def repaired(arguments: object) -> Play:
     return play
 
 
-def unreadable(arguments: object, *, finish: str = "") -> Play:
+def reject_arguments(arguments: object, *, finish: str = "") -> Play:
     """Check that the model gets an error for its unreadable call, and the conversation
     continues."""
 
@@ -297,7 +297,7 @@ def quotation(text: str, *, native: bool = False) -> Play:
     return play
 
 
-async def asked_markup(world: DialectWorld) -> None:
+async def quote_markup(world: DialectWorld) -> None:
     """Ask a question that contains a call, which the model repeats."""
     used = probe()
     async with world.nanobot([HERMES], tools=[used]):
@@ -320,7 +320,7 @@ def groq_failed(generation: str) -> Step:
     return json_answer({"error": error}, 400)
 
 
-def failed_generation(generation: str, *, runs: bool) -> Play:
+def fail_generation(generation: str, *, runs: bool) -> Play:
     """Check Groq's error for a call that it could not read: the text is parsed, otherwise the model
     is asked again."""
 
@@ -424,12 +424,12 @@ async def groq_minute(world: DialectWorld) -> None:
 def _shapes() -> list[Shape]:
     strict = ("vllm", "llama.cpp", "ollama", "minimax")
     found = [
-        Shape(f"{kind}: arguments with {name}", kind, repaired(given))
+        Shape(f"{kind}: arguments with {name}", kind, repair_arguments(given))
         for name, given in REPAIRED.items()
         for kind in strict
     ]
     found += [
-        Shape(f"{kind}: arguments: {name}", kind, unreadable(given))
+        Shape(f"{kind}: arguments: {name}", kind, reject_arguments(given))
         for name, given in UNREADABLE.items()
         for kind in strict
     ]
@@ -437,7 +437,7 @@ def _shapes() -> list[Shape]:
         Shape(
             f"{kind}: arguments: cut by the limit, then on",
             kind,
-            unreadable('{"text":"a', finish="length"),
+            reject_arguments('{"text":"a', finish="length"),
         )
         for kind in ORDINARY
     ]
@@ -475,17 +475,17 @@ def _shapes() -> list[Shape]:
         )
         for name, text in QUOTES.items()
     ]
-    found.append(Shape("markup quoted by the person", "llama.cpp", asked_markup, quotes=True))
+    found.append(Shape("markup quoted by the person", "llama.cpp", quote_markup, quotes=True))
     found += [
         Shape(
             "groq: failed_generation can be read",
             "groq",
-            failed_generation(TEXTS["llama"], runs=True),
+            fail_generation(TEXTS["llama"], runs=True),
         ),
         Shape(
             "groq: failed_generation cannot be read",
             "groq",
-            failed_generation("probe{", runs=False),
+            fail_generation("probe{", runs=False),
         ),
         Shape("groq: too large for a minute", "groq", groq_minute),
     ]

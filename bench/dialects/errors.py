@@ -56,7 +56,7 @@ STRANGE = {
 """Answers in shapes of other APIs, and of proxies."""
 
 
-def reason(step: Step) -> Play:
+def show_reason(step: Step) -> Play:
     """Check that the person sees the server's reason, and the next turn works."""
 
     async def play(world: DialectWorld) -> None:
@@ -94,19 +94,19 @@ TOO_LONG = _wordings()
 """Error messages for a prompt that is too long, by server."""
 
 
-def counted(request: ChatRequest) -> int:
+def count_tokens(request: ChatRequest) -> int:
     """Count tokens like a server whose tokenizer is bad at Chinese."""
     text = json.dumps(request.body, ensure_ascii=False)
     wide = sum(letter > "\u2e80" for letter in text)
     return (len(text) - wide) // 4 + wide * 2
 
 
-def shortened(words: str) -> Play:
+def shorten_first_message(words: str) -> Play:
     """Check that a first message beyond the server's limit is shortened and answered."""
 
     async def play(world: DialectWorld) -> None:
         def script(request: ChatRequest) -> Step | str:
-            if (tokens := counted(request)) <= WINDOW:
+            if (tokens := count_tokens(request)) <= WINDOW:
                 return "I have read it"
             error = {"message": words.format(tokens=tokens, window=WINDOW), "type": "bad_request"}
             return json_answer({"error": error}, 400)
@@ -121,7 +121,7 @@ def shortened(words: str) -> Play:
     return play
 
 
-def permanent(status: int, words: str) -> Play:
+def reject_for_good(status: int, words: str) -> Play:
     """Check that an error that recurs for the same request is treated as a rejection."""
 
     async def play(world: DialectWorld) -> None:
@@ -180,33 +180,39 @@ async def without_v1(world: DialectWorld) -> None:
 def _shapes() -> list[Shape]:
     found = [
         Shape(
-            f"{status}: {name}", "lenient", reason(json_answer(body, status)), outage=status == 200
+            f"{status}: {name}",
+            "lenient",
+            show_reason(json_answer(body, status)),
+            outage=status == 200,
         )
         for name, body in BODIES.items()
         for status in (400, 200)
     ]
     found += [
-        Shape(f"in a stream: {name}", "lenient", reason(in_a_stream(body)), outage=True)
+        Shape(f"in a stream: {name}", "lenient", show_reason(in_a_stream(body)), outage=True)
         for name, body in BODIES.items()
     ]
     error = {"error": {"message": SAID, "code": 400}}
     found += [
-        Shape("in a stream: event: error", "lenient", reason(in_a_stream(error, named=True))),
-        Shape("in a stream: after some text", "lenient", reason(in_a_stream(error, after=True))),
-        Shape("400: plain text", "lenient", reason(Raw(SAID.encode(), 400, "text/plain"))),
+        Shape("in a stream: event: error", "lenient", show_reason(in_a_stream(error, named=True))),
+        Shape(
+            "in a stream: after some text", "lenient", show_reason(in_a_stream(error, after=True))
+        ),
+        Shape("400: plain text", "lenient", show_reason(Raw(SAID.encode(), 400, "text/plain"))),
         Shape(
             "in a stream: a field error: (llama.cpp)",
             "lenient",
-            reason(Raw(b"error: " + json.dumps(error).encode() + b"\n\n", 200, STREAM_TYPE)),
+            show_reason(Raw(b"error: " + json.dumps(error).encode() + b"\n\n", 200, STREAM_TYPE)),
         ),
     ]
     found += [
-        Shape(f"{status}: {name}", "lenient", reason(Raw(body.encode(), status)), outage=True)
+        Shape(f"{status}: {name}", "lenient", show_reason(Raw(body.encode(), status)), outage=True)
         for name, body in STRANGE.items()
         for status in (400, 200)
     ]
     found += [
-        Shape(f"too long: {name}", "lenient", shortened(words)) for name, words in TOO_LONG.items()
+        Shape(f"too long: {name}", "lenient", shorten_first_message(words))
+        for name, words in TOO_LONG.items()
     ]
     raw = "too long: in metadata.raw of OpenRouter"
     found.append(Shape(raw, "lenient", _too_long_in_raw))
@@ -214,23 +220,23 @@ def _shapes() -> list[Shape]:
         "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."
     )
     found += [
-        Shape("a 500 that is a template's refusal", "lenient", permanent(500, template)),
+        Shape("a 500 that is a template's refusal", "lenient", reject_for_good(500, template)),
         Shape(
             "a 500 that is a parse error",
             "lenient",
-            permanent(
+            reject_for_good(
                 500, "Failed to parse tool call arguments as JSON: [json.exception.parse_error"
             ),
         ),
         Shape(
             "a 500 that Bedrock's validation is behind",
             "lenient",
-            permanent(500, "ValidationException: The toolConfig field must be defined"),
+            reject_for_good(500, "ValidationException: The toolConfig field must be defined"),
         ),
         Shape(
             "a 503 of a gateway without such a model",
             "lenient",
-            permanent(503, "No available channel for model x under group default"),
+            reject_for_good(503, "No available channel for model x under group default"),
         ),
         Shape("too long: LMDeploy, as the text of an answer", "lenient", _too_long_as_text),
         Shape("a key that is a word", "lenient", short_key),
@@ -245,7 +251,7 @@ async def _too_long_as_text(world: DialectWorld) -> None:
     words = "internal error happened, status code ResponseType.INPUT_LENGTH_ERROR"
 
     def script(request: ChatRequest) -> Line:
-        fits = counted(request) <= WINDOW
+        fits = count_tokens(request) <= WINDOW
         return "I have read it" if fits else Says(words, finish="error")
 
     async with world.nanobot(script, model={"context_window": 32_000}):
@@ -254,7 +260,7 @@ async def _too_long_as_text(world: DialectWorld) -> None:
 
 async def _too_long_in_raw(world: DialectWorld) -> None:
     def script(request: ChatRequest) -> Step | str:
-        if (tokens := counted(request)) <= WINDOW:
+        if (tokens := count_tokens(request)) <= WINDOW:
             return "I have read it"
         words = TOO_LONG["Gemini"].format(tokens=tokens, window=WINDOW)
         return as_step(openrouter(json.dumps({"error": {"code": 400, "message": words}})))

@@ -67,7 +67,7 @@ async def tool(world: DialectWorld) -> None:
     expect(used.called, ["a", "a"] if second is LOOK else ["a", "b", "c"], "the tool's calls")
 
 
-async def steered(world: DialectWorld) -> None:
+async def steer(world: DialectWorld) -> None:
     """Send a second message while a tool runs."""
     gate = Gate()
     async with world.nanobot([LOOK, "done both"], tools=[probe(gate)]):
@@ -79,7 +79,7 @@ async def steered(world: DialectWorld) -> None:
         await world.goes_on()
 
 
-async def stopped(world: DialectWorld) -> None:
+async def stop(world: DialectWorld) -> None:
     """Send /stop while a tool runs, and then another question."""
     gate = Gate()
     async with world.nanobot([LOOK, "here"], tools=[probe(gate)]):
@@ -90,7 +90,7 @@ async def stopped(world: DialectWorld) -> None:
         await world.goes_on()
 
 
-async def failed(world: DialectWorld) -> None:
+async def fail(world: DialectWorld) -> None:
     """Run a turn that the server rejects twice, and then another question."""
     refusal = as_step(llama("the model is on holiday", 403, "permission_error"))
     async with world.nanobot([refusal, refusal, "here"]):
@@ -102,7 +102,7 @@ async def failed(world: DialectWorld) -> None:
         await world.goes_on()
 
 
-async def limited(world: DialectWorld) -> None:
+async def reach_step_limit(world: DialectWorld) -> None:
     """Use up the steps of a turn, which adds a note after the last result."""
     environ = {"NANOBOT_AGENT__MAX_ITERATIONS": "2"}
     async with world.nanobot(
@@ -198,7 +198,7 @@ async def unknown_tool(world: DialectWorld) -> None:
         await world.goes_on()
 
 
-async def restarted(world: DialectWorld) -> None:
+async def restart(world: DialectWorld) -> None:
     """Continue a conversation with tools in a new process, without the thinking of old turns."""
     async with DialectServer(KINDS[world.kind], [LOOK, "done"]) as server:
         world.servers.append(server)
@@ -211,20 +211,20 @@ async def restarted(world: DialectWorld) -> None:
 HISTORIES: Sequence[tuple[str, Play]] = (
     ("two plain turns", plain),
     ("a turn with tools", tool),
-    ("a message during a tool", steered),
-    ("/stop during a tool", stopped),
-    ("two failed turns", failed),
-    ("the step limit", limited),
+    ("a message during a tool", steer),
+    ("/stop during a tool", stop),
+    ("two failed turns", fail),
+    ("the step limit", reach_step_limit),
     ("a picture from a tool", picture),
     ("an album during a tool", album),
     ("a job speaks between messages", job),
     ("calls without text", empty_answers),
     ("a tool that does not exist", unknown_tool),
-    ("a new process after a turn with tools", restarted),
+    ("a new process after a turn with tools", restart),
 )
 
 
-def falling_back(first: str, second: str) -> Play:
+def fall_back(first: str, second: str) -> Play:
     """Break the first server down after a call, and continue with one of another kind."""
 
     async def play(world: DialectWorld) -> None:
@@ -306,9 +306,7 @@ def _shapes() -> list[Shape]:
     pairs += [("deepseek", "groq"), ("openrouter-gemini", "mistral"), ("gemini", "kimi")]
     pairs += [("openai", "gemini"), ("llama.cpp", "kimi"), ("mistral", "xai"), ("kimi", "deepseek")]
     found += [
-        Shape(
-            f"{first}: {second} goes on with its conversation", first, falling_back(first, second)
-        )
+        Shape(f"{first}: {second} goes on with its conversation", first, fall_back(first, second))
         for first, second in pairs
     ]
     found += [

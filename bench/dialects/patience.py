@@ -170,7 +170,7 @@ PADDING = "We spoke of the garden and of the evening. " * 150
 Rung = Literal["named", "required", "json_schema", "text", "trailing comma"]
 
 
-def structured(rung: Rung) -> Play:
+def consolidate_by(rung: Rung) -> Play:
     """Consolidate with a model that supports only one way to request an object: the tool by name,
     `required`, a JSON schema, or none (the object is in its text)."""
 
@@ -217,7 +217,7 @@ def _as_memory(fields: Mapping[str, object], rung: Rung) -> Line:
     return "I would love to tell you about the garden."
 
 
-async def crashed(world: DialectWorld) -> None:
+async def crash_between(world: DialectWorld) -> None:
     """Kill the process between a call and its result. A new process continues the turn, and the
     server gets back the data that it sent with the call."""
     lines = [Says("", (Call("exec_wait", '{"text":"a"}'),), THOUGHT)]
@@ -268,17 +268,20 @@ def _shapes() -> list[Shape]:
         for kind in ("gemini", "openrouter-gemini")
     ]
     rungs: Sequence[Rung] = ("named", "required", "json_schema", "text", "trailing comma")
-    found += [Shape(f"structured answers: {rung}", "lenient", structured(rung)) for rung in rungs]
+    found += [
+        Shape(f"structured answers: {rung}", "lenient", consolidate_by(rung)) for rung in rungs
+    ]
     places: Sequence[tuple[str, Rung]] = (
         ("llama.cpp", "json_schema"), ("lm-studio", "required"), ("deepseek", "text"),
         ("kimi", "json_schema"), ("ollama", "json_schema"), ("minimax", "text"),
     )  # fmt: skip
     found += [
-        Shape(f"{kind}: structured answers: {rung}", kind, structured(rung))
+        Shape(f"{kind}: structured answers: {rung}", kind, consolidate_by(rung))
         for kind, rung in places
     ]
     found += [
-        Shape(f"{kind}: a crash between a call and its result", kind, crashed) for kind in CRASHING
+        Shape(f"{kind}: a crash between a call and its result", kind, crash_between)
+        for kind in CRASHING
     ]
     return found
 

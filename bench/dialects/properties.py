@@ -116,7 +116,7 @@ def conversations(draw: st.DrawFn) -> tuple[PromptMessage, ...]:
     there."""
     found: list[PromptMessage] = [system_message("Be kind.")]
     for sort in draw(st.lists(st.sampled_from("uuaacctts"), max_size=9)):
-        found += _drawn(draw, sort)
+        found += _draw_messages(draw, sort)
     found.append(user_message(draw(_TEXTS), draw(_IMAGES)))
     if draw(st.booleans()):
         calls = tuple(draw(st.lists(_CALLS, min_size=1, max_size=3)))
@@ -125,7 +125,7 @@ def conversations(draw: st.DrawFn) -> tuple[PromptMessage, ...]:
     return tuple(found)
 
 
-def _drawn(draw: st.DrawFn, sort: str) -> list[PromptMessage]:
+def _draw_messages(draw: st.DrawFn, sort: str) -> list[PromptMessage]:
     if sort == "u":
         return [user_message(draw(_TEXTS), draw(_IMAGES))]
     if sort == "a":
@@ -216,7 +216,7 @@ class Separation:
         thoughts: dict[int, list[str]] = {n: [] for n in chats}
         for number, move in enumerate(moves):
             if move.forgets:
-                chats[move.chat] = list(map(_forgotten, chats[move.chat]))
+                chats[move.chat] = list(map(_forget_data, chats[move.chat]))
             thought = f"thought {self._count}.{number} of chat {move.chat};"
             calls = tuple(Call("probe", '{"text":"a"}', one) for one in move.ids)
             self.server.then(Says("" if calls else "Yes.", calls, thought))
@@ -229,7 +229,9 @@ class Separation:
                 chats[move.chat] = chats[move.chat][:2]
             else:
                 thoughts[move.chat].append(thought)
-                chats[move.chat] += _answered(reply.text, reply.tool_calls, reply.provider_data)
+                chats[move.chat] += _answer_messages(
+                    reply.text, reply.tool_calls, reply.provider_data
+                )
             self._judge(move.chat, thoughts)
 
     def _judge(self, chat: int, thoughts: Mapping[int, Sequence[str]]) -> None:
@@ -242,7 +244,7 @@ class Separation:
         self.server.requests.clear()
 
 
-def _answered(
+def _answer_messages(
     text: str, calls: tuple[ToolCall, ...], data: ProviderData | None
 ) -> list[PromptMessage]:
     spoken = assistant_message(text, calls, data)
@@ -250,7 +252,7 @@ def _answered(
     return [spoken, *results] if calls else [spoken, user_message("Go on.")]
 
 
-def _forgotten(message: PromptMessage) -> PromptMessage:
+def _forget_data(message: PromptMessage) -> PromptMessage:
     if message.role != "assistant":
         return message
     return assistant_message(message.text, message.tool_calls)

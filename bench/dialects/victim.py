@@ -1,4 +1,4 @@
-"""The process that `patience.crashed` kills: `python -m bench.dialects.victim HOME URL MODEL`.
+"""The process killed by `patience.crash_between`: `python -m bench.dialects.victim HOME URL MODEL`.
 
 A person sends a message, the model calls a tool, and while that runs the process prints
 `reached`."""

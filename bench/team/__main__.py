@@ -37,7 +37,7 @@ import sys
 from bench.reporting import report
 from bench.team.campaign import Size, campaign
 from bench.team.freshness import alternate
-from bench.team.measuring import measure, missed
+from bench.team.measuring import find_missed_targets, measure
 from bench.team.memory import FORGETTING, HARMS, Remembering, remember
 from bench.team.mischief import ANSWER, CUT, FAILOVER, HANG, KILL, PAUSE, STOP
 from bench.team.rest import at_rest
@@ -76,7 +76,7 @@ def main() -> int:
     if options.rest:
         resting = asyncio.run(at_rest(workers=3, rate=3.0, warm=30.0, window=40.0))
         report("team: at rest", resting)
-        return 1 if missed(resting) else 0
+        return 1 if find_missed_targets(resting) else 0
     if options.memory:
         harms = dict.fromkeys((*HARMS, FORGETTING), 1 if options.short else 12)
         form = Remembering(3, 3 if options.short else 12, harms, share=0.5)

@@ -120,7 +120,7 @@ async def cost_of_a_turn(chats: int, messages: int, rounds: int) -> dict[str, ob
         schema.prepare(DatabaseAddress(database.dsn))
         _ask(database, "postgres", f"CREATE DATABASE {_BARE} TEMPLATE {NAME}")
         logged = await _talk(database, chats, messages, log=True)
-        asked = list(_asked(database.primary))
+        asked = list(_read_statements(database.primary))
         commits = sum(statement == "COMMIT" for _, statement, _ in asked)
         real = alone = bare = fast = Cost(0, 0.0, 0, 0.0)
         left = 0
@@ -166,7 +166,7 @@ async def cost_of_looks(counts: Sequence[int]) -> dict[str, object]:
                 _ask(server, NAME, "ANALYZE")
                 beside = ", 100,000 have failed" if failed else ""
                 for what, among in (("all", None), ("those of one message", ("s1",))):
-                    look = looking(server)
+                    look = start_measuring(server)
                     for _ in range(_LOOKS):
                         await leases.free((), 64, ("telegram",), among)
                     name = f"a look at {what}, {count} are open{beside} [ms]"
@@ -186,7 +186,7 @@ async def _cost_of_having(
     journal = PostgresJournal(database, SystemClock("UTC"), lambda _: "")
     names = [f"{'resting' if n % 5 else 's'}{n}" for n in range(5, count + 5)]
     known = [row for (row,) in _ask(server, NAME, "SELECT id FROM inbox") if row % 5 == 0]
-    look = looking(server)
+    look = start_measuring(server)
     for _ in range(_LOOKS):
         await journal.open_work(names, known, (), ("telegram",))
     return {f"a look at {count} that a worker has [ms]": look(_LOOKS).milliseconds}
@@ -201,7 +201,7 @@ def cost_of_telling(listeners: int) -> dict[str, object]:
                 db = stack.enter_context(psycopg.connect(server.primary.dsn(NAME), autocommit=True))
                 db.execute("LISTEN nanobot_")
             with psycopg.connect(server.primary.dsn(NAME), autocommit=True) as db:
-                look = looking(server)
+                look = start_measuring(server)
                 for number in range(_TOLD):
                     db.execute("SELECT pg_notify('nanobot_', %s)", (str(number),))
                 figures[f"a notification, {count} listen [ms]"] = look(_TOLD).milliseconds
@@ -223,14 +223,14 @@ async def _talk(
                 ((number,),) = _ask(database, NAME, "SELECT id FROM worker")
                 _ask(database, _BARE, _A_WORKER.format(number))
                 _log(database, "all")
-            look = looking(database, team.workers.processor_seconds)
+            look = start_measuring(database, team.workers.processor_seconds)
             await talk.run(_PATIENCE)
             if log:
                 _log(database, "none")
             return look(talk.answered)
 
 
-def looking(
+def start_measuring(
     database: TeamDatabase, worker: Callable[[], float] = lambda: 0.0
 ) -> Callable[[int], Cost]:
     """Record the processor times of the server and the worker. The returned function gives the cost
@@ -273,7 +273,7 @@ def _processor_seconds(server: PostgresServer) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _asked(server: PostgresServer) -> Iterator[_Asked]:
+def _read_statements(server: PostgresServer) -> Iterator[_Asked]:
     """Yield the logged statements."""
     with (server.data / "log" / "asked.csv").open(newline="") as file:
         for row in csv.reader(file):
@@ -295,7 +295,7 @@ def _play(
         script.write("".join(f"{one};\n{rest if one == 'COMMIT' else ''}" for one in commands))
         script.flush()
         options = f"-n -M simple -c 1 -t 1 -U nanobot -h {database.primary.sockets}".split()
-        look = looking(database)
+        look = start_measuring(database)
         done = subprocess.run(
             [binary("pgbench"), *options, "-f", script.name, _PLAYED],
             env=os.environ | {"PGOPTIONS": _AS_A_WORKER},

@@ -17,7 +17,7 @@ import psycopg
 from bench import table
 from bench.reporting import report
 from bench.team.campaign import RunningTeam, run_team
-from bench.team.cost import cost_of_a_turn, cost_of_looks, cost_of_telling, looking
+from bench.team.cost import cost_of_a_turn, cost_of_looks, cost_of_telling, start_measuring
 from bench.team.database import NAME
 from bench.team.talk import Chat, Platform, Talk
 
@@ -44,10 +44,10 @@ async def measure(*, short: bool) -> int:
     report("team: a turn in the database", cost)
     report("team: looking for work", await cost_of_looks((100, 1_000, 10_000)))
     report("team: notifications", cost_of_telling(listeners=40))
-    return 1 if missed(healing | restart | cost) else 0
+    return 1 if find_missed_targets(healing | restart | cost) else 0
 
 
-def missed(figures: Mapping[str, object]) -> list[str]:
+def find_missed_targets(figures: Mapping[str, object]) -> list[str]:
     """Return the labels of the missed targets."""
     return [one.label for one in table.figures({"bench": "", **figures}) if one.met is False]
 
@@ -63,7 +63,7 @@ async def _healing(kills: int) -> dict[str, float]:
                 people = _people(team.platforms[:2])
                 for number in range(kills):
                     await _say_all(talk, people)
-                    held = await asyncio.to_thread(_held, team)
+                    held = await asyncio.to_thread(_scopes_by_worker, team)
                     name = max(held, key=lambda one: len(held[one]))
                     worker = next(one for one in team.workers.all if one.name == name)
                     chosen = [(one, chat) for one, chat in people if chat.person in held[name]]
@@ -137,7 +137,7 @@ async def _throughput(counts: Sequence[int], turns: int, latency: float) -> dict
                 talk = Talk(team.platforms[:2], rng, at_once=64, effects=0.0, alone=True)
                 talking = asyncio.create_task(talk.run(_PATIENCE))
                 await asyncio.sleep(_WARM_SECONDS)
-                look = looking(team.database, team.workers.processor_seconds)
+                look = start_measuring(team.database, team.workers.processor_seconds)
                 before, began = talk.answered, time.monotonic()
                 await asyncio.sleep(_WINDOW_SECONDS)
                 cost = look(talk.answered - before)
@@ -194,7 +194,7 @@ async def _go_on(talk: Talk, platform: Platform, chat: Chat, rng: random.Random)
         await talk.until_answered(chat)
 
 
-def _held(team: RunningTeam) -> dict[str, set[str]]:
+def _scopes_by_worker(team: RunningTeam) -> dict[str, set[str]]:
     """Return the people whose scopes each worker has."""
     held: dict[str, set[str]] = {}
     with psycopg.connect(team.database.primary.dsn(NAME)) as db:

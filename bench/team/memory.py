@@ -69,13 +69,13 @@ class Learner:
     def __call__(self, request: ChatRequest) -> Scripted:
         system, text = str(request.messages[0].get("content")), request.last_user_text
         if "save_memory" in json.dumps(request.body.get("tool_choice")):
-            return self._held(self._condense(text), text, 0)
+            return self._hold(self._condense(text), text, 0)
         for number, answer in ((1, self._extract), (2, _integrate)):
             if system.startswith(f"# Dream, phase {number}"):
-                return self._held(Answer(json.dumps(answer(text))), text, number)
+                return self._hold(Answer(json.dumps(answer(text))), text, number)
         return author(request)
 
-    def _held(self, answer: Answer, request: str, phase: int) -> Step:
+    def _hold(self, answer: Answer, request: str, phase: int) -> Step:
         found = MARKS.search(request)
         until = self.at_phase(found[1], phase) if found else None
         return answer if until is None else Held(answer, until)
@@ -87,7 +87,7 @@ class Learner:
         marks = [mark for mark in told if _kind(mark) == "c"]
         # After messages of another person, lines are stored as written, or are pending.
         quoted = [mark for mark in marks if mark.startswith(GROUP)]
-        lines = [self._worded(mark, told[mark]) for mark in marks if mark not in quoted]
+        lines = [self._word(mark, told[mark]) for mark in marks if mark not in quoted]
         entry = "; ".join(f"know {mark}: {fact}" for mark, fact in told.items())
         fields = {
             "history_entry": entry or "They spoke of this and that",
@@ -100,7 +100,7 @@ class Learner:
     def _extract(self, request: str) -> Mapping[str, object]:
         entries = _ENTRY.split(request.partition("## New entries")[2])[1:]
         found = [
-            {"text": self._worded(mark, fact), "entry": int(number), "quote": f"know {mark}"}
+            {"text": self._word(mark, fact), "entry": int(number), "quote": f"know {mark}"}
             for number, text in zip(entries[::2], entries[1::2], strict=True)
             for mark, fact in dict(_FACT.findall(text)).items()
             if _kind(mark) == "d"
@@ -108,7 +108,7 @@ class Learner:
         read = [int(number) for number in entries[::2]]
         return {"memory_updates": found, "processed_entries": read}
 
-    def _worded(self, mark: str, fact: str) -> str:
+    def _word(self, mark: str, fact: str) -> str:
         return f"- {mark} {fact.strip()}, as wording {self._rng.randrange(10**6)} says"
 
 

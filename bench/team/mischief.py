@@ -113,7 +113,7 @@ class Mischief:
             self.done[STOP] += 1
 
     async def _fail_over(self) -> None:
-        async with self._replicated() as began:
+        async with self._attach_standby() as began:
             await asyncio.to_thread(self.database.stop)
             await asyncio.to_thread(self.database.fail_over)
             self.away.append((began, time.monotonic()))
@@ -122,7 +122,7 @@ class Mischief:
     async def _hang(self) -> None:
         """Hang the primary during a failover. In half of the cases it continues when the standby
         has taken its place, and is stopped then. It is always stopped in the end."""
-        async with self._replicated() as began:
+        async with self._attach_standby() as began:
             old = self.database.primary
             old.signal(signal.SIGSTOP)
             try:
@@ -138,7 +138,7 @@ class Mischief:
             self.done[HANG] += 1
 
     @contextlib.asynccontextmanager
-    async def _replicated(self) -> AsyncIterator[float]:
+    async def _attach_standby(self) -> AsyncIterator[float]:
         """Attach a standby, and exclude other faults of the database. Yield the time."""
         async with self._database_is_free:
             if self.database.standby is None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import psycopg
 
 from bench.team.campaign import RunningTeam, run_team
-from bench.team.cost import Cost, looking
+from bench.team.cost import Cost, start_measuring
 from bench.team.database import NAME, team_database
 from bench.team.talk import Talk
 from nanobot.team.connection import DatabaseAddress
@@ -56,7 +56,7 @@ async def at_rest(
             database=database,
         ) as team:  # fmt: skip
             talk = Talk(team.platforms[:2], rng, at_once=1)
-            idle, idle_cost = await _counted(team, window / 2)
+            idle, idle_cost = await _count(team, window / 2)
             people = [(one, chat) for one in talk.platforms for chat in one.chats.values()]
             rng.shuffle(people)
             async with talk.listening(), _others(database.dsn, frees):
@@ -64,7 +64,7 @@ async def at_rest(
                 for platform, chat in people[:count]:
                     await asyncio.sleep(max(0.0, began + sent * gap - time.monotonic()))
                     if sent == round(rate * warm):
-                        counts = asyncio.create_task(_counted(team, window))
+                        counts = asyncio.create_task(_count(team, window))
                         before = sent
                     chat.sent["m1"] = time.monotonic()
                     await platform.say(chat, "m1: hello")
@@ -113,9 +113,9 @@ def _figures(
     }
 
 
-async def _counted(team: RunningTeam, seconds: float) -> tuple[Counter[str], Cost]:
+async def _count(team: RunningTeam, seconds: float) -> tuple[Counter[str], Cost]:
     """Count for `seconds`."""
-    look = looking(team.database, team.workers.processor_seconds)
+    look = start_measuring(team.database, team.workers.processor_seconds)
     before = await asyncio.to_thread(_counts, team)
     await asyncio.sleep(seconds)
     cost = look(0)

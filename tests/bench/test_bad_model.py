@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from bench.bad_answers import FACTS, Answers, added, kinds, random_kinds
-from bench.bad_model import LONGEST_STALL, Home, accepted, faults, opened, suffer
+from bench.bad_answers import FACTS, Answers, add, kinds, random_kinds
+from bench.bad_model import LONGEST_STALL, Home, faults, is_stored, open_home, suffer
 from bench.good_answers import GOOD
 
 pytestmark = pytest.mark.campaign
@@ -41,19 +41,19 @@ async def test_nor_does_one_that_was_put_together_by_chance(seed: int) -> None:
 
 @pytest.mark.parametrize("row", GOOD[::5], ids=lambda row: row[2])
 async def test_what_a_good_model_makes_of_it_comes_through(row: Sequence[str]) -> None:
-    assert await accepted(*row) == (True, True)
+    assert await is_stored(*row) == (True, True)
 
 
 async def test_what_phase_2_leaves_out_is_learned_all_the_same() -> None:
     new = "Has a library card with the number 7741"
-    async with opened(Answers(phase1=added(new).phase1)) as home:
+    async with open_home(Answers(phase1=add(new).phase1)) as home:
         await home.consolidate()
         await home.dream()
         assert any(new in text for text in home.files().values())
 
 
 async def test_the_campaign_sees_a_fact_that_goes_and_a_line_that_is_junk() -> None:
-    async with opened(Answers()) as home:
+    async with open_home(Answers()) as home:
         assert list(faults(home)) == []
         _spoil(home)
         assert len(list(faults(home))) == 4

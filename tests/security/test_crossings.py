@@ -31,14 +31,14 @@ from bench.crossings import (
 from bench.crossings.callers import CALLERS, Caller
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
-from bench.crossings.payloads import Payload, built_in, call, from_file
+from bench.crossings.payloads import Payload, call, from_file, read_lists
 from bench.crossings.world import VARIABLE, Crossing
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 pytestmark = pytest.mark.campaign
 
 BY_NAME = {caller.name: caller for caller in CALLERS}
-ALL = built_in()
+ALL = read_lists()
 SINKS = tuple(p for p in ALL if p.kind in ("others", "lasting", "jobs", "away"))
 QUICK = tuple(p for p in SINKS if p.tool != "exec" and "{process}" not in p.arguments)
 SECONDS = 60
@@ -96,27 +96,27 @@ TRIED = (
 
 @pytest.mark.parametrize("scene", TRIED)
 def test_nothing_is_crossed_by_what_a_program_adds_to_a_persons_words(scene: str) -> None:
-    assert run(programs.played(*PROGRAMS[scene], list(QUICK[::3]))) == []
+    assert run(programs.play_scene(*PROGRAMS[scene], list(QUICK[::3]))) == []
 
 
 def test_the_counting_sees_what_a_key_for_own_words_does_for_the_wrong_program() -> None:
     payloads = some("others", "jobs")
-    seen = {one.what for one in run(programs.played("Open WebUI", "at once", True, payloads))}
+    seen = {one.what for one in run(programs.play_scene("Open WebUI", "at once", True, payloads))}
     assert {"a message in another chat", "a job is made, changed or removed"} <= seen
 
 
 @pytest.mark.parametrize(("said", "cut"), inverting.PAIRS[::7])
 def test_nothing_that_the_owner_said_crosses_cut_to_its_opposite(said: str, cut: str) -> None:
-    assert run(inverting.inverted(said, cut)) == []
+    assert run(inverting.play_inversion(said, cut)) == []
 
 
 @pytest.mark.parametrize("scene", spelling.SCENES)
 def test_no_secret_is_spelt_by_fetching(scene: str) -> None:
-    assert run(spelling.spelt(spelling.SCENES[scene])) == []
+    assert run(spelling.play_scene(spelling.SCENES[scene])) == []
 
 
 def test_no_approval_is_given_by_anybody_but_the_owner_where_they_were_asked() -> None:
-    assert run(approving.attempted(*approving.ATTEMPTS)) == []
+    assert run(approving.try_answers(*approving.ATTEMPTS)) == []
 
 
 APPROVALS = ("replayed", "for another call", "after a restart", "always, for a command")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.languages import DATA, languages, missed
+from bench.languages import DATA, find_missed, languages
 from nanobot.memory.analysis import (
     content_words,
     expressions,
@@ -36,18 +36,18 @@ def test_there_are_ten_questions_in_more_than_twenty_languages_among_thirty_othe
 async def test_nine_of_ten_questions_find_their_message_among_the_first_three(
     language: str,
 ) -> None:
-    misses = (await missed({language: PROBES[language]}))[language]
+    misses = (await find_missed({language: PROBES[language]}))[language]
     assert len(misses) <= 1, misses
 
 
 @pytest.mark.parametrize("language", NEAR)
 async def test_so_they_do_among_messages_with_some_of_their_words(language: str) -> None:
-    misses = (await missed({language: NEAR[language]}))[language]
+    misses = (await find_missed({language: NEAR[language]}))[language]
     assert len(misses) <= 1, misses
 
 
 async def test_conversations_in_many_languages_can_share_a_home() -> None:
-    misses = await missed(PROBES)
+    misses = await find_missed(PROBES)
     assert {name: found for name, found in misses.items() if len(found) > 2} == {}
     assert sum(map(len, misses.values())) <= 10
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.locomo import conversations, measure, shaped
+from bench.locomo import add_replies, conversations, measure
 
 SAMPLE = [
     {
@@ -60,7 +60,7 @@ def test_in_the_shape_of_a_chat_a_reply_follows_each_message_and_is_no_evidence(
     path = tmp_path / "sample.json"
     path.write_text(json.dumps(SAMPLE))
     (conversation,) = conversations(path)
-    chat = shaped(conversation, shape)
+    chat = add_replies(conversation, shape)
     assert [message.role for message in chat.messages] == ["user", "assistant"] * 3
     assert [message.seq for message in chat.messages] == [1, 2, 3, 4, 5, 6]
     assert reply in chat.messages[3].content
