@@ -103,8 +103,8 @@ class Order(Struct, frozen=True):
 
 
 class Responder:
-    """Answers requests. `ask` runs operations of the gateway. `expect_key` raises `Problem` if the
-    key of a request is no longer valid."""
+    """Responder to requests. `ask` runs operations of the gateway. `expect_key` raises `Problem` if
+    the key of a request is no longer valid."""
 
     def __init__(
         self,

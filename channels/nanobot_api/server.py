@@ -61,7 +61,7 @@ _FOLLOWING = "resp-"  # prefix of a conversation that follows a response
 
 
 class Server:
-    """Answers requests at `/v1`."""
+    """Server of the requests at `/v1`."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class _Live(Struct, frozen=True):
 
 
 class TelegramChannel:
-    """Implements `nanobot.channel.Channel`."""
+    """Telegram as a `nanobot.channel.Channel`."""
 
     name = "telegram"
     limits = Limits(

@@ -67,7 +67,7 @@ _NOT_EPHEMERAL = (
 
 
 class UpdateIngest:
-    """Ingests updates for the bot `me`. `tasks` runs follow-up tasks."""
+    """Ingestion of updates for the bot `me`. `tasks` runs follow-up tasks."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class Cursor(Struct, frozen=True):
 
 
 class Polling:
-    """Polls for the bot with this id and ingests its updates, until cancelled."""
+    """Polling for the bot with this id, whose updates are ingested until cancelled."""
 
     def __init__(
         self,

@@ -133,8 +133,8 @@ class _Upload(Struct, frozen=True):
 
 
 class Outbound:
-    """Sends parts. `previews` are finished before each send. `rich`: send rich messages, until the
-    server turns out not to support them."""
+    """Sender of parts. `previews` are finished before each send. `rich`: send rich messages, until
+    the server turns out not to support them."""
 
     def __init__(
         self,

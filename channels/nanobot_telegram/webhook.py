@@ -37,7 +37,7 @@ does not resolve yet, a refused connection, a late certificate."""
 
 
 class Webhook:
-    """Serves Telegram's calls and keeps the webhook registered, until cancelled."""
+    """Server of Telegram's calls. It keeps the webhook registered until cancelled."""
 
     def __init__(
         self,

@@ -86,9 +86,9 @@ class RecentMessages:
 
 
 class Ingest:
-    """Stores inbound messages. `self_chat`: the account owner's messages to themselves are for the
-    agent, unless they begin with `prefix`, which an agent wrote. `pairing`: strangers in private
-    chats get pairing instructions."""
+    """Store of inbound messages. `self_chat`: the account owner's messages to themselves are for
+    the agent, unless they begin with `prefix`, which an agent wrote. `pairing`: strangers in
+    private chats get pairing instructions."""
 
     def __init__(
         self, host: ChannelHost, people: People, *, self_chat: bool, pairing: bool, prefix: str = ""

@@ -80,7 +80,7 @@ def write_line(spans: Iterable[Span]) -> str:
 
 
 class _Writer:
-    """Puts marks around words, never around blanks."""
+    """Writer that puts marks around words, never around blanks."""
 
     def __init__(self) -> None:
         self._pieces: list[tuple[str, bool]] = []  # a text, and whether it is literal

@@ -57,7 +57,7 @@ class _Chat(Struct, eq=False):
 
 
 class TypingIndicator:
-    """Shows typing while a turn runs, and sends notices, which cannot wait for its end.
+    """Typing indicator while a turn runs. It also sends notices, which cannot wait for its end.
 
     Best effort: `show_progress` only records events. Each chat with a running turn has its own
     task, so that a hanging call delays no other chat. `set_typing(chat_id, is_typing)` calls the

@@ -61,7 +61,7 @@ _CLOSING_SECONDS = 6.0
 
 
 class Gateway:
-    """Owns a home and everything that runs in it. The constructor is the composition root, and
+    """Owner of a home and everything that runs in it. The constructor is the composition root, and
     reads from top to bottom as the list of a nanobot's parts.
 
     The keyword arguments add or replace parts, for embedding and for tests. `learner` is the model

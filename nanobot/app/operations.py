@@ -209,8 +209,7 @@ class Looking:
 
 
 class Feed:
-    """Implements `nanobot.channel.Overview`, as a hook of the turns. Does nothing without
-    watchers."""
+    """Hook of the turns, as a `nanobot.channel.Overview`. It does nothing without watchers."""
 
     def __init__(self) -> None:
         self.operations: Mapping[str, Operation] = {}

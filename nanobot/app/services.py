@@ -58,7 +58,7 @@ MAX_MESSAGE_SHARE = 4
 
 
 class Agent:
-    """Handles messages between the bus and the outbox."""
+    """The parts that handle messages between the bus and the outbox."""
 
     def __init__(
         self, base: Base, models: Models, memory: MemoryParts, toolbox: Toolbox, hook: AgentHook
@@ -306,7 +306,7 @@ def order_of(settings: Settings) -> BackupOrder:
 
 
 class Monitoring:
-    """Monitors everything. `status` answers queries. `routines` run in the background."""
+    """Monitoring of all parts. `status` answers queries. `routines` run in the background."""
 
     def __init__(
         self,

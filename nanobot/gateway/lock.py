@@ -58,7 +58,7 @@ class HomeLock:
 
 @contextmanager
 def home_lock(state_folder: Path, leaving: Leaving = "") -> Iterator[HomeLock]:
-    """Own the home while inside. Child processes don't inherit the lock. Raises `HomeLocked` with
+    """Own the home while inside. Child processes don't inherit the lock. Raise `HomeLocked` with
     the owner's pid, and `StorageError`."""
     home, path = state_folder.parent, state_folder / LOCK_NAME
     refuse_half_restored(home)

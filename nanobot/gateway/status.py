@@ -216,7 +216,7 @@ class Status:
 
 
 def exposition(status: Mapping[str, Any]) -> bytes:
-    """Return a status in the text format of Prometheus, version 0.0.4. Raises `ExtraMissing`."""
+    """Return a status in the text format of Prometheus, version 0.0.4. Raise `ExtraMissing`."""
     try:
         from prometheus_client import generate_latest  # only on request
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric

@@ -98,9 +98,9 @@ class WebServer:
     @asynccontextmanager
     async def serve(self, path: str, handler: WebhookHandler) -> AsyncIterator[str]:
         """Pass requests at `path` (begins with a slash) and beneath it to `handler` while inside.
-        Yields the address on this machine.
+        Yield the address on this machine.
 
-        Raises `ChannelOff` if the path is already served, and `NanobotError` if the server can't
+        Raise `ChannelOff` if the path is already served, and `NanobotError` if the server can't
         listen."""
         at = _normal(path)
 

@@ -191,7 +191,7 @@ class TeamWorker:
 
     @asynccontextmanager
     async def holding(self, scope: str) -> AsyncIterator[None]:
-        """Hold a scope while inside, for work on its files without a message. Raises `NanobotError`
+        """Hold a scope while inside, for work on its files without a message. Raise `NanobotError`
         if another worker does not release it in time."""
         self._needed[scope] += 1
         self._look_soon(scope)

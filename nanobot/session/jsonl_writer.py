@@ -190,9 +190,9 @@ class _Backlog(Struct):
 
 
 class Writer:
-    """Appends lines to session files in its own thread. Lines that arrive within `gather` seconds
-    of the first share a sync. `changed` is called in the thread when a file may have changed. All
-    methods except `backlog` and `waiting` belong to the event loop."""
+    """Writer of session files, in its own thread. Lines that arrive within `gather` seconds of the
+    first share a sync. `changed` is called in the thread when a file may have changed. All methods
+    except `backlog` and `waiting` belong to the event loop."""
 
     def __init__(
         self, files: FileOps, clock: Clock, changed: Callable[[], None], gather: float = 0.0

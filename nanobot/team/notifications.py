@@ -39,7 +39,7 @@ Heard = Callable[[str, str], None]
 
 
 class Notifications:
-    """Notifies all other workers of the database at `address`."""
+    """Notifications to all other workers of the database at `address`."""
 
     def __init__(self, address: DatabaseAddress, heard: Heard) -> None:
         self._address, self._heard = address, heard

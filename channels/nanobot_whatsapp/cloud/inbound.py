@@ -61,8 +61,8 @@ class _Call(Struct):
 
 
 class Receiver:
-    """Implements `nanobot.channel.WebhookHandler`. `ingest` is the method of an `Inbox`,
-    `put_aside` that of its quarantine."""
+    """A `nanobot.channel.WebhookHandler`. `ingest` is the method of an `Inbox`, `put_aside` that
+    of its quarantine."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ def _is_same(given: str, expected: str) -> bool:
 
 
 class Inbox:
-    """Ingests the calls for one business number. `quarantine` keeps unreadable input."""
+    """Ingestion of the calls for one business number. `quarantine` keeps unreadable input."""
 
     def __init__(
         self,

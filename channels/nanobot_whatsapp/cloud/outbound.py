@@ -107,7 +107,7 @@ class _Progress(Struct):
 
 
 class Outbound:
-    """Sends parts. `media_path` returns the path of an outbound file (see `ChannelHost`)."""
+    """Sender of parts. `media_path` returns the path of an outbound file (see `ChannelHost`)."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class _Connection(Struct, frozen=True):
 
 
 class CloudTransport:
-    """Implements `nanobot.channel.Channel`."""
+    """The Cloud API as a `nanobot.channel.Channel`."""
 
     name = "whatsapp"
     limits = Limits(

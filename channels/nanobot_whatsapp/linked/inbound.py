@@ -262,7 +262,7 @@ def describe_rest(message: _Message, media: Media | None) -> tuple[str, ...]:
 
 
 class Inbox:
-    """Ingests events. `receipts`: senders see that their messages were read."""
+    """Ingestion of events. `receipts`: senders see that their messages were read."""
 
     def __init__(
         self,
@@ -323,7 +323,7 @@ class Inbox:
 
 
 class Downloads:
-    """Fetches files through the helper of `folder`."""
+    """Downloads of files through the helper of `folder`."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder, self._clock = folder / _DOWNLOADS, clock

@@ -62,8 +62,8 @@ class _File(Struct, frozen=True):
 
 
 class Outbound:
-    """Sends parts. `media_path` returns the path of an outbound file (see `ChannelHost`). `prefix`
-    precedes messages in the chat with oneself."""
+    """Sender of parts. `media_path` returns the path of an outbound file (see `ChannelHost`).
+    `prefix` precedes messages in the chat with oneself."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ def find_installed_program(options: WhatsAppSettings, folder: Path) -> Sequence[
 
 
 class LinkedTransport:
-    """Implements `nanobot.channel.Channel`. `find_program` returns the program to run."""
+    """A linked account as a `nanobot.channel.Channel`. `find_program` returns the program."""
 
     name = "whatsapp"
     # WhatsApp's own limits are higher, but longer texts are hard to read on a phone.
