@@ -232,33 +232,33 @@ _MOST_CACHES = 256
 
 
 class PromptCache(Struct):
-    """Frozen prompt of a session and its rendered messages, from seq `first` to `newest`.
-
-    It is valid while the values in `holds` stay the same: epoch, revision, day, tools, and the
-    count of forgotten facts. `shares` holds the files in the system prompt with their lengths in
-    characters. `memory` is the memory text that the conversation knows, `offered` the text that it
-    knows once the running turn is stored. `remembered` is True if the journal has the system
-    prompt. `stamp` is the time of the last header. `blind` is True if `model` has rejected the
-    images of this conversation, so that it gets none."""
+    """Frozen prompt of a session and its rendered messages, from seq `first` to `newest`."""
 
     session: Session
     holds: tuple[object, ...]
+    """Epoch, revision, day, tools and count of forgotten facts. A change ends the cache."""
     today: date
     system: PromptMessage
     system_id: str
     shares: tuple[tuple[str, int], ...]
+    """Files in the system prompt, each with its length in characters."""
     memory: str | None
+    """Memory text that the conversation knows."""
     offered: str | None
+    """Memory text that it knows once the running turn is stored."""
     tools: Toolset
     model: str
     fixed_tokens: int
     remembered: bool = False
+    """The journal has the system prompt."""
     rendered: list[PromptMessage] = field(default_factory=list)
     first: int = 0
     newest: int = 0
     stamp: datetime | None = None
+    """Time of the last header."""
     has_images: bool = False
     blind: bool = False
+    """`model` has rejected an image, so this conversation gets none."""
     tokens: int = 0
 
     def add(self, shown: Sequence[PromptMessage], newest: int) -> None:

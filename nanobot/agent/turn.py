@@ -172,10 +172,8 @@ class Turns:
 
     def _needs_room(self, turn: RunningTurn, coming: Sequence[Message]) -> bool:
         """Return True if messages should move to memory. Off-record messages never do."""
-        consolidator = self._parts.consolidator
-        return not turn.inbound.origin.off_record and not consolidator.has_room(
-            turn.session, coming
-        )
+        has_room = self._parts.consolidator.has_room
+        return not turn.inbound.origin.off_record and not has_room(turn.session, coming)
 
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
         """Move the oldest messages into memory if the prompt needs room. If that fails, the turn
@@ -229,9 +227,7 @@ class Turns:
         are none, or if the error can't come from an image."""
         may_be = error.status in _MAY_BE_AN_IMAGE
         if isinstance(error, ContextTooLong):
-            may_be = (
-                error.status == 413 and not error.tokens
-            )  # this server limits bytes, not tokens
+            may_be = error.status == 413 and not error.tokens  # a limit in bytes
         return may_be and self._parts.context.leave_out_images(turn.session, turn.messages)
 
     def _choose_options(self, turn: RunningTurn) -> CallOptions:

@@ -60,11 +60,7 @@ OnBusy = Literal["steer", "queue", "interrupt"]
 
 
 class AgentParts(Struct, frozen=True):
-    """Objects that the parts of the agent share. A command that hosts the gateway waits for
-    `awaited_background` before it ends. `on_busy` decides how a message that arrives during a turn
-    is handled. `warn_of_failure` tells the owner why another person gets no answer. `voice_replies`
-    is None without a voice. With `sees_apart`, messages with pictures use a model other than the
-    chat model."""
+    """Objects that the parts of the agent share."""
 
     journal: Journal
     bus: MessageBus
@@ -73,6 +69,7 @@ class AgentParts(Struct, frozen=True):
     clock: Clock
     background: Background
     awaited_background: Background
+    """Work that a command which hosts the gateway waits for before it ends."""
     screen: Screen
     hook: AgentHook
     commands: CommandRegistry
@@ -85,25 +82,23 @@ class AgentParts(Struct, frozen=True):
     consolidator: MemoryConsolidator
     admission: Admission
     warn_of_failure: Callable[[str, Exception], None]
+    """Tells the owner why another person gets no answer."""
     counter: TokenCounter
     runner: AgentRunner
     on_busy: OnBusy = "steer"
+    """Handling of a message that arrives during a turn."""
     voice_replies: VoiceReplies | None = None
     sees_apart: bool = False
+    """Messages with pictures use a model other than the chat model."""
 
 
 class RunningTurn(TurnLog):
-    """A running turn: its entries, its messages so far, and the runner's `TurnLog`.
-
-    `messages` always holds the messages that the conversation gains if the turn ends now. The
-    person's message is in it without files until they are fetched. `ending` is held while the end
-    of the turn is stored. After that, `open` is True if the turn goes on. `session` and `scope` are
-    set when it is admitted, `caller` when it joins its conversation. `approved_in` holds the chats
-    in which the owner approved its calls. `has_asked` is set when the model is about to be asked,
-    or the turn is over."""
+    """A running turn: its entries, its messages so far, and the runner's `TurnLog`."""
 
     session: Session
+    """Set, like `scope`, when the turn is admitted."""
     caller: TurnContext
+    """Set when the turn joins its conversation."""
 
     def __init__(self, entry: InboxEntry, parts: AgentParts) -> None:
         done, started = _replay(entry.steps) if entry.steps else ([], frozenset())
@@ -111,15 +106,20 @@ class RunningTurn(TurnLog):
         self.inbound = entry.message
         self.entries = [entry, *entry.joined]
         self.messages = [parts.intake.text_of(entry.message), *done]
+        """Messages that the conversation gains if the turn ends now. The person's message is
+        without its files until they are fetched."""
         self.resumed = EarlierWork(tuple(done), started)
         self.scope = ""
         self.report: dict[str, object] = {}
         self.prompt_tokens = 0
         self.approved_in: dict[Address, None] = {}
+        """Chats in which the owner approved its calls."""
         self.open = True
         self.ending = asyncio.Lock()
+        """Held while the end of the turn is stored. After that, `open` is True if it goes on."""
         self.task: asyncio.Task[object] | None = None
         self.has_asked = asyncio.Event()
+        """Set when the model is about to be asked, or the turn is over."""
         self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
         self.started_at = parts.clock.monotonic()
@@ -167,9 +167,7 @@ class RunningTurn(TurnLog):
         corrections. `notice` goes into its header."""
         if notice:
             self.messages[0] = replace(self.messages[0], notice=notice)
-        if (
-            self.inbound.delivery.group_id
-        ):  # its items arrive one by one, and the last one is not marked
+        if self.inbound.delivery.group_id:  # items arrive one by one, with no mark on the last
             here = -1
             while here != (here := sum(map(self.includes, self._waiting()))):
                 await self._parts.clock.sleep(ALBUM_SECONDS)
@@ -224,9 +222,8 @@ class RunningTurn(TurnLog):
         usage: Usage = _NOTHING_USED,
     ) -> TurnEnded:
         """Return the event that the turn is over, or goes on later."""
-        read = (
-            self.messages_read() if self.inbound.origin.by_program and outcome != "waiting" else ()
-        )
+        is_answer = self.inbound.origin.by_program and outcome != "waiting"
+        read = self.messages_read() if is_answer else ()
         return replace(
             turn_ended(self.inbound, self.id, self.event_ids, outcome),
             tools=tuple(self.tools),
@@ -372,18 +369,15 @@ class RunningTurn(TurnLog):
         album, message = self.inbound.delivery.group_id, entry.message
         in_album = bool(album) and message.delivery.group_id == album
         joined = {(each.message.event_id, each.message.sender_id) for each in self.entries}
-        corrects = (
-            bool(message.delivery.edits) and (message.delivery.edits, message.sender_id) in joined
-        )
+        edits = message.delivery.edits
+        corrects = bool(edits) and (edits, message.sender_id) in joined
         return (in_album or corrects) and self.is_same_scope(entry)
 
     def is_same_scope(self, entry: InboxEntry) -> bool:
         """Return True if a message comes from the turn's scope. Otherwise it gets its own turn, if
         it may be in this conversation at all."""
-        return (
-            self._parts.scopes.of_message(entry.message, self._key, {"scope": self.scope})
-            == self.scope
-        )
+        known = {"scope": self.scope}
+        return self._parts.scopes.of_message(entry.message, self._key, known) == self.scope
 
     async def _write(self, *steps: Step, joined: Sequence[int] = ()) -> None:
         self.refuse_if_ended()
@@ -432,8 +426,7 @@ def build_completion(
         republish=notes,
         report=turn.report_of(model, usage),
         reason=outcome.reason,
-        given_up=inbound.origin.by_program
-        and outcome.state == "failed",  # the program decides about a retry
+        given_up=inbound.origin.by_program and outcome.state == "failed",  # programs retry
     )
 
 
