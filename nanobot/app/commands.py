@@ -80,13 +80,14 @@ _OFFER = (
     "read it already."
 )
 _MOVED = (
-    "Moved to secrets.env: {names}. After a restart, use `${{{first}}}` for it in "
-    "config.yaml. It is removed here. Delete your message in the chat as well. The chat "
-    "platform and the model's provider may keep copies, so a new key is safer."
+    "Moved to secrets.env: {names}. After a restart, you can write `${{{first}}}` in "
+    "config.yaml. nanobot has removed the key from this conversation. Delete your message in the "
+    "chat, too. The chat platform and the model's provider may keep copies, so it is safer to "
+    "create a new key."
 )
 _MOVED_HERE = (
-    "Only the worker {worker} has it. Before you use `${{{first}}}` in config.yaml, copy the "
-    "line from {path} there to secrets.env in the home of every other worker."
+    "Only the worker {worker} has the key. Before you use `${{{first}}}` in config.yaml, copy "
+    "its line from {path} on that worker to secrets.env in every other worker's home."
 )
 
 
@@ -134,7 +135,7 @@ class TypedKeys:
 
     async def _run(self, call: CommandCall) -> Answer:
         if call.arguments == "keep":
-            return Answer("It was not moved.")
+            return Answer("The key was not moved.")
         if call.arguments != "move":
             return Answer("Usage: /secret move, or /secret keep")
         keys = await asyncio.to_thread(self._find_keys, call.session)
@@ -146,7 +147,7 @@ class TypedKeys:
         if worker := self._base.worker:
             lines.append(_MOVED_HERE.format(worker=worker, path=self._path, first=names[0]))
         if left:
-            lines += ["It is still in:", *(f"- {one}" for one in dict.fromkeys(left))]
+            lines += ["The key is still in:", *(f"- {one}" for one in dict.fromkeys(left))]
         return Answer("\n".join(lines))
 
     async def _erase(self, key: str) -> list[str]:

@@ -27,7 +27,7 @@ def login_of(name: str) -> Login:
     if name not in found:
         can = ", ".join(sorted(found)) or "none"
         raise NanobotError(
-            f"the channel {name!r} needs no sign-in", hint=f"Channels with a sign-in: {can}."
+            f"the channel {name!r} does not require a sign-in", hint=f"Channels that do: {can}."
         )
     sign_in: Login = found[name].load()
     return sign_in

@@ -80,7 +80,7 @@ def plan_init(settings: Settings) -> Plan:
     rows = "move messages, jobs, pairings, and the rest of the journal into the database"
     steps: tuple[Step, ...] = (
         ("create the tables in the database", partial(schema.prepare, address)),
-        ("close this home", partial(_begin, half, home, shared, address)),
+        ("lock this home", partial(_begin, half, home, shared, address)),
         *((f"move {name}", partial(move, home / name, shared / name)) for name in own),
         ("add the missing files of a new workspace", partial(_fill, shared)),
         (rows, partial(_rows_to_database, settings, address, half)),
@@ -95,7 +95,7 @@ def plan_leave(settings: Settings) -> Plan:
     if that is impossible."""
     home, shared, address = settings.home, settings.data_folder, address_of(settings)
     half, is_begun = _half(home, FROM_TEAM)
-    finish = "open this home", partial(_open, half, home, shared)
+    finish = "unlock this home", partial(_open, half, home, shared)
     names = _names(settings, shared)
     with _connect(address) as db:
         here, there = folder.word_of_database(db), folder.word_of_folder(shared)
@@ -103,8 +103,8 @@ def plan_leave(settings: Settings) -> Plan:
             _expect_nothing(home, names)
             if not here:
                 hint = (
-                    "Run `nanobot team init` first. It also accepts a database that was used "
-                    "without it."
+                    "Run `nanobot team init` first. It also accepts a database that workers "
+                    "already used."
                 )
                 raise NanobotError(f"{address.place} does not belong to a team", hint=hint)
             folder.expect_together(address, shared)
@@ -118,12 +118,12 @@ def plan_leave(settings: Settings) -> Plan:
     rows = "move the contents of the database into a journal"
     there_are = [n for n in names if os.path.lexists(shared / n) or _aside(shared / n).exists()]
     steps: tuple[Step, ...] = (
-        ("close the team", partial(_close_team, address, half)),
+        ("lock the team", partial(_close_team, address, half)),
         *((f"move {name}", partial(move, shared / name, home / name)) for name in there_are),
         (rows, partial(_rows_to_file, address, half)),
         finish,
     )
-    return Plan((f"everything moves to {home}",), steps)
+    return Plan((f"everything will be moved to {home}",), steps)
 
 
 def _half(home: Path, kind: str) -> tuple[Path, bool]:
@@ -163,14 +163,18 @@ def _join(settings: Settings, own: Sequence[str]) -> Plan:
     home, shared = settings.home, settings.data_folder
     if own := [*own, *(["messages"] if _has_rows(home) else [])]:
         raise NanobotError(
-            f"both this home and the team have {', '.join(own)}",
-            hint="The home of another worker must contain only config.yaml and secrets.env.",
+            f"both this home and the team contain {', '.join(own)}",
+            hint="The home of an additional worker must contain only config.yaml and secrets.env.",
         )
-    steps: list[Step] = [("create its folders", partial(make_home, home))]
+    steps: list[Step] = [("create the home's folders", partial(make_home, home))]
     state = home / "state"
     if (state / JOURNAL).exists():  # without a row
-        steps.append(("set its empty journal aside", partial(_put_aside, state / JOURNAL, state)))
-    return Plan((f"this home joins the team in {shared} as another worker",), tuple(steps))
+        steps.append(
+            ("set the home's empty journal aside", partial(_put_aside, state / JOURNAL, state))
+        )
+    return Plan(
+        (f"this home will join the team in {shared} as an additional worker",), tuple(steps)
+    )
 
 
 def _begin(half: Path, home: Path, shared: Path, address: DatabaseAddress) -> None:
@@ -284,8 +288,8 @@ def _expect_nothing(home: Path, names: Sequence[str]) -> None:
         raise NanobotError(
             f"this home has its own data: {', '.join(found)}",
             hint=(
-                "`nanobot team init` brings it into the team. Otherwise move it away, or run "
-                "this in a home that contains only config.yaml and secrets.env."
+                "`nanobot team init` moves it into the team. Otherwise, move it away, or run "
+                "this command in a home that contains only config.yaml and secrets.env."
             ),
         )
 

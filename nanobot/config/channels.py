@@ -74,7 +74,7 @@ class ChannelSettings(Checked, frozen=True):
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and "*" in self.allow_from:
-            hint = "List the allowed ids, or remove the key and approve people by pairing."
+            hint = "List the allowed ids, or remove the key and approve people through pairing."
             yield Fault(("allow_from",), "gives everyone access to the agent", hint, True)
         if self.enabled and "*" in self.allow_groups.get("*", ()):
             text = "gives everyone in any group access to the agent"
@@ -191,7 +191,7 @@ def check_channel(
     try:
         model = options_model(installed[name])
     except BrokenAdapter as error:
-        hint = "Update or reinstall the package of this channel."
+        hint = "Update or reinstall this channel's package."
         document.problem(path, f"its settings are broken: {error}", hint)
         return None
     own = {key: value for key, value in section.items() if key not in COMMON}

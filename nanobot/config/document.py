@@ -96,7 +96,7 @@ class ConfigDocument:
         if isinstance(value, dict):
             return value
         if value is not None:
-            hint = f"Write `{path[-1]}:`, and its keys below it, indented."
+            hint = f"Write `{path[-1]}:`, with its keys on indented lines below it."
             self.problem(path, "must be a section with keys", hint)
         return {}
 
@@ -210,7 +210,7 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
                 status, me = os.fstat(opened.fileno()), os.geteuid()
                 if status.st_uid not in (0, me, path.parent.stat().st_uid):
                     message = f"belongs to user {status.st_uid}, who can change it at any time"
-                    own = f"If you wrote it: `sudo chown {me} {shlex.quote(file)}`."
+                    own = f"If you wrote it, run `sudo chown {me} {shlex.quote(file)}`."
                     document.file_problem(
                         ConfigPlace(file), message, f"{own} Otherwise, move it away."
                     )

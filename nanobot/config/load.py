@@ -97,7 +97,7 @@ def update_env_file(text: str, values: Mapping[str, str]) -> str:
         lines[-1] += "\n"
     for name, value in values.items():
         if not value.isprintable():  # a line break could add other variables
-            raise ValueError(f"{name} does not fit on a line")
+            raise ValueError(f"{name} contains a line break or an invisible character")
         known = [at for at, line in enumerate(lines) if (parse_env_line(line) or ("",))[0] == name]
         at = known[0] if known else len(lines)
         lines[at : at + 1] = [f"{name}={quote_value(value)}\n"]
@@ -146,7 +146,7 @@ def read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
         elif name in variables:
             document.problem_at(place, name, "appears twice", "Remove one of them.")
         elif name == HOME:
-            hint = "Set it in the environment, because it selects the folder of this file."
+            hint = "Set it in the environment, because it determines the folder of this file."
             document.problem_at(place, name, "cannot be set here", hint)
         else:
             variables[name] = Variable(value, ConfigPlace(str(path), number, name))

@@ -107,7 +107,7 @@ class VoiceProgram(SideModel, frozen=True):
         if self.sandbox:
             yield from find_exposed_paths("command", self.command, home)
         if self.command and not self.sandbox:
-            hint = "List only the files and folders that it needs in `read` instead."
+            hint = "Instead, list only the files and folders that it needs in `read`."
             yield Fault(("sandbox",), "gives this program all your permissions", hint, True)
 
 
@@ -352,7 +352,7 @@ class ModelSettings(AnyModel, frozen=True):
             least = self.context_window - self.prompt_tokens + LEAST_PROMPT_TOKENS
             left = max(0, self.prompt_tokens)
             text = f"leaves {left:,} tokens for the prompt, which needs {LEAST_PROMPT_TOKENS:,}"
-            hint = f"Set it to {least:,} or more, or `max_completion_tokens` to less."
+            hint = f"Set it to at least {least:,}, or reduce `max_completion_tokens`."
             yield Fault(("context_window",), text, hint)
 
 

@@ -194,7 +194,10 @@ class McpServerSettings(Checked, frozen=True):
         yield from find_exposed_paths("paths", self.paths, home)
         yield from find_exposed_paths("writable", self.writable, home)
         if self.enabled and self.command and not self.sandbox:
-            hint = "Use only the access that it needs: `paths`, `writable`, and `network`."
+            hint = (
+                "Instead, use `paths`, `writable`, and `network` to give it only the access "
+                "that it needs."
+            )
             yield Fault(("sandbox",), "gives this server all your permissions", hint, True)
 
 

@@ -60,7 +60,8 @@ def check_url(text: str) -> str:
     url = check_address(text.strip().rstrip("/"), example, "api_key")
     if url.endswith(("/chat/completions", "/completions", "/responses")):
         raise InvalidValue(
-            "must end before the name of the operation", "Remove everything after /v1."
+            "must not include an operation, such as /chat/completions",
+            "Remove everything after /v1.",
         )
     return url
 
@@ -79,7 +80,7 @@ def check_key(secret: SecretStr) -> SecretStr:
     key = secret.get_secret_value().strip()
     if not all("!" <= character <= "~" for character in key):
         raise InvalidValue(
-            "contains a space, a line break, or a character outside ASCII",
+            "contains a space, a line break, or a non-ASCII character",
             "Copy only the key, and paste it again.",
         )
     return SecretStr(key)
@@ -91,7 +92,7 @@ def check_host(text: str) -> str:
     try:
         return parse_host(text.strip())
     except (ValueError, ToolError):
-        hint = "Write it like bot.example.org or 127.0.0.1, without http:// and port."
+        hint = "Write it like bot.example.org or 127.0.0.1, without http:// or a port."
         raise InvalidValue("must be a host name or an address", hint) from None
 
 
@@ -193,7 +194,7 @@ def plain_values(values: Mapping[str, SecretStr]) -> dict[str, str]:
 def check_variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name in values:
         if not _NAME.fullmatch(name):
-            raise InvalidValue("must have variable names as keys", "Write it like `LANG: C`.")
+            raise InvalidValue("must use variable names as keys", "Write it like `LANG: C`.")
         if name in _RESERVED:
             raise InvalidValue(f"cannot contain {name}, which affects every program", "Remove it.")
     return {name: plain_or_secret(name, value) for name, value in values.items()}
@@ -247,13 +248,13 @@ def find_exposed_paths(key: str, paths: Iterable[str], home: Path) -> Iterator[F
     for index, path in named:
         reason = ""
         if path in (Path("/proc"), Path("/dev"), Path("/sys"), Path("/run")):
-            reason = "holds no files but the system itself"
+            reason = "contains only the system's own files"
         elif home.is_relative_to(path):
             reason = "would give access to nanobot's own folder, with its keys and sessions"
         elif path.is_relative_to(home):
             reason = "is in nanobot's own folder"
         if reason:
-            yield Fault((key, index), reason, "List only the folder that is needed.")
+            yield Fault((key, index), reason, "List only the folder that the program needs.")
 
 
 def check_absolute(text: str) -> str:

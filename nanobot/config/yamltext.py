@@ -28,8 +28,9 @@ _MOST_VALUES = 20_000
 """References (`*name`) can expand a few lines into more values than memory holds."""
 _BROKEN = (
     "is not valid YAML",
-    "Check this line and the one above it: the indentation (spaces, not tabs), or a missing "
-    "':' or quote. Quote a value that contains ': ' or begins with one of @ ` % * ! & [ {.",
+    "In this line and the one above it, check the indentation (spaces, not tabs), and look for a "
+    "missing ':' or quotation mark. Quote a value that contains ': ' or begins with one of @ ` % "
+    "* ! & [ {.",
 )
 
 

@@ -413,7 +413,7 @@ class Supervisor:
             if name not in self._running:
                 raise NanobotError(
                     f"another worker runs {name}",
-                    hint="Sign in on that worker. `nanobot team status` shows it.",
+                    hint="Sign in on that worker. `nanobot team status` shows which one it is.",
                 )
             await self._end(name)  # the lease begins only after it has stopped
             state.state, state.detail, state.who = "lent", "someone is signing in", ""
@@ -446,7 +446,7 @@ class Supervisor:
         while True:
             started = self._clock.monotonic()
             state.state, state.detail, state.due = "running", "", None
-            reason, failure = "it ended unexpectedly", None
+            reason, failure = "it stopped unexpectedly", None
             try:
                 await self._channels[name].run(self.hosts[name])
             except ChannelOff as error:
@@ -458,12 +458,12 @@ class Supervisor:
             except asyncio.CancelledError:
                 if is_cancelled():
                     raise
-                reason = "something it waited for was cancelled"
+                reason = "an operation that it was waiting for was cancelled"
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: a crash is contained
                 reason, failure = self._redact(f"{type(error).__name__}: {error}"), error
             logger.opt(exception=failure).error("channel {} crashed: {}", name, reason)
             lasted = self._clock.monotonic() - started
             crashes = 1 if lasted > _STABLE_SECONDS else crashes + 1
             pause = pause_after(crashes + 1, 1.0, 300.0) * self._rng.uniform(0.5, 1.0)
-            state.state, state.detail = "backoff", f"{reason} (next start in {pause:.0f} s)"
+            state.state, state.detail = "backoff", f"{reason} (restarting in {pause:.0f} s)"
             await self._clock.sleep(pause)

@@ -244,5 +244,6 @@ def _failure(error: str, hint: str = "") -> dict[str, object]:
 
 _GOING = {**_failure("nanobot is shutting down"), "going": True}
 _CUT_OFF = _failure(
-    "nanobot stopped before this was done", "It may be partly done. Check before you repeat it."
+    "nanobot stopped before this was done",
+    "The operation may be partly done. Check before you repeat it.",
 )

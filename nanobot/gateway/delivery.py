@@ -175,7 +175,7 @@ class Dispatcher:
             if item.doubts < MOST_DOUBTS or limits.shown_once:
                 brought = await self._deliver_at_last(item, is_new=is_new)
             else:
-                reason = "nanobot stopped while it was being sent again"
+                reason = "nanobot stopped while the message was being sent again"
                 brought = await self._give_up(item, reason)
         finally:
             self.in_hand.discard(item.id)

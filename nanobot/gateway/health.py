@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from nanobot.upkeep.backups import BackupMaker
 
 _ASIDE = {
-    "*.git.damaged-*": "versions of memory",
-    "versions/*/*.git.damaged-*": "versions of memory",
-    "channels/*/*.damaged*": "a file of a channel",
+    "*.git.damaged-*": "a repository of memory versions",
+    "versions/*/*.git.damaged-*": "a repository of memory versions",
+    "channels/*/*.damaged*": "a channel's file",
 }
 """Damaged files set aside in the state folder, by name pattern."""
 JOURNAL_SECONDS = 60.0
@@ -98,7 +98,7 @@ def assess(
     seconds, or answered with a `refusal`. `others` are further problems."""
     found = [*_of_channels(channels, now), *_of_queue(queue), *others]
     if refusal:
-        hint = f"{refusal.hint} Until then, messages stay at their platforms.".lstrip()
+        hint = f"{refusal.hint} Until then, messages stay on the chat platforms.".lstrip()
         found.append(Concern("failing", f"the journal rejects writes: {refusal}", hint))
     elif waiting > JOURNAL_SECONDS:
         text = f"the journal has not answered for {waiting:.0f} s"
@@ -115,7 +115,7 @@ def _of_channels(channels: Iterable[ChannelState], now: float) -> Iterator[Conce
             text = f"{channel.name}: the platform has been silent for {silent:.0f} s"
             yield Concern("failing", text, "Check `nanobot logs`.", stuck=True)
         elif channel.state == "off":
-            hint = "Fix this, then run `nanobot agent -m /restart`."
+            hint = "Fix the problem, then run `nanobot agent -m /restart`."
             yield Concern("degraded", f"{channel.name} is off: {channel.detail}", hint)
         elif channel.state == "backoff":
             yield Concern("degraded", f"{channel.name} crashed: {channel.detail}")
@@ -124,7 +124,10 @@ def _of_channels(channels: Iterable[ChannelState], now: float) -> Iterator[Conce
 
 
 def _of_queue(queue: QueueCounts) -> Iterator[Concern]:
-    hint = "List them with `nanobot queue list`, then use `nanobot queue retry` or `drop`."
+    hint = (
+        "List them with `nanobot queue list`, then run `nanobot queue retry ID` or `nanobot "
+        "queue drop ID`."
+    )
     if queue.put_off:
         text = f"the model cannot be reached (pending messages: {queue.put_off})"
         yield Concern("degraded", text, "Run `nanobot doctor --ask-model`.")
@@ -156,11 +159,13 @@ def storage_concerns(
     damaged = {f"conversation {key}": count for key, count in sessions.broken.items()}
     for name, count in list((damaged | {**memories.count_broken_lines()}).items())[:3]:
         hint = "Repair these lines in the file (one JSON object per line), or remove them."
-        yield Concern("degraded", f"{name}: unreadable lines: {count}", hint)
+        yield Concern("degraded", f"unreadable lines in {name}: {count}", hint)
     for pattern, what in _ASIDE.items():
         for aside in sorted(state.glob(pattern)):
-            hint = f"It is kept as {aside}. Remove it to end this notice."
-            yield Concern("degraded", f"damaged and started again: {what} ({aside.name})", hint)
+            hint = f"The damaged one is kept as {aside}. To end this notice, remove it."
+            yield Concern(
+                "degraded", f"{what} was damaged and replaced with a new one ({aside.name})", hint
+            )
     for path, problem in memories.unreadable():
         hint = "Repair the file. `nanobot memory restore --list` shows earlier versions."
         yield Concern("degraded", f"{path} {problem}", hint)
@@ -180,7 +185,7 @@ def upkeep_concerns(room: DiskReserve, backups: BackupMaker | None) -> Iterator[
     if room.text:
         yield Concern("failing", room.text, room.hint)
     if backups is not None and backups.problem:
-        hint = "nanobot will retry. To make one now, run `nanobot backup`."
+        hint = "nanobot will retry. To back up now, run `nanobot backup`."
         yield Concern("degraded", backups.problem, hint)
 
 

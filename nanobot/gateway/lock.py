@@ -90,7 +90,7 @@ def refuse_half_restored(home: Path) -> None:
         raise StorageError(
             home,
             "a restore was interrupted, so this home is incomplete",
-            hint="Run the same `nanobot restore FILE --replace` again.",
+            hint="Run the same `nanobot restore FILE --replace` command again.",
         )
 
 
@@ -107,15 +107,15 @@ def refuse_half_moved(state: Path, *, in_team: bool) -> None:
         raise NanobotError(
             f"{state.parent} still has messages, jobs, and pairings from before the team",
             hint=(
-                "`nanobot team init` brings them into the team. To run without the team, remove "
+                "`nanobot team init` moves them into the team. To run without the team, remove "
                 "`team` from config.yaml."
             ),
         )
     if not in_team and not has_journal and (state / MOVED).exists():
         raise NanobotError(
-            f"the data of {state.parent} is in a team's database and folder",
+            f"the data from {state.parent} is in a team's database and folder",
             hint=(
-                "To bring it back, set `team` in config.yaml and run `nanobot team leave`. To "
+                "To move it back, set `team` in config.yaml and run `nanobot team leave`. To "
                 f"start empty, remove {state / MOVED}."
             ),
         )

@@ -122,7 +122,7 @@ class Operations:
         row = text_argument(arguments, "id")
         again = await self._journal.retry_row(row)
         if self._bus is None:
-            return {"text": f"{row} will be retried when the gateway runs."}
+            return {"text": f"{row} will be retried once the gateway is running."}
         if isinstance(again, InboxEntry):
             self._bus.take_up(again)
         else:
@@ -133,7 +133,7 @@ class Operations:
         """Drop a failed message or a dead reply for good."""
         row = text_argument(arguments, "id")
         await self._journal.drop_row(row)
-        return {"text": f"{row} is dropped."}
+        return {"text": f"{row} was dropped."}
 
     async def turn_show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Show a turn: its prompt, its steps and its cost."""

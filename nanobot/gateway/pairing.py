@@ -25,7 +25,7 @@ def _render_approval(approved: PairingApproval, *, has_owner: bool) -> str:
     one."""
     grant, owner = approved.grant, ", as the owner" if approved.grant.owner else ""
     everyone = "Everyone in the group " if grant.kind == "group" else ""
-    text = f"{everyone}{label(grant)} has access now{owner}."
+    text = f"{everyone}{label(grant)} now has access{owner}."
     if not approved.news:
         text = f"{label(grant)} already had access{owner}. Nothing changed."
     if grant.kind == "person" and not has_owner:
@@ -35,7 +35,7 @@ def _render_approval(approved: PairingApproval, *, has_owner: bool) -> str:
 
 def _render_revocation(revoked: Revocation) -> str:
     group = "The group " if revoked.grant.kind == "group" else ""
-    text = f"{group}{label(revoked.grant)} no longer has access by pairing."
+    text = f"{group}{label(revoked.grant)} no longer has access through pairing."
     still = " But config.yaml still gives them access. Change it there."
     return f"{text}{still}" if revoked.still_in else text
 
@@ -54,10 +54,10 @@ def _render_list(requests: Iterable[OpenRequest], grants: Iterable[Grant], probl
     inside = [f"- {label(g)}{', owner' if g.owner else roles[g.kind]}" for g in grants]
     blocks = [f"Warning: {problem}"] if problem else []
     if lines:
-        blocks.append("\n".join(("Requests of the last hour:", *lines, "", _NAMES)))
+        blocks.append("\n".join(("Requests in the last hour:", *lines, "", _NAMES)))
     if inside:
-        blocks.append("\n".join(("Access by pairing:", *inside)))
-    return "\n\n".join(blocks or ["No requests within the hour, and no approvals by pairing."])
+        blocks.append("\n".join(("Approved through pairing:", *inside)))
+    return "\n\n".join(blocks or ["There are no pending requests and no approvals."])
 
 
 def _fields(one: PairingRequest | Grant) -> dict[str, object]:
@@ -155,7 +155,7 @@ class Pairing:
         if approved.news and approved.chat_id and self._welcome is not None:
             there = Address(grant.channel, approved.chat_id, approved.thread_id)
             role = " as the owner" if grant.owner else ""
-            text = f"Hello! You have access now{role}. Send /help to list the commands."
+            text = f"Hello! You now have access{role}. Send /help to list the commands."
             if grant.kind == "group":
                 text = (
                     "Everyone in this group can talk to me now. Mention me, or reply to one of "

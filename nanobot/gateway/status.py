@@ -246,7 +246,7 @@ def _metrics(
     """Yield name, meaning, label, and values by label. A single value has no label."""
     today, kinds = status.get("today", {}), ("prompt", "cached", "completion", "memory")
     yield "sessions", "Conversations.", "", {"": status["sessions"]}
-    meaning = "Cost of the tokens since midnight, by the models' prices."
+    meaning = "Cost of the tokens used since midnight, based on the models' prices."
     yield "today_cost", meaning, "", {"": today.get("cost")}
     yield "queue", "Messages and parts of replies that are not finished.", "state", status["queue"]
     yield "size_bytes", "Size of the home.", "what", status["sizes"]
@@ -256,7 +256,7 @@ def _metrics(
         return
     state, since, process = status["health"]["state"], status["since_start"], status["process"]
     for name, meaning, value in (
-        ("uptime_seconds", "Seconds since the start.", status["uptime_seconds"]),
+        ("uptime_seconds", "Seconds since nanobot started.", status["uptime_seconds"]),
         ("turns_running", "Running turns.", status["turns_running"]),
         ("resident_bytes", "Memory of the process.", process["resident"]),
         ("descriptors", "Open file descriptors.", process["descriptors"]),
@@ -276,7 +276,7 @@ def _metrics(
     tokens = {"prompt": since["prompt_tokens"], "completion": since["completion_tokens"]}
     yield "tokens", "Tokens of turns that ended.", "kind", tokens
     logged = {"error": since["errors"], "warning": since["warnings"]}
-    yield "logged", "Lines of the log.", "level", logged
+    yield "logged", "Lines written to the log.", "level", logged
 
 
 class HealthEndpoint:

@@ -46,9 +46,10 @@ _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _SILENT = logging.CRITICAL + 1
 """Log level that hides aiohttp's messages on invalid requests."""
-_ELSEWHERE = "Set {0}.host and {0}.port to a free address of this machine."
+_ELSEWHERE = "Set {0}.host and {0}.port to a free address on this machine."
 _LISTENING = {
-    errno.EADDRINUSE: "Another program uses this port. Stop it, or set {0}.port to a free port.",
+    errno.EADDRINUSE: "Another program is using this port. Stop it, or set {0}.port to a free "
+    "port.",
     errno.EADDRNOTAVAIL: "This machine does not have that address. Correct {0}.host.",
     errno.EACCES: "Set {0}.port to 1024 or higher. Lower ports need root.",
 }
@@ -78,9 +79,9 @@ class WebServer:
         self._names = frozenset(name.lower() for name in public_hosts or ())
         self._timeout, self._handler_seconds = timeout, handler_seconds
         self._advice = (
-            "Use its address or localhost"
+            "Use the machine's address or localhost"
             if public_hosts is None
-            else f"If that is its name, add it to {section}.public_hosts"
+            else f"If this is the server's name, add it to {section}.public_hosts"
         )
         self._handlers: dict[str, HttpHandler | None] = {}
         """Handlers by path. None if the path was served before or will be."""

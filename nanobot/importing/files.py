@@ -104,7 +104,9 @@ class ImportReport(Struct):
             + (f" ({one.note})" if one.note else "")
             for one in self.items
         ]
-        text = f"# Import\n\nReport of `nanobot import` from {printable(self.source)}.\n"
+        text = (
+            f"# Import\n\nReport of the import from {printable(self.source)} by `nanobot import`.\n"
+        )
         for title, lines in (("To do", self.todo), ("Changes", self.changes), ("Files", files)):
             text += f"\n## {title}\n\n" + "".join(f"- {printable(line)}\n" for line in lines)
         return text.encode()
@@ -157,13 +159,13 @@ class Source(Struct, frozen=True):
 def locate(home: Path, workspace: Path | None, target: Path) -> Source:
     """Return the home at `home`, which may be its config.json. Raise `NanobotError` if it is no
     home of the other program."""
-    hint = "Give the home of the other program: `nanobot import FROM`."
+    hint = "Specify the other program's home: `nanobot import FROM`."
     if home.is_file() and home.name == CONFIG:
         home = home.parent
     if not home.is_dir():
         aside = home.with_name(f"{home.name}{ASIDE}")
         if aside.is_dir():  # an import was interrupted between two renames
-            hint = f"It may be {aside} now. Rename it to {home}."
+            hint = f"It may have been moved to {aside}. If so, rename that folder to {home}."
         raise NanobotError(f"there is no folder {home}", hint=hint)
     home, target = home.resolve(), target.resolve()
     config, problem = read_config(home, hint)
@@ -188,7 +190,9 @@ def read_config(home: Path, hint: str) -> tuple[Fields, str]:
         except (NotJson, OSError) as error:
             return Fields({}), str(error)
     if any((home / name).exists() for name in _OURS):
-        raise NanobotError(f"{home} is already a home of this nanobot", hint=hint)
+        raise NanobotError(
+            f"{home} already belongs to this nanobot, not to HKUDS/nanobot", hint=hint
+        )
     if not any((home / name).is_dir() for name in _THEIRS):
         problem = f"{home} is not a home of HKUDS/nanobot: it has no {CONFIG} and no workspace"
         raise NanobotError(problem, hint=hint)

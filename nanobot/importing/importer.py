@@ -64,7 +64,7 @@ def convert_job(id: str, given: Fields, people: People, now: datetime) -> Job:
     """Convert an entry of a jobs.json. Raise `NanobotError` if it cannot become a job."""
     payload, when = given.inner("payload"), given.inner("schedule")
     if payload.text("kind") == "system_event" or id in _SYSTEM:
-        raise NanobotError("nanobot does this by itself")
+        raise NanobotError("nanobot does this automatically")
     address = convert_address(payload)
     is_shared = {"group": True} if is_group(address.key) else {}
     scope = Scopes(people.is_owner).of_session(address.key, is_shared)
@@ -285,9 +285,8 @@ class Import:
             )
         if rules := sorted(name for name in RULES if f"workspace/{name}" in taken):
             report.add_todo(
-                f"Review {', '.join(rules)} in workspace/, because descriptions of the other "
-                "program may not apply here. If you delete one of these files, nanobot "
-                "creates its default."
+                f"Review {', '.join(rules)} in workspace/, because they may describe the other "
+                "program. If you delete one of these files, nanobot creates the default version."
             )
         if skills := sorted({t.split("/")[2] for t in taken if t.startswith("workspace/skills/")}):
             report.add_todo(
@@ -300,9 +299,10 @@ class Import:
         unowned = [n for n in OURS if people.allowed.get(n) and not people.owners.get(n)]
         if unowned and not self._owners:
             self._report.add_todo(
-                "Choose the owner, who is the only one with access to memory. On "
-                f"{' and '.join(unowned)}, more than one person (or no one) is allowed. "
-                "Import again with --owner, such as --owner telegram:12345, or set `owner:` "
+                "Choose the owner, the only person with access to memory. On "
+                f"{' and '.join(unowned)}, several people (or none) have access, so nanobot can't "
+                "tell who the owner is. Import again with --owner, such as --owner telegram:12345, "
+                "or set `owner:` "
                 "in config.yaml."
             )
 
@@ -352,9 +352,7 @@ def prepare(
     for owner in owners:
         channel, _, id = owner.partition(":")
         if not channel or not id.strip():
-            raise NanobotError(
-                f"{owner!r} is not an account", hint="An account looks like telegram:12345."
-            )
+            raise NanobotError(f"{owner!r} is not an account", hint="Write it like telegram:12345.")
     found = locate(source, workspace, target)
     place, aside = target.resolve(), None
     if place == found.home:
@@ -375,7 +373,7 @@ def check_homes(home: Path, target: Path) -> None:
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise NanobotError(
-            f"{target} is not empty, and import overwrites nothing",
+            f"{target} is not empty, and `nanobot import` never overwrites files",
             hint="Choose a new home with --to, or move this one away first.",
         )
 

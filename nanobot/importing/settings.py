@@ -144,7 +144,7 @@ class Conversion(Struct):
         )
         if unfit := self.secrets.unfit:
             self.report.add_todo(
-                f"Copy these by hand: {', '.join(unfit)}. Each contains a line break or "
+                f"Copy these secrets by hand: {', '.join(unfit)}. Each contains a line break or "
                 "another invisible character."
             )
         return tree
@@ -155,7 +155,7 @@ class Conversion(Struct):
         found = self._convert_server(chosen)
         if not found:
             self.report.add_todo(
-                "Choose a model with `nanobot onboard`, or in the section `model` of config.yaml."
+                "Choose a model with `nanobot onboard`, or in the `model` section of config.yaml."
             )
             return {}
         fallbacks = [
@@ -182,7 +182,9 @@ class Conversion(Struct):
             return {}
         for extra in ("extra_query", "proxy", "thinking_style"):
             if entry.get(extra):
-                self.report.add_change(f"{extra} of the provider {provider} is not supported.")
+                self.report.add_change(
+                    f"The setting {extra} of the provider {provider} is not supported."
+                )
         key = self.secrets.put(f"{provider}_API_KEY", entry.text("api_key"))
         known = provider_at(url)
         api = known.api if known and known.api != "chat" else ""
@@ -201,7 +203,7 @@ class Conversion(Struct):
         if not asked.flag("enabled", otherwise=True) or not entry.text("api_key"):
             return {}
         if name not in _LISTENERS:
-            self.report.add_change(f"Transcription by {name} is not supported.")
+            self.report.add_change(f"Transcription with {name} is not supported.")
             return {}
         return drop_empty(
             base_url=entry.text("api_base").rstrip("/") or _SERVERS.get(name, ""),
@@ -233,19 +235,18 @@ class Conversion(Struct):
             ours = _ODD.sub("_", name).strip("_-")[:32] or "server"
             if ours in found:
                 self.report.add_change(
-                    f"The MCP server {name} was skipped, because another one has its name."
+                    f"The MCP server {name} was skipped, because another server has the same name."
                 )
                 continue
             found[ours] = self._convert_mcp_server(name, server)
         if found:
             self.report.add_todo(
-                "MCP servers run in a sandbox, without network and without your folders. "
+                "MCP servers run in a sandbox without access to the network or your folders. "
                 "Give them access with `network:` and `paths:` (docs/mcp.md)."
             )
             if find_spec("mcp") is None:
                 self.report.add_todo(
-                    "Install the extra mcp, which MCP servers need (docs/mcp.md). "
-                    f"{how_to_install('mcp')}"
+                    f"MCP servers require the extra mcp (docs/mcp.md). {how_to_install('mcp')}"
                 )
         return found
 
@@ -289,7 +290,7 @@ class Conversion(Struct):
             self.report.add_todo("Sign in to WhatsApp again: `nanobot channels login whatsapp`.")
         for entry in self.people.unclear:
             self.report.add_todo(
-                f"Pair {entry} again. It is a name and not an id, and a name can get another owner."
+                f"Pair {entry} again. It is a name, not an id, and names can change hands."
             )
         return found
 

@@ -234,7 +234,7 @@ class RepeatLimit:
         if now - since < _REPEAT_SECONDS:
             self._places[place] = since, lines + 1
             if lines + 1 == _MOST_REPEATED:
-                return " (more lines from here are omitted for a minute)"
+                return " (further similar lines are omitted for a minute)"
             return "" if lines + 1 < _MOST_REPEATED else None
         self._places[place] = now, 1
         left_out = max(0, lines - _MOST_REPEATED)

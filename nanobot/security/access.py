@@ -246,7 +246,7 @@ class Access:
             if key is None:
                 configured = any(self._is_configured((channel, kind, id)) for kind in KINDS)
                 raise NanobotError(
-                    f"{printable(text)} did not get access by pairing",
+                    f"{printable(text)} did not get access through pairing",
                     hint="Access is set in config.yaml. Change it there." if configured else "",
                 )
             grant = state.grants[key]
@@ -254,7 +254,7 @@ class Access:
                 command = f"nanobot pair revoke {shell_argument(grant)}"
                 raise NanobotError(
                     f"{label(grant)} is the owner",
-                    hint=f"Only the terminal can change this: `{command}`",
+                    hint=f"You can change this only in the terminal: `{command}`",
                 )
             revoked.append(grant)
             return replace(state, grants={k: one for k, one in state.grants.items() if k != key})
@@ -302,7 +302,8 @@ class Access:
         if self._warned is None or age(self._warned, now) >= REQUEST_SECONDS:
             self._warned = now
             logger.warning(
-                "many unknown people write on {}. For an hour, some of them get no pairing code",
+                "many unknown people are writing on {}. For an hour, some of them get no pairing "
+                "code",
                 channel,
             )
 
@@ -318,9 +319,10 @@ def find_key(text: str, state: AccessState, now: datetime) -> Key:
         key = find_by_address(text, (*state.requests.values(), *state.grants.values()))
         if key is None:
             raise NanobotError(
-                f"there is no request from {printable(text)} in the last hour",
+                f"there was no request from {printable(text)} in the last hour",
                 hint=(
-                    "They must write to me first. You can also add them to `allow_from` in "
+                    "They have to send me a message first. You can also add them to `allow_from` "
+                    "in "
                     "config.yaml."
                 ),
             )
@@ -346,10 +348,10 @@ def find_key(text: str, state: AccessState, now: datetime) -> Key:
     request = ones[-1]
     if not request.code_seconds(now):
         raise NanobotError(
-            f"the code of {label(request)} has expired",
+            f"the code for {label(request)} has expired",
             hint=(
-                f"If you know who this is, approve `{address(request)}` instead of the code. They "
-                "get a new code if they write an hour after the last one."
+                f"If you know who this is, approve `{address(request)}` instead of the code. "
+                "They get a new code if they write again at least an hour after the last code."
             ),
         )
     return request.key
@@ -389,8 +391,8 @@ def write_greeting(kind: Kind, code: str) -> str:
     if kind == "group":
         return (
             "This nanobot is private, and this group has no access. The owner can give "
-            f"access to everyone in this group within ten minutes: send me `/pair {code}` in "
-            f"private, or run `nanobot pair approve {code}`."
+            f"access to everyone in this group within ten minutes: send me `/pair {code}` in a "
+            f"private chat, or run `nanobot pair approve {code}`."
         )
     return (
         f"This nanobot is private. Your pairing code: `{code}` (valid for ten minutes).\n"

@@ -113,7 +113,8 @@ class Skill(Struct, frozen=True):
         found = []
         if self.header.name and self.header.name != self.name:
             found.append(
-                f"its own name is {printable(self.header.name)}, but here it is {self.name}"
+                f"its {MAIN} calls it {printable(self.header.name)}, but its folder is named "
+                f"{self.name}"
             )
         if escape_invisible(text := self.header.description + self.body) != text:
             found.append("it contains invisible characters, which are shown as escapes")
@@ -161,8 +162,8 @@ def parse(text: str) -> tuple[Header, str]:
     last = _LAST.search(text, first.end()) if first else None
     if first is None or last is None or last.start() - first.end() > MOST_FRONT:
         raise NotASkill(
-            f"its {MAIN} does not begin with front matter: a line of ---, at most "
-            f"{MOST_FRONT:,} characters, and another line of ---"
+            f"its {MAIN} does not begin with front matter: a line with ---, at most "
+            f"{MOST_FRONT:,} characters, and another line with ---"
         )
     fields = parse_yaml(text[first.end() : last.start()])
     description = as_line(fields.get("description"), _MOST_DESCRIPTION)
@@ -206,7 +207,7 @@ def parse_yaml(front: str) -> Mapping[str, object]:
                 continue
             if isinstance(fields, dict):
                 return fields
-    raise NotASkill(f"the front matter of its {MAIN}: {problem}")
+    raise NotASkill(f"the front matter of its {MAIN} is invalid: {problem}")
 
 
 def list_metadata(value: object) -> list[Mapping[str, object]]:

@@ -220,7 +220,7 @@ class SkillsLoader:
                 return ()
             entries = home.entries()
         except NanobotError as error:
-            self._warn(f"the skills of the workspace cannot be read: {error}")
+            self._warn(f"the workspace's skills cannot be read: {error}")
             return ()
         names = [e.name for e in entries if e.kind == "folder" and not e.name.startswith(".")]
         if len(names) > MOST_SKILLS:
@@ -231,7 +231,7 @@ class SkillsLoader:
         """Return a workspace skill with its status from the record."""
         name = place.names[-1]
         if not is_skill_name(name):
-            problem = "names of skills consist of ASCII letters, digits, and - _ ."
+            problem = "a skill's name can contain only ASCII letters, digits, and - _ ."
             return Skill(printable(name), "workspace", "broken", problem=problem)
         mark = fingerprint(place)
         known = self._scans.get(name)

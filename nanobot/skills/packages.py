@@ -66,7 +66,7 @@ async def fetch_archive(egress: Egress, address: str) -> Archive:
     """Fetch an archive, https only on each hop. Raise `NanobotError` or `ToolError`."""
     response = await egress.fetch(EgressRequest(address), _LIMITS)
     if response.status != 200:
-        raise NanobotError(f"{printable(address)} answers with status {response.status}")
+        raise NanobotError(f"{printable(address)} returned status {response.status}")
     return Archive(address, response.body)
 
 
@@ -82,7 +82,7 @@ def expect_digest(archive: Archive, wanted: str) -> None:
     """Raise `NanobotError` if the archive has another digest."""
     if archive.digest != wanted.strip().lower().removeprefix("sha256:"):
         raise NanobotError(
-            f"{printable(archive.name)} has another SHA-256: {archive.digest}",
+            f"{printable(archive.name)} has a different SHA-256 hash: {archive.digest}",
             hint="Nothing was installed. Check the source of the expected hash.",
         )
 
@@ -100,12 +100,12 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
     for path in inside:
         if name := autorun.find_obeyed_name(path):
             raise NanobotError(
-                f"{printable(archive.name)} cannot be installed: it contains "
-                f"{printable(path)}, and other programs use {printable(name)} "
-                "automatically",
+                f"{printable(archive.name)} cannot be installed: it contains {printable(path)}, "
+                f"and other programs load {printable(name)} automatically",
                 hint=(
-                    "Skills must not contain repositories, directory hooks, or settings of "
-                    "editors and agents. Ask the author, or unpack the archive and remove them."
+                    "Skills must not contain repositories, directory hooks, or settings for "
+                    "editors and agents. Ask the author, or unpack the archive and remove these "
+                    "files."
                 ),
             )
     for path, content in inside.items():

@@ -124,7 +124,9 @@ class SkillsService:
         skill = self.loader.find(name)
         if skill is None:
             known = ", ".join(dict.fromkeys(one.name for one in self.loader.list()))
-            raise NanobotError(f"no skill {printable(name)!r}", hint=f"There are: {known}.")
+            raise NanobotError(
+                f"there is no skill {printable(name)!r}", hint=f"Available skills: {known}."
+            )
         return skill
 
     def _list(self, _: Arguments) -> Data:
@@ -142,7 +144,7 @@ class SkillsService:
         if path not in contents:
             raise NanobotError(
                 f"the skill {skill.name} has no file {printable(path)!r}",
-                hint=f"It has: {', '.join(contents)}",
+                hint=f"The skill contains: {', '.join(contents)}",
             )
         content = contents[path]
         if b"\0" in content:

@@ -31,8 +31,8 @@ logging.getLogger("psycopg").setLevel(logging.ERROR)  # callers report failures
 
 _POOLER_SECONDS = 3.0
 _POOLER = (
-    "Set pool_mode = session in PgBouncer, with a pool of 9 connections per worker, or use "
-    "the address of PostgreSQL in team.database."
+    "Set pool_mode = session in PgBouncer, with a pool of 9 connections per worker, or put "
+    "PostgreSQL's own address into team.database."
 )
 
 _FILLER = re.compile(
@@ -214,7 +214,7 @@ class DatabaseAddress:
         version, fsync, commit, encoding, timeline = row[:5] if row else (0, "", "", "", "")
         reason = hint = ""
         if version < OLDEST:
-            reason = f"it is PostgreSQL {version // 10_000}, and nanobot needs 14 or newer"
+            reason = f"it is PostgreSQL {version // 10_000}, and nanobot requires 14 or newer"
             hint = "Move the database to a newer server with pg_dump and pg_restore."
         elif fsync == "off":
             reason = "fsync is off, so a power failure would lose stored data"
@@ -224,11 +224,11 @@ class DatabaseAddress:
             reason += " would lose stored data"
             hint = "ALTER ROLE CURRENT_USER SET synchronous_commit = on;"
         elif encoding != "UTF8":
-            reason = f"its encoding is {encoding}, and nanobot needs UTF-8"
+            reason = f"its encoding is {encoding}, and nanobot requires UTF-8"
             hint = "CREATE DATABASE nanobot ENCODING 'UTF8' TEMPLATE template0;"
         elif self.timeline not in ("", timeline):
             reason = "a failover has replaced the server since this worker started"
-            hint = "Check that the old server is stopped permanently."
+            hint = "Make sure that the old server can't come back."
         if reason:
             raise StorageError(self.place, reason, hint=hint)
 
@@ -265,7 +265,7 @@ async def execute(db: Connection, statement: str, *values: object) -> psycopg.As
 
 _HINTS = {
     "53100": "Free some space on the database's disk. Stored data is safe.",
-    "53300": "Raise max_connections of PostgreSQL. Each worker uses up to 9.",
+    "53300": "Increase max_connections in PostgreSQL. Each worker uses up to 9.",
     "42501": "nanobot's role must own its database: ALTER DATABASE … OWNER TO …;",
 }
 """Fixes by the error's `sqlstate`."""
@@ -283,7 +283,7 @@ def _hint(error: Exception) -> str:
         return _HINTS["53300"]
     return (
         "Check that PostgreSQL is running and reachable from this machine. Running workers "
-        "resume by themselves when it answers."
+        "resume automatically when it responds."
     )
 
 

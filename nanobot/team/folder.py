@@ -108,7 +108,7 @@ def check_folder(home: Path, shared: Path, mounts: str | None = None) -> None:
     mine, ours = home.resolve(), shared.resolve()
     if mine.is_relative_to(ours) or ours.is_relative_to(mine):
         raise NanobotError(
-            f"one of {shared} and the home {home} contains the other",
+            f"one of the folders {shared} and {home} contains the other",
             hint=(
                 "A home contains locks, sockets, and SQLite caches, which must be on the "
                 "worker's own disk. Set NANOBOT_HOME or team.shared to another folder."

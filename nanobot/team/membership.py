@@ -84,7 +84,7 @@ def boot_time() -> float:
 
 def end_process(reason: str) -> None:
     """End this process at once, without waiting for other threads."""
-    end_at_once(f"this worker stops: {reason}. Start it again.", EXIT_CODE)
+    end_at_once(f"this worker is stopping: {reason}. Start it again.", EXIT_CODE)
 
 
 class Membership:
@@ -220,5 +220,7 @@ class Membership:
         if sent - self._steady_since > TTL:
             db.execute(END_SESSIONS_OF_THE_DEAD)
             for number, name in db.execute(_FENCE, (TTL,)).fetchall():
-                logger.warning("worker {} ({}) is dead, and other workers take over", number, name)
+                logger.warning(
+                    "worker {} ({}) is dead, and other workers are taking over", number, name
+                )
         return ""

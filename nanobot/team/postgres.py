@@ -310,8 +310,8 @@ class Database(WriteQueue):
         """Fail all jobs, because this worker was fenced."""
         error = StorageError(
             self.address.place,
-            "this worker was away for too long, and other workers take over its work",
-            hint="It stops. Start it again as a new worker.",
+            "this worker was unreachable for too long, so other workers are taking over its work",
+            hint="This worker is stopping. Start it again.",
         )
         resolve(take_outcomes((*(self._doubt.jobs if self._doubt else ()), *jobs), error))
         self._doubt = None

@@ -126,8 +126,8 @@ def prepare(address: DatabaseAddress) -> None:
         if found != VERSION:
             raise StorageError(
                 address.place,
-                f"its tables belong to another version of nanobot (version {found})",
-                hint="Install the version of the other workers.",
+                f"its schema version ({found}) belongs to another version of nanobot",
+                hint="Install the same version as on the other workers.",
             )
 
 

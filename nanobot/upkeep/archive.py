@@ -125,7 +125,7 @@ def make_identity(path: Path, made_at: str) -> str:
     except FileExistsError:
         raise NanobotError(
             f"{path} already exists",
-            hint="Keep it if you have backups that were encrypted with it.",
+            hint="Choose another name. You may still need the existing key for older backups.",
         ) from None
     except OSError as error:
         raise StorageError.of(path, error) from error
@@ -182,7 +182,8 @@ def _decrypting(source: BufferedReader, identity: Path | None) -> Iterator[Binar
         return
     if identity is None:
         raise NanobotError(
-            "the backup is encrypted", hint="Give the file with its secret key: --identity FILE."
+            "the backup is encrypted",
+            hint="Specify the file that contains the secret key: --identity FILE.",
         )
     age, identities = _load_age(), _read_identities(identity)
 
@@ -192,7 +193,7 @@ def _decrypting(source: BufferedReader, identity: Path | None) -> Iterator[Binar
         except (age.DecryptError, OSError) as error:
             raise NanobotError(
                 f"the backup cannot be decrypted, or it is damaged: {error}",
-                hint="Use the secret key of the public key that it was encrypted with.",
+                hint="Use the secret key that belongs to the backup's public key.",
             ) from error
 
     with _open_pipe(decrypt, "rb") as result:
@@ -332,7 +333,7 @@ def unpack(
                 pass
             return UnpackResult(head, files, size)
     except _DAMAGE as error:
-        raise BadBackup(f"it is not a backup of nanobot, or it is damaged ({error})") from error
+        raise BadBackup(f"it is not a nanobot backup, or it is damaged ({error})") from error
     except OSError as error:
         raise StorageError.of(error.filename or file, error) from error
 
@@ -341,12 +342,12 @@ def _read_head(tar: tarfile.TarFile) -> BackupHeader:
     first = tar.next()
     reader = tar.extractfile(first) if first and first.name == _HEAD else None
     if reader is None:
-        raise BadBackup("it has no backup header")
+        raise BadBackup("it does not have a backup header")
     head = BackupHeader.decode(reader.read(_MOST_HEAD))
     if (head.format, head.journal) != (FORMAT, SCHEMA.version):
         raise NanobotError(
             f"the backup was made by another version of nanobot ({head.nanobot})",
-            hint="Install that version, then restore it.",
+            hint="Install that version, then restore the backup.",
         )
     return head
 
@@ -418,5 +419,5 @@ class _Member(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         found = super().frombuf(buf, encoding, errors)
         if found.type in _NAMES and found.size > _MOST_HEAD:
-            raise BadBackup("a name in it is too long")
+            raise BadBackup("a file name in it is too long")
         return found

@@ -55,7 +55,9 @@ class BackupUnderWay(NanobotError):
     """Another process is making a backup of this home."""
 
     def __init__(self) -> None:
-        super().__init__("a backup of this home is already running", hint="Wait until it is done.")
+        super().__init__(
+            "a backup of this home is already running", hint="Wait until it has finished."
+        )
 
 
 class StoredBackup(Struct, frozen=True):
@@ -328,7 +330,8 @@ class BackupMaker(Periodic):
         except NanobotError as error:
             self._not_before = self._clock.now() + AGAIN
             is_new = not self.problem
-            self.problem = f"the scheduled backup failed: {error} {error.hint}".strip()
+            why = f"{error}. {error.hint}" if error.hint else error
+            self.problem = f"the scheduled backup failed: {why}"
             logger.error("{}", self.problem)
             if is_new:
                 await self._tell(f"{self.problem[:1].upper()}{self.problem[1:]}")

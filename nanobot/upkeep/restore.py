@@ -147,8 +147,8 @@ def expect_room(home: Path, *, replace: bool) -> None:
         raise NanobotError(
             f"{home} is not empty",
             hint=(
-                "Restore into another folder with --to, or use --replace, which keeps the "
-                f"current home in {home / _BEFORE}-…."
+                "Restore into another folder with --to, or use --replace, which moves the "
+                f"current content to {home / _BEFORE}-…."
             ),
         )
 
@@ -261,7 +261,7 @@ def _set_aside(existing: Sequence[Path], previous: Path) -> None:
             f"{error.filename} is a mount point, which restore can't move",
             hint=(
                 "Unmount it (in a container, remove it from the volumes), run the same command "
-                "again, and mount it afterwards. Or restore into another folder with --to."
+                "again, and then mount it again. Or restore into another folder with --to."
             ),
         ) from error
     sync_folder(previous)

@@ -78,7 +78,9 @@ class DiskReserve(Periodic):
         self._intake, self._tell, self._free = intake, tell, free
         self.text = ""
         """The problem, for people, empty if there is enough space. It is logged with the health."""
-        self.hint = f"Free some space on the disk of {home}. nanobot then resumes by itself."
+        self.hint = (
+            f"Free some space on the disk that contains {home}. nanobot then resumes automatically."
+        )
 
     async def run_once(self) -> None:
         try:
@@ -89,14 +91,14 @@ class DiskReserve(Periodic):
         left, kept = f"{free / _MEGABYTE:,.0f} MB", f"{self._reserve / _MEGABYTE:,.0f} MB"
         if free < self._reserve:
             self.text = (
-                f"the disk is nearly full ({left} left, {kept} reserved), so no new messages "
-                "are accepted"
+                f"the disk is nearly full ({left} left, {kept} reserved), so nanobot accepts no "
+                "new messages"
             )
             if not was_low:
                 self._intake.hold_intake(StorageError(self._home, self.text, hint=self.hint))
                 await self._notify_owner(
                     "low",
-                    f"My disk is nearly full ({left} left). New messages stay at their "
+                    f"My disk is nearly full ({left} left). New messages stay on the chat "
                     f"platforms until there is space again. {self.hint}",
                 )
         elif was_low and free * 100 >= self._reserve * _BACK:
@@ -104,7 +106,7 @@ class DiskReserve(Periodic):
             self._intake.hold_intake(None)
             logger.info("the disk has space again: {}", left)
             await self._notify_owner(
-                "back", f"My disk has space again ({left} left), and I accept messages again."
+                "back", f"My disk has space again ({left} left), so I accept messages again."
             )
 
     async def _notify_owner(self, what: str, text: str) -> None:

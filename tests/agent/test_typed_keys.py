@@ -82,7 +82,7 @@ async def test_a_no_changes_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, ScriptedModel(says("I see")), channel):
         offer = await get_offer(channel, f"use {OTHER}")
         event = await channel.say(offer.buttons[1].value, sender_id="1")
-        assert await channel.answer_to(event) == "It was not moved."
+        assert await channel.answer_to(event) == "The key was not moved."
     assert not (tmp_path / "secrets.env").exists()
     assert holding(tmp_path, OTHER)
 

@@ -129,7 +129,7 @@ def test_a_file_that_is_no_backup_is_said_in_words(
     assert run(home, "backup", short) == 0
     short.write_bytes(short.read_bytes()[:-20])
     assert run(home, "backup", "verify", other) == 1
-    assert "it is not a backup of nanobot, or it is damaged" in capsys.readouterr().err
+    assert "it is not a nanobot backup, or it is damaged" in capsys.readouterr().err
     assert run(home, "backup", "verify", short) == 1
     assert "it is damaged (" in capsys.readouterr().err
 

@@ -95,7 +95,7 @@ def test_where_nobody_has_to_sign_in_that_is_said(
 ) -> None:
     assert main(["--home", str(tmp_path), "channels", "login", "telegram"]) == 1
     said = capsys.readouterr().err
-    assert "the channel 'telegram' needs no sign-in" in said
+    assert "the channel 'telegram' does not require a sign-in" in said
     assert "gate" in said
 
 

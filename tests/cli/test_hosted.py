@@ -168,7 +168,7 @@ def test_a_chat_that_hosts_says_at_its_end_that_a_message_waits_for_the_model(
 
 def test_one_message_that_sets_a_reminder_says_so_too(nanobot: Any) -> None:
     done = nanobot("agent", "-m", "remind me tomorrow at 9 to call Ana")
-    assert "note: 1 scheduled job runs only while nanobot runs" in done.stderr
+    assert "note: 1 scheduled job runs only while nanobot is running" in done.stderr
     assert nanobot("agent", "-m", "hello").stderr == ""
 
 

@@ -295,7 +295,7 @@ async def test_what_is_no_key_is_asked_for_again_and_goes_nowhere() -> None:
         assert part.secrets == {"MODEL_API_KEY": "sk-right"}
         assert {one.headers.get("authorization") for one in server.requests} == {"Bearer sk-right"}
     said = "\n".join(person.said)
-    assert said.count("a character outside ASCII") == 2
+    assert said.count("a non-ASCII character") == 2
 
 
 async def test_what_a_server_refuses_is_told_without_the_names_of_settings() -> None:

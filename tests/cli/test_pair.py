@@ -104,7 +104,7 @@ def test_without_a_gateway_the_home_itself_is_changed(
     assert code in run("list")[1]
     assert run("approve", "BBBBBBBB")[0] == 1
     assert run("approve", code.lower(), "--owner") == (
-        0, "`Anna` (`telegram:7`) has access now, as the owner.\n"
+        0, "`Anna` (`telegram:7`) now has access, as the owner.\n"
     )  # fmt: skip
     assert run("approve", code)[0] == 1
     assert _access(home).owners("telegram") == ("7",)

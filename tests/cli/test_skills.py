@@ -99,7 +99,7 @@ def test_wrong_use_is_exit_code_2(here: Nanobot, arguments: list[str]) -> None:
 def test_an_unknown_skill_is_exit_code_1(here: Nanobot) -> None:
     done = here("skills", "show", "nope")
     assert done.returncode == 1
-    assert "There are: cron, memory," in done.stderr
+    assert "Available skills: cron, memory," in done.stderr
 
 
 def test_a_path_where_nothing_is_has_a_plain_error(here: Nanobot, tmp_path: Path) -> None:

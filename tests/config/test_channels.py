@@ -114,7 +114,7 @@ def test_an_override_names_groups(home: Home) -> None:
         pytest.param(
             "enabled: yes\n    allow_from: [7, '*']\n",
             ":4: channels.plain.allow_from: gives everyone access to the agent. "
-            "List the allowed ids, or remove the key and approve people by pairing.",
+            "List the allowed ids, or remove the key and approve people through pairing.",
             id="everyone",
         ),
         pytest.param(
@@ -197,13 +197,13 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
         pytest.param(
             "channels:\n  plain: true\n",
             "HOME/config.yaml:2: channels.plain: must be a section with keys\n"
-            "  Write `plain:`, and its keys below it, indented.",
+            "  Write `plain:`, with its keys on indented lines below it.",
             id="text for a section",
         ),
         pytest.param(
             "channels: [pigeon]\n",
             "HOME/config.yaml:1: channels: must be a section with keys\n"
-            "  Write `channels:`, and its keys below it, indented.",
+            "  Write `channels:`, with its keys on indented lines below it.",
             id="list for the sections",
         ),
         pytest.param(
@@ -266,14 +266,14 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
             "channels:\n  absent: {}\n",
             "HOME/config.yaml:2: channels.absent: its settings are broken: "
             "module_that_is_not_there:Settings cannot be imported (ModuleNotFoundError)\n"
-            "  Update or reinstall the package of this channel.",
+            "  Update or reinstall this channel's package.",
             id="adapter that cannot be imported",
         ),
         pytest.param(
             "channels:\n  number: {}\n",
             "HOME/config.yaml:2: channels.number: its settings are broken: "
             "pigeon_for_tests:not_a_model is not a subclass of nanobot.validation.Checked\n"
-            "  Update or reinstall the package of this channel.",
+            "  Update or reinstall this channel's package.",
             id="adapter without a model",
         ),
     ],

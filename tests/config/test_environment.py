@@ -150,5 +150,5 @@ def test_the_home_cannot_be_moved_from_within(home: Home) -> None:
     home.write_secrets("NANOBOT_HOME=/x\n")
     assert home.complaint() == (
         "HOME/secrets.env:1: NANOBOT_HOME: cannot be set here\n"
-        "  Set it in the environment, because it selects the folder of this file."
+        "  Set it in the environment, because it determines the folder of this file."
     )

@@ -16,11 +16,12 @@ from nanobot.errors import ConfigError
 from tests.config.homes import Home
 from tests.privileges import without_privileges
 
-SECTION_HINT = "Write `{0}:`, and its keys below it, indented."
+SECTION_HINT = "Write `{0}:`, with its keys on indented lines below it."
 BROKEN = (
     "is not valid YAML\n"
-    "  Check this line and the one above it: the indentation (spaces, not tabs), or a missing ':'"
-    " or quote. Quote a value that contains ': ' or begins with one of @ ` % * ! & [ {."
+    "  In this line and the one above it, check the indentation (spaces, not tabs), and look for a "
+    "missing ':' or quotation mark. Quote a value "
+    "that contains ': ' or begins with one of @ ` % * ! & [ {."
 )
 MODEL_LINES = "model:\n  name: m\n  api_key: k\n"
 MODEL = "model: {name: m, api_key: k}\n"
@@ -354,7 +355,8 @@ def test_references_that_make_a_few_lines_endless_are_an_error(home: Home, text:
         ),
         (
             "https://box/v1/chat/completions/",
-            "must end before the name of the operation\n  Remove everything after /v1.",
+            "must not include an operation, such as /chat/completions\n"
+            "  Remove everything after /v1.",
         ),
     ],
 )
@@ -366,8 +368,8 @@ def test_an_address_that_cannot_work_is_explained(home: Home, url: str, expected
 @pytest.mark.parametrize("key", ["sk canary", "sk-canary\\n2", "sk-canary\\u2026"])
 def test_a_key_that_no_server_takes_is_found_before_it_is_sent(home: Home, key: str) -> None:
     assert home.complaint(f'model:\n  name: m\n  api_key: "{key}"\n') == (
-        "HOME/config.yaml:3: model.api_key: contains a space, a line break, or a character "
-        "outside ASCII\n  Copy only the key, and paste it again."
+        "HOME/config.yaml:3: model.api_key: contains a space, a line break, or a non-ASCII "
+        "character\n  Copy only the key, and paste it again."
     )
 
 
@@ -410,7 +412,7 @@ def test_too_little_room_for_the_prompt_says_which_numbers_would_do(home: Home) 
     assert home.complaint("model:\n  context_window: 8192\n") == (
         "HOME/config.yaml:2: model.context_window: leaves 0 tokens for the prompt, "
         "which needs 2,000\n"
-        "  Set it to 11,216 or more, or `max_completion_tokens` to less."
+        "  Set it to at least 11,216, or reduce `max_completion_tokens`."
     )
     home.write("model: {context_window: 11216}\n")
     assert home.load().model.prompt_tokens == 2_000

@@ -67,7 +67,7 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
         (
             "owner: [12345]\n",
             "HOME/config.yaml:1: owner: must be a section with keys\n"
-            "  Write `owner:`, and its keys below it, indented.",
+            "  Write `owner:`, with its keys on indented lines below it.",
         ),
     ],
 )

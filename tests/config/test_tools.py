@@ -42,7 +42,7 @@ def tools(*lines: str) -> str:
         ),
         (
             tools("exec:", "  environment: {'A B': x}"),
-            "3: tools.exec.environment: must have variable names as keys\n"
+            "3: tools.exec.environment: must use variable names as keys\n"
             "  Write it like `LANG: C`.",
         ),
         (
@@ -57,7 +57,7 @@ def tools(*lines: str) -> str:
             tools("exec:", "  paths: [/]"),
             "3: tools.exec.paths[0]: would give access to nanobot's own folder, with its keys and"
             " sessions\n"
-            "  List only the folder that is needed.",
+            "  List only the folder that the program needs.",
         ),
         (
             tools("web:", "  search: {provider: brave}"),

@@ -154,8 +154,8 @@ async def test_lines_that_cannot_be_read_show(tmp_path: Path) -> None:
         await channel.ask("hello")
         state, text = await health_of(tmp_path)
         assert state == "degraded"
-        assert "conversation fake:1: unreadable lines: 1" in text
-        assert "memory/history.jsonl: unreadable lines: 1" in text
+        assert "unreadable lines in conversation fake:1: 1" in text
+        assert "unreadable lines in memory/history.jsonl: 1" in text
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ async def test_what_was_set_aside_shows_until_it_is_removed(tmp_path: Path, asid
         path = tmp_path / "state" / aside
         path.mkdir(parents=True)
         state, text = await health_of(tmp_path)
-        assert (state, "damaged and started again" in text) == ("degraded", True)
+        assert (state, "was damaged and replaced with a new one" in text) == ("degraded", True)
         path.rmdir()
         assert await health_of(tmp_path) == ("ok", "")
 

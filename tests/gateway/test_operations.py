@@ -112,13 +112,13 @@ async def test_retry_in_a_running_gateway_starts_at_once(kit: OperationsKit) -> 
 async def test_retry_without_a_gateway_waits_for_one(kit: OperationsKit) -> None:
     await kit.trouble()
     told = await kit.idle.queue_retry({"id": "in-1"})
-    assert told == {"text": "in-1 will be retried when the gateway runs."}
+    assert told == {"text": "in-1 will be retried once the gateway is running."}
     assert len((await kit.journal.leftovers()).entries) == 1
 
 
 async def test_drop_is_final(kit: OperationsKit) -> None:
     await kit.trouble()
-    assert await kit.running.queue_drop({"id": "in-1"}) == {"text": "in-1 is dropped."}
+    assert await kit.running.queue_drop({"id": "in-1"}) == {"text": "in-1 was dropped."}
     await kit.running.queue_drop({"id": "out-1"})
     assert await kit.running.queue_list({}) == {"inbox": [], "outbox": []}
     with pytest.raises(NanobotError, match="not a failed message"):

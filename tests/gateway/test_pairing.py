@@ -73,14 +73,14 @@ async def test_the_owner_lets_somebody_in_from_a_chat(kit: PairingKit) -> None:
     code = await asks(kit.access, BOB)
     assert f"`Bob` (`telegram:8`): `{code}` (10 min)" in await kit.types("/pair")
     answer = await kit.types(f"/pair {code[:4].lower()} {code[4:]}")
-    assert answer == "`Bob` (`telegram:8`) has access now."
+    assert answer == "`Bob` (`telegram:8`) now has access."
     assert lets_in(kit.access, BOB)
     assert not kit.access.is_owner_id("telegram", "8")
     assert kit.welcomed == [("telegram", "8", kit.welcomed[0][2], "")]
     assert "/help" in kit.welcomed[0][2]
     assert "- `Bob` (`telegram:8`)" in await kit.types("/pair list")
     assert await kit.types("/pair revoke 8") == (
-        "`Bob` (`telegram:8`) no longer has access by pairing."
+        "`Bob` (`telegram:8`) no longer has access through pairing."
     )
     assert not lets_in(kit.access, BOB)
 
@@ -92,7 +92,7 @@ async def test_nobody_else_gets_to_try_a_code(kit: PairingKit) -> None:
         assert "owner only" in await kit.types("/pair BBBBBBBB", anna)
     assert "owner only" in await kit.types(f"/pair {code}", anna)
     assert not lets_in(kit.access, BOB)
-    assert "has access now" in await kit.types(f"/pair {code}")
+    assert "now has access" in await kit.types(f"/pair {code}")
 
 
 async def test_a_chat_makes_and_unmakes_no_owner(kit: PairingKit) -> None:
@@ -118,7 +118,7 @@ async def test_a_group_is_let_in_from_the_owners_private_chat(kit: PairingKit) -
     code = code_in(await answer_to(kit.access, ANNA, GROUP))
     assert "the group `Family` (`telegram:-100`)" in await kit.types("/pair list")
     answer = await kit.types(f"/pair {code}")
-    assert answer == "Everyone in the group `Family` (`telegram:-100`) has access now."
+    assert answer == "Everyone in the group `Family` (`telegram:-100`) now has access."
     assert kit.welcomed[0][:2] == ("telegram", "-100")
     assert kit.access.permits("telegram", BOB, GROUP)
 
@@ -137,19 +137,19 @@ async def test_a_name_is_shown_as_a_name_whatever_it_holds(kit: PairingKit) -> N
     code = await asks(kit.access, replace(BOB, name=name))
     shown = "`Ann' ('telegram:1') [x](http://evil.exa…` (`telegram:8`)"
     assert f"- {shown}: " in await kit.types("/pair")
-    assert (await kit.types(f"/pair {code}")).startswith(f"{shown} has access")
+    assert (await kit.types(f"/pair {code}")).startswith(f"{shown} now has access")
 
 
 async def test_mistakes_are_answered_with_what_to_do(kit: PairingKit) -> None:
     assert "eight letters" in await kit.types("/pair revoke")
     assert "Check the spelling" in await kit.types("/pair BBBBBBBB")
-    assert "did not get access by pairing" in await kit.types("/pair revoke 99")
-    assert await kit.types("/pair") == ("No requests within the hour, and no approvals by pairing.")
+    assert "did not get access through pairing" in await kit.types("/pair revoke 99")
+    assert await kit.types("/pair") == ("There are no pending requests and no approvals.")
 
 
 async def test_somebody_is_in_though_no_welcome_reaches_them(kit: PairingKit) -> None:
     kit.unreachable = True
-    assert "has access now" in await kit.types(f"/pair {await asks(kit.access, BOB)}")
+    assert "now has access" in await kit.types(f"/pair {await asks(kit.access, BOB)}")
     assert lets_in(kit.access, BOB)
 
 
@@ -166,14 +166,14 @@ async def test_the_terminal_gets_all_of_it_as_data(kit: PairingKit) -> None:
     known |= {"owner": True, "since": "2026-03-02T09:00:00+00:00"}
     assert await kit.operations["pair.approve"]({"code": code, "owner": True}) == {
         **known, "new": True,
-        "text": "`Bob` (`telegram:8`) has access now, as the owner.",
+        "text": "`Bob` (`telegram:8`) now has access, as the owner.",
     }  # fmt: skip
     assert "as the owner" in kit.welcomed[0][2]
     listed = {"requests": [], "approved": [known], "trouble": ""}
     assert await kit.operations["pair.list"]({}) == listed
     assert await kit.operations["pair.revoke"]({"id": "telegram:8"}) == {
         **known, "still_in": False,
-        "text": "`Bob` (`telegram:8`) no longer has access by pairing.",
+        "text": "`Bob` (`telegram:8`) no longer has access through pairing.",
     }  # fmt: skip
 
 

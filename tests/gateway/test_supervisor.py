@@ -73,7 +73,7 @@ async def cancel_oneself() -> None:
     [
         (crash, "LookupError: broken pipe dream"),
         (leave, "SystemExit"),
-        (end, "it ended unexpectedly"),
+        (end, "it stopped unexpectedly"),
         (cancel_oneself, "was cancelled"),
     ],
 )

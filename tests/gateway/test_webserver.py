@@ -268,7 +268,7 @@ async def test_a_refused_name_is_told_of_once_with_what_to_do(
         lines.clear()
         for number in (1, 1, *range(2, 30)):
             await platform.send(url, headers={"Host": f"n{number}.example.org"})
-    assert "'n1.example.org'. If that is its name, add it to http.public_hosts" in lines[0]
+    assert "'n1.example.org'. If this is the server's name, add it to http.public_hosts" in lines[0]
     assert len(lines) == 8
 
 

@@ -214,9 +214,9 @@ def test_servers_that_nothing_here_can_speak_to_are_something_to_do(
         return "\n".join(plan.report.todo)
 
     monkeypatch.setitem(sys.modules, "mcp", None)
-    assert "Install the extra mcp" in todo()
+    assert "MCP servers require the extra mcp" in todo()
     monkeypatch.delitem(sys.modules, "mcp")
-    assert "Install the extra mcp" not in todo()
+    assert "MCP servers require the extra mcp" not in todo()
 
 
 def test_what_goes_into_requests_comes_along_with_its_secrets_apart(tmp_path: Path) -> None:

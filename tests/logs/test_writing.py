@@ -91,7 +91,7 @@ def test_one_place_that_warns_thousands_of_times_fills_no_disk(log: Log) -> None
     failed = [line["message"] for line in lines if line["level"] == "error"]
     assert len(failed) == 50
     assert failed[0] == "no descriptors left (0)"
-    assert failed[-1].endswith("(more lines from here are omitted for a minute)")
+    assert failed[-1].endswith("(further similar lines are omitted for a minute)")
     assert sum(line["level"] == "info" for line in lines) == 3_000
     assert lines[-1]["message"] == "another place"
 

@@ -131,7 +131,7 @@ async def test_who_is_revoked_is_out_at_once_and_for_good(home: AccessHome) -> N
     for now in (access, home.start()):
         assert not lets_in(now)
         assert not now.is_owner_id("telegram", "7")
-    with pytest.raises(NanobotError, match="did not get access by pairing"):
+    with pytest.raises(NanobotError, match="did not get access through pairing"):
         await access.revoke("telegram", "7")
 
 

@@ -192,7 +192,7 @@ async def test_the_confirmation_and_the_list_name_the_person_not_only_their_name
 
 
 async def test_nobody_is_approved_by_an_id_that_did_not_ask(home: AccessHome) -> None:
-    with pytest.raises(NanobotError, match="there is no request from telegram:7"):
+    with pytest.raises(NanobotError, match="there was no request from telegram:7"):
         await home.start().approve("telegram:7", owner=True)
 
 

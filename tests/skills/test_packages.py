@@ -182,7 +182,7 @@ def test_what_programs_obey_by_themselves_is_refused_by_name(
     pack: Pack, name: str, tmp_path: Path
 ) -> None:
     said = find_refusal(pack({"tea/SKILL.md": SKILL, f"tea/{name}": "x"}), tmp_path)
-    assert f"contains {name}, and other programs use" in said
+    assert f"contains {name}, and other programs load" in said
 
 
 def test_what_lies_beside_the_skill_is_not_installed_and_does_not_matter(tmp_path: Path) -> None:

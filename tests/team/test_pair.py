@@ -242,7 +242,7 @@ async def test_a_key_is_moved_into_the_file_of_one_worker_and_that_is_said(team:
     await asyncio.to_thread(_answer, one.home, f"m1: my key is {key}")
     told = await asyncio.to_thread(_answer, one.home, "/secret move")
     secrets = one.home / "secrets.env"
-    assert f"{secrets} there to secrets.env in the home of every other" in told
+    assert f"{secrets} on that worker to secrets.env in every other worker's home" in told
     assert key in secrets.read_text()
     assert not (two.home / "secrets.env").exists()
 

@@ -299,7 +299,7 @@ async def test_a_fenced_worker_stores_nothing(dsn: str, worker: int) -> None:
         sql(dsn, "DELETE FROM worker WHERE id = %s", worker)
         database.post(add("posted"))
         for _ in range(2):
-            with pytest.raises(StorageError, match="other workers take over its work"):
+            with pytest.raises(StorageError, match="other workers are taking over its work"):
                 await database.run(add("late"), until_stored=True)
         assert (said, database.has_died) == (["fenced"], True)
     assert notes(dsn) == ["before"]
@@ -318,7 +318,7 @@ async def test_one_that_is_fenced_while_a_commit_is_in_doubt_ends(
     ):
         relay.on_cut = lambda: sql(dsn, "DELETE FROM worker WHERE id = %s", worker)
         relay.cut_at(b"COMMIT", pass_on=False)
-        with pytest.raises(StorageError, match="other workers take over its work"):
+        with pytest.raises(StorageError, match="other workers are taking over its work"):
             await database.run(add("mine"))
         assert said == ["fenced"]
     assert notes(dsn) == []
@@ -368,7 +368,7 @@ async def test_what_a_stopped_process_has_under_way_is_ended(dsn: str, worker: i
             said.append("deleted")
 
     async with open_database(dsn, worker, lambda: said.append("fenced")) as database:
-        with pytest.raises(StorageError, match="other workers take over its work"):
+        with pytest.raises(StorageError, match="other workers are taking over its work"):
             await database.run(stops, until_stored=True)
     assert (notes(dsn), said) == ([], ["deleted", "fenced"])
 
@@ -425,7 +425,7 @@ async def test_tables_of_another_version_are_left_alone(dsn: str) -> None:
     sql(dsn, "UPDATE schema_version SET version = %s", schema.VERSION + 1)
     with pytest.raises(StorageError, match=r"another version of nanobot \(version 2\)") as refused:
         await opens(dsn)
-    assert "Install the version" in refused.value.hint
+    assert "Install the same version" in refused.value.hint
 
 
 async def test_the_tables_are_made_once_whoever_comes_first(postgres: PostgresServer) -> None:

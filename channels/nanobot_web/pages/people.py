@@ -49,7 +49,7 @@ async def _load_scopes(call: Call, offset: int) -> tuple[list[dict[str, Any]], i
 
 async def approve_person(call: Call) -> web.StreamResponse:
     if done := await call.change("pair.approve", code=call.form.get("code", "").strip()):
-        call.tell(f"{done['name'] or done['address']} has access now.")
+        call.tell(f"{done['name'] or done['address']} now has access.")
     return call.back("/people")
 
 

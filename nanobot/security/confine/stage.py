@@ -273,9 +273,12 @@ def landlock_lack(version: int) -> str:
     """Return why a version is unusable, or an empty text."""
     needed = "Linux 6.2 or newer, with `landlock` in its lsm list"
     if not version:
-        return f"this kernel has no Landlock ({needed})"
+        return f"this kernel does not support Landlock (required: {needed})"
     if version < _OLDEST:
-        return f"Landlock is too old in this kernel: version {version} of {_OLDEST} ({needed})"
+        return (
+            f"this kernel's Landlock version is {version}, but at least {_OLDEST} is required "
+            f"({needed})"
+        )
     return ""
 
 

@@ -426,7 +426,7 @@ async def find_problem(sandbox: Sandbox) -> str:
     try:
         problem = await verify_sandbox(sandbox)
     except (OSError, ToolError, TimeoutError) as error:
-        problem = str(error) or "it does not answer"
+        problem = str(error) or "it does not respond"
     if not problem:
         return ""
     reason = _NAMESPACES if sandbox.kind == "bubblewrap" else ""

@@ -353,7 +353,7 @@ async def _people(kit: PageKit) -> None:
     )
     await user.look()
     await user.button("Let Eve in")
-    await kit.expect_text("has access now")
+    await kit.expect_text("now has access")
     await user.write("Code that you received", codes["Max"])
     await user.button("Let in")
     await expect(page.get_by_role("button", name="Shut Max out")).to_be_visible()
@@ -435,7 +435,7 @@ async def _health(kit: PageKit) -> None:
         pass
     await user.follow("Health")
     await user.button(f"Drop {name}")
-    await kit.expect_text(f"{name} is dropped.")
+    await kit.expect_text(f"{name} was dropped.")
     await kit.expect_text("Nothing is pending or failed.")
     for do in ("retry", "drop"):
         (done,) = kit.audited(f"queue.{do}")

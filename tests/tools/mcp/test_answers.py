@@ -140,7 +140,7 @@ async def test_a_tool_that_only_runs_as_a_task_is_not_offered_and_the_list_says_
         state = gate.servers.state("little").as_json()
         assert state["needs_tasks"] == ["slow"]
         shown = format_servers(Data(servers=[state]))
-    assert "little: not offered, because they only run as MCP tasks: slow" in shown
+    assert "little: tools that are not available, because they only run as MCP tasks: slow" in shown
 
 
 SERVER = """
