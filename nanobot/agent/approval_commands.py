@@ -29,7 +29,8 @@ _NONE = "No questions are pending, and there are no standing approvals."
 
 
 class ApprovalCommands:
-    """The commands work while the asking turn waits. Only the owner can reach the operations."""
+    """Commands, which work while the asking turn waits, and operations, which only the owner can
+    reach."""
 
     def __init__(self, approvals: Approvals, standing: StandingApprovals) -> None:
         self._approvals, self._standing = approvals, standing

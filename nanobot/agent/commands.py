@@ -32,8 +32,8 @@ _TITLE = 80
 
 
 StopsWork = Callable[[str], Awaitable[int]]
-"""Ends the background work of a conversation, given by its key. Returns the number of ended
-tasks."""
+"""Function that ends the background work of a conversation, given by its key, and returns the
+number of ended tasks."""
 
 
 class ConversationCommands:

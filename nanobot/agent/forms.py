@@ -27,7 +27,7 @@ from nanobot.providers.port import (
 from nanobot.providers.schemas import misfit
 
 AskModel = Callable[[Prompt, CallOptions], Awaitable[Reply]]
-"""Calls the model once. Raises `ProviderError`."""
+"""One model call. Raises `ProviderError`."""
 
 _NAME = "answer"
 _TRIES = 2

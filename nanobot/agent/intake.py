@@ -30,7 +30,7 @@ from nanobot.session.session import Contents, Session
 from nanobot.text import one_line, without_brackets
 
 Transcribe = Callable[[bytes, str, str], Awaitable[str]]
-"""Transcribes a sound (content, MIME type, name). May raise any error."""
+"""Transcriber of a sound (content, MIME type, name). May raise any error."""
 
 KEPT = "kept:"
 """Prefix of the reference of a stored file, in a message that runs again."""
@@ -55,7 +55,7 @@ class _Attachment(Struct, frozen=True):
 
 
 class Intake:
-    """Turns delivered messages into stored ones. Slow downloads happen here, in the lane.
+    """Conversion of delivered messages to stored ones. Slow downloads happen here, in the lane.
 
     `channels` fetch the files. `scopes` decide if a group message is the owner's. Others' messages
     are marked, as their instructions must never become memories. Without `transcribe` voice
@@ -192,8 +192,8 @@ def _reason(error: Exception) -> str:
 
 
 class Admission:
-    """Finds the conversations of messages. `holding` a scope protects changes of its files that no
-    message of it caused."""
+    """Lookup of the conversations of messages. `holding` a scope protects changes of its files that
+    no message of it caused."""
 
     def __init__(
         self,

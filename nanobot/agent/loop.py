@@ -63,7 +63,7 @@ def _is_question(message: InboundMessage) -> bool:
 
 
 class AgentLoop:
-    """Handles the messages in the bus's inbox."""
+    """Handler of the messages in the bus's inbox."""
 
     def __init__(self, parts: AgentParts) -> None:
         self._parts, self._queue, self._background = parts, parts.queue, parts.background

@@ -59,8 +59,9 @@ class MessageArguments(Arguments, frozen=True):
 
 
 class SendMessage(Tool, Struct, frozen=True):
-    """Sends through the outbox. `received` finds a file that came with a message, or returns None
-    for other paths. `shown` holds the files of calls that were reviewed but have not run yet."""
+    """Tool that sends through the outbox. `received` finds a file that came with a message, or
+    returns None for other paths. `shown` holds the files of calls that were reviewed but have not
+    run yet."""
 
     roots: RootsOf
     store: MediaStore

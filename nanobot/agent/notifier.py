@@ -63,8 +63,8 @@ second."""
 
 
 class MessageSplitter:
-    """Cuts messages into parts that their channel can send. A text with too many parts, by length
-    or by markup, is sent as a file. `channels` are the channels of this process by name."""
+    """Splitter of messages into parts that their channel can send. A text with too many parts, by
+    length or by markup, is sent as a file. `channels` are the channels of this process by name."""
 
     def __init__(self, channels: Mapping[str, Channel], media: MediaStore) -> None:
         self._channels, self._media = channels, media
@@ -185,8 +185,8 @@ class KnownChats:
 
 
 class Notifier:
-    """Sends the notices of memory and the gateway to known `chats`. Everything but a notice about
-    memory raises `StorageError` if it can't be stored."""
+    """Sender of the notices of memory and the gateway to known `chats`. Everything but a notice
+    about memory raises `StorageError` if it can't be stored."""
 
     def __init__(
         self,

@@ -60,14 +60,14 @@ TurnEvent = InboundMessage | Progress | ToolFinished
 
 
 class AgentHook(Protocol):
-    """Receives every event. `caller` is the context of the turn, or None for an `InboundMessage`
+    """Receiver of every event. `caller` is the context of the turn, or None for an `InboundMessage`
     and a `TurnEnded`."""
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None: ...
 
 
 class Hooks:
-    """Shows the events of conversations with a person on `screen`, and calls all `others`."""
+    """Distributor of events to all `others`, and to `screen` for conversations with a person."""
 
     def __init__(self, screen: Screen | None = None, others: Sequence[AgentHook] = ()) -> None:
         self._screen, self._others = screen, others
@@ -86,8 +86,7 @@ class Hooks:
 
 
 class TurnMetrics:
-    """Logs a line for each turn. Counts, since the start, `turns` by outcome and the tokens of
-    ended turns."""
+    """Counts since the start: `turns` by outcome, and the tokens of ended turns. Logs each turn."""
 
     def __init__(self) -> None:
         self.turns: Counter[str] = Counter()
@@ -248,7 +247,7 @@ _NO_OPTIONS, _NOTHING_DONE, _NO_HOOKS = CallOptions(), EarlierWork(), Hooks()
 
 
 class AgentRunner(Struct, frozen=True):
-    """Runs turns with one provider and one set of tools. Stateless between runs.
+    """Runner of turns with one provider and one set of tools. Stateless between runs.
 
     A turn takes at most `max_iterations` steps, and none after it has used `max_tokens` (0: no
     limit). `media` stores images that tools return. `room` shortens a prompt that has grown too

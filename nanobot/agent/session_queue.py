@@ -28,8 +28,8 @@ Job = Callable[[], Awaitable[None]]
 
 
 class Lanes:
-    """Runs jobs in order within a key, and at most `limit` jobs at once over all keys. 0 means no
-    limit, for jobs that mostly wait."""
+    """Job queues by key. Jobs run in order within a key, and at most `limit` at once over all keys.
+    0 means no limit, for jobs that mostly wait."""
 
     def __init__(self, limit: int = 0) -> None:
         self._limit, self._slots = limit, asyncio.Semaphore(limit) if limit else None
@@ -150,7 +150,7 @@ _TEXT_SECONDS = 0.03
 
 
 class Screen:
-    """Shows progress in order within a chat, without ever delaying the agent. Models send text word
+    """Progress display, in order within a chat, that never delays the agent. Models send text word
     by word, so text is collected for `_TEXT_SECONDS`. If a chat can't keep up, its text is left
     out, as the final reply has all of it, but never the end of a turn. A reply waits up to
     `timeout` seconds for the progress before it. A single event may take `_MOST` times as long."""

@@ -127,7 +127,7 @@ _TARGET = 0.75
 
 
 class PromptRoom:
-    """Keeps prompts within `budget` tokens, or within a model's smaller budget in `budgets`."""
+    """Limit of prompts to `budget` tokens, or to a model's smaller budget in `budgets`."""
 
     def __init__(
         self, budget: int, counter: TokenCounter, budgets: Mapping[str, int] = MappingProxyType({})

@@ -79,7 +79,7 @@ _MOST_STALLS = 2
 
 
 class Turns:
-    """Starts, answers and ends turns, and commits the ends of all messages."""
+    """The running turns: their start, answer and end, and the commit of all messages' ends."""
 
     def __init__(self, parts: AgentParts) -> None:
         self._parts = parts

@@ -82,7 +82,7 @@ class AgentParts(Struct, frozen=True):
     consolidator: MemoryConsolidator
     admission: Admission
     warn_of_failure: Callable[[str, Exception], None]
-    """Tells the owner why another person gets no answer."""
+    """Warning to the owner that another person gets no answer."""
     counter: TokenCounter
     runner: AgentRunner
     on_busy: OnBusy = "steer"

@@ -50,7 +50,7 @@ _AUTO: dict[When, str] = {
 
 
 class VoiceReplies:
-    """Decides which replies are spoken, and makes their voice messages. `when` is the default of
+    """Choice of the spoken replies, and their voice messages. `when` is the default of
     conversations that have no setting. In a terminal the default is off, as each reply would leave
     a file."""
 
@@ -163,8 +163,8 @@ class VoiceArguments(Arguments, frozen=True):
 
 
 class VoiceTool(Tool, Struct, frozen=True):
-    """Changes nothing itself. Its arguments are read when the turn ends, so that a crash in between
-    loses nothing."""
+    """Tool that changes nothing itself. Its arguments are read when the turn ends, so that a crash
+    in between loses nothing."""
 
     voice_replies: VoiceReplies
     name = VOICE

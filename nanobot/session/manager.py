@@ -40,7 +40,7 @@ from nanobot.session.session import Redact, Session
 
 
 class SessionManager(JsonlStore):
-    """Loads, saves, lists and archives the sessions of a catalogue or a folder.
+    """The sessions of a catalogue or a folder: loading, saving, listing and archiving.
 
     `capacity` is the number of unused sessions that stay in memory, `live_limit` the number of
     consolidated messages that may stay out of the archive."""
