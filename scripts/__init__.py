@@ -1,1 +1,1 @@
-"""What maintainers run: nothing of it is installed."""
+"""Tools for maintainers. None of them is installed."""

@@ -1,12 +1,11 @@
-"""Checks the Dockerfile on a machine without a Docker engine.
+"""Check the Dockerfile on a machine without a Docker engine.
 
     sudo python -m scripts.check_dockerfile [--build-arg WITH_WHATSAPP=0]
 
-Each step is carried out in a clean Debian root, and what comes of it is started as Docker would
-start it: as its user, without capabilities, with a root that cannot be written and no way to the
-network. It has to become healthy without any configuration, answer a message, have a sandbox for
-commands, end on SIGTERM with exit code 0, and remember at the next start. It takes some minutes.
-"""
+Each step runs in a clean Debian root, and the result is started as by Docker: as its user, without
+capabilities, with a read-only root and without network. It has to become healthy without any
+configuration, answer a message, have a sandbox for commands, end on SIGTERM with exit code 0, and
+remember at the next start. It takes some minutes."""
 
 from __future__ import annotations
 
@@ -18,15 +17,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scripts.clean_room.building import Builder, Image
+from scripts.clean_room.command_line import ROOT, parser_of, run_in_roots
 from scripts.clean_room.container import Container, running
 from scripts.clean_room.context import Context
 from scripts.clean_room.dockerfile import DockerfileError, parse
-from scripts.clean_room.played import ROOT, parser_of, played
 from scripts.clean_room.roots import Roots
 from scripts.clean_room.steps import StepFailed, Steps
 
 _BUILDING = ("cc", "gcc", "g++", "make", "npm", "npx", "pip", "pip3", "tsc")
-"""Programs that an image needs while it is made and never after."""
+"""Programs that an image needs only while it is built."""
 
 _HELPER = (
     "from pathlib import Path; from nanobot_whatsapp.linked.install import bridge_program;"
@@ -37,7 +36,7 @@ _HELPER = (
 def check(
     roots: Roots, steps: Steps, dockerfile: Path, given: Mapping[str, str], volumes: Path
 ) -> None:
-    """All of it. Raises `StepFailed` at the first thing that does not work."""
+    """Run the whole check. Raise `StepFailed` at the first failure."""
     with steps.step(f"read {dockerfile.name}"):
         try:
             parsed = parse(dockerfile.read_text())
@@ -71,20 +70,20 @@ def _first_start(container: Container, steps: Steps, *, whatsapp: bool) -> None:
     with steps.step("the health check passes, without configuration or network") as step:
         step.note(f"after {container.until_healthy():.1f} s")
     with steps.step("it answers: nanobot agent -m …") as step:
-        step.note(_said(container, "nanobot", "agent", "-m", "remember: the oven is blue"))
+        step.note(_run(container, "nanobot", "agent", "-m", "remember: the oven is blue"))
     with steps.step("nanobot doctor finds nothing wrong") as step:
-        lines = _said(container, "nanobot", "doctor").splitlines()
+        lines = _run(container, "nanobot", "doctor").splitlines()
         step.note(next((" ".join(line.split()) for line in lines if " sandbox " in line), ""))
     if whatsapp:
         with steps.step("the WhatsApp helper is built in, and can be loaded") as step:
-            program = _said(container, "python", "-c", _HELPER)
-            _said(container, "node", "--input-type=module", "--eval", _loading(program))
-            step.note(_said(container, "node", "--version"))
+            program = _run(container, "python", "-c", _HELPER)
+            _run(container, "node", "--input-type=module", "--eval", _loading(program))
+            step.note(_run(container, "node", "--version"))
     _stops(container, steps)
 
 
 def _loading(program: str) -> str:
-    """A script that loads what the helper loads while it works."""
+    """Return a script that loads the modules that the helper loads while it works."""
     return (
         "import {createRequire} from 'node:module';"
         f"const needs = createRequire({json.dumps(program)});"
@@ -96,7 +95,7 @@ def _second_start(container: Container, steps: Steps) -> None:
     with steps.step("started again, it is healthy"):
         container.until_healthy()
     with steps.step("and remembers what was said"):
-        said = _said(container, "nanobot", "sessions", "show", "cli:direct")
+        said = _run(container, "nanobot", "sessions", "show", "cli:direct")
         if "the oven is blue" not in said:
             raise StepFailed("what was said is gone", said)
     _stops(container, steps)
@@ -108,8 +107,8 @@ def _stops(container: Container, steps: Steps) -> None:
             raise StepFailed(f"exit code {code}", container.log())
 
 
-def _said(container: Container, *words: str) -> str:
-    """What a command printed; it has to succeed."""
+def _run(container: Container, *words: str) -> str:
+    """Run a command that has to succeed, and return its output."""
     done = container.execute(words)
     if done.returncode != 0:
         problem = f"{' '.join(words)[:60]}: exit code {done.returncode}"
@@ -118,7 +117,6 @@ def _said(container: Container, *words: str) -> str:
 
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
     parser = parser_of("scripts.check_dockerfile", __doc__)
     parser.add_argument("-f", "--file", type=Path, default=ROOT / "Dockerfile", metavar="FILE")
     parser.add_argument(
@@ -128,10 +126,9 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Check; the exit code."""
     options = options_of()
     given = dict(pair.split("=", 1) for pair in options.build_arg)
-    return played(
+    return run_in_roots(
         options,
         lambda roots, steps, volumes: check(roots, steps, options.file, given, volumes),
     )

@@ -1,13 +1,12 @@
-"""How many ways lead through each function, and which have too many.
+"""Count the paths through each function, and list functions with too many.
 
     python -m scripts.complexity            fails above the limits
-    python -m scripts.complexity --report   the list alone, the largest first
+    python -m scripts.complexity --report   only the list, the largest first
 
 The count is McCabe's in the form that radon documents: one, and one more for each branch, loop,
 `except`, `else` of a loop or a `try`, comprehension with each of its conditions, `case` and
 `assert`, and each further operand of `and` and `or`. A function inside another counts by itself.
-Ruff's own rule leaves out comprehensions and operands.
-"""
+Ruff's own rule leaves out comprehensions and operands."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ MOST = 15
 """The limit of one function."""
 
 LARGE, MOST_LARGE = 10, 80
-"""So many functions of the product may be above `LARGE`: as many as there are. 80 is the goal."""
+"""Number of the product's functions that may be above `LARGE`: the current number. The goal is
+80."""
 
 _ONE = ast.If | ast.IfExp | ast.ExceptHandler | ast.Assert
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
@@ -44,7 +44,7 @@ def _within(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _own(node: ast.AST) -> int:
-    """What a node alone adds."""
+    """Return the count of a node without its children."""
     match node:
         case ast.For() | ast.AsyncFor() | ast.While():
             return 1 + bool(node.orelse)

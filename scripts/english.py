@@ -31,7 +31,7 @@ FOR_MODELS = (
 """Files whose strings are prompts and lists of words."""
 
 _CODE = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|PRAGMA|BEGIN) |\(\?")
-"""Statements of SQL and patterns, which are no texts."""
+"""SQL statements and patterns, which are not texts."""
 
 
 @dataclass(frozen=True, slots=True)

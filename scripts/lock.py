@@ -1,12 +1,11 @@
-"""Writes the versions that the Docker image is made of, so that it is made of the same tomorrow.
+"""Write the versions in the Docker image, so that the image can be reproduced.
 
     python -m scripts.lock
 
-asks pip what it would install today for `pyproject.toml` and its extras (without `embeddings`,
-which is larger than all others together), and writes `deploy/requirements.txt`, with the hash of
-each file for each of `MACHINES`. A package that only older Pythons need may stand there as well,
-and does no harm; that none is missing, `pip check` says while the image is built.
-"""
+asks pip which packages it would install today for `pyproject.toml` and its extras (without
+`embeddings`, which is larger than all others together), and writes `deploy/requirements.txt`, with
+the hash of each file for each of `MACHINES`. The file may contain a package that only older Pythons
+need, which is harmless. `pip check` detects missing ones while the image is built."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "deploy" / "requirements.txt"
 PYTHON = "3.13"
-"""The Python of the Debian release that the image begins with."""
+"""The Python of the Debian release in the image."""
 
 MACHINES = ("x86_64", "aarch64")
 GLIBC = 41
@@ -32,17 +31,17 @@ _HEADER = f"""\
 """
 
 
-def wanted(pyproject: Path = ROOT / "pyproject.toml") -> list[str]:
-    """The requirements of nanobot with all that the image can do."""
+def read_requirements(pyproject: Path = ROOT / "pyproject.toml") -> list[str]:
+    """Return the requirements of nanobot with all features of the image."""
     project = tomllib.loads(pyproject.read_text())["project"]
     extras = project["optional-dependencies"]
     alone = [name for name in extras if name not in {"dev", "embeddings", "standard"}]
     return [*project["dependencies"], *(line for name in alone for line in extras[name])]
 
 
-def resolved(requirements: Sequence[str], machine: str) -> dict[str, tuple[str, str]]:
-    """Each package that pip would install for them on `machine`, with its version and the SHA-256
-    of its file."""
+def resolve(requirements: Sequence[str], machine: str) -> dict[str, tuple[str, str]]:
+    """Return each package that pip would install on `machine`, with its version and the SHA-256 of
+    its file."""
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC, 16, -1)]
     platforms += [f"manylinux2014_{machine}", f"linux_{machine}"]
     with tempfile.TemporaryDirectory() as folder:
@@ -66,8 +65,8 @@ def resolved(requirements: Sequence[str], machine: str) -> dict[str, tuple[str, 
     }
 
 
-def written(locks: Sequence[dict[str, tuple[str, str]]]) -> str:
-    """The file's text. Raises `ValueError` where machines would get different versions."""
+def render(locks: Sequence[dict[str, tuple[str, str]]]) -> str:
+    """Return the file's text. Raise `ValueError` if machines would get different versions."""
     lines = []
     for name in sorted({name for lock in locks for name in lock}):
         found = [lock[name] for lock in locks if name in lock]
@@ -80,10 +79,9 @@ def written(locks: Sequence[dict[str, tuple[str, str]]]) -> str:
 
 
 def main() -> None:
-    """Write the file."""
-    first = resolved(wanted(), MACHINES[0])
+    first = resolve(read_requirements(), MACHINES[0])
     exact = [f"{name}=={version}" for name, (version, _) in first.items()]
-    text = written([first, *(resolved(exact, machine) for machine in MACHINES[1:])])
+    text = render([first, *(resolve(exact, machine) for machine in MACHINES[1:])])
     LOCK.write_text(text)
     print(f"{LOCK.relative_to(ROOT)}: {len(first)} packages", file=sys.stderr)
 

@@ -1,10 +1,9 @@
-"""Takes the pictures of the page that docs/web.md and the README show:
+"""Take the pictures of the page for docs/web.md and the README:
 
-python -m scripts.page_pictures
+    python -m scripts.page_pictures
 
-A nanobot with a new home and the model that comes with it is talked to in a real browser, as a
-person would; Chromium and Playwright have to be there (`make test` installs the latter).
-"""
+A real browser talks to a nanobot with a new home and the built-in model. It needs Chromium and
+Playwright (`make test` installs the latter)."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ PORT = 8187
 
 @contextmanager
 def running() -> Iterator[str]:
-    """A gateway with a page; a link to it."""
+    """Run a gateway with a page, and yield a link to it."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "config.yaml").write_text(f"http:\n  port: {PORT}\n")
@@ -49,7 +48,7 @@ def running() -> Iterator[str]:
 
 
 def talk(page: Page) -> None:
-    """Have the conversation that is shown."""
+    """Have the conversation of the pictures."""
     page.get_by_role("link", name="New chat", exact=True).click()
     for number, text in enumerate(SAID, 1):
         page.get_by_label("Message", exact=True).fill(text)
@@ -59,7 +58,6 @@ def talk(page: Page) -> None:
 
 
 def main() -> None:
-    """Take them all."""
     from playwright.sync_api import sync_playwright
 
     program = shutil.which("chromium") or shutil.which("chromium-browser")

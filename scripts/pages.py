@@ -1,11 +1,10 @@
-"""Keeps the pages true that are made from the code: docs/cli.md from the grammar of the command
+"""Check the pages that are generated from the code: docs/cli.md from the grammar of the command
 line, and the table of docs/configuration.md from the settings.
 
-python -m scripts.pages            say whether they are (exit code 1 when they are not)
-python -m scripts.pages --write    write them
+    python -m scripts.pages            check them (exit code 1 if they are outdated)
+    python -m scripts.pages --write    write them
 
-Invariant: the pages depend on the code alone, neither on the width of a terminal nor on a home.
-"""
+Invariant: the pages depend only on the code, and not on the width of a terminal or a home."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Inspecting and fixing": ("sessions", "turn", "queue", "state"),
     "Backups": ("backup", "restore"),
 }
-"""Every command is in one of these; one that is not installed is left out."""
+"""Groups of all commands. One that is not installed is left out."""
 
 _HEAD = """\
 # The command line
@@ -56,30 +55,30 @@ _WIDE = 10_000
 _EVERYWHERE = ("print JSON", "skip the confirmation")
 """Descriptions of options that the top of the page explains."""
 _SHARED = 3
-"""An option of so many commands of a group is described once."""
+"""Options shared by this many commands of a group are described once."""
 
 
 def command_page(parser: argparse.ArgumentParser) -> str:
-    """docs/cli.md for a grammar. Raises `ValueError` for a command that is in no group."""
+    """Return docs/cli.md for a grammar. Raise `ValueError` for a command without a group."""
     commands = _commands(parser)
     grouped = [name for names in GROUPS.values() for name in names]
     if missing := sorted(commands.keys() - set(grouped)):
         raise ValueError(f"in no group of scripts.pages: {', '.join(missing)}")
     _, _, codes = " ".join((parser.epilog or "").split()).partition("Exit codes: ")
-    blocks = [_HEAD, _listed(_options(parser)), f"Exit codes: {codes}\n" if codes else ""]
+    blocks = [_HEAD, _join_rows(_options(parser)), f"Exit codes: {codes}\n" if codes else ""]
     for title, names in GROUPS.items():
         if there := [commands[name] for name in names if name in commands]:
-            blocks += [f"## {title}\n", *(block for one in there for block in _described(one))]
+            blocks += [f"## {title}\n", *(block for one in there for block in _describe(one))]
     return "\n".join(block for block in blocks if block)
 
 
 def _commands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    """The commands of a parser, by name."""
+    """Return the commands of a parser by name."""
     groups = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
     return {name: command for group in groups for name, command in group.choices.items()}
 
 
-def _described(
+def _describe(
     parser: argparse.ArgumentParser, level: str = "###", known: Collection[str] = ()
 ) -> Iterator[str]:
     """Yield a command and those below it. `known` are options that are described above."""
@@ -87,14 +86,14 @@ def _described(
     yield f"{level} `{_usage(parser)}{' …' if inner else ''}`\n"
     yield f"{parser.description}\n"
     if parser.get_default("run") is not None:
-        yield _listed(row for row in _options(parser) if row not in known)
+        yield _join_rows(row for row in _options(parser) if row not in known)
     counts = Counter(row for command in inner for row in _options(command) if row[3] == "-")
     shared = [row for row, count in counts.items() if count >= _SHARED]
     if shared:
         yield "Options of several of these commands:\n"
-        yield _listed(shared)
+        yield _join_rows(shared)
     for command in inner:
-        yield from _described(command, "####", shared)
+        yield from _describe(command, "####", shared)
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
@@ -111,7 +110,7 @@ def _options(parser: argparse.ArgumentParser) -> list[str]:
     return [row for action in parser._actions if (row := _row(action, parser.prog))]
 
 
-def _listed(rows: Iterable[str]) -> str:
+def _join_rows(rows: Iterable[str]) -> str:
     return "\n".join([*found, ""]) if (found := list(rows)) else ""
 
 
@@ -130,7 +129,8 @@ def _row(action: argparse.Action, prog: str) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    """What stands for the value of an option or an argument; empty for a switch."""
+    """Return the placeholder for the value of an option or an argument, or an empty text for a
+    switch."""
     if action.nargs == 0:
         return ""
     if action.choices is not None and action.metavar is None:
@@ -164,7 +164,7 @@ def settings_table() -> str:
 
 
 def _rows(section: Json, name: str) -> Iterator[str]:
-    """The lines of a section and of those within it, also of those by name."""
+    """Yield the lines of a section and of its subsections, also of those by name."""
     for key, value in section["properties"].items():
         path = f"{name}.{key}"
         if "properties" in value:
@@ -204,7 +204,7 @@ END = "<!-- settings: end -->\n"
 
 
 def with_current_table(page: str) -> str:
-    """`page` with what stands between the markers replaced. Raises ValueError without them."""
+    """Replace the text between the markers of `page`. Raise ValueError without markers."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
@@ -216,11 +216,11 @@ PAGES: Mapping[str, Callable[[str], str]] = {
     "docs/cli.md": lambda _: command_page(build_parser()),
     "docs/configuration.md": with_current_table,
 }
-"""Each page, and how it is made from the text that it has."""
+"""Generators by page. They get the old text."""
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Check the pages or, with --write, write them; the exit code."""
+    """Check the pages or, with --write, write them. Return the exit code."""
     parser = argparse.ArgumentParser(description="Check the pages that are made from the code.")
     parser.add_argument("--write", action="store_true", help="write them")
     chosen = parser.parse_args(arguments)

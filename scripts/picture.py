@@ -1,9 +1,8 @@
-"""Draws the conversation that the README shows: `python -m scripts.picture docs/pictures/chat.svg`.
+"""Draw the README's conversation: `python -m scripts.picture docs/pictures/chat.svg`.
 
-It is a real one. `nanobot agent` runs in a terminal of its own, with a new home and the model that
-comes with nanobot; what is typed is below, and what the screen then holds is drawn as SVG, which
-needs nothing from elsewhere.
-"""
+The conversation is real. `nanobot agent` runs in a separate terminal, with a new home and the
+built-in model. The typed texts are below. The final screen is drawn as an SVG without external
+resources."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from rich.text import Text
 COLUMNS, ROWS = 88, 60
 PATIENCE = 60.0
 QUIET = 0.4
-"""A screen on which nothing has changed for so many seconds is at rest."""
+"""Seconds without a change after which the screen is at rest."""
 
 PROMPT = ">"
 SAID = (
@@ -83,11 +82,11 @@ class Terminal:
         self._stream = pyte.ByteStream(self.screen)
 
     def type(self, text: str) -> None:
-        """Type it, and press Enter."""
+        """Type a text and press Enter."""
         os.write(self._descriptor, text.encode() + b"\r")
 
     def wait(self) -> None:
-        """Wait until it is our turn and the screen is at rest. Raises `TimeoutError`."""
+        """Wait until the prompt is back and the screen is at rest. Raise `TimeoutError`."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             readable, _, _ = select.select([self._descriptor], [], [], QUIET)
@@ -99,13 +98,13 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """What stands on the screen, without what is empty."""
+        """Return the lines of the screen without empty ones."""
         return [line.rstrip() for line in self.screen.display if line.strip()]
 
 
 @contextmanager
 def chat(home: str) -> Iterator[Terminal]:
-    """`nanobot agent` in a terminal while inside."""
+    """Run `nanobot agent` in a terminal."""
     pid, descriptor = pty.fork()
     if pid == 0:
         size = {"COLUMNS": str(COLUMNS), "LINES": str(ROWS), "TERM": "xterm-256color"}
@@ -121,8 +120,8 @@ def chat(home: str) -> Iterator[Terminal]:
         os.waitpid(pid, 0)
 
 
-def drawn(screen: pyte.Screen) -> Text:
-    """What stands on a screen, up to its last line."""
+def draw(screen: pyte.Screen) -> Text:
+    """Return the contents of a screen, up to its last line."""
     filled = [row for row in range(ROWS) if screen.display[row].strip()]
     lines = []
     for row in range(filled[-1] + 1):
@@ -148,7 +147,7 @@ def _style(cell: pyte.screens.Char) -> Style:
 
 
 def _colour(name: str) -> str | None:
-    """As rich names it."""
+    """Return rich's name of a colour, or None for the default."""
     if name == "default":
         return None
     if len(name) == 6 and all(digit in "0123456789abcdef" for digit in name):
@@ -163,7 +162,7 @@ def main() -> int:
         for text in SAID:
             terminal.type(text)
             terminal.wait()
-        picture = drawn(terminal.screen)
+        picture = draw(terminal.screen)
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(picture, soft_wrap=True)
     svg = console.export_svg(title="nanobot agent", theme=THEME, code_format=PAGE, unique_id="chat")

@@ -1,8 +1,7 @@
-"""What pip is doing, for people who wait for it: reads pip's output, and writes to standard error.
+"""Show pip's progress: read pip's output, and write to standard error.
 
-A terminal gets one line that changes; a pipe or a log gets a line for each wait. Used by the
-Makefile, with the Python of a new environment: only the standard library is there.
-"""
+A terminal gets one line that changes, and a pipe or a log gets a line for each wait. The Makefile
+uses it with the Python of a new environment, so it only imports the standard library."""
 
 from __future__ import annotations
 
@@ -11,11 +10,11 @@ from collections.abc import Iterable, Iterator
 
 _FETCHED = ("Collecting ", "Processing ")
 _EVERY = 10
-"""In a pipe, a line for so many packages."""
+"""In a pipe, a line for this many packages."""
 
 
 def moments(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """What is waited for, as pip goes on; and whether it is worth a line of its own."""
+    """Yield pip's current activity, and whether it is worth a line of its own."""
     count = 0
     yield "looking for packages", True
     for line in lines:
@@ -27,7 +26,7 @@ def moments(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 
 def main() -> None:
-    """Show it until pip ends."""
+    """Show the progress until pip ends."""
     is_terminal = sys.stderr.isatty()
     for text, has_line in moments(sys.stdin):
         if is_terminal:

@@ -1,15 +1,13 @@
-"""How large each room of the house is, against its budget.
+"""Compare the size of each room with its budget.
 
     python -m scripts.size            the table; fails if a budget is passed by a twentieth
-    python -m scripts.size --report   the table alone
+    python -m scripts.size --report   only the table
 
 Lines are those of the formatted files, comments and docstrings included. Statements are nodes of
-the syntax tree, so that denser lines do not look like less code; `docs` is the share of lines that
-are docstrings or comments. A budget makes a choice visible: a promise that needs more lines than a
-room has is worth more than the budget, which is then changed with the reason. Most rooms are larger
-than they shall be: their budget is what they have now, and the last column says by how much they
-miss their goal.
-"""
+the syntax tree, so denser lines do not look like less code. `docs` is the share of lines that are
+docstrings or comments. A budget makes a choice visible: a promise that needs more lines is worth
+more than the budget, which is then changed with the reason. Most rooms are larger than their goals:
+their budget is the current size, and the last column is the distance to the goal."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 LARGE, SMALL = 500, 40
-"""Lines from which on, and up to which, a file needs a reason."""
+"""Files from `LARGE` lines on and up to `SMALL` lines need a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +32,13 @@ class Room:
 
     name: str
     lines: int
-    """Its budget: what it has. Raise it only with a promise that needs the lines."""
+    """The budget: the current size. Raise it only with a promise that needs the lines."""
     goal: int
-    """The size that it shall come to. Lower the budget with each step there."""
+    """The intended size. Lower the budget with each step there."""
     paths: tuple[str, ...] = ()
 
     def contains(self, path: Path) -> bool:
-        """Whether a file (relative to the root) belongs to this room."""
+        """Check whether a file (relative to the root) belongs to this room."""
         return any(path.is_relative_to(own) for own in self.paths or (f"nanobot/{self.name}",))
 
 
@@ -75,12 +73,12 @@ KERNEL_BUDGET = Room("kernel", 20_200, 14_500)
 BRIDGE = Room("bridge/src", 3_475, 3_500, ("channels/nanobot_whatsapp/bridge/src",))
 MOST_FILES = 389
 TOLERANCE = 1.05
-"""A budget is passed only above this share of it."""
+"""A budget counts as passed only above this multiple."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a file or a room comes to."""
+    """The size of a file or a room."""
 
     lines: int = 0
     files: int = 0
@@ -97,7 +95,7 @@ class Size:
 
 
 def size_of(text: str) -> Size:
-    """The size of one Python file."""
+    """Return the size of one Python file."""
     tree = ast.parse(text)
     documentation = {
         line for node in ast.walk(tree) if _is_docstring(node) for line in _lines_of(node)
@@ -109,7 +107,8 @@ def size_of(text: str) -> Size:
 
 
 def _is_docstring(node: ast.AST) -> bool:
-    """A bare string: the docstring of a module, class or function, or of the constant above it."""
+    """Check for a bare string: the docstring of a module, class or function, or of the constant
+    above it."""
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
@@ -120,7 +119,7 @@ def _lines_of(node: ast.AST) -> range:
 
 
 def python_files() -> Iterator[Path]:
-    """The product's Python files, relative to the root."""
+    """Yield the product's Python files, relative to the root."""
     for source in ("nanobot", "channels"):
         for path in sorted((ROOT / source).rglob("*.py")):
             if "node_modules" not in path.parts:
@@ -128,7 +127,7 @@ def python_files() -> Iterator[Path]:
 
 
 def measure() -> tuple[dict[str, Size], dict[Path, Size]]:
-    """The size of each room by its name, and of each file."""
+    """Return the size of each room by name, and of each file."""
     files = {path: size_of((ROOT / path).read_text("utf-8")) for path in python_files()}
     rooms = {room.name: Size() for room in ROOMS}
     for path, size in files.items():
@@ -138,7 +137,7 @@ def measure() -> tuple[dict[str, Size], dict[Path, Size]]:
 
 
 def bridge_size() -> Size:
-    """The size of the WhatsApp helper's sources, which are TypeScript."""
+    """Return the size of the WhatsApp helper's sources, which are TypeScript."""
     texts = [path.read_text("utf-8") for path in (ROOT / BRIDGE.paths[0]).rglob("*.ts")]
     return Size(sum(text.count("\n") for text in texts), len(texts))
 

@@ -1,12 +1,11 @@
-"""Tries nanobot as a new user would, in a clean Debian root.
+"""Try nanobot like a new user, in a clean Debian root.
 
     sudo python -m scripts.trial [--as-it-stands]
 
-The root has python3, python3-venv, make and git, and nothing else. There the repository is cloned
-and nanobot is run, set up, started and talked to by Telegram (against the fake servers of
-`tests/doubles/`); then a backup is made and restored into another home, where the conversation
-goes on. The unit for systemd is checked by `systemd-analyze verify`.
-"""
+The root has python3, python3-venv, make and git, and nothing else. The repository is cloned there,
+and nanobot is run, set up, started and used by Telegram (with the fake servers of
+`tests/doubles/`). Then a backup is made and restored into another home, where the conversation
+continues. `systemd-analyze verify` checks the unit for systemd."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from scripts.clean_room.command_line import ROOT, parser_of, run_in_roots
 from scripts.clean_room.machine import Machine, Program
-from scripts.clean_room.played import ROOT, parser_of, played
 from scripts.clean_room.roots import Roots
 from scripts.clean_room.steps import StepFailed, Steps
 
@@ -42,7 +41,7 @@ _BLUE = "my favourite colour is blue, remember that\nwhat is my favourite colour
 
 
 class Trial:
-    """The machine of a new user, and what they do there, step by step."""
+    """A new user's machine and steps."""
 
     def __init__(self, roots: Roots, steps: Steps, *, as_it_stands: bool) -> None:
         self._steps, self._as_it_stands = steps, as_it_stands
@@ -52,12 +51,12 @@ class Trial:
         self._ada = replace(self._installing, lend=False)
 
     def play(self) -> None:
-        """Everything. Raises `StepFailed` at the first thing that does not work."""
+        """Run everything. Raise `StepFailed` at the first failure."""
         self._prepare()
         self._first_run()
         there = replace(self._ada, folder=CLONE)
         with (
-            there.running("model", PYTHON, "-m", "scripts.clean_room.heard") as model,
+            there.running("model", PYTHON, "-m", "scripts.clean_room.code_word_model") as model,
             there.running("telegram", PYTHON, "-m", "tests.doubles.telegram") as telegram,
         ):
             self._set_up(model, telegram)
@@ -175,11 +174,11 @@ class Trial:
     def _end(self, gateway: Program) -> None:
         with self._steps.step("SIGTERM ends it with exit code 0"):
             if code := gateway.stop():
-                raise StepFailed(f"exit code {code}", gateway.printed())
+                raise StepFailed(f"exit code {code}", gateway.output())
 
 
 def _copy_tree(target: Path) -> None:
-    """The files of the repository as they are now, changes that are in no commit included."""
+    """Copy the current files of the repository, including uncommitted changes."""
     names = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
     for name in filter(None, names):
         if (ROOT / name).exists():
@@ -197,7 +196,6 @@ def _git(*words: str) -> str:
 
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
     parser = parser_of("scripts.trial", __doc__)
     parser.add_argument(
         "--as-it-stands", action="store_true", help="with changes that are in no commit yet"
@@ -206,9 +204,8 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Play it; the exit code."""
     options = options_of()
-    return played(
+    return run_in_roots(
         options,
         lambda roots, steps, _: Trial(roots, steps, as_it_stands=options.as_it_stands).play(),
     )

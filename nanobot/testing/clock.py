@@ -17,8 +17,8 @@ DEFAULT_START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 class FakeClock:
     """Implements `nanobot.clock.Clock`.
 
-    `start` is the civil time at the beginning, and fixes the time zone. With `auto`, a sleeping
-    task moves the clock and continues at once. `slept` lists the requested seconds in order."""
+    `start` is the initial civil time and fixes the time zone. With `auto`, a sleeping task moves
+    the clock and continues at once. `slept` lists the requested seconds in order."""
 
     def __init__(self, start: datetime = DEFAULT_START, *, auto: bool = False) -> None:
         if start.tzinfo is None:

@@ -1,5 +1,4 @@
-"""Clean Debian roots in which what a new machine would do is done for real.
+"""Clean Debian roots in which the steps on a new machine are really run.
 
-Invariants: nothing of this machine is in a root save what `lent` puts below `/run/lent` for
-as long as a command runs there (where packages come from), and nothing of that stays in it.
-"""
+Invariants: a root contains nothing of this machine, except that `/run/lent` has settings for
+package sources while a command runs there. Nothing of that stays in it."""

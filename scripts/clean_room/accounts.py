@@ -1,4 +1,4 @@
-"""Who there is in a root, and how a command becomes theirs."""
+"""Users of a root, and running commands as them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from scripts.clean_room.roots import RoomError
 
 
 def home_of(root: Path, user: str) -> str:
-    """The home folder of a user of that root."""
+    """Return the home folder of a user of that root."""
     entry = _entry(root, user)
     return entry[5] if entry else "/"
 
 
 def as_user(root: Path, user: str) -> list[str]:
-    """What comes before a command that `user` (a name or a number) is to run in that root."""
+    """Return the prefix of a command that `user` (a name or a number) runs in that root."""
     if user in ("", "root", "0"):
         return []
     entry = _entry(root, user)

@@ -1,8 +1,7 @@
-"""Carrying out a Dockerfile: each step in a clean root, as a builder would.
+"""Execution of a Dockerfile: each step in a clean root, as by a builder.
 
-Each stage that the last one needs gets a root of its own. Steps are not cached: what counts is that
-they work from nothing.
-"""
+Each stage that the last one needs gets its own root. Steps are not cached, because they have to
+work from nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from scripts.clean_room.words import expand, split
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a stage is so far: a root, and what is known about running it."""
+    """The state of a stage: a root, and its run settings."""
 
     root: Path
     variables: Mapping[str, str] = field(default_factory=lambda: {"PATH": PATH})
@@ -48,13 +47,13 @@ class Image:
     health: Healthcheck | None = None
 
     @property
-    def known(self) -> dict[str, str]:
-        """The variables that a step sees."""
+    def step_variables(self) -> dict[str, str]:
+        """The variables of a step."""
         return {**self.arguments, **self.variables}
 
 
 class Builder:
-    """Builds the last stage of a Dockerfile; `given` are the values of `--build-arg`."""
+    """Builds the last stage of a Dockerfile. `given` are the values of `--build-arg`."""
 
     def __init__(
         self,
@@ -69,23 +68,23 @@ class Builder:
         self._built: dict[str, Image] = {}
 
     def build(self) -> Image:
-        """Raises `StepFailed`; the table of steps says the rest."""
+        """Build it and print the table of steps. Raise `StepFailed`."""
         *_, last = self._file.stages
-        needed = set(self._needed(last))
+        needed = set(self._names_of_needed_stages(last))
         for stage in self._file.stages:
             if stage is last or stage.name in needed:
                 image = self._stage(stage)
                 self._built[stage.name or "the last"] = image
         return image
 
-    def _needed(self, stage: Stage) -> Iterator[str]:
-        """The names of all stages that this one is made of."""
+    def _names_of_needed_stages(self, stage: Stage) -> Iterator[str]:
+        """Yield the names of all stages on which this one depends."""
         by_name = {stage.name: stage for stage in self._file.stages if stage.name}
         copied = (one.step.stage for one in stage.instructions if isinstance(one.step, Copy))
         for name in (self._base(stage), *filter(None, copied)):
             if name in by_name:
                 yield name
-                yield from self._needed(by_name[name])
+                yield from self._names_of_needed_stages(by_name[name])
 
     def _base(self, stage: Stage) -> str:
         known = {arg.name: self._given.get(arg.name, arg.default) for arg in self._file.arguments}
@@ -113,14 +112,14 @@ class Builder:
                 with self._steps.step(instruction.text) as step:
                     step.note(f"{self._copy(image, copy)} files")
             case Arg(name, default):
-                value = self._given.get(name, expand(default, image.known))
+                value = self._given.get(name, expand(default, image.step_variables))
                 return replace(image, arguments={**image.arguments, name: value})
             case Values(kind, text):
-                pairs = dict(_pairs(expand(text, image.known)))
+                pairs = dict(_pairs(expand(text, image.step_variables)))
                 if kind == "ENV":
                     return replace(image, variables={**image.variables, **pairs})
             case Place(kind, word):
-                return self._place(image, kind, expand(word, image.known))
+                return self._place(image, kind, expand(word, image.step_variables))
             case Words("ENTRYPOINT", words):
                 return replace(image, entrypoint=words, cmd=())
             case Words(_, words):
@@ -141,14 +140,18 @@ class Builder:
 
     def _run(self, image: Image, words: tuple[str, ...]) -> None:
         machine = Machine(
-            image.root, self._roots.lent, image.user, folder=image.folder, variables=image.known
+            image.root,
+            self._roots.lent,
+            image.user,
+            folder=image.folder,
+            variables=image.step_variables,
         )
         machine.run(*words)
         self._roots.tidy(image.root)
 
     def _copy(self, image: Image, copy: Copy) -> int:
-        sources = [expand(source, image.known) for source in copy.sources]
-        target = expand(copy.target, image.known)
+        sources = [expand(source, image.step_variables) for source in copy.sources]
+        target = expand(copy.target, image.step_variables)
         whole = target if target.startswith("/") else f"{image.folder}/{target}"
         place = Path(f"{image.root}{os.path.normpath(whole)}")
         many = target.endswith(("/", "/.", "./")) or target == "." or len(sources) > 1
@@ -203,7 +206,7 @@ def _is_leaf(path: Path) -> bool:
 
 
 def _put(source: Path, target: Path) -> Path:
-    """One file as Docker puts it: its mode and time are kept, and it belongs to root."""
+    """Copy one file as Docker does: its mode and time are kept, and it belongs to root."""
     if target.is_symlink() or target.is_file():
         target.unlink()
     target.parent.mkdir(parents=True, exist_ok=True)

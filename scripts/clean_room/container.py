@@ -1,9 +1,8 @@
-"""An image as it runs in Docker with all precautions: a root that cannot be written, a user without
-any capability, a network of its own, `/proc` with its holes covered, `/tmp` in memory.
+"""An image that runs as in Docker with all precautions: a read-only root, a user without any
+capability, its own network, `/proc` with masked paths, `/tmp` in memory.
 
-What Docker's seccomp profile forbids is not forbidden here; that it keeps commands from making
-namespaces of their own has the same effect as the covered `/proc`: bubblewrap does not work.
-"""
+Docker's seccomp profile is not applied. It keeps commands from creating namespaces, which has the
+same effect as the masked `/proc`: bubblewrap does not work."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from scripts.clean_room.accounts import as_user, home_of
 from scripts.clean_room.building import Image
-from scripts.clean_room.processes import child_of, end, finished
+from scripts.clean_room.processes import child_of, end, run_to_end
 from scripts.clean_room.steps import StepFailed
 
 _START = """
@@ -58,7 +57,7 @@ _POWERLESS = ("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
 class Container:
-    """An image that runs; `folder` holds what was mounted at its volumes."""
+    """A running image. `folder` holds the contents of its volumes."""
 
     def __init__(self, image: Image, process: subprocess.Popen[bytes], log: Path) -> None:
         self._image, self._process, self._log = image, process, log
@@ -66,14 +65,13 @@ class Container:
     def execute(
         self, words: Sequence[str], seconds: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
-        """`docker exec`: a command in it, as its user. How it ends is what `finished` says."""
+        """Run a command in it as its user, like `docker exec`. See `run_to_end` for its end."""
         target = str(self._first_process())
         enter = ("nsenter", "--target", target, "--mount", "--pid", "--net", "--root")
-        return finished([*enter, *_start_of(self._image), *words], seconds)
+        return run_to_end([*enter, *_start_of(self._image), *words], seconds)
 
     def until_healthy(self) -> float:
-        """Ask as the health check says until it is content; the seconds that it took. Raises
-        `StepFailed`."""
+        """Run the health check until it passes, and return the seconds. Raise `StepFailed`."""
         health = self._image.health
         if health is None:
             raise StepFailed("there is no HEALTHCHECK")
@@ -90,7 +88,7 @@ class Container:
         raise StepFailed("the health check does not pass", said + self.log())
 
     def stop(self, seconds: float = 45.0) -> int:
-        """`docker stop`: SIGTERM to the first process; the exit code."""
+        """Send SIGTERM to the first process, like `docker stop`, and return the exit code."""
         os.kill(self._first_process(), signal.SIGTERM)
         try:
             return self._process.wait(seconds)
@@ -98,11 +96,12 @@ class Container:
             raise StepFailed(f"it does not end within {seconds:g} s", self.log()) from None
 
     def log(self) -> str:
-        """What it printed so far."""
+        """Return its output so far."""
         return self._log.read_text(errors="replace")
 
     def _first_process(self) -> int:
-        """Its process 1, as it is numbered here, once it is shut in. Raises `StepFailed`."""
+        """Return its process 1 by its number on this machine, once it is isolated. Raise
+        `StepFailed`."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
@@ -117,8 +116,9 @@ class Container:
 
 @contextmanager
 def running(image: Image, volumes: Path) -> Iterator[Container]:
-    """The image, started as its ENTRYPOINT and CMD say. `volumes` is a folder that keeps what its
-    volumes hold, from one start to the next. It is killed if it runs at the end."""
+    """Start the image by its ENTRYPOINT and CMD, and kill it at the end if it runs.
+
+    `volumes` is a folder that keeps the contents of its volumes between starts."""
     log = volumes / "log"
     mounts: list[str] = []
     for place in image.volumes:
@@ -143,7 +143,7 @@ def running(image: Image, volumes: Path) -> Iterator[Container]:
 
 
 def _volume(image: Image, volumes: Path, place: str) -> Path:
-    """The folder for one volume; a new one begins with what the image has there."""
+    """Return the folder of a volume. A new one begins with the image's contents."""
     volume = volumes / place.strip("/").replace("/", "-")
     if not volume.exists():
         subprocess.run(["cp", "-a", f"{image.root}{place}", str(volume)], check=True)
@@ -151,7 +151,7 @@ def _volume(image: Image, volumes: Path, place: str) -> Path:
 
 
 def _start_of(image: Image) -> list[str]:
-    """What comes before a command that runs in the container."""
+    """Return the prefix of a command that runs in the container."""
     drop = as_user(image.root, image.user) or ["setpriv"]
     environment = {"HOME": home_of(image.root, image.user), **image.variables}
     settings = (f"{name}={value}" for name, value in environment.items())

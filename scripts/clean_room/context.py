@@ -1,4 +1,4 @@
-"""What `docker build` would send: the files of a folder save those that `.dockerignore` names."""
+"""The context that `docker build` sends: the files of a folder without those in `.dockerignore`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of `.dockerignore`: what it matches, and whether that is taken in again (`!`)."""
+    """One line of `.dockerignore`: its pattern, and whether matches are included again (`!`)."""
 
     pattern: re.Pattern[str]
     taken: bool
@@ -20,7 +20,7 @@ class Rule:
 
 
 def rules_of(text: str) -> tuple[Rule, ...]:
-    """The rules of a `.dockerignore`; a later one wins."""
+    """Return the rules of a `.dockerignore`. A later one wins."""
     rules = []
     for line in map(str.strip, text.splitlines()):
         if not line or line.startswith("#"):
@@ -32,8 +32,7 @@ def rules_of(text: str) -> tuple[Rule, ...]:
 
 
 def is_ignored(path: str, rules: Sequence[Rule]) -> bool:
-    """Whether `path`, as seen from the context's folder, is left out, by itself or with a folder
-    that it lies in."""
+    """Check whether `path`, relative to the context, or a folder above it is ignored."""
     parents = [str(parent) for parent in PurePosixPath(path).parents if str(parent) != "."]
     ignored = False
     for rule in rules:
@@ -51,7 +50,7 @@ def _expression(pattern: str) -> str:
 
 
 class Context:
-    """The folder that an image is built from."""
+    """The folder from which an image is built."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,14 +58,15 @@ class Context:
         self._rules = rules_of(ignore.read_text()) if ignore.exists() else ()
 
     def below(self, name: str) -> list[PurePosixPath]:
-        """All files and links at or below `name`, as seen from the folder, in order. Raises
-        FileNotFoundError where there are none."""
+        """Return all files and links at or below `name`, relative to the folder and sorted.
+
+        Raise FileNotFoundError if there are none."""
         name = str(PurePosixPath(name.strip("/") or "."))
         start = self.folder / name
         if start.is_dir() and not start.is_symlink():
             found = sorted(self._walk(start))
         else:
-            found = [PurePosixPath(name)] if start.exists() and not self._left_out(name) else []
+            found = [PurePosixPath(name)] if start.exists() and not self._is_left_out(name) else []
         if not found:
             raise FileNotFoundError(f"{name} is not in the context, or is left out of it")
         return found
@@ -77,16 +77,16 @@ class Context:
             folders[:] = [name for name in folders if self._may_hold(str(here / name))]
             for name in files:
                 is_plain = stat.S_IFMT(os.lstat(f"{folder}/{name}").st_mode) in _COPIED
-                if is_plain and not self._left_out(str(here / name)):
+                if is_plain and not self._is_left_out(str(here / name)):
                     yield here / name
 
-    def _left_out(self, path: str) -> bool:
+    def _is_left_out(self, path: str) -> bool:
         return is_ignored(path, self._rules)
 
     def _may_hold(self, folder: str) -> bool:
-        """Whether something in a folder may be sent."""
+        """Check whether a file in a folder may be sent."""
         again = any(rule.taken and rule.text.startswith(f"{folder}/") for rule in self._rules)
-        return again or not self._left_out(folder)
+        return again or not self._is_left_out(folder)
 
 
 _COPIED = (stat.S_IFREG, stat.S_IFLNK)

@@ -1,9 +1,8 @@
 """A Dockerfile as values. Pure.
 
-Invariants: what is not understood is an error with its line and never skipped, so that a
-Dockerfile which passes was carried out in full. Variables are filled in later (`words.expand`),
-because their values depend on the steps before.
-"""
+Invariants: an unknown instruction is an error with its line and never skipped, so a Dockerfile that
+passes was executed in full. Variables are filled in later (`words.expand`), because their values
+depend on the steps before."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class DockerfileError(Exception):
-    """A line that Docker would refuse, or that is not understood here."""
+    """A line that Docker would reject, or that is not supported here."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(f"line {line}: {problem}")
@@ -51,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """`COPY`: from the context, or from the stage that `stage` names."""
+    """`COPY`: from the context, or from the stage `stage`."""
 
     sources: tuple[str, ...]
     target: str
@@ -78,7 +77,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Healthcheck:
-    """How Docker finds out whether the container works; times in seconds."""
+    """Docker's check whether the container works. Times are in seconds."""
 
     words: tuple[str, ...]
     interval: float = 30.0
@@ -92,7 +91,7 @@ Step = Arg | Values | Run | Copy | Place | Words | Healthcheck
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One step with its place and its text, in one line."""
+    """One step with its position and its text, in one line."""
 
     line: int
     text: str
@@ -101,7 +100,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A `FROM` and what follows it."""
+    """A `FROM` and its instructions."""
 
     base: str
     name: str
@@ -110,14 +109,14 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Dockerfile:
-    """The whole file; `arguments` stand before the first `FROM` and hold in those lines alone."""
+    """The whole file. `arguments` come before the first `FROM` and apply only to those lines."""
 
     arguments: tuple[Arg, ...]
     stages: tuple[Stage, ...]
 
 
 def parse(text: str) -> Dockerfile:
-    """Raises `DockerfileError`."""
+    """Parse a Dockerfile. Raise `DockerfileError`."""
     arguments: list[Arg] = []
     stages: list[Stage] = []
     for number, line in _logical_lines(text):
@@ -140,7 +139,8 @@ def parse(text: str) -> Dockerfile:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, those that go on joined; each with the number of its first one."""
+    """Yield lines without comments, with continuations joined, each with the number of its first
+    line."""
     begun, parts = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         if _COMMENT.match(line) or not (line.strip() or parts):
@@ -177,7 +177,7 @@ def _step(line: int, name: str, rest: str) -> Step:
 
 
 def _flags(rest: str, known: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """The flags before the rest; `known` gives the defaults."""
+    """Return the flags before the rest. `known` has the defaults."""
     flags = dict(known)
     while found := _FLAG.match(rest):
         name, value = found[1], found[2] or ""

@@ -1,8 +1,7 @@
-"""A clean root as somebody's machine: commands that are run there, and programs that go on.
+"""A clean root as a person's machine: commands and running programs.
 
-They have mounts and processes of their own. They share the network of this machine, because there
-are packages to fetch and servers to talk to.
-"""
+They have their own mounts and processes. They share the network of this machine, because they fetch
+packages and use servers."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts.clean_room.accounts import as_user, home_of
-from scripts.clean_room.lent import PLACE, Lent
-from scripts.clean_room.processes import child_of, end, finished
+from scripts.clean_room.package_settings import PLACE, PackageSettings
+from scripts.clean_room.processes import child_of, end, run_to_end
 from scripts.clean_room.steps import StepFailed
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where programs are looked for, unless an image says otherwise."""
+"""Search path for programs, unless an image sets another one."""
 
 _ENTER = f"""
 set -e
@@ -42,19 +41,19 @@ _RUN_SECONDS = 1800.0
 
 
 class Program:
-    """A program that runs, with what it printed so far."""
+    """A running program and its output so far."""
 
     def __init__(self, title: str, process: subprocess.Popen[bytes], log: Path) -> None:
         self._title, self._process, self._log = title, process, log
 
     def until(self, pattern: str, seconds: float = 30.0) -> re.Match[str]:
-        """Wait until it has printed this. Raises `StepFailed`."""
+        """Wait until it has printed this. Raise `StepFailed`."""
         deadline = time.monotonic() + seconds
-        while not (found := re.search(pattern, self.printed())):
+        while not (found := re.search(pattern, self.output())):
             if self._process.poll() is not None:
-                raise StepFailed(f"{self._title} ended", self.printed())
+                raise StepFailed(f"{self._title} ended", self.output())
             if time.monotonic() > deadline:
-                raise StepFailed(f"{self._title} does not say {pattern}", self.printed())
+                raise StepFailed(f"{self._title} does not say {pattern}", self.output())
             time.sleep(_POLL_SECONDS)
         return found
 
@@ -65,34 +64,34 @@ class Program:
         self._process.stdin.flush()
 
     def stop(self, seconds: float = 45.0) -> int:
-        """SIGTERM; its exit code. Raises `StepFailed` where it does not end in time."""
+        """Send SIGTERM, and return the exit code. Raise `StepFailed` if it does not end in time."""
         try:
             os.kill(child_of(self._process), signal.SIGTERM)
             return self._process.wait(seconds)
         except (ProcessLookupError, subprocess.TimeoutExpired):
-            raise StepFailed(f"{self._title} cannot be stopped", self.printed()) from None
+            raise StepFailed(f"{self._title} cannot be stopped", self.output()) from None
 
-    def printed(self) -> str:
-        """Both its outputs."""
+    def output(self) -> str:
+        """Return both outputs."""
         return self._log.read_text(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A root where `user` works in `folder`; `variables` are set for all that runs. It is `lent`
-    what packages need; only with `lend` commands are told of that."""
+    """A root in which `user` works in `folder`, with `variables` for every command. `lent` has the
+    package settings, which commands see only with `lend`."""
 
     root: Path
-    lent: Lent
+    lent: PackageSettings
     user: str = "root"
     folder: str = "/"
     variables: Mapping[str, str] = field(default_factory=dict)
     lend: bool = True
 
     def run(self, *words: str, text: str = "") -> str:
-        """What a command printed; `text` is its standard input. Raises `StepFailed` where it fails
-        or takes too long."""
-        done = finished(self._entering(words), _RUN_SECONDS, text)
+        """Run a command and return its output. `text` is its standard input. Raise `StepFailed` if
+        it fails or takes too long."""
+        done = run_to_end(self._entering(words), _RUN_SECONDS, text)
         if done.returncode != 0:
             problem = f"{' '.join(words)[:60]}: exit code {done.returncode}"
             raise StepFailed(problem, done.stdout)
@@ -100,7 +99,7 @@ class Machine:
 
     @contextmanager
     def running(self, title: str, *words: str) -> Iterator[Program]:
-        """A program, while the `with` lasts; then it is killed if it has not ended."""
+        """Run a program in the background, and kill it at the end if it has not ended."""
         log = self.root.with_name(f"{self.root.name}-{title}.log")
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -117,8 +116,7 @@ class Machine:
                 process.stdin.close()
 
     def _entering(self, words: Sequence[str]) -> list[str]:
-        """The command that runs `words` here. It ends when they do, and everything that they
-        started ends with it."""
+        """Return the command that runs `words` here. All processes started by it end with it."""
         known = {"PATH": PATH, "HOME": home_of(self.root, self.user)} | dict(self.variables)
         environment = known | dict(self.lent.variables if self.lend else {})
         return [

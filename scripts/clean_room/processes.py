@@ -1,4 +1,4 @@
-"""What was entered or started in a root: a process here that waits for another one in there."""
+"""Processes in a root: a process here waits for another one in there."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 Process = subprocess.Popen[bytes] | subprocess.Popen[str]
 
 OVERDUE = 124
-"""The exit code of what took too long, as `timeout` has it."""
+"""Exit code after a timeout, as of `timeout`."""
 
 _END_SECONDS = 10.0
 
 
-def finished(
+def run_to_end(
     command: Sequence[str], seconds: float, text: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command until it ends; `text` is its standard input. Its output is captured, errors
-    among it; after so many seconds it is killed, with `OVERDUE` as its exit code."""
+    """Run a command until it ends. `text` is its standard input. Its output is captured together
+    with errors. After the timeout it is killed, with `OVERDUE` as its exit code."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -43,8 +43,8 @@ def finished(
 
 
 def child_of(process: Process) -> int:
-    """The process that another one started first and waits for, as it is numbered here. Raises
-    `ProcessLookupError` where there is none."""
+    """Return the first child of a process, by its number on this machine. Raise
+    `ProcessLookupError` if there is none."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:
         return int(children.read_text().split()[0])
@@ -53,7 +53,7 @@ def child_of(process: Process) -> int:
 
 
 def end(process: Process) -> None:
-    """Kill what was entered or started in a root, and wait until all of it is gone."""
+    """Kill a process in a root, and wait until all its children are gone."""
     with suppress(ProcessLookupError):
         os.kill(child_of(process), signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Clean Debian roots: made once by mmdebstrap and kept, unpacked where one is needed."""
+"""Clean Debian roots: made once by mmdebstrap, cached, and unpacked when needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from scripts.clean_room.lent import PLACE, Lent
+from scripts.clean_room.package_settings import PLACE, PackageSettings
 
 _REFERENCE = re.compile(
     r"(?:docker\.io/(?:library/)?)?debian:([a-z0-9]+?)(?:-\d{8})?(?:-slim)?(?:@sha256:\w+)?"
@@ -17,11 +17,11 @@ _NUMBERS = {"12": "bookworm", "13": "trixie", "14": "forky"}
 
 
 class RoomError(Exception):
-    """Something that a clean root needs is not to be had; the text says what."""
+    """A requirement of clean roots is missing. The text names it."""
 
 
 def release_of(reference: str) -> str:
-    """The Debian release that an image reference names: `debian:trixie-slim` is `trixie`."""
+    """Return the Debian release in an image reference: `debian:trixie-slim` is `trixie`."""
     found = _REFERENCE.fullmatch(reference)
     if found is None:
         raise RoomError(f"{reference} is no Debian release: only those can be made here")
@@ -29,7 +29,7 @@ def release_of(reference: str) -> str:
 
 
 def require_tools() -> None:
-    """Raises `RoomError` where a root cannot be made on this machine."""
+    """Raise `RoomError` if a root cannot be made on this machine."""
     if os.geteuid() != 0:
         raise RoomError("a root can be made and entered by root only: run this with sudo")
     missing = [name for name in ("mmdebstrap", "unshare", "ip") if not shutil.which(name)]
@@ -39,14 +39,14 @@ def require_tools() -> None:
 
 
 class Roots:
-    """Where roots are kept (`cache`) and used (`folder`)."""
+    """The folders of cached roots (`cache`) and of roots in use (`folder`)."""
 
-    def __init__(self, cache: Path, folder: Path, lent: Lent) -> None:
+    def __init__(self, cache: Path, folder: Path, lent: PackageSettings) -> None:
         self._cache, self._folder, self.lent = cache, folder, lent
         self._made = 0
 
     def fresh(self, release: str) -> Path:
-        """A new root of a Debian release with its essential packages and apt, as small as that
+        """Create a root of a Debian release with its essential packages and apt, as small as that
         of a Docker image."""
         root = self._new()
         subprocess.run(
@@ -57,13 +57,14 @@ class Roots:
         return root
 
     def like(self, other: Path) -> Path:
-        """A new root with what another one holds."""
+        """Create a copy of another root."""
         root = self._new()
         subprocess.run(["cp", "-a", "--reflink=auto", f"{other}/.", str(root)], check=True)
         return root
 
     def tidy(self, root: Path) -> None:
-        """Remove the traces of what was lent. Nothing may run in the root: it would lose that."""
+        """Remove the traces of the lent settings. Nothing may run in the root, because it would
+        lose them."""
         for place in (PLACE, *map(str, self.lent.paths)):
             folder = Path(f"{root}{place}")
             while folder != root and folder.is_dir() and not any(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""Steps as they are done: a table on standard output that grows line by line."""
+"""A table of steps on standard output that grows line by line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN_LINES = 40
 
 
 class StepFailed(Exception):
-    """What was tried did not work; `output` is what was printed meanwhile."""
+    """A step failed. `output` is its output."""
 
     def __init__(self, problem: str, output: str = "") -> None:
         super().__init__(problem)
@@ -43,7 +43,7 @@ class Steps:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """The body is the step; it failed if an error leaves it."""
+        """Run the body as a step. It failed if an error leaves it."""
         step = Step(title)
         started = time.perf_counter()
         try:
@@ -57,11 +57,11 @@ class Steps:
             print(step.line(), flush=True)
 
     def skip(self, title: str, why: str) -> None:
-        """A step that cannot be done here."""
+        """Add a step that is impossible here."""
         print(Step(title, "skipped", 0.0, why).line(), flush=True)
 
 
-def told(failure: StepFailed) -> str:
-    """The failure in full, with the end of what was printed."""
+def describe_failure(failure: StepFailed) -> str:
+    """Return the failure in full, with the end of the output."""
     end = failure.output.rstrip().splitlines()[-_SHOWN_LINES:]
     return "\n".join([f"failed: {failure}", *(f"    {line}" for line in end)])

@@ -17,8 +17,8 @@ _PART = re.compile(
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """`text` with `$NAME`, `${NAME}`, `${NAME:-else}` and `${NAME:+then}` filled in; what is
-    unknown is empty. Single quotes and backslashes keep what they hold."""
+    """Fill in `$NAME`, `${NAME}`, `${NAME:-else}` and `${NAME:+then}`. Unknown variables are empty.
+    Single quotes and backslashes protect their contents."""
 
     def value(found: re.Match[str]) -> str:
         name = found["braced"] or found["plain"]
@@ -35,12 +35,12 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Its words; quotes hold several together. Raises ValueError for one that is left open."""
+    """Split a text into words. Quotes join several. Raise ValueError for an unclosed quote."""
     return tuple(shlex.split(text))
 
 
 def json_words(text: str) -> tuple[str, ...] | None:
-    """The words of `["a", "b"]`, None for anything else."""
+    """Return the words of `["a", "b"]`, or None for anything else."""
     try:
         words = json.loads(text)
     except ValueError:
@@ -51,5 +51,5 @@ def json_words(text: str) -> tuple[str, ...] | None:
 
 
 def command(text: str) -> tuple[str, ...]:
-    """What to run: a JSON list as it is, any other text by a shell."""
+    """Return the words to run: a JSON list unchanged, any other text through a shell."""
     return json_words(text) or ("/bin/sh", "-c", text)

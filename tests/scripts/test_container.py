@@ -11,7 +11,7 @@ import pytest
 from scripts.clean_room.building import Image
 from scripts.clean_room.container import Container
 from scripts.clean_room.dockerfile import Healthcheck
-from scripts.clean_room.processes import OVERDUE, finished
+from scripts.clean_room.processes import OVERDUE, run_to_end
 from scripts.clean_room.steps import StepFailed
 
 
@@ -24,7 +24,7 @@ class Hanging(Container):
         self, words: Sequence[str], seconds: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
         self.times -= 1
-        return finished(["sleep", "60"] if self.times >= 0 else ["true"], seconds)
+        return run_to_end(["sleep", "60"] if self.times >= 0 else ["true"], seconds)
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def test_one_that_always_hangs_is_told_as_that(
 
 
 def test_what_takes_too_long_is_killed_and_said_to_be_overdue() -> None:
-    done = finished(["sleep", "60"], 0.05)
+    done = run_to_end(["sleep", "60"], 0.05)
     assert (done.returncode, done.stdout) == (OVERDUE, "it does not end within 0.05 s\n")
 
 
 def test_what_ends_was_given_its_input_and_says_everything_in_order() -> None:
-    done = finished(["sh", "-c", "cat; echo wrong >&2; exit 3"], 30.0, "a line\n")
+    done = run_to_end(["sh", "-c", "cat; echo wrong >&2; exit 3"], 30.0, "a line\n")
     assert (done.returncode, done.stdout) == (3, "a line\nwrong\n")

@@ -21,7 +21,7 @@ from scripts.clean_room.dockerfile import (
 )
 from scripts.clean_room.roots import RoomError, release_of
 from scripts.clean_room.words import expand
-from scripts.lock import wanted
+from scripts.lock import read_requirements
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,7 +143,7 @@ def test_the_image_has_a_fixed_version_of_each_package_that_nanobot_asks_for() -
     ]
     assert all(hashes)
     assert all(len(entry) > 1 for entry in entries)
-    requirements = [Requirement(line) for line in wanted()]
+    requirements = [Requirement(line) for line in read_requirements()]
     assert {"aiohttp", "mcp", "pypdf", "pyrage"} <= {each.name for each in requirements}
     assert [r.name for r in requirements if not r.specifier.contains(fixed.get(r.name, "0"))] == []
 

@@ -1,10 +1,9 @@
-"""A model server for trials: it answers with the code word, if that was said in the conversation.
+"""A model server for trials: it answers with the code word if that was sent in the conversation.
 
-    python -m scripts.clean_room.heard
+    python -m scripts.clean_room.code_word_model
 
-prints where it is and serves until a signal comes. It shows whether a conversation goes on: the
-word is known only from what was said before.
-"""
+prints its address and serves until a signal. It shows whether a conversation continues, because the
+word is known only from earlier messages."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ _WORD = re.compile(r"code word is (\w+)")
 
 
 def answer(request: ChatRequest) -> str:
-    """The code word, where somebody said it to the model."""
+    """Return the code word if it is in the conversation."""
     found = _WORD.findall(request.raw.decode(errors="replace"))
     return f"The code word: {found[0]}." if found else "I know of no code word."
 
 
 async def serve() -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

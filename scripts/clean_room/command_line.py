@@ -1,4 +1,4 @@
-"""What every program that works in clean roots does: read where to, make room, say how it ended."""
+"""The command line of programs that work in clean roots: options, temporary folders, exit codes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts.clean_room.lent import lent
+from scripts.clean_room.package_settings import collect_settings
 from scripts.clean_room.roots import RoomError, Roots, require_tools
-from scripts.clean_room.steps import StepFailed, Steps, told
+from scripts.clean_room.steps import StepFailed, Steps, describe_failure
 
 ROOT = Path(__file__).parents[2]
 """The repository."""
@@ -20,7 +20,7 @@ _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nan
 
 
 def parser_of(program: str, text: str | None) -> argparse.ArgumentParser:
-    """A command line with what all of them can be told; `text` is what --help says first."""
+    """Return a parser with the shared options. `text` is the introduction of --help."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=text)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
@@ -37,20 +37,20 @@ def parser_of(program: str, text: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def played(options: argparse.Namespace, play: Callable[[Roots, Steps, Path], None]) -> int:
-    """Let `play` work with roots that are gone afterwards, and a folder for whatever else it needs.
-    The exit code: 1 where a step failed, 2 where there can be no roots."""
+def run_in_roots(options: argparse.Namespace, play: Callable[[Roots, Steps, Path], None]) -> int:
+    """Call `play` with temporary roots and a temporary folder. Return the exit code: 1 if a step
+    failed, 2 if roots are impossible."""
     try:
         require_tools()
         with (
             tempfile.TemporaryDirectory(prefix="nanobot-room-", ignore_cleanup_errors=True) as name,
-            lent(options.lend) as borrowed,
+            collect_settings(options.lend) as borrowed,
         ):
             folder = Path(name, "beside")
             folder.mkdir()
             play(Roots(options.cache, Path(name, "roots"), borrowed), Steps(), folder)
     except StepFailed as failure:
-        print(told(failure), file=sys.stderr)
+        print(describe_failure(failure), file=sys.stderr)
         return 1
     except RoomError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,9 +1,8 @@
-"""What a root is lent while a command runs in it: where packages come from on this machine.
+"""Package sources of this machine that a root may use while a command runs in it.
 
-A mirror, a proxy or a certificate authority of this machine's is no part of what is tried, and
-without it nothing could be installed. So settings of apt, pip and npm are copied into a folder that
-is seen as `/run/lent`, and the variables that name them say so.
-"""
+This machine's mirror, proxy or certificate authority is not under test, and without it nothing
+could be installed. So settings of apt, pip and npm are copied into a folder that is visible as
+`/run/lent`, and environment variables refer to them."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ _VARIABLES = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
-    """A folder to be seen as `/run/lent`, variables, and paths that are seen where they are."""
+class PackageSettings:
+    """A folder visible as `/run/lent`, variables, and paths visible at their own places."""
 
     folder: Path
     variables: Mapping[str, str]
@@ -37,9 +36,9 @@ class Lent:
 
 
 @contextmanager
-def lent(paths: Sequence[Path] = ()) -> Iterator[Lent]:
-    """What this machine has to lend. `paths` are folders to be seen in the root as well, such as
-    one with packages that pip's settings name."""
+def collect_settings(paths: Sequence[Path] = ()) -> Iterator[PackageSettings]:
+    """Collect the package settings of this machine. `paths` are folders that are also visible in
+    the root, such as one with packages that pip's settings name."""
     with tempfile.TemporaryDirectory(prefix="nanobot-lent-") as name:
         folder = Path(name, "seen")  # readable by users of the root only
         folder.mkdir(mode=0o755)
@@ -55,11 +54,12 @@ def lent(paths: Sequence[Path] = ()) -> Iterator[Lent]:
         if npmrc.is_file():
             shutil.copyfile(npmrc, folder / "npmrc")
             variables["npm_config_userconfig"] = f"{PLACE}/npmrc"
-        yield Lent(folder, variables, tuple(path for path in paths if path.is_dir()))
+        yield PackageSettings(folder, variables, tuple(path for path in paths if path.is_dir()))
 
 
 def _variables(folder: Path) -> Iterator[tuple[str, str]]:
-    """Those that matter; a file that one names is copied, and named by its new place."""
+    """Yield the relevant variables. A file named by one is copied, and the variable gets its new
+    path."""
     for name, value in os.environ.items():
         if not _VARIABLES.fullmatch(name):
             continue
@@ -72,7 +72,8 @@ def _variables(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _pip_settings(listed: str) -> str:
-    """What `pip config list` says of files, as one; paths to certificates come by variables."""
+    """Return one file with the settings of `pip config list`. Paths to certificates are
+    variables."""
     lines = ["[global]"]
     for line in listed.splitlines():
         name, _, value = line.partition("=")
