@@ -119,7 +119,7 @@ class WriteQueue(ABC):
         self._gathered: list[Job] = []
         self._later: asyncio.TimerHandle | None = None
         self.refusal: StorageError | None = None
-        """Error of the last transaction, if nothing was stored."""
+        """Error of the last transaction with changes, if it was rejected."""
 
     @property
     @abstractmethod
