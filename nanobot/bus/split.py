@@ -184,8 +184,12 @@ def _close_fence(part: str) -> tuple[str, str]:
         found = fence[1] or fence[3]
         after = fence[2] or fence[4] or ""
         if not mark:
-            mark, word = found, after.split(maxsplit=1)[:1]
-            info = word[0] if word and len(word[0]) <= _INFO else ""  # a language, not a sentence
+            mark, info = found, _language_of(after)
         elif found.startswith(mark) and not after.strip():
             mark = info = ""
     return (f"{part}\n{mark}", f"{mark}{info}\n") if mark else (part, "")
+
+
+def _language_of(info: str) -> str:
+    word = info.split(maxsplit=1)[:1]
+    return word[0] if word and len(word[0]) <= _INFO else ""  # a language, not a sentence
