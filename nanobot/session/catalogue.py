@@ -210,9 +210,7 @@ class SessionCatalogue:
         try:
             info = glance(path)
             info = replace(info, key=self._key_of(name, info.key))
-            encoded = json.dumps(
-                to_builtins(info)
-            )  # ASCII, because half an emoji is not valid UTF-8
+            encoded = json.dumps(to_builtins(info))  # ASCII: half an emoji is not valid UTF-8
         except RecursionError as error:
             raise StorageError(path, "its metadata is nested too deep") from error
         is_sealed = info.last_consolidated < info.epoch_seq

@@ -89,7 +89,7 @@ class SharedNanobot:
             tools=tools,
             **settings,
         ):
-            await self.ask("hello", "1", ME)  # where the owner is told
+            await self.ask("hello", "1", ME)  # the owner's chat for notices
             yield
 
     async def ask(self, text: str, chat: str, sender: str, **how: Any) -> str:

@@ -27,12 +27,12 @@ TODAY = date(2026, 11, 21)
             datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN),
             "27 days ago, Sun 2026-10-25 02:30 +01:00",
         ),
-        # The offset of the receipt is kept, also where the person has travelled since.
+        # The offset of the receipt is kept, even if the person has travelled since.
         (
             datetime(2026, 11, 20, 22, 0, tzinfo=timezone(-timedelta(hours=3, minutes=30))),
             "yesterday, Fri 2026-11-20 22:00 -03:30",
         ),
-        # A clock that went wrong does not bring a message from the future.
+        # A wrong clock does not put a message into the future.
         (datetime(2026, 11, 22, 1, 0, tzinfo=BERLIN), "today, Sun 2026-11-22 01:00 +01:00"),
     ],
 )

@@ -165,7 +165,7 @@ async def test_a_spent_use_refuses_that_use_and_no_other(kit: LimitsKit) -> None
         await after.complete(asking(400), CallOptions(use="jobs"))
     assert str(spent.value) == "today's 1,000 tokens for jobs have been used up"
     assert "limits.uses.jobs" in spent.value.hint
-    for _ in range(3):  # what was refused was not set aside either
+    for _ in range(3):  # a rejected call reserves no tokens
         await after.complete(asking(400), CallOptions())
     with pytest.raises(BudgetSpent, match="today's 2,000 tokens"):
         await after.complete(asking(400), CallOptions())

@@ -22,7 +22,7 @@ async def test_nobody_is_asked_for_an_approval_on_an_ordinary_day(disk_path: Pat
         weather = web.put("/weather", b'{"temperature": 21}', "application/json")
         web.hits = [SearchHit("Rolls", rolls, "How to bake rolls")]
         day = {
-            # Before anything foreign is read, the model may fetch what it likes.
+            # Before it reads untrusted content, the model may fetch anything.
             "what is the weather?": turn(calls("web_fetch", url=weather)),
             "how do I bake rolls?": turn(
                 calls("web_search", query="bake rolls"), calls("web_fetch", url=rolls)
@@ -62,7 +62,7 @@ async def test_nobody_is_asked_for_an_approval_on_an_ordinary_day(disk_path: Pat
                 await channel.ask(said)
             await channel.receive(len(day) + 3)
     buttons = [button.label for part in channel.sent for button in part.buttons]
-    assert buttons == ["Remove"]  # of the reminder, which is shown and asks for nothing
+    assert buttons == ["Remove"]  # the reminder's, which asks for no approval
     assert model.remaining == 0
     results = [m.text for p in model.prompts for m in p.messages if m.role == "tool"]
     failed = {text for text in results if text.startswith("Error")}

@@ -130,7 +130,7 @@ async def test_after_foreign_text_another_chat_hears_what_the_owner_approves(
 
 
 async def test_who_waits_for_the_owners_word_elsewhere_is_told_so(tmp_path: Path) -> None:
-    unshut = "tools: {exec: {sandbox: none}}"  # so that each command is asked about
+    unshut = "tools: {exec: {sandbox: none}}"  # so that each command needs approval
     put(tmp_path, "../config.yaml", f"owner:\n  fake: ['1']\n{unshut}\n")
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("hi")), channel):

@@ -45,7 +45,7 @@ class Person:
         """Advance the clock minute by minute until `happened`."""
         while not happened():
             await self.clock.advance(60)
-            await asyncio.to_thread(int)  # what is done in threads goes on as well
+            await asyncio.to_thread(int)  # let the threads go on too
 
     @property
     def received(self) -> list[str]:
@@ -161,7 +161,7 @@ async def test_the_chat_hears_of_a_job_that_cannot_run(
 ) -> None:
     person = Person(tmp_path)
     person.model.then(schedule(), says("I will."), line)  # type: ignore[arg-type]
-    person.model.then(says("The oven, at last."))  # where the model is out, it is asked again
+    person.model.then(says("The oven, at last."))  # the answer to a retry
     async with person.living:
         await person.ask()
         await person.until(lambda: len(person.received) >= 2)

@@ -138,7 +138,7 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
     assert failed == (disk.fail_at < len(disk.steps))
     crashed = SessionManager(folder, clock, live_limit=3)
     await assert_all_there(crashed, count, count - 2)
-    if len(segments(folder)) > earlier:  # what was begun is brought to its end
+    if len(segments(folder)) > earlier:  # a started move is finished
         assert f'"m{count - 2}"' not in (folder / "cli_direct.jsonl").read_text()
     await assert_all_there(manager, count, count - 2)
     await crashed.archive(await crashed.get_or_create(KEY))

@@ -116,7 +116,7 @@ async def test_a_tail_that_is_torn_while_the_session_is_open_is_set_aside_at_app
 async def test_flipped_bytes_cost_the_lines_they_are_in_and_no_other(
     folder: Path, clock: FakeClock, data: st.DataObject
 ) -> None:
-    said = ("one", "two", "three", "four", "five", "six", "seven")  # no flip makes one of another
+    said = ("one", "two", "three", "four", "five", "six", "seven")  # no flip turns one into another
     lines = number_lines(*map(user, said))
     at = data.draw(st.integers(2, 6))
     where = data.draw(st.integers(0, len(lines[at]) - 2))

@@ -194,7 +194,7 @@ async def test_trouble_does_not_hold_up_more_files_than_are_written_at_once(
     for number in range(refused):
         (folder / f"cli_{number}.jsonl").mkdir(parents=True)
     saved = [future for session in sessions for future in queue(manager, session, "one")]
-    await asyncio.gather(*saved[refused:])  # before the pause, which no clock here ends
+    await asyncio.gather(*saved[refused:])  # before the pause, which never ends here
     assert not any(future.done() for future in saved[:refused])
     for number in range(refused):
         (folder / f"cli_{number}.jsonl").rmdir()

@@ -59,7 +59,7 @@ async def test_a_conversation_with_a_line_of_400_mb_opens_in_bounded_memory(
     path = put(
         folder, b"".join(number_lines(user("one"), user("two"))) + b'{"role":"user","content":"'
     )
-    with path.open("ab") as file:  # what is not written of it takes no room on the disk
+    with path.open("ab") as file:  # a sparse file takes no room on the disk
         file.truncate(path.stat().st_size + 400_000_000)
     tracemalloc.start()
     try:
