@@ -61,8 +61,7 @@ _TABLES_OF_START = ("cursor", "document", "helper", "spending", "step", "unfiled
 _WORK = ".salvage"
 _TIME = "%Y%m%dT%H%M%S"
 _MOST_AN_HOUR = 5
-"""Maximum number of copies per hour and in total, so that a failing disk is not filled with
-copies."""
+"""Most copies per hour and in total, so that a failing disk is not filled with copies."""
 _TRIES = 2_000
 """Maximum reads between a table's damaged pages. A damaged rowid may make the gap huge."""
 _MOST_MISSING = 1 << 30
@@ -118,8 +117,7 @@ def find_damage(path: Path, log: Log) -> str:
 
 
 def check_rest(path: Path) -> str:
-    """Return the damage of a large journal in use, or an empty text. Never raise. Block for 4 ms
-    per megabyte."""
+    """Return the damage of a large journal in use, or "". Never raise. Block for 4 ms per MB."""
     try:
         if path.stat().st_size > SMALL:
             with open_read_only(path) as db:
@@ -246,8 +244,7 @@ class Log:
         return ends[-1] + 1 - read if len(ends) > 1 and self._is_frame(ends[-1]) else 0
 
     def apply_to(self, path: Path) -> bool:
-        """Write the stored frames' pages to the database at `path`. Return True if frames are
-        damaged."""
+        """Write the stored frames' pages to the database. Return True if frames are damaged."""
         frames = range(len(self._starts))
         broken = next((at for at in frames if not self._is_frame(at)), len(frames))
         read = max((at + 1 for at in frames[:broken] if self._ends_transaction(at)), default=0)
@@ -305,8 +302,7 @@ def _content(path: Path, size: int = -1) -> bytes:
 
 
 def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> None:
-    """Rebuild the journal at `path`. On `StorageError`, `sqlite3.Error` or `OSError` it is
-    unchanged."""
+    """Rebuild the journal. On `StorageError`, `sqlite3.Error` or `OSError`, it is unchanged."""
     work = path.with_name(path.name + _WORK)
     shutil.rmtree(work, ignore_errors=True)  # from a killed or failed attempt
     copies = sorted(path.parent.glob(f"{path.name}{_ASIDE}*"))
@@ -470,8 +466,7 @@ class _Table:
             self._read_between((middle if read is None else read) + 1, last)
 
     def _read(self, condition: str, order: str = "ASC") -> tuple[bool, int | None]:
-        """Copy rows up to the first unreadable one. Return True if all were read, and the last
-        rowid."""
+        """Copy rows until one is unreadable. Return True if all were read, and the last rowid."""
         columns, last = ", ".join(self._columns), None
         by = ", ".join(f"{key} {order}" for key in self._keys)
         marks = ", ".join("?" * len(self._columns))

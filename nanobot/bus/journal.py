@@ -22,8 +22,7 @@ Redact = Callable[[str], str]
 """Returns a stored text (JSON, lines of JSON, or plain) in its redacted form."""
 
 SUSPECT_AFTER = 2
-"""Attempts after which a turn runs apart from other suspects, so that the next crash identifies
-it."""
+"""Attempts after which a turn runs apart from other suspects, to identify it at the next crash."""
 GIVE_UP_AFTER = 3
 """Attempts after which a message is not retried."""
 
@@ -244,8 +243,7 @@ LEARNING = "memory"
 
 
 def sum_usage(used: Iterable[DayUsage], session: str = "", since: str = "") -> UsageTotals:
-    """Sum the usage of one conversation, or of all except memory's own calls, from the day `since`
-    on."""
+    """Sum the usage of one conversation, or of all without memory's own calls, since a day."""
     total = UsageTotals()
     for one in used:
         is_wanted = one.session_key == session if session else one.session_key != LEARNING

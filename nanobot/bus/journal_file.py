@@ -127,8 +127,7 @@ SCHEMA = Schema(_TABLES, import_files=import_documents)
 
 
 class SqliteState:
-    """The `StateStore` in `folder/journal.db`, which is opened on first use. `folder` also has the
-    copy."""
+    """The `StateStore` in `folder/journal.db`, which is opened on first use, with its copy."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

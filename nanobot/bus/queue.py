@@ -100,8 +100,7 @@ class MessageBus:
         return await self._store(channel, messages, cursor)
 
     def stop_intake(self) -> None:
-        """Accept nothing more from channels. From now on `publish` waits, so nothing is
-        acknowledged."""
+        """Accept nothing more from channels: `publish` waits, so nothing is acknowledged."""
         self._stopped = True
         self._count(0)
 

@@ -134,8 +134,7 @@ TABLES = """
 
 
 def _begins(prefix: str) -> str:
-    """Return a condition for turn ids that begin with `prefix`, which any engine's index
-    supports."""
+    """Return a condition for turn ids that begin with `prefix`, for any engine's index."""
     return f"(turn_id >= '{prefix}' AND turn_id < '{prefix[:-1]}{chr(ord(prefix[-1]) + 1)}')"
 
 
@@ -334,8 +333,7 @@ def decode_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
 def gather_turns(
     entries: Sequence[InboxEntry], steps: Mapping[str, Sequence[Step]]
 ) -> tuple[InboxEntry, ...]:
-    """Merge the messages of each turn into its first message, with the turn's steps. Keep the
-    order."""
+    """Merge the messages of each turn, with its steps, into its first message. Keep the order."""
     turns: dict[str, list[InboxEntry]] = {}
     for entry in entries:
         if entry.turn_id:

@@ -101,8 +101,7 @@ def split_message(message: OutboundMessage, limits: Limits) -> tuple[OutboundMes
 
 
 def _groups(message: OutboundMessage, limits: Limits) -> list[tuple[Media, ...]]:
-    """Group neighbouring files for one part each. The last file is separate if it carries the
-    buttons."""
+    """Group neighbouring files for one part each. A last file with the buttons is separate."""
     groups: list[tuple[Media, ...]] = []
     for file in message.media:
         if groups and _may_join(groups[-1], file, limits):
@@ -152,8 +151,7 @@ def _cut(text: str, limit: int, passes: Callable[[str], bool], *, fenced: bool) 
 
 
 def _reach(text: str, start: int, limit: int) -> int:
-    """Return the largest end with at most `limit` units in `text[start:end]`, at least one
-    character."""
+    """Return the furthest end within `limit` units of `start`, but at least one character."""
     window = text[start : start + limit]
     excess = utf16_length(window) - limit
     end = start + len(window)

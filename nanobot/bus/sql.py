@@ -69,8 +69,7 @@ _GATHER_SECONDS = 0.05
 
 class Job(Struct, eq=False):
     """A unit of work and the future of its outcome. The future is None if no caller waits, and
-    `work` is None if the caller waits only for earlier jobs. See `WriteQueue.run` and `post` for
-    the rest."""
+    `work` is None if the caller waits only for earlier jobs. For the rest see `WriteQueue.run`."""
 
     work: Callable[[Any], Any] | None
     future: Future[Any] | None = None

@@ -303,8 +303,7 @@ class Journal(SqlOutbox):
 
     @transaction
     def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> Steps[None]:
-        """Let messages wait until `not_before` (seconds since the epoch), because the model is
-        unavailable."""
+        """Let messages wait for the model until `not_before`, in seconds since the epoch."""
         ids = list(entry_ids)
         waiting = f"UPDATE inbox SET not_before = ?, reason = ? WHERE id {self.AMONG}"
         yield from send(waiting, not_before, reason, ids)
@@ -354,8 +353,7 @@ class Journal(SqlOutbox):
         return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, tuple(parts))
 
     def _open_entries(self, scopes: Collection[str] | None) -> Steps[tuple[InboxEntry, ...]]:
-        """Return the waiting messages, and the interrupted turns with the messages that joined
-        them."""
+        """Return the waiting messages, and the interrupted turns with their joined messages."""
         here, values = self._within(scopes)
         begins, mine = self._may_begin()
         query = f"SELECT {ENTRY}, {self.SCOPE}, channel, chat_id, event_id FROM inbox"
@@ -414,8 +412,7 @@ class Journal(SqlOutbox):
     async def find_lost_helpers(
         self, scopes: Collection[str] | None = None
     ) -> list[tuple[str, InboundMessage]]:
-        """Return the subagents of earlier processes, each with the message that reports its
-        loss."""
+        """Return the subagents of earlier processes, with the messages that report their loss."""
         here, values = self._within(scopes)
         query = f"SELECT id, if_lost FROM helper WHERE {self.IS_LOST} {here} ORDER BY started_at"
         rows = await self._read(query, *values)
@@ -424,8 +421,7 @@ class Journal(SqlOutbox):
 
 
 def message_row(message: InboundMessage, now: datetime) -> tuple[object, ...]:
-    """Return a new message's columns: channel, chat, event, conversation, group, time and
-    payload."""
+    """Return a row: channel, chat, event, conversation, group, time, and payload."""
     return (
         *(message.channel, message.chat_id, message.event_id, message.session_key),
         *(message.delivery.group_id, now.isoformat(), encode_event(message)),

@@ -204,8 +204,7 @@ class SqlOutbox(SqlQueries):
 
     @transaction
     def drop_row(self, row: str) -> Steps[None]:
-        """Give up a failed message or a dead part for good. Raise `NanobotError` like
-        `retry_row`."""
+        """Give up a failed message or a dead part for good. Raise like `retry_row`."""
         table, row_id = parse_row(row)
         ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
         if table == "outbox":

@@ -131,8 +131,7 @@ class SqlQueries(SqlStore):
         return [DayTimes(*row) for row in rows]
 
     async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
-        """Return all matches of `name` in unanswered messages, steps of running turns, and unsent
-        replies."""
+        """Return matches of `name` in unanswered messages, running turns, and unsent replies."""
         rows = await self._read(
             f"SELECT payload FROM inbox WHERE {OPEN_MESSAGES}"
             " UNION ALL SELECT payload FROM step"

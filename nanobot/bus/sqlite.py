@@ -372,8 +372,7 @@ class Database(WriteQueue):
 
 
 def _is_at(path: Path, identity: tuple[int, int]) -> bool:
-    """Return True if the file with this device and inode is at `path`, or if the disk cannot
-    tell."""
+    """Return True if the file with this device and inode is there, or the disk cannot tell."""
     try:
         status = path.stat()
     except OSError as error:
@@ -382,8 +381,7 @@ def _is_at(path: Path, identity: tuple[int, int]) -> bool:
 
 
 def _transact(connection: sqlite3.Connection, jobs: Sequence[Job]) -> sqlite3.Error | None:
-    """Run jobs in one transaction. Return the disk's error, if any. A failed job undoes only
-    itself."""
+    """Run jobs in one transaction. Return the disk's error, if any. Undo only failed jobs."""
     try:
         if not _run_all(connection, jobs, apart=False):
             connection.rollback()

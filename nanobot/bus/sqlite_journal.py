@@ -215,8 +215,7 @@ class SqliteJournal(Journal):
         self._sends.open(str(identity))
 
     def watch(self, on_failure: Callable[[StorageError], None]) -> None:
-        """Call `on_failure`, in any thread, if the journal becomes unusable because it is damaged
-        or moved."""
+        """Call `on_failure`, in any thread, if the journal turns out to be damaged or moved."""
 
         def note(error: StorageError) -> None:
             if isinstance(error, DatabaseDamaged):

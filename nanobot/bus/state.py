@@ -111,8 +111,7 @@ class Document(Generic[T]):
         return self._value if self._revision >= 0 else self.load()
 
     def load(self) -> T:
-        """Return the value, decoded again if the stored document changed. Block. Raise
-        `StorageError`."""
+        """Return the value, decoded again after a change. Block. Raise `StorageError`."""
         with self._using:
             stored = self._store.read(self.name)
             revision = stored.revision if stored else 0
