@@ -17,8 +17,7 @@ from nanobot.text import expanduser
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder in NANOBOT_HOME, else `~/.nanobot`, as an absolute path. It need not
-    exist."""
+    """Return the absolute path in NANOBOT_HOME, else `~/.nanobot`. The folder need not exist."""
     chosen = environ.get("NANOBOT_HOME", "").strip() or "~/.nanobot"
     try:
         return expanduser(chosen, environ.get("HOME", "")).absolute()

@@ -94,8 +94,7 @@ class BrokenAdapter(Exception):
 
 
 def find_channels() -> Mapping[str, EntryPoint | None]:
-    """Return the channels that can be configured, each with the entry point of its settings, if
-    any."""
+    """Return the channels that can be configured, with the entry points of their settings."""
     from nanobot.bus.events import TERMINAL
 
     own = find_entry_points(tuple(sys.path))[SETTINGS_GROUP]

@@ -90,8 +90,7 @@ class ConfigDocument:
         return found
 
     def section(self, path: KeyPath) -> dict[str, Value]:
-        """Return the section at `path`, empty if it is missing. A value that is no section is a
-        problem."""
+        """Return the section at `path`, empty if missing. A value in its place is a problem."""
         value = self.get(path)
         if isinstance(value, dict):
             return value

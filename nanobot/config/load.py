@@ -51,8 +51,7 @@ def load_with_places(
     *,
     texts: Mapping[str, str] | None = None,
 ) -> tuple[Settings, ConfigDocument]:
-    """Return the settings as `load_settings` does, and the document with the place of each
-    value."""
+    """Return the settings like `load_settings`, and the document with the place of each value."""
     home = (home or home_folder(environ)).absolute()
     document = ConfigDocument(str(home / CONFIG_FILE), home, texts)
     variables = read_secrets(home / SECRETS_FILE, document)
@@ -79,8 +78,7 @@ _ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOT
 
 
 def parse_env_line(line: str) -> tuple[str, str] | None:
-    """Return the name and the value in a line of secrets.env, without `export` and quotes, or
-    None."""
+    """Return name and value in a line of secrets.env, without `export` and quotes, or None."""
     found = _ENTRY.fullmatch(line)
     return (found[1], unquote_value(found[2].strip())) if found else None
 

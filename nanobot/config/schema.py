@@ -97,8 +97,7 @@ def section_schema(model: type[Checked], *, described: bool = True) -> Json:
 
 
 def channel_schema(name: str, *, described: bool = True) -> Json:
-    """Return the schema of a channel: the common keys, and its adapter's own if that can be
-    loaded."""
+    """Return the schema of a channel: the common keys, and its adapter's if that can be loaded."""
     common = section_schema(ChannelSettings, described=described)
     with suppress(BrokenAdapter):
         own = section_schema(options_model(find_channels().get(name)), described=described)
@@ -164,8 +163,7 @@ def schema_at(path: KeyPath) -> Json | None:
 
 @cache
 def find_part_schema(path: KeyPath, _: tuple[str, ...]) -> Json | None:
-    """Return the schema of a section or a channel on this Python path, without descriptions, or
-    None."""
+    """Return the schema, without descriptions, of a section or channel on this path, or None."""
     match path:
         case ("channels", str(name)):
             return channel_schema(name, described=False)
@@ -179,8 +177,7 @@ def find_part_schema(path: KeyPath, _: tuple[str, ...]) -> Json | None:
 
 
 def is_hidden(path: KeyPath, text: str) -> bool:
-    """Return True if `text` at `path` must not be shown: a literal secret, or a value of unknown
-    meaning."""
+    """Return True if `text` at `path` must be hidden: a secret, or a value of unknown meaning."""
     if not text or _REFERENCE.fullmatch(text):
         return False
     schema = schema_at(path)

@@ -320,8 +320,7 @@ class RetentionSettings(Checked, frozen=True):
 
 
 class TeamSettings(Checked, frozen=True):
-    """Several workers on several machines, see docs/team.md. Without a database, there is no
-    team."""
+    """Several workers on several machines, see docs/team.md. No database means no team."""
 
     database: SecretStr = SecretStr("")
     """The PostgreSQL URL, such as `postgresql://user:password@host/name`. Empty: no team."""
@@ -432,8 +431,7 @@ class Settings(Checked, frozen=True):
         yield from self._find_readable_backups(home)
 
     def _find_readable_backups(self, home: Path) -> Iterator[Fault]:
-        """Yield a fault if programs of the agent could read the backups, and with them all
-        secrets."""
+        """Yield a fault if the agent's programs could read the backups, with all secrets."""
         servers, folder = self.mcp.servers.values(), self.backup.place(home)
         shown = [path for server in servers for path in (*server.paths, *server.writable)]
         paths = (Path(path).resolve() for path in (*self.tools.exec.paths, *shown))
