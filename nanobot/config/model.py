@@ -130,8 +130,8 @@ class SpeechSettings(VoiceProgram, frozen=True):
     """Text to speech: a model on a server, or a program."""
 
     when: Literal["off", "spoken", "always"] = "spoken"
-    """Spoken replies: to voice messages (`spoken`), always (`always`), or only on request (`off`).
-    `/voice` changes this for one conversation."""
+    """Spoken replies: to voice messages (`spoken`), to all messages (`always`), or only on request
+    (`off`). `/voice` changes this for one conversation."""
     voice: str = ""
     """The server's voice, such as `alloy`. For a program, add an argument to `command` instead."""
 

@@ -140,7 +140,7 @@ class DreamSettings(Checked, frozen=True):
     cron: Annotated[str, Check(check_schedule)] = "every 24h"
     """The schedule, such as `every 24h`, `every day at 4:00`, or `0 4 * * *`."""
     digest: bool = False
-    """Whether the owner gets a message about new facts, with undo buttons."""
+    """Whether nanobot sends the owner a message about new facts, with undo buttons."""
 
 
 class CronSettings(Checked, frozen=True):

@@ -49,7 +49,7 @@ class ApprovalSettings(Checked, frozen=True):
     schedule: _Approval = "auto"
     """Creating jobs, and removing jobs and reminders."""
     mcp: _Approval = "auto"
-    """Calls of MCP tools."""
+    """Calls to MCP tools."""
 
     def by_kind(self) -> Mapping[RiskKind, Approval]:
         """Return the settings for the gate (`nanobot.tooling.OwnersPolicy`)."""
