@@ -66,7 +66,7 @@ class SqlOutbox(SqlQueries):
 
     def mark_sending(self, item: OutboxPart) -> None:
         """Record the start of an attempt to send a part. Posted. Without a recorded outcome, the
-        attempt counts as one that may have arrived."""
+        part may have arrived."""
         self._post(
             "UPDATE outbox SET state = 'sending', in_doubt = ?, attempts = ? WHERE id = ?",
             *(item.doubts + 1, item.attempts, item.id),

@@ -361,7 +361,7 @@ class Database(WriteQueue):
         return []
 
     def _refuse(self, jobs: Sequence[Job], refusal: HomeMoved | sqlite3.Error) -> list[Job]:
-        """Report that none of these jobs was stored. Return the jobs to run again."""
+        """Report that these jobs were not stored. Return the jobs to run again."""
         error = refusal if isinstance(refusal, HomeMoved) else storage_error(self._path, refusal)
         self.refusal = error
         logger.error("journal: {}", error)

@@ -73,8 +73,7 @@ _PATIENCE = 15.0
 _MOST_REFUSED = 1_000
 """Most scopes to remember whose lease another worker had."""
 _MOST_WAITING = 64
-"""Scopes that a full look finds in addition to those that can begin. They begin as places get free,
-without another full look."""
+"""Scopes without a free place that a full look finds. They begin without another full look."""
 
 
 class TeamWorker:
