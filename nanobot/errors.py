@@ -35,7 +35,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-WITHHELD = "it does not work right now, and only the owner can see why"
+WITHHELD = "this does not work right now, and only the owner can see why"
 """Text that other people than the owner read in place of an error for the owner."""
 
 
@@ -99,26 +99,26 @@ _HINTS: Mapping[int, str] = {
         "The disk is mounted read-only. Mount it writable, or set NANOBOT_HOME to another disk."
     ),
     errno.ENOENT: (
-        "It or a parent folder is missing. Put it back, or restart nanobot, which creates the "
-        "folders that it needs."
+        "The file or a parent folder is missing. Put it back, or restart nanobot, which creates "
+        "the folders that it needs."
     ),
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP),
-        "Something else is there, such as a file in place of a folder. Move it away.",
+        "Something else is in its place, such as a file instead of a folder. Move it away.",
     ),
     **dict.fromkeys(
         (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENAMETOOLONG),
-        "The file system cannot do that. Set NANOBOT_HOME to a short path on a local disk.",
+        "The file system does not support this. Set NANOBOT_HOME to a short path on a local disk.",
     ),
     **dict.fromkeys(
         (errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-        "The machine or the service has too little memory or too few open files. End other "
-        f"programs, or raise the limit. {NOTHING_LOST}",
+        "The machine or the service has run out of memory or open files. Stop other programs, or "
+        f"raise the limit. {NOTHING_LOST}",
     ),
     **dict.fromkeys(
         (errno.EIO, errno.EUCLEAN, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.ENODEV),
-        "The disk or network share reports errors or is missing. Check `dmesg`, mount it "
-        "again, and copy nanobot's home.",
+        "The disk or network share reports errors or is missing. Check `dmesg`, mount it again, "
+        "and make a copy of nanobot's home.",
     ),
 }
 """Fixes by the errno of the operating system."""
@@ -130,7 +130,7 @@ def storage_hint(number: int, path: Path | str) -> str:
         from shlex import quote
 
         me, path = os.geteuid(), quote(str(path))
-        hint = f"nanobot's user (uid {me}) must own it and its parent folders in the home:"
+        hint = f"nanobot's user (uid {me}) must own it and its parent folders in the home. Run"
         return f"{hint} `sudo chown -R {me} {path}`, or `chmod u+rwX {path}`."
     if number in (errno.EACCES, errno.EPERM):
         return "nanobot's user must own it and its parent folders."
@@ -183,9 +183,9 @@ class SessionDamaged(StorageError):
     def __init__(self, path: Path) -> None:
         super().__init__(
             path,
-            "no line in it belongs to a session",
+            "it contains no readable messages",
             hint=(
-                "It was not changed. Send /new in that chat to set it aside and start a new "
+                "The file was not changed. Send /new in that chat to set it aside and start a new "
                 "conversation."
             ),
         )

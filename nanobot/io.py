@@ -379,7 +379,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO would block
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise StorageError(path, "it is not a regular file", hint="Move it out of the way.")
+            raise StorageError(path, "it is not a regular file", hint="Move it away.")
         yield descriptor
     finally:
         os.close(descriptor)

@@ -98,7 +98,7 @@ def expanduser(text: str, user_home: str = "") -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         raise NanobotError(
-            f"the home folder of the user in {text!r} is not known",
+            f"the home folder of the user in {text!r} is unknown",
             hint="Write the full path, beginning with /.",
         ) from None
 

@@ -20,9 +20,10 @@ def moments(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
     for line in lines:
         if line.startswith(_FETCHED):
             count += 1
-            yield f"{count} packages fetched", count % _EVERY == 0
+            yield f"{count} package{'s' * (count > 1)} fetched", count % _EVERY == 0
         elif line.startswith("Installing collected packages:"):
-            yield f"installing {line.count(',') + 1} packages", True
+            count = line.count(",") + 1
+            yield f"installing {count} package{'s' * (count > 1)}", True
 
 
 def main() -> None:

@@ -19,9 +19,9 @@ ADVICE = {
     "mounted read-only": (errno.EROFS,),
     "chown": (errno.EACCES, errno.EPERM),
     "Put it back": (errno.ENOENT,),
-    "Something else is there": (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP),
-    "cannot do that": (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENAMETOOLONG),
-    "too few open files": (errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    "Something else is in its place": (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP),
+    "does not support this": (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENAMETOOLONG),
+    "out of memory or open files": (errno.EMFILE, errno.ENFILE, errno.ENOMEM),
     "dmesg": (errno.EIO, errno.ESTALE, errno.ENOTCONN),
 }
 

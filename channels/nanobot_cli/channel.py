@@ -73,7 +73,9 @@ MOST_PARTS = 200
 MOST_CHARACTERS = 20_000
 """In one such part."""
 
-STILL_WAITS = "Your message will be answered when the model is back. To drop it, send /stop."
+STILL_WAITS = (
+    "Your message will be answered once the model is available again. To drop it, send /stop."
+)
 _NO_LIMIT = 1 << 62
 _MOST_UNHEARD = 100  # replies kept for clients that ask again
 _ON_ITS_WAY_SECONDS = 2.0  # longest time between the end of a turn and the sending of its reply
@@ -125,7 +127,7 @@ class CliChannel:
             raise _repeat_error(request)
         host = await self._core.wait()
         if host.admit(Sender(PERSON), Chat(chat_id)) != "allowed":
-            raise NanobotError("the gateway does not take messages from this terminal")
+            raise NanobotError("the gateway does not accept messages from this terminal")
         self._waiters = {key: one for key, one in self._waiters.items() if not one.is_gone}
         self._watchers = [one for one in self._watchers if not one.is_gone]
         listener = _Listener(request, chat_id, connection)
@@ -187,7 +189,9 @@ class CliChannel:
             try:
                 kept = await asyncio.to_thread(_Shelf(host.state_folder).take, watcher.chat_id)
             except StorageError as error:
-                logger.warning("cli: the messages of the meantime can't be shown: {}", error)
+                logger.warning(
+                    "cli: messages that arrived in the meantime can't be shown: {}", error
+                )
                 kept = ()
             for one in kept:
                 watcher.send(_make_message(host, one.text, one.media, one.buttons, one.at))
@@ -382,7 +386,7 @@ def _make_message(
         try:
             files.append(SentFile(one.name, str(host.media_path(one)), one.size))
         except SendRefused:  # show the text anyway
-            lines.append(f"[the file {one.name or one.ref} is no longer there]")
+            lines.append(f"[the file {one.name or one.ref} no longer exists]")
     return AgentMessage("", "\n".join(filter(None, lines)), tuple(files), _choices(buttons), at)
 
 
@@ -393,7 +397,7 @@ def _choices(buttons: Iterable[Button]) -> tuple[Choice, ...]:
 def _repeat_error(request: ChatRequest) -> NanobotError:
     return NanobotError(
         "this message has been received before",
-        hint=f"Its answer is in the session: nanobot sessions show {request.session}",
+        hint=f"To see the answer, run: nanobot sessions show {request.session}",
     )
 
 
@@ -432,7 +436,7 @@ class _Shelf:
         text = part.content
         if len(text) > MOST_CHARACTERS:
             where = f"nanobot sessions show {part.channel}:{part.chat_id}"
-            text = f"{text[:MOST_CHARACTERS]}\n[shortened, the full text is in: {where}]"
+            text = f"{text[:MOST_CHARACTERS]}\n[shortened; to see the full text, run: {where}]"
         unseen = _UnseenPart(part.key, part.chat_id, at, text, part.media, part.buttons)
         self._file.write(_Stored(parts=(*kept, unseen)[-MOST_PARTS:]))
 

@@ -54,7 +54,7 @@ LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 _OFFLINE = "offline"
 _ABOUT_OFFLINE = (
     "It is a small program, not a language model: it remembers, reminds and takes notes."
-    " To connect a real model, leave and run: nanobot onboard"
+    " To connect a real model, leave this chat and run: nanobot onboard"
 )
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -119,7 +119,7 @@ class Terminal:
             self._transcript.line(
                 f"nanobot · {one_line(str(model), 60)}" if model else "nanobot", "bold"
             )
-        self._transcript.line("/help shows the commands · Alt-Enter: new line · Ctrl-D leaves")
+        self._transcript.line("/help: commands · Alt-Enter: new line · Ctrl-D: leave")
         # A request for the cursor's position would block printing until the answer.
         os.environ["PROMPT_TOOLKIT_NO_CPR"] = "1"
         prompt = self._prompt()
@@ -127,7 +127,8 @@ class Terminal:
             asyncio.run(self._chat(prompt))
         if self._gateway.waiting and not self._stopping:
             self._transcript.line(
-                f"The turn continues. Its answer will be in: nanobot sessions show {self._session}"
+                "The turn continues. To see its answer later, run: nanobot sessions show "
+                f"{self._session}"
             )
 
     def _ask(self, operation: str) -> object:
@@ -225,7 +226,7 @@ class Terminal:
             self._questions.popleft()
             self._say(value)
         elif value is not None:
-            self._transcript.line("The question came while you were typing: answer it again.")
+            self._transcript.line("The question arrived while you were typing. Answer it again.")
         self._settle()
 
     def _say(self, text: str) -> None:
@@ -249,7 +250,7 @@ class Terminal:
             get_app().exit(exception=EOFError)
         else:
             self._leaving = True
-            self._transcript.line("Ctrl-D leaves, or press Ctrl-C again")
+            self._transcript.line("To leave, press Ctrl-C again or Ctrl-D")
             self._surface.show_prompt()
 
     def _text_changed(self, buffer: Buffer) -> None:

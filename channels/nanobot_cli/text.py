@@ -125,4 +125,4 @@ class OutputTail:
         if total <= most or not shown:
             return shown
         kept = shown[len(shown) - min(most - 1, len(shown)) :]
-        return [f"… {total - len(kept):,} lines before", *kept]
+        return [f"… {total - len(kept):,} earlier lines", *kept]

@@ -39,9 +39,9 @@ class ChatRequest(NamedTuple):
         if not isinstance(request_id, str) or not 1 <= len(request_id) <= 128:
             raise ValueError("a chat request needs an id of 1 to 128 characters")
         if not isinstance(text, str) or not (watch or text.strip()):
-            raise ValueError("there is nothing to say: the text is empty")
+            raise ValueError("the message is empty")
         if not isinstance(session, str) or not is_session_key(session):
-            raise ValueError(f"{session!r} is not a session key. An example is {DEFAULT_SESSION}")
+            raise ValueError(f"{session!r} is not a valid session key, such as {DEFAULT_SESSION}")
         return cls(request_id, session, text, stream is not False, watch)
 
     def as_json(self) -> dict[str, object]:

@@ -85,7 +85,7 @@ class ApiKeys:
         person is invalid or taken."""
         if not _NAME.fullmatch(name):
             raise NanobotError(
-                "a key's name consists of up to 32 lower-case letters, digits, and hyphens",
+                "a key's name can have up to 32 lower-case letters, digits, and hyphens",
                 hint="Name it after the program that uses it, such as open-webui.",
             )
         person = check_account(person)
@@ -101,7 +101,8 @@ class ApiKeys:
                 )
             if before is not None and before.person != person:
                 raise NanobotError(
-                    f"the conversations of an earlier key {name!r} belong to {before.person}",
+                    f"an earlier key named {name!r} has conversations that belong to "
+                    f"{before.person}",
                     hint="Use another name.",
                 )
             new = ApiKey(name, person, hash_key(secret), moment, writable, own_words, reads_system)
@@ -170,6 +171,6 @@ def check_account(person: str) -> str:
     if person != OWNER_ACCOUNT and account_of("api", person) == ("api", person):
         raise NanobotError(
             f"{person!r} is not an account on a channel",
-            hint="Use the form in `nanobot pair list`, such as telegram:12345.",
+            hint="Write it as in `nanobot pair list`, such as telegram:12345.",
         )
     return person

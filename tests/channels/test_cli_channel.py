@@ -437,7 +437,7 @@ async def test_a_file_that_is_gone_is_named_and_costs_neither_the_words_nor_the_
     async with running(core) as channel:
         await channel.chat(request("1"), client)
         await channel.send(replace(part("both of them"), media=files))
-    assert client.events[1]["text"] == "both of them\n[the file a.txt is no longer there]"
+    assert client.events[1]["text"] == "both of them\n[the file a.txt no longer exists]"
     assert str(client.events[1]["files"]).count("path") == 1
     assert "c.txt" in str(client.events[1]["files"])
 
@@ -469,11 +469,11 @@ async def test_a_message_seen_before_is_refused_and_does_not_hang() -> None:
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"text": " "}, "nothing to say"),
-        ({"text": None}, "nothing to say"),
-        ({"session": "direct"}, "not a session key"),
-        ({"session": "cli:"}, "not a session key"),
-        ({"session": "cli:a\nb"}, "not a session key"),
+        ({"text": " "}, "the message is empty"),
+        ({"text": None}, "the message is empty"),
+        ({"session": "direct"}, "not a valid session key"),
+        ({"session": "cli:"}, "not a valid session key"),
+        ({"session": "cli:a\nb"}, "not a valid session key"),
         ({"id": ""}, "needs an id"),
         ({"id": 7}, "needs an id"),
     ],
@@ -499,7 +499,7 @@ async def test_what_the_disk_refused_can_be_sent_again() -> None:
 
 async def test_who_is_not_admitted_is_told() -> None:
     async with running(core := Core("refused")) as channel:
-        with pytest.raises(NanobotError, match="does not take messages"):
+        with pytest.raises(NanobotError, match="does not accept messages"):
             await channel.chat(request("1"), Client())
     assert core.published == []
 

@@ -46,7 +46,7 @@ async def test_it_is_shown_once_with_its_time_its_files_and_its_choices(tmp_path
         {
             "event": "message",
             "id": "w",
-            "text": "the oven is hot\n[the file b.txt is no longer there]",
+            "text": "the oven is hot\n[the file b.txt no longer exists]",
             "files": [{"name": "a.txt", "path": "/home/ana/.nanobot/media/ab.txt", "size": 7}],
             "choices": [{"label": "Undo", "value": "/undo 7"}],
             "at": NOON.isoformat(),

@@ -189,7 +189,7 @@ def test_conversations_that_cannot_be_read_are_named(home: Path, doctor: Doctor)
     assert (code, states[:2]) == (
         1,
         [
-            ("fail", "no line in it belongs to a session"),
+            ("fail", "it contains no readable messages"),
             ("warn", "skipped 1 broken lines, which are still in the file"),
         ],
     )

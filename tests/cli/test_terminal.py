@@ -302,16 +302,16 @@ def test_two_ctrl_c_in_a_row_at_the_empty_prompt_leave(chat: Chat, gateway: Any)
     with chat() as screen:
         screen.wait_for(">")
         screen.type("\x03")
-        screen.wait_for("Ctrl-D leaves, or press Ctrl-C again")
+        screen.wait_for("To leave, press Ctrl-C again or Ctrl-D")
         screen.wait_for(">")
         screen.type("hello\r")
         screen.wait_for("echo: hello")
         screen.wait_for(">")
         screen.type("\x03")
-        screen.wait_for("Ctrl-D leaves, or press Ctrl-C again")
+        screen.wait_for("To leave, press Ctrl-C again or Ctrl-D")
         screen.wait_for(">")
         screen.type("more\x03\x03")
-        screen.wait_for("Ctrl-D leaves, or press Ctrl-C again")
+        screen.wait_for("To leave, press Ctrl-C again or Ctrl-D")
         screen.wait_for(">")
         screen.type("\x03")
         assert screen.end() == 0
@@ -374,7 +374,7 @@ def test_the_end_of_what_a_tool_prints_is_shown_while_it_runs_and_stays(chat: Ch
         screen.type("print it\r")
         shown = screen.wait_for("· exec make")
         shown = screen.wait_for("20%")
-        assert "… 5 lines before" in shown
+        assert "… 5 earlier lines" in shown
         assert "line 5" not in shown
         assert "10%" not in shown
         screen.type("/stop\r")

@@ -16,7 +16,7 @@ def tail(*pieces: str) -> OutputTail:
 
 
 def test_what_goes_before_the_last_lines_is_counted() -> None:
-    assert tail("one\ntwo\nthree\nfour\n").lines(3, 80) == ["… 2 lines before", "three", "four"]
+    assert tail("one\ntwo\nthree\nfour\n").lines(3, 80) == ["… 2 earlier lines", "three", "four"]
     assert tail("one\ntwo\nthree\n").lines(3, 80) == ["one", "two", "three"]
 
 

@@ -83,7 +83,7 @@ async def test_a_turn_whose_end_the_journal_refuses_is_answered_when_it_has_room
         assert await channel.ask("and now?") == "here I am"
     (notice,) = notices(channel)
     assert notice.startswith("Your message is pending: cannot use ")
-    assert notice.endswith("copy nanobot's home. It will be answered once this is fixed.")
+    assert notice.endswith("make a copy of nanobot's home. It will be answered once this is fixed.")
     assert [text for _, text in await window(tmp_path)] == [
         "hello", "here I am", "and now?", "here I am",
     ]  # fmt: skip
