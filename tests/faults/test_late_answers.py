@@ -48,7 +48,7 @@ async def test_in_a_terminal_that_is_opened_later_its_words_and_time_stand_above
         first = await asyncio.to_thread(said, tmp_path, OVEN)
         assert (first.outcome, "will be answered if" in first.text) == ("waiting", True)
         behind = await asyncio.to_thread(said, tmp_path, "and the light?")
-        assert (behind.outcome, "is stored" in behind.text) == ("waiting", True)
+        assert (behind.outcome, "is saved" in behind.text) == ("waiting", True)
         await clock.advance(16)
         assert await asyncio.to_thread(seen, tmp_path, 2) == [
             "Answer to “is the oven on? I left the house at eight and am not sure w…” (09:00):\n\n"
