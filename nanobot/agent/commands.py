@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nanobot.agent.intake import KEPT
 from nanobot.agent.loop import AgentLoop
-from nanobot.agent.turn_state import AgentParts
+from nanobot.agent.turn_state import AnswerParts
 from nanobot.bus.events import NANOBOT, TERMINAL, Button, Media
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
@@ -45,7 +45,7 @@ class ConversationCommands:
 
     def __init__(
         self,
-        parts: AgentParts,
+        parts: AnswerParts,
         loop: AgentLoop,
         *,
         stops: Sequence[tuple[str, StopsWork]] = (),

@@ -37,7 +37,7 @@ from nanobot.agent.prompt import NO_PICTURES
 from nanobot.agent.runner import EarlierWork, Turn
 from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import (
-    AgentParts,
+    AnswerParts,
     Outcome,
     Postponement,
     RunningTurn,
@@ -81,7 +81,7 @@ _MOST_STALLS = 2
 class Turns:
     """The running turns: their start, answer and end, and the commit of all messages' ends."""
 
-    def __init__(self, parts: AgentParts) -> None:
+    def __init__(self, parts: AnswerParts) -> None:
         self._parts = parts
         self.running: dict[str, RunningTurn] = {}
         """Running turns by session key."""

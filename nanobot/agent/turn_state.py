@@ -2,7 +2,7 @@
 
 A turn keeps the same steps as the journal. So a postponed turn continues from them, like a turn
 that a crash interrupted. `Outcome` is the end of a turn, and `completion` the transaction of that
-end. `AgentParts` is shared by the parts of the agent."""
+end. `TurnParts` and its subclasses are the objects that the parts of the agent share."""
 
 from __future__ import annotations
 
@@ -59,37 +59,47 @@ _NOTHING_USED = Usage()
 OnBusy = Literal["steer", "queue", "interrupt"]
 
 
-class AgentParts(Struct, frozen=True):
-    """Objects that the parts of the agent share."""
+class TurnParts(Struct, frozen=True, kw_only=True):
+    """Objects that a running turn needs."""
 
     journal: Journal
     bus: MessageBus
-    sessions: SessionManager
-    scopes: Scopes
     clock: Clock
-    background: Background
-    awaited_background: Background
-    """Work that a command which hosts the gateway waits for before it ends."""
-    screen: Screen
-    hook: AgentHook
+    scopes: Scopes
     commands: CommandRegistry
-    lanes: Lanes
     queue: SessionQueue
     intake: Intake
-    split: MessageSplitter
     sources: ScopedSources
-    context: ContextBuilder
-    consolidator: MemoryConsolidator
-    admission: Admission
-    warn_of_failure: Callable[[str, Exception], None]
-    """Warning to the owner that another person gets no answer."""
-    counter: TokenCounter
-    runner: AgentRunner
     on_busy: OnBusy = "steer"
     """Handling of a message that arrives during a turn."""
+
+
+class AnswerParts(TurnParts, frozen=True, kw_only=True):
+    """Objects that begin, answer, and end turns."""
+
+    sessions: SessionManager
+    admission: Admission
+    context: ContextBuilder
+    consolidator: MemoryConsolidator
+    counter: TokenCounter
+    runner: AgentRunner
+    split: MessageSplitter
+    hook: AgentHook
+    awaited_background: Background
+    """Work that a command which hosts the gateway waits for before it ends."""
+    warn_of_failure: Callable[[str, Exception], None]
+    """Warning to the owner that another person gets no answer."""
     voice_replies: VoiceReplies | None = None
     sees_apart: bool = False
     """Messages with pictures use a model other than the chat model."""
+
+
+class AgentParts(AnswerParts, frozen=True, kw_only=True):
+    """Objects that route messages to their turns, in addition."""
+
+    lanes: Lanes
+    background: Background
+    screen: Screen
 
 
 class RunningTurn(TurnLog):
@@ -100,7 +110,7 @@ class RunningTurn(TurnLog):
     caller: TurnContext
     """Set when the turn joins its conversation."""
 
-    def __init__(self, entry: InboxEntry, parts: AgentParts) -> None:
+    def __init__(self, entry: InboxEntry, parts: TurnParts) -> None:
         done, started = _replay(entry.steps) if entry.steps else ([], frozenset())
         self.id = entry.turn_id or turn_name(entry, parts.clock)
         self.inbound = entry.message
