@@ -9,36 +9,36 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 TERMINAL = "cli"
-"""The channel that is always there. Whoever uses it is the owner, and names their chats."""
+"""The terminal's channel. It always exists, its user is the owner, and its chats have names."""
 
 OWNER_ACCOUNT = "owner"
-"""The owner, as a sender in a terminal, on the page and to the API."""
+"""The owner as a sender in the terminal, on the page, and at the API."""
 
 API = "api"
-"""The channel of programs: each request gets its answer, and nobody there can be told more."""
+"""The channel for programs. A request gets its answer, and nothing can be sent later."""
 
 PAGE = "web"
-"""The channel of the page, where people choose among their conversations."""
+"""The channel of the page, where people switch between their conversations."""
 
 _BORROWING = (PAGE, API)
 
 
 def program_origin(key: str) -> str:
-    """Return the origin of what the program with this API key sends (see `Message`)."""
+    """Return the origin of messages that are sent with an API key (see `Message`)."""
     return f"{API}:{key}"
 
 
 PULLED = (TERMINAL, PAGE)
-"""The channels on which nobody can be spoken to: a person has to look."""
+"""The channels that cannot notify a person, who has to open them."""
 
 _THREAD = re.compile(r"(?P<chat>.+):(?P<thread>[0-9]+)", re.DOTALL)
 
 
 def account_of(channel: str, sender_id: str) -> tuple[str, str]:
-    """The account (channel, id) that a sender stands for, by which it is decided who they are.
+    """Return a sender's account (channel, id), which decides who they are.
 
-    The page and the API know nobody by themselves: their senders are called by the account that
-    they have elsewhere (`telegram:12345`), or `owner`.
+    Senders on the page and at the API are named by their account on another channel
+    (`telegram:12345`), or `owner`.
     """
     if channel not in _BORROWING:
         return channel, sender_id
@@ -49,7 +49,7 @@ def account_of(channel: str, sender_id: str) -> tuple[str, str]:
 
 
 class Address(Struct, frozen=True):
-    """A chat, and the thread in it where it has some (Telegram's topics)."""
+    """A chat, and its thread if the chat has threads (topics in Telegram)."""
 
     channel: str
     chat_id: str
@@ -57,60 +57,56 @@ class Address(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The conversation there: `channel:chat_id[:thread_id]`."""
+        """The key of its conversation: `channel:chat_id[:thread_id]`."""
         thread = f":{self.thread_id}" if self.thread_id else ""
         return f"{self.channel}:{self.chat_id}{thread}"
 
     @classmethod
     def of(cls, key: str) -> Address:
-        """The chat behind a conversation's key. A thread is a number, and a terminal has none:
-        `cli:taxes:2026` is a name that somebody gave."""
+        """Return the address for a conversation's key. A thread is a number. The terminal has no
+        threads: `cli:taxes:2026` is a chat's name."""
         channel, _, chat = key.partition(":")
         found = _THREAD.fullmatch(chat) if channel != TERMINAL else None
         return cls(channel, found["chat"], found["thread"]) if found else cls(channel, chat)
 
 
 NANOBOT = "nanobot"
-"""The sender, and the origin, of what nanobot itself puts into a conversation."""
+"""The sender and the origin of messages by nanobot itself."""
 
 MediaKind = Literal["image", "audio", "voice", "video", "document"]
 """`voice` is speech recorded for the chat, `audio` any other sound."""
 
-
 Initiator = Literal["person", "job", "heartbeat", "helper", "report"]
-"""Who began a turn. For all but a person nobody is there to be asked: what needs an approval is
-refused, and none of them begins anything that goes on by itself. A `report` of a helper begins a
-turn in the conversation that asked for it. `helper` is never said of a message, only of the calls
-of a helper agent."""
+"""Who began a turn. Only a `person` can be asked: for all others, calls that need approval are
+denied, and no background work starts. A subagent's `report` begins a turn in the conversation that
+started it. `helper` marks the calls of a subagent, never a message."""
 
 
 _LARGEST = 2**63
 
 _TO_SPEAK = "speech:"
-"""Begins the reference of a voice message that is yet to be made."""
+"""Prefix of the reference of a voice message that has not been recorded yet."""
 
 
 def _expect_texts(value: object, *names: str) -> None:
-    """Raise `TypeError` unless these fields are texts. What platforms send is checked where it
-    becomes a value, so that one odd field costs one message and not the batch it came in."""
+    """Raise `TypeError` if one of these fields is not text. Each message is checked when it is
+    built, so a malformed field rejects one message and not its whole batch."""
     for name in names:
         if not isinstance(getattr(value, name), str):
             raise TypeError(f"{type(value).__name__}.{name} is not text")
 
 
 class Media(Struct, frozen=True, array_like=True):
-    """A file that belongs to a message. Raises `TypeError` or `ValueError` for what is none.
-
-    `ref` is what the channel's `fetch` needs to get it (inbound), or a path in the home (outbound);
-    the core makes a voice message that is yet `to_speak` before the channel gets to see it.
-    `size` is in bytes, 0 when the platform did not say.
-    """
+    """A file of a message. Raises `TypeError` or `ValueError`."""
 
     ref: str
+    """Inbound: the reference for the channel's `fetch`. Outbound: a path in the home, or text
+    `to_speak`, which the core records before the channel gets the part."""
     kind: MediaKind = "document"
     mime: str = ""
     name: str = ""
     size: int = 0
+    """Bytes, or 0 if unknown."""
 
     def __post_init__(self) -> None:
         _expect_texts(self, "ref", "kind", "mime", "name")
@@ -121,12 +117,12 @@ class Media(Struct, frozen=True, array_like=True):
 
     @classmethod
     def to_speak(cls, words: str) -> Media:
-        """A voice message that is made of these words when it is sent."""
+        """Return a voice message that is recorded from these words when it is sent."""
         return cls(f"{_TO_SPEAK}{words}", "voice", "audio/ogg")
 
 
 class Quote(Struct, frozen=True, array_like=True):
-    """The message that another one replies to. Raises `TypeError` for what is none."""
+    """The message that another one replies to. Raises `TypeError`."""
 
     message_id: str
     sender: str = ""
@@ -137,62 +133,63 @@ class Quote(Struct, frozen=True, array_like=True):
 
 
 class Said(Struct, frozen=True, array_like=True):
-    """Something that was said before, in a conversation that nanobot did not keep itself. `origin`
-    is that of the message it becomes, `name` the program that sent it as nanobot's words."""
+    """An earlier message of a conversation that nanobot did not store itself."""
 
     role: Literal["user", "assistant"]
     text: str
     origin: str = ""
+    """The origin of the stored message (see `Message`)."""
     name: str = ""
+    """The program that sent it as nanobot's text."""
 
 
 class Delivery(Struct, frozen=True, omit_defaults=True):
-    """The relation of a message to others of its chat. Raises `TypeError` if a field is no text."""
+    """The relation of a message to others in its chat. Raises `TypeError`."""
 
     group_id: str = ""
-    """Marks the items of an album."""
+    """The album of this item."""
     edits: str = ""
-    """The event whose text this message replaces: a correction until that is answered, and only
-    noted afterwards."""
+    """The event whose text this message replaces. If that event has been answered, the edit is
+    only noted."""
     deletes: str = ""
-    """The event that its sender took back. A waiting message is dropped, and a turn that answers
-    nothing else is stopped."""
+    """The event that the sender deleted. A waiting message is dropped, and a turn that answers
+    only that event is stopped."""
     answers: str = ""
-    """The event that a reply answers if it is not this one, when a message is run again."""
+    """The event that the reply answers, if it is not this one (a message that is run again)."""
     unanswered: bool = False
-    """The message is kept in the conversation and begins no turn."""
+    """Store the message in the conversation without beginning a turn."""
 
     def __post_init__(self) -> None:
         _expect_texts(self, "group_id", "edits", "deletes", "answers")
 
 
 class Origin(Struct, frozen=True, omit_defaults=True, rename={"initiator": "begun_by"}):
-    """Who began a message if no person typed it, and the terms of its answer. Raises `TypeError`.
+    """Who began a message that no person typed, and the terms of its answer. Raises `TypeError`.
 
-    The messages of a job or of the heartbeat have a conversation of their own, which is empty each
-    time. The answer goes to `chat_id` and is noted in the conversation there.
+    Messages of a job or the heartbeat have a separate conversation, which is empty each time. The
+    answer goes to `chat_id` and is noted in the conversation there.
     """
 
     initiator: Initiator = "person"
     scope: str = ""
-    """The scope whose memory it is answered with. Only nanobot sets it."""
+    """The scope whose memory the answer uses. Only nanobot sets it."""
     job: str = ""
-    """The name of the job."""
+    """The job's name."""
     model: str = ""
-    """The model that the job asks for."""
+    """The model that the job requests."""
     mark: str = ""
     """The origin of the stored message (see `Message`)."""
     by_program: bool = False
-    """A program sent it for the person and waits for this answer only. So it is never a command,
-    joins no running turn and interrupts none."""
+    """A program sent it for the person and waits for this answer only. It is never a command, and
+    it does not join or interrupt a running turn."""
     context: tuple[Said, ...] = ()
-    """The messages before it, for a conversation that has none yet."""
+    """Earlier messages, for a conversation that has none yet."""
     instructions: Said | None = None
-    """The program's, which the conversation gains as untrusted content unless it has them."""
+    """The program's instructions, added once to the conversation as untrusted content."""
     schema: str = ""
-    """The JSON Schema, as text, that the answer must fit."""
+    """The JSON Schema for the answer, as text."""
     off_record: bool = False
-    """Its conversation holds only `context`, is never stored, and no memory reads it."""
+    """The conversation holds only `context`. It is never stored and never enters memory."""
 
     def __post_init__(self) -> None:
         _expect_texts(self, "scope", "job", "model", "mark", "schema")
@@ -204,7 +201,7 @@ _ALONE, _TYPED = Delivery(), Origin()
 
 
 class InboundMessage(Struct, frozen=True):
-    """A message as a channel understood it. Raises `TypeError` if a field has the wrong type."""
+    """A message from a channel. Raises `TypeError` if a field has the wrong type."""
 
     channel: str
     chat_id: str
@@ -218,15 +215,14 @@ class InboundMessage(Struct, frozen=True):
     message_id: str = ""
     media: tuple[Media, ...] = ()
     notes: tuple[str, ...] = ()
-    """Contents that are neither words nor files, such as a contact, a place or a poll
-    (`location: 52.52, 13.4`), a line each, without brackets. They are never a command. A message
-    may have nothing else."""
+    """Content that is neither text nor a file, such as a contact, a place, or a poll
+    (`location: 52.52, 13.4`), one line each, without brackets. It is never a command."""
     thread_id: str = ""
     reply_to: Quote | None = None
     forwarded_from: str = ""
     sender_name: str = ""
     is_group: bool = False
-    """Others read this chat, so it has a memory of its own."""
+    """Other people read this chat, so it has a separate memory."""
     session_override: str = ""
     """Replaces the default session key, for scheduled jobs and for chats that people choose."""
     delivery: Delivery = _ALONE
@@ -243,22 +239,22 @@ class InboundMessage(Struct, frozen=True):
 
     @property
     def is_background(self) -> bool:
-        """Whether it is answered in a conversation of its own, which nobody watches."""
+        """True if the answer is in a separate conversation that no one watches."""
         return self.origin.initiator in {"job", "heartbeat"}
 
     @property
     def expects_answer(self) -> bool:
-        """Whether a person sent it and waits for an answer: nobody does for nanobot's own."""
+        """True if a person sent it and waits for an answer."""
         return self.sender_id != NANOBOT
 
     @property
     def address(self) -> Address:
-        """The chat that answers to this go to."""
+        """The chat that gets the answer."""
         return Address(self.channel, self.chat_id, self.thread_id)
 
     @property
     def chat_key(self) -> str:
-        """The conversation of that chat: `channel:chat_id[:thread_id]`."""
+        """The key of that chat's conversation: `channel:chat_id[:thread_id]`."""
         thread = f":{self.thread_id}" if self.thread_id else ""
         return f"{self.channel}:{self.chat_id}{thread}"
 
@@ -269,7 +265,7 @@ class InboundMessage(Struct, frozen=True):
 
     @property
     def session_key(self) -> str:
-        """The conversation this belongs to: that of the chat unless overridden."""
+        """The key of its conversation, which is the chat's unless overridden."""
         return self.session_override or self.chat_key
 
 
@@ -277,51 +273,46 @@ _TEXTS = tuple(name for name, type in InboundMessage.__annotations__.items() if 
 
 
 class Button(Struct, frozen=True, array_like=True):
-    """A choice under a message; pressing it sends `value` back as text, as if typed.
-
-    `only` is the sender who may press it; empty: everyone who may talk in the chat. The journal
-    gives it its `id`, which is all that the platform gets to know of it (see
-    `ChannelHost.resolve_button`)."""
+    """A choice below a message. Pressing it sends `value` as if it was typed."""
 
     label: str
     value: str
     only: str = ""
+    """The only sender who may press it. Empty: everyone who may write in the chat."""
     id: str = ""
+    """Assigned by the journal. The platform gets only this (see `ChannelHost.resolve_button`)."""
 
 
 BUTTON_ID = re.compile("[0-9a-f]{24}")
-"""The ids of our own buttons."""
+"""Pattern of the ids of nanobot's buttons."""
 
 EXPIRED_BUTTON = "/expired-button"
-"""The text of a press of a button that has expired. Some platforms send the label instead, which
-would pass for a message."""
+"""The text for a press of an expired button. Some platforms send the label instead, which would be
+taken for a message."""
 
 
 class OutboundMessage(Struct, frozen=True):
-    """Something to say in a chat. Markdown; the channel translates and the core splits. `only` is
-    the sender to whom alone it is shown in a group where the platform can do that. `late`: it
-    answers a message that had to wait for the model."""
+    """A message to send to a chat. The core splits it, and the channel converts the Markdown."""
 
     channel: str
     chat_id: str
     content: str
+    """Markdown."""
     media: tuple[Media, ...] = ()
     reply_to: str = ""
     thread_id: str = ""
     buttons: tuple[Button, ...] = ()
     only: str = ""
+    """The only member of a group who sees it, if the platform supports that."""
     late: bool = False
+    """It answers a message that had to wait for the model."""
 
 
 class OutboundPart(Struct, frozen=True):
-    """One delivery: a part of a message that fits the channel's limits.
-
-    `key` is the same on every attempt; a channel whose platform takes an idempotency key uses it.
-    `event_ids` name the inbound events that this answers (several where messages were steered into
-    a running turn); empty where it answers none. `last` marks the final part of a message.
-    """
+    """A part of a message that fits the channel's limits and is sent at once."""
 
     key: str
+    """The same in each attempt, so that it can be the platform's idempotency key."""
     channel: str
     chat_id: str
     content: str
@@ -330,7 +321,9 @@ class OutboundPart(Struct, frozen=True):
     thread_id: str = ""
     buttons: tuple[Button, ...] = ()
     event_ids: tuple[str, ...] = ()
+    """The inbound events that it answers: several if messages joined a running turn."""
     last: bool = True
+    """The last part of its message."""
     only: str = ""
     late: bool = False
 
@@ -338,33 +331,34 @@ class OutboundPart(Struct, frozen=True):
     def of(
         cls, key: str, message: OutboundMessage, event_ids: tuple[str, ...], last: bool
     ) -> OutboundPart:
-        """One that holds a whole message."""
+        """Return a part with a whole message."""
         said = {name: getattr(message, name) for name in message.__struct_fields__}
         return cls(key, event_ids=event_ids, last=last, **said)
 
     @property
     def words(self) -> str:
-        """What is yet to be spoken; empty where the part can be sent as it is."""
+        """The text to record as a voice message before sending, or an empty text."""
         refs = (file.ref for file in self.media if file.ref.startswith(_TO_SPEAK))
         return next(refs, "").removeprefix(_TO_SPEAK)
 
 
 class Receipt(Struct, frozen=True):
-    """The platform accepted a part; `platform_id` is its id there, if it has one. `is_final`: it
-    can't report a failure later (`ChannelHost.report_undelivered`)."""
+    """The platform's confirmation that it accepted a part."""
 
     platform_id: str = ""
+    """The platform's id of the message, if it has one."""
     is_final: bool = True
+    """The platform can't report a failure later (`ChannelHost.report_undelivered`)."""
 
 
 class _InThread(Struct, frozen=True, kw_only=True):
-    """What shows in a chat that may have threads."""
+    """An event in a chat that may have threads."""
 
     thread_id: str = ""
 
 
 class _OfTurn(_InThread, frozen=True):
-    """What happens in a turn, and the chat where it shows."""
+    """An event of a turn, and the chat that shows it."""
 
     channel: str
     chat_id: str
@@ -376,21 +370,21 @@ class _OfTurn(_InThread, frozen=True):
 
 
 class TurnStarted(_OfTurn, frozen=True):
-    """The agent began to work on the events named."""
+    """The agent began to work on these events."""
 
     event_ids: tuple[str, ...] = ()
 
 
 class PromptReading(_OfTurn, frozen=True):
-    """A slow model server has read `read` of the `total` tokens of a prompt. It is shown until
-    text or a tool follows. `str` is the line for people, empty if the whole prompt is read."""
+    """A slow model server has read `read` of a prompt's `total` tokens. Shown until text or a tool
+    follows. `str` is the line for people, empty if the whole prompt is read."""
 
     read: int
     total: int
 
     @property
     def is_done(self) -> bool:
-        """Whether the whole prompt has been read."""
+        """True if the whole prompt has been read."""
         return self.read >= self.total
 
     def __str__(self) -> str:
@@ -398,48 +392,48 @@ class PromptReading(_OfTurn, frozen=True):
 
 
 class TextDelta(_OfTurn, frozen=True):
-    """More text of the reply that is being written. `restart` discards what came before it."""
+    """More text of the reply. `restart` discards the text before it."""
 
     text: str
     restart: bool = False
 
 
 class ToolStarted(_OfTurn, frozen=True):
-    """A tool runs; `hint` is a short human line such as `read_file notes.txt`."""
+    """A tool runs. `hint` is a short line for people, such as `read_file notes.txt`."""
 
     hint: str
 
 
 class ToolOutput(_OfTurn, frozen=True):
-    """More of what a running tool prints, without secrets; any number of lines, or parts of one."""
+    """More output of a running tool, with secrets redacted. It may end within a line."""
 
     text: str
 
 
 class TurnEnded(_OfTurn, frozen=True):
-    """The turn is over and its reply, if any, is in the outbox.
-
-    `event_ids` are all events it answered; `outcome` says how it ended (`waiting`: for the model,
-    and a message says so; `held`: by the disk, and only a notice could say so). `tools` are the
-    names of tools called, in order; tokens are those of all model calls; `milliseconds` is wall
-    time. `error` is the class of the error that failed it or lets it wait (`ContextTooLong`).
-    `origin` is the mark of the answer to a program (see `Message`).
-    Channels only get to see turns in a conversation with a person.
-    """
+    """The turn is over, and its reply, if any, is in the outbox. Channels get this event only for
+    conversations with a person."""
 
     event_ids: tuple[str, ...]
+    """All events that it answered."""
     outcome: Literal["done", "failed", "stopped", "waiting", "held"]
+    """`waiting` for the model, which a message reports. `held` by the disk."""
     tools: tuple[str, ...] = ()
+    """Names of the called tools, in order."""
     prompt_tokens: int = 0
+    """Of all model calls, like `completion_tokens`."""
     completion_tokens: int = 0
     milliseconds: int = 0
+    """Elapsed time."""
     initiator: Initiator = "person"
     error: str = ""
+    """The class of the error that failed or postponed it (`ContextTooLong`)."""
     origin: str = ""
+    """The origin of the answer to a program (see `Message`)."""
 
 
 class Notice(Struct, frozen=True):
-    """Something a person should see now that is not worth keeping (a disk is full, …)."""
+    """A short-lived notice for a person, such as a full disk. It is not stored."""
 
     channel: str
     chat_id: str
@@ -448,34 +442,38 @@ class Notice(Struct, frozen=True):
 
 
 ApprovalAnswer = Literal["once", "chat_today", "always", "no", "unseen"]
-"""The answers to a question about a call. A program that nobody watches answers `unseen`: the call
-does not run, and the owner has not refused it."""
+"""The answers to an approval question. A program that no one watches answers `unseen`: the call does
+not run, but the owner did not deny it."""
 
 
 class ApprovalAsked(_OfTurn, frozen=True):
-    """The owner is asked about a call, in the chat named; it waits. `what` names the action,
-    `details` is all that decides what would happen, `because` says why they are asked; these are
-    written out for review, as the chat shows them. `answers` are those that are possible,
-    `asked_at` is aware, `seconds` is how long it waits."""
+    """The owner is asked in a chat about a call, which waits. The texts are as the chat shows
+    them."""
 
     code: str
     what: str
+    """The action."""
     details: str
+    """Everything that determines the effect of the call."""
     because: str
+    """The reason for the question."""
     answers: tuple[ApprovalAnswer, ...]
+    """The possible answers."""
     asked_at: datetime
+    """Aware."""
     seconds: float
+    """The time until the question expires."""
 
 
 class ApprovalClosed(_OfTurn, frozen=True):
-    """That question waits no more. `by` is who answered; empty where nobody did."""
+    """The question is closed. `by` is the account that answered, or empty."""
 
     code: str
     outcome: ApprovalAnswer | Literal["expired", "withdrawn"]
     by: str = ""
 
     def __str__(self) -> str:
-        """A line for people."""
+        """Return a line for people."""
         by = f", by {self.by}" if self.by else ""
         return f"{_OUTCOMES[self.outcome]}{by}."
 
@@ -492,11 +490,11 @@ _OUTCOMES = {
 
 
 class ToolFinished(Struct, frozen=True):
-    """A tool that was started has run. There is neither event for a call that does not run."""
+    """A started tool has finished. A call that does not run has neither event."""
 
     name: str
     seconds: float
 
 
 Progress = TurnStarted | PromptReading | TextDelta | ToolStarted | ToolOutput | TurnEnded | Notice
-"""What a channel may show while a turn runs. Best effort: never stored, never retried."""
+"""Events that a channel may show while a turn runs. Best effort: never stored or retried."""
