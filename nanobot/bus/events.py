@@ -442,8 +442,8 @@ class Notice(Struct, frozen=True):
 
 
 ApprovalAnswer = Literal["once", "chat_today", "always", "no", "unseen"]
-"""The answers to an approval question. A program that no one watches answers `unseen`: the call does
-not run, but the owner did not deny it."""
+"""The answers to an approval question. A program that no one watches answers `unseen`: the call
+does not run, but the owner did not deny it."""
 
 
 class ApprovalAsked(_OfTurn, frozen=True):
