@@ -93,7 +93,7 @@ class _Helper(Struct):
 
 class Helpers:
     """The helpers, which use `runner`, with its tools, and the system prompt `instructions`. Up to
-    `at_once` run in parallel over all conversations, half of them for others than the owner. Each
+    `most_running` run in parallel over all conversations, half of them for others than the owner. Each
     has up to `minutes`, and holds its scope by `holding`. Its processes in `processes` end with
     it."""
 
@@ -106,15 +106,15 @@ class Helpers:
         bus: MessageBus,
         processes: Processes,
         holding: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
-        at_once: int = 4,
+        most_running: int = 4,
         minutes: float = 30.0,
         new_id: Callable[[], str] = lambda: secrets.token_hex(3),
     ) -> None:
         self._runner, self._instructions, self._minutes = runner, instructions, minutes
         self._journal, self._bus, self._processes = journal, bus, processes
         self._clock, self._new_id, self._holding = runner.clock, new_id, holding
-        self._places = asyncio.Semaphore(at_once)
-        self._places_of_others = asyncio.Semaphore(max(1, at_once // 2))
+        self._places = asyncio.Semaphore(most_running)
+        self._places_of_others = asyncio.Semaphore(max(1, most_running // 2))
         self._tasks = Background()
         self._at_work: dict[str, _Helper] = {}
 

@@ -2,7 +2,7 @@
 
 The tool may send anything to its conversation's chat. It sends to another chat only from the
 owner's conversation, and only if that chat has an allowed sender. That is a risk, which may need
-the owner's approval (see `nanobot.tooling.policy`).
+the owner's approval (see `OwnersPolicy`).
 
 When the call returns, the message is in the outbox and its files are copied, so that it arrives in
 any case. For another chat the files are copied before the approval: the owner approves exactly the

@@ -258,7 +258,7 @@ def about(settings: Settings) -> Mapping[str, str]:
 
 
 def load_channels(settings: Settings) -> Iterator[Channel]:
-    """Load the enabled channels by entry point. No others are imported."""
+    """Load the enabled implementations of `Channel` by entry point, and import no others."""
     wanted = {name for name, channel in settings.channels.items() if channel.enabled}
     wanted.discard(WebChannel.name)
     if not wanted:

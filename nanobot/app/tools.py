@@ -113,7 +113,7 @@ class Toolbox:
             ask=approvals.ask,
             audit=self.audit,
             redactor=base.redactor,
-            overflow=stores.spill,
+            spill=stores.spill,
             folders=(settings.home, settings.data_folder, stores.workspace.path),
         )
         path = _PROGRAMS if wanted.exec.sandbox != "none" else None

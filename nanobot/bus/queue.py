@@ -66,12 +66,14 @@ class MessageBus:
         self._outbox = asyncio.Queue[OutboxPart]()
 
     async def inbox(self) -> AsyncIterator[InboxEntry]:
-        """Yield the messages that this process handles, in the order in which they were stored."""
+        """Yield the messages that this process handles, in the order in which they were stored.
+        `AgentLoop.run` reads them."""
         while True:
             yield await self._inbox.get()
 
     async def outbox(self) -> AsyncIterator[OutboxPart]:
-        """Yield the committed parts that this process sends, in order."""
+        """Yield the committed parts that this process sends, in order. `Dispatcher.run` reads
+        them."""
         while True:
             yield await self._outbox.get()
 

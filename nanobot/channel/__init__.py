@@ -235,7 +235,8 @@ class ClosesChoices(Protocol):
 
 
 class Channel(Protocol):
-    """One platform, found by entry point in the group `nanobot.channels`."""
+    """One platform. `load_channels` in `nanobot.app.base` finds the implementations, by entry
+    point."""
 
     @property
     def name(self) -> str:

@@ -95,14 +95,14 @@ class ToolRegistry:
         ask: AskOwner | None = None,
         audit: AuditLog | None = None,
         redactor: Redactor | None = None,
-        overflow: SpillFolder | None = None,
+        spill: SpillFolder | None = None,
         folders: Iterable[Path] = (),
     ) -> None:
         self._policy, self._ask, self._audit = policy, ask, audit
         # the longest first, for replacing
         self._folders = sorted(map(str, folders), key=len, reverse=True)
         self._redactor = redactor or Redactor()
-        self._overflow = overflow
+        self._spill = spill
         self._tools: dict[str, tuple[Tool, ToolSpec]] = {}
         self.version = 0
 
@@ -304,9 +304,9 @@ class ToolRegistry:
     async def _preview(self, name: str, caller: TurnContext, text: str) -> str:
         head, tail = text[:_HEAD], text[-_TAIL:]
         where = "The rest was not saved"
-        if self._overflow is not None and caller.scope == OWNER:  # others could not read it
+        if self._spill is not None and caller.scope == OWNER:  # others could not read it
             try:
-                path = await asyncio.to_thread(self._overflow.store, text, name)
+                path = await asyncio.to_thread(self._spill.store, text, name)
                 line = head.count("\n") + 1
                 where = f"Continue with read_file, path {path}, start_line={line}"
             except StorageError as error:

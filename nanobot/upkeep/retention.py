@@ -8,7 +8,7 @@ ends. Running turns and jobs continue: the reserve is for them.
 only files that nanobot named itself. It never removes a file that was used in the last day or that
 an unanswered message or unsent reply refers to, and never conversations, memory, or files set aside
 as damaged. A removed file is not an error later: a picture is left out of the prompt, a tool
-reports that the file is gone."""
+reports that the file is gone. `nanobot.upkeep.backups` removes old backups."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class HelpersKit:
             processes=Tidying(self),
             holding=self.holding,
             new_id=lambda: next(ids),
-            at_once=2,
+            most_running=2,
             minutes=5,
         )
         self.tools = ToolRegistry()

@@ -218,7 +218,7 @@ async def test_secrets_are_redacted_in_results_and_in_errors() -> None:
 
 
 async def test_a_long_result_is_kept_redacted_and_previewed(tmp_path: Path) -> None:
-    tools = registry(overflow=SpillFolder(tmp_path / "spill"), redactor=Redactor(["hunter22"]))
+    tools = registry(spill=SpillFolder(tmp_path / "spill"), redactor=Redactor(["hunter22"]))
     text = "first line\n" + "x" * 60_000 + " hunter22 last line"
     result = await call(tools, "echo", {"text": text})
     (kept,) = (tmp_path / "spill").iterdir()
@@ -233,8 +233,8 @@ async def test_a_long_result_is_kept_redacted_and_previewed(tmp_path: Path) -> N
 
 async def test_a_long_result_is_previewed_where_it_cannot_be_kept(tmp_path: Path) -> None:
     (tmp_path / "spill").touch()
-    for overflow in (None, SpillFolder(tmp_path / "spill")):
-        result = await call(registry(overflow=overflow), "echo", {"text": "x" * 50_000})
+    for spill in (None, SpillFolder(tmp_path / "spill")):
+        result = await call(registry(spill=spill), "echo", {"text": "x" * 50_000})
         assert not result.is_error
         assert "was not saved" in result.text
         assert len(result.text) <= MAX_RESULT

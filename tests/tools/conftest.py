@@ -54,7 +54,7 @@ class FileToolKit:
         self.writer = writer = WorkspaceWriter(
             lambda _: roots, self.undo, self.documents, Processes(SystemClock())
         )
-        self.tools = ToolRegistry(overflow=SpillFolder(home / "spill"))
+        self.tools = ToolRegistry(spill=SpillFolder(home / "spill"))
         self.tools.register_all(
             [
                 ReadFile(lambda _: roots),

@@ -1,4 +1,4 @@
-"""Lifecycle of one server: started on demand, restarted after a failure, stopped when idle.
+"""Lifecycle of one MCP server: a call starts it, also after it crashed, and it stops when idle.
 
 Invariant: at most one program of a server runs. No call is served before its tools were listed.
 Repeated failures lead to longer pauses. A call that may have run is never repeated."""
