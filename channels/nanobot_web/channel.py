@@ -56,7 +56,7 @@ class WebChannel:
         """Sleep until the page is wanted, then serve it. A signed-in browser is a reason too,
         because its pages reconnect after a restart."""
         self._host.fill(host)
-        host.report_idle("`nanobot web` opens the page")
+        host.report_idle("to open the page, run `nanobot web`")
         if await asyncio.to_thread(self._has_visitors, host):
             self._wanted.set()
         await self._wanted.wait()
@@ -111,10 +111,10 @@ class WebChannel:
         try:
             size = path.stat().st_size
             if size > limit:
-                raise SendRefused(f"it has {size / 1e6:.0f} MB, more than {limit / 1e6:.0f}")
+                raise SendRefused(f"it is {size / 1e6:.0f} MB (limit: {limit / 1e6:.0f} MB)")
             data = await asyncio.to_thread(path.read_bytes)
         except OSError as error:
-            raise SendRefused("it is no longer there") from error
+            raise SendRefused("it no longer exists") from error
         return data
 
     async def show_progress(self, event: Progress) -> None:
@@ -125,7 +125,7 @@ class WebChannel:
         page if it does not run. Raises `NanobotError` if it cannot be served."""
         account = arguments.get("account") or OWNER_ACCOUNT
         if not isinstance(account, str):
-            raise NanobotError("an account is a text such as telegram:12345")
+            raise NanobotError("an account must be text, such as telegram:12345")
         self._wanted.set()
         site = await self._wait_for_site()
         logger.info("web: a link was made for {}", account)
@@ -147,13 +147,13 @@ class WebChannel:
         if not isinstance(which, str) or not site.sessions.revoke(which):
             raise NanobotError(f"no browser is signed in as {which!r}")
         site.live.end_all()
-        return {"text": f"{which} is signed out."}
+        return {"text": f"Signed out {which}."}
 
     async def _wait_for_site(self) -> Site:
         """Return the page when it is ready. Raises `NanobotError` if it cannot be served."""
         site = await self._site.wait()
         if isinstance(site, NanobotError):
-            raise NanobotError(f"the page is not served: {site}", hint=site.hint)
+            raise NanobotError(f"the page can't be served: {site}", hint=site.hint)
         return site
 
 

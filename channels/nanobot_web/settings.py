@@ -15,7 +15,7 @@ def _https(text: str) -> str:
     text = text.strip().rstrip("/")
     parts = urlsplit(text)
     if text and (parts.scheme != "https" or not parts.hostname or parts.path or parts.query):
-        hint = "Write it like https://bot.example.org, which a proxy in front of nanobot serves."
+        hint = "Use the address of a proxy in front of nanobot, such as https://bot.example.org."
         raise InvalidValue("must be an address that begins with https:// and has no path", hint)
     return text
 

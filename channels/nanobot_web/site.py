@@ -87,7 +87,7 @@ NAVIGATION = (
     ("/chat", "Chat", True),
     ("/memory", "Memory", True),
     ("/activity", "Activity", False),
-    ("/figures", "Figures", False),
+    ("/figures", "Statistics", False),
     ("/jobs", "Jobs", False),
     ("/people", "People", False),
     ("/health", "Health", False),
@@ -308,7 +308,7 @@ class Site:
             return self._login(request)
         visitor = self.sessions.visitor(request.cookies.get(self._cookie(request), ""))
         if visitor is None:
-            raise PageError(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
+            raise PageError(401, "You are not signed in.", hint="To get a link, run `nanobot web`.")
         if path.startswith("/static/"):
             return _asset(path.removeprefix("/static/"))
         return await self._route(request, path, visitor)
@@ -339,12 +339,12 @@ class Site:
         if visitor.is_owner:
             return ""
         if self.host.admit(Sender(visitor.account), Chat(""), addressed=False) != "allowed":
-            raise PageError(403, "You may not talk to this nanobot any more.")
+            raise PageError(403, "You no longer have access to this nanobot.")
         asked = self.overview.operations["conversations.scope"]
         found = await asked({"account": visitor.account})
         scope = found.get("scope") if isinstance(found, dict) else None
         if not isinstance(scope, str) or not scope:  # an empty scope would be that of all people
-            raise PageError(403, "Nothing here is yours.")
+            raise PageError(403, "You have no conversations here.")
         return scope
 
     def _check_way(self, request: web.Request) -> None:
@@ -359,7 +359,7 @@ class Site:
         if passed_on or not (_is_local(name) and _is_local(request.remote or "")):
             raise PageError(
                 403,
-                "This page is served to this machine only.",
+                "This page is available only on this machine.",
                 hint="Set channels.web.address to the https:// address of a proxy, or use an SSH "
                 "tunnel: docs/web.md.",
             )
@@ -370,32 +370,32 @@ class Site:
         origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
         ours = f"{self._scheme(request)}://{request.host}"
         if origin not in (None, ours) or site not in (None, "same-origin"):
-            raise PageError(403, "This did not come from nanobot's own page.")
+            raise PageError(403, "This request did not come from nanobot's own page.")
         token = request.headers.get("X-Form-Token", "")
         if not request.content_type.startswith("multipart/"):
             try:
                 sent = await with_timeout(self.host.clock, _FORM_SECONDS, request.post())
             except TimeoutError:
-                raise PageError(408, "The form did not arrive in time.") from None
+                raise PageError(408, "The request timed out.") from None
             except (ValueError, LookupError):  # wrong encoding
-                raise PageError(400, "The form is broken.") from None
+                raise PageError(400, "The form is invalid.") from None
             call.form = {name: one for name, one in sent.items() if isinstance(one, str)}
             token = token or call.form.get("token", "")
         if not hmac.compare_digest(token.encode(errors="replace"), call.visitor.token.encode()):
-            raise PageError(403, "The page is out of date.", hint="Load it again.")
+            raise PageError(403, "The page is out of date.", hint="Reload it.")
 
     def _login(self, request: web.Request) -> web.Response:
         """Use a link up. The welcome page then opens the next page, so that the browser sends the
         cookie even if the link was clicked on another site."""
         link = request.query.get("link", "")
         if request.method != "GET" or not link:
-            raise PageError(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
+            raise PageError(401, "You are not signed in.", hint="To get a link, run `nanobot web`.")
         secret = self.sessions.enter(link, request.headers.get("User-Agent", ""))
         if not secret:
             raise PageError(
                 401,
-                "This link was used already, or is too old.",
-                hint="Run `nanobot web` for a new one. If you did not use it yourself, run "
+                "This link has expired or was already used.",
+                hint="To get a new one, run `nanobot web`. If you did not use it yourself, run "
                 "`nanobot web revoke all` first.",
             )
         logger.info("web: a browser was signed in by a link")
@@ -439,7 +439,7 @@ def _name_and_port(request: web.Request) -> tuple[str, int | None]:
         place = urlsplit(f"//{request.host}")
         name, port = place.hostname or "", place.port
     except ValueError:
-        raise PageError(400, "There is no such host.") from None
+        raise PageError(400, "The host name is invalid.") from None
     return name, port
 
 
@@ -448,7 +448,7 @@ def _break_off(
 ) -> web.StreamResponse:
     """End an answer that has begun, so that no client takes it for complete."""
     if not isinstance(error, ConnectionError):
-        logger.opt(exception=error).warning("web: an answer at {} broke off", request.path)
+        logger.opt(exception=error).warning("web: an answer at {} was cut off", request.path)
     if request.transport is not None:
         request.transport.close()
     return response

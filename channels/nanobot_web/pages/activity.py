@@ -75,7 +75,7 @@ def _format_record(record: Mapping[str, Any]) -> dict[str, Any]:
     if event == "ended":
         outcome = "done" if outcome == "ok" else "failed"
     elif event == "answered":
-        outcome = f"{outcome} when asked"
+        outcome = f"approval: {outcome}"
     shown = ("time", "event", "outcome", "tool", "session", "turn", "call")
     rest = {name: value for name, value in record.items() if name not in shown}
     return {

@@ -13,7 +13,7 @@ from nanobot_web.site import Call, Route
 
 _LABELS = {
     "once": "Approve",
-    "chat_today": "For this chat today",
+    "chat_today": "Today in this chat",
     "always": "Always",
     "no": "Deny",
 }

@@ -143,7 +143,7 @@ async def press_button(call: Call) -> web.StreamResponse:
     chat = Chat(Address.of(key).chat_id)
     value = await call.site.host.resolve_button(button, Sender(call.visitor.account), chat)
     if value is None:
-        raise PageError(409, "This choice is no longer there.")
+        raise PageError(409, "This button is no longer valid.")
     await _publish_message(call, key, value, f"web:button:{button}", ())
     return web.json_response({"ok": True})
 
@@ -154,7 +154,7 @@ async def _publish_message(
     host, address = call.site.host, Address.of(key)
     sender = Sender(call.visitor.account)
     if host.admit(sender, Chat(address.chat_id)) != "allowed":
-        raise PageError(403, "You may not talk to this nanobot any more.")
+        raise PageError(403, "You no longer have access to this nanobot.")
     message = InboundMessage(
         channel="web",
         chat_id=address.chat_id,
@@ -297,7 +297,7 @@ async def _load_messages(call: Call, key: str, **wanted: object) -> dict[str, An
 
 async def _expect_writable(call: Call, key: str) -> None:
     if not _is_writable(call, key, await call.expect_visible(key)):
-        raise PageError(403, "You can read this conversation here, but not write in it.")
+        raise PageError(403, "You can read this conversation here, but you can't write in it.")
 
 
 def _is_writable(call: Call, key: str, owner: str) -> bool:

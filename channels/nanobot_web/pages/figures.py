@@ -15,11 +15,11 @@ from nanobot_web.site import Call, Route
 SPANS = (30, 90, 365)
 _QUEUE = {
     "received": "waiting",
-    "put_off": "of these put off",
+    "put_off": "of these, postponed",
     "working": "being answered",
     "failed": "failed",
-    "outbox_pending": "to deliver",
-    "dead": "not deliverable",
+    "outbox_pending": "to be delivered",
+    "dead": "undeliverable",
 }
 
 
@@ -35,7 +35,7 @@ async def show_figures(call: Call) -> web.StreamResponse:
     queue = {name: found["queue"][key] for key, name in _QUEUE.items()}
     return call.page(
         "figures.html",
-        "Figures",
+        "Statistics",
         spans=SPANS,
         days=days,
         by=found["by"],
@@ -43,7 +43,7 @@ async def show_figures(call: Call) -> web.StreamResponse:
         has_cost=has_cost,
         tokens=_plot_tokens(labels, periods),
         hits=lines(
-            labels, [Series("cached", [_hit_rate(one) for one in periods])], "% of tokens in"
+            labels, [Series("cached", [_hit_rate(one) for one in periods])], "% of input tokens"
         ),
         cost=bars(labels, [Series("cost", [one["cost"] for one in periods])], "currency")
         if has_cost
@@ -80,8 +80,8 @@ def _count_tokens(one: Mapping[str, Any]) -> int:
 
 def _plot_times(times: Sequence[Mapping[str, Any]]) -> Plot:
     series = [
-        Series("half (p50)", [one["p50"] / 1000 for one in times]),
-        Series("95 of 100 (p95)", [one["p95"] / 1000 for one in times]),
+        Series("median (p50)", [one["p50"] / 1000 for one in times]),
+        Series("95th percentile (p95)", [one["p95"] / 1000 for one in times]),
     ]
     return lines([one["day"][5:] for one in times], series, "seconds")
 

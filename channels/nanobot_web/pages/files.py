@@ -62,7 +62,7 @@ async def receive_form(call: Call) -> AsyncIterator[Form]:
         for one in media:
             (folder / UPLOADS / one.ref).unlink(missing_ok=True)
         if isinstance(error, TimeoutError):
-            raise PageError(408, "The files did not arrive in time.") from None
+            raise PageError(408, "The upload timed out.") from None
         raise
 
 
@@ -73,7 +73,7 @@ async def _read(call: Call, folder: Path, media: list[Media]) -> Mapping[str, st
     try:
         async for part in await call.request.multipart():
             if not isinstance(part, BodyPartReader):
-                raise PageError(400, "The form is broken.")
+                raise PageError(400, "The form is invalid.")
             if part.filename is None:
                 if len(fields) == _MOST_FIELDS:
                     raise PageError(413, "The form is too large.")
@@ -82,12 +82,12 @@ async def _read(call: Call, folder: Path, media: list[Media]) -> Mapping[str, st
                 )
                 continue
             if len(media) == _MOST_FILES:
-                raise PageError(413, f"At most {_MOST_FILES} files go with a message.")
+                raise PageError(413, f"A message can have at most {_MOST_FILES} files.")
             data = await _read_part(part, _MOST_BYTES)
             if data:
                 media.append(await asyncio.to_thread(_store, folder, part.filename, data, now))
     except ValueError as error:
-        raise PageError(400, "The form is broken.") from error
+        raise PageError(400, "The form is invalid.") from error
     return fields
 
 
@@ -96,7 +96,7 @@ async def _read_part(part: BodyPartReader, most: int) -> bytes:
     while chunk := await part.read_chunk(65_536):
         data += chunk
         if len(data) > most:
-            raise PageError(413, f"A file may have {most / 1e6:.0f} MB here.")
+            raise PageError(413, f"A file can have at most {most / 1e6:.0f} MB here.")
     return bytes(data)
 
 
@@ -109,7 +109,7 @@ def _store(folder: Path, name: str, data: bytes, now: float) -> Media:
         used = sum(map(_size, folder.glob("*")))
         free = shutil.disk_usage(kept).free
         if used + len(data) > _MOST_KEPT or free - len(data) < _KEPT_FREE:
-            raise PageError(507, "There is no room for files now.", hint="Try it again tomorrow.")
+            raise PageError(507, "There is no space for files now.", hint="Try again tomorrow.")
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / ref).write_bytes(data)
     return Media(ref, _kind(mime), mime, one_line(Path(name).name), len(data))

@@ -43,7 +43,7 @@ async def change_queue(call: Call) -> web.StreamResponse:
     """Retry or drop a failed message or a dead reply."""
     row, what = call.form.get("row", ""), call.form.get("do", "")
     if what not in ("retry", "drop"):
-        raise PageError(400, "The form is broken.")
+        raise PageError(400, "The form is invalid.")
     if done := await call.change(f"queue.{what}", id=row):
         call.tell(str(done["text"]))
     return call.back("/health")
@@ -51,7 +51,7 @@ async def change_queue(call: Call) -> web.StreamResponse:
 
 async def make_backup(call: Call) -> web.StreamResponse:
     if await call.change("backup.make"):
-        call.tell("A backup is being made.")
+        call.tell("A backup is running.")
     return call.back("/health")
 
 

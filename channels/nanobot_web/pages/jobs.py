@@ -41,7 +41,7 @@ async def add_job(call: Call) -> web.StreamResponse:
 async def change_job(call: Call) -> web.StreamResponse:
     operation = _CHANGES.get(call.form.get("do", ""))
     if operation is None:
-        raise PageError(400, "A job is paused, resumed, run or removed.")
+        raise PageError(400, "A job can only be paused, resumed, run, or removed.")
     if done := await call.change(operation, id=call.form.get("id", "")):
         call.tell(str(done["text"]))
     return call.back("/jobs")

@@ -22,9 +22,9 @@ _SOURCES = ("message", "history", "note", "memory", "library")
 _ROLES = ("user", "assistant", "tool")
 _NAMES = {
     "memory/MEMORY.md": "Long-term memory",
-    "USER.md": "The person",
-    "SOUL.md": "The agent’s manner",
-    "memory/retired.md": "No longer true",
+    "USER.md": "About the person",
+    "SOUL.md": "The agent’s personality",
+    "memory/retired.md": "Outdated",
 }
 _AUTHORS = {
     "start": "initial files",
@@ -93,7 +93,7 @@ async def edit_fact(call: Call) -> web.StreamResponse:
     done = await call.change("memory.edit", scope=scope, new=new, **given)
     if not done:
         return call.back("/memory/fact" if id else "/memory", scope=scope, id=id)
-    _tell_version(call, done["version"], "The fact is changed")
+    _tell_version(call, done["version"], "Saved the fact")
     return call.back("/memory", scope=scope)
 
 
@@ -102,7 +102,7 @@ async def set_importance(call: Call) -> web.StreamResponse:
     fact = await _find_fact(call, scope, id)
     given = int(level) if level in {"1", "2", "3", "4", "5"} else 0
     if done := await call.change("memory.importance", scope=scope, text=fact["line"], level=given):
-        _tell_version(call, done["version"], f"Its importance is {given} now")
+        _tell_version(call, done["version"], f"Set the importance to {given}")
         return call.back("/memory", scope=scope)
     return call.back("/memory/fact", scope=scope, id=id)
 
@@ -137,7 +137,7 @@ async def forget_fact(call: Call) -> web.StreamResponse:
                 ("entries", "history entries"),
             )
         )
-        call.tell(f"Forgotten: {', '.join(counts)}. It will not be learned again.")
+        call.tell(f"Forgotten: {', '.join(counts)}. It won't be learned again.")
     return call.back("/memory", scope=scope)
 
 
@@ -145,7 +145,7 @@ async def show_pending(call: Call) -> web.StreamResponse:
     scope = _scope_of(call)
     found = await call.ask("memory.pending", scope=scope)
     return await _render_page(
-        call, "memory_pending.html", "What waits", scope, facts=found["pending"], names=_NAMES
+        call, "memory_pending.html", "Pending facts", scope, facts=found["pending"], names=_NAMES
     )
 
 
@@ -153,8 +153,8 @@ async def decide_pending(call: Call) -> web.StreamResponse:
     scope, code = _scope_of(call), call.form.get("code", "")
     decision = "accept" if call.form.get("decision") == "accept" else "drop"
     if done := await call.change(f"memory.{decision}", scope=scope, codes=[code]):
-        said = "It is remembered now." if decision == "accept" else "It is dropped."
-        call.tell(said if done["facts"] else "It was decided on already.")
+        said = "Remembered." if decision == "accept" else "Dropped."
+        call.tell(said if done["facts"] else "It was already accepted or dropped.")
     return call.back("/memory/pending", scope=scope)
 
 
@@ -178,7 +178,7 @@ async def show_version(call: Call) -> web.StreamResponse:
     scope, number = _scope_of(call), call.number("n")
     found = await call.ask("memory.log", scope=scope, version=number or None)
     if "version" not in found:
-        raise PageError(404, "There is no version yet.")
+        raise PageError(404, "There are no versions yet.")
     diff = list(_diff_lines(str(found.get("diff", ""))))
     if call.query("part"):
         return call.part("_memory_diff.html", diff=diff)
@@ -193,14 +193,14 @@ async def restore_version(call: Call) -> web.StreamResponse:
     scope, text = _scope_of(call), call.form.get("version", "")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not number:
-        raise PageError(400, "A version is a number.")
+        raise PageError(400, "The version must be a number.")
     to = bool(call.form.get("to"))
     done = await call.change("memory.restore", scope=scope, **{"to" if to else "version": number})
     if done:
         made = done["versions"]
-        what = f"back to version {number}" if to else f"change {number} undone"
-        said = f"Done: {what}, as version {made[0]}." if made else "Nothing changed."
-        left = [f"Kept, because it has changed since: {one}" for one in done["conflicts"]]
+        what = f"Restored version {number}" if to else f"Undid change {number}"
+        said = f"{what} as version {made[0]}." if made else "Nothing changed."
+        left = [f"Kept because it has changed since: {one}" for one in done["conflicts"]]
         call.tell("\n".join([said, *left]))
     return call.back("/memory/versions", scope=scope)
 
@@ -306,11 +306,11 @@ async def _find_fact(call: Call, scope: str, id: str) -> dict[str, Any]:
 
 def _expect_may_erase(call: Call, scope: str, *, erase: bool) -> None:
     if erase and (call.scope or scope != _OWNER):
-        raise PageError(403, "Erasing reaches every scope: the owner does it, in their own memory.")
+        raise PageError(403, "Only the owner can erase, because it affects all files and scopes.")
 
 
 def _tell_version(call: Call, number: int, what: str) -> None:
-    call.tell(f"{what}: version {number}." if number else "Nothing changed.")
+    call.tell(f"{what} as version {number}." if number else "Nothing changed.")
 
 
 def _one_of(text: str, known: Sequence[str]) -> str:

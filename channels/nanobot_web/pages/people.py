@@ -84,7 +84,7 @@ async def show_sign_in(call: Call) -> web.StreamResponse:
     channels = (await call.ask("channels.signing_in"))["channels"]
     name = call.query("channel")
     if not (now := channels.get(name)):
-        raise PageError(404, "No one is signing in there.")
+        raise PageError(404, "No sign-in is in progress for this channel.")
     values = {"now": now, "code": _draw_code(now["code"]) if now["code"] else ""}
     if call.query("piece"):
         return call.part("_sign_in.html", **values)

@@ -69,7 +69,7 @@ async def plan_change(call: Call) -> web.StreamResponse:
     key, typed = call.form.get("key", ""), call.form.get("value", "")
     one, is_reset = await _find_key(call, key), call.form.get("do") == "reset"
     if not one["editable"]:
-        raise PageError(403, f"{key} is changed in the terminal.")
+        raise PageError(403, f"You can change {key} only in the terminal.")
     try:
         value = None if is_reset else _parse_value(one, typed)
         plan = await call.ask("config.plan", changes={key: value})
@@ -87,7 +87,7 @@ async def apply_change(call: Call) -> web.StreamResponse:
     """Write the change that this browser was shown. The form only has its name."""
     shown = call.site.plans.get(call.visitor.session)
     if shown is None or shown.name != call.form.get("plan", ""):
-        raise PageError(409, "This change is no longer there.", hint="Look at the setting again.")
+        raise PageError(409, "This change has expired.", hint="Open the setting again.")
     del call.site.plans[call.visitor.session]
     key, changes = shown.key, {shown.key: shown.value}
     try:
@@ -155,7 +155,7 @@ def _parse_value(one: Mapping[str, Any], typed: str) -> object:
             return text == "true"
         case "integer":
             if not text.lstrip("-").isdecimal() or not text.isascii():
-                raise ValueError("This is a whole number, such as 20.")
+                raise ValueError("Enter a whole number, such as 20.")
             return int(text)
         case "number":
             try:
@@ -163,7 +163,7 @@ def _parse_value(one: Mapping[str, Any], typed: str) -> object:
             except ValueError:
                 number = math.nan
             if not math.isfinite(number):
-                raise ValueError("This is a number, such as 0.5.")
+                raise ValueError("Enter a number, such as 0.5.")
             return int(number) if number.is_integer() else number
     return typed if one["type"] == "text" else text
 

@@ -21,7 +21,7 @@ export async function send(path, body) {
     if (answer.ok) return data;
     toast([data.error ?? `The request failed (${answer.status}).`, data.hint].filter(Boolean).join(" "));
   } catch {
-    toast("nanobot does not respond. Your text is still here.");
+    toast("nanobot isn't responding. Your text is still here.");
   }
   return null;
 }
@@ -33,7 +33,7 @@ export async function piece(path) {
     if (answer.ok) return await answer.text();
     toast(`The request failed (${answer.status}).`);
   } catch {
-    toast("nanobot does not respond.");
+    toast("nanobot isn't responding.");
   }
   return "";
 }
@@ -122,7 +122,7 @@ function connect() {
   };
   source.onerror = async () => {
     lost += 1;
-    at("connection").textContent = "Not connected. Trying again …";
+    at("connection").textContent = "Not connected. Reconnecting …";
     source.close();
     if (lost > 2) {
       const answer = await fetch("/session").catch(() => null);
@@ -260,7 +260,7 @@ function followConversation() {
 
 function notify() {
   if (document.hidden && globalThis.Notification?.permission === "granted")
-    new Notification("nanobot", { body: "There is a new message.", tag: key });
+    new Notification("nanobot", { body: "You have a new message.", tag: key });
 }
 
 // --- writing
@@ -270,7 +270,7 @@ let attached = [];
 function showAttached() {
   at("attached").replaceChildren(...attached.map((file, index) => {
     const remove = Object.assign(document.createElement("button"), { type: "button", textContent: `${file.name} ×` });
-    remove.setAttribute("aria-label", `Do not send ${file.name}`);
+    remove.setAttribute("aria-label", `Remove ${file.name}`);
     remove.onclick = () => { attached.splice(index, 1); showAttached(); };
     const place = document.createElement("li");
     place.append(remove);
@@ -326,7 +326,7 @@ function write() {
   });
   $("[data-notify]", conversation)?.addEventListener("click", async () => {
     const permission = await globalThis.Notification?.requestPermission();
-    toast(permission === "granted" ? "You'll get notifications while this page is in the background." : "The browser does not allow notifications.");
+    toast(permission === "granted" ? "You'll get notifications while this page is in the background." : "Your browser doesn't allow notifications.");
   });
 }
 

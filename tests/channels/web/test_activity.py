@@ -27,7 +27,7 @@ async def test_no_text_of_a_turn_becomes_markup(tmp_path: Path) -> None:
         for path, shown in (
             (f"/activity/turn?id={turn}", "&lt;script&gt;"),
             ("/activity/tools?tool=probe", "probe"),
-            (f"/activity/tools?tool={quote(HOSTILE)}", "Nothing is recorded like this."),
+            (f"/activity/tools?tool={quote(HOSTILE)}", "No matching records."),
         ):
             text = (await visit.get(path))[1]
             assert shown in text

@@ -213,7 +213,7 @@ async def test_a_question_is_answered_in_one_tab_and_gone_in_the_other(
         await first.keyboard.press("Enter")
         for page in (first, second):
             card = page.get_by_role("region", name="Do something risky?")
-            await expect(card.get_by_label("What would be done")).to_have_text("now, exactly")
+            await expect(card.get_by_label("Details")).to_have_text("now, exactly")
             assert await violations(page) == []
         assert tool.called == []
         await second.get_by_role("button", name="Approve").click()

@@ -64,7 +64,7 @@ async def _a_chat(kit: PageKit) -> None:
     await page.wait_for_load_state("load")
     chat = page.url.rpartition("c=")[2].replace("%3A", ":")
     await user.attach(str(note))
-    await user.button("Do not send note.txt")
+    await user.button("Remove note.txt")
     await expect(page.locator("#attached li")).to_have_count(0)
     await user.attach(str(note))
     await kit.say("a probe, please")
@@ -75,7 +75,7 @@ async def _a_chat(kit: PageKit) -> None:
     path = await (await download.value).path()
     assert await asyncio.to_thread(path.read_text, "utf-8") == "milk and bread"
     await user.press(page.locator(".item .step summary"))
-    await expect(page.get_by_label("What was asked")).to_have_text("text: one")
+    await expect(page.get_by_label("Arguments")).to_have_text("text: one")
     await user.look()
 
     await kit.say("hello")
@@ -124,7 +124,7 @@ async def _notifications(kit: PageKit) -> None:
     """They report a new message without its content."""
     page, user = kit.page, kit.user
     await user.button("Notify me of replies")
-    await kit.expect_text("The browser does not allow notifications.")
+    await kit.expect_text("Your browser doesn't allow notifications.")
     await page.evaluate(NOTIFYING)
     await user.button("Notify me of replies")
     await kit.expect_text("get notifications")
@@ -133,7 +133,7 @@ async def _notifications(kit: PageKit) -> None:
     await expect(page.locator(".item.assistant").last).to_contain_text("Hello there.")
     told = await page.evaluate("window.told")
     assert {(title, given["body"]) for title, given in told} == {
-        ("nanobot", "There is a new message.")
+        ("nanobot", "You have a new message.")
     }
 
 
@@ -146,7 +146,7 @@ async def _questions(kit: PageKit) -> None:
         before = await page.locator(".item.mine").count()
         await kit.say("the light")
         if answer:
-            await expect(card.get_by_label("What would be done")).to_have_text("on, exactly")
+            await expect(card.get_by_label("Details")).to_have_text("on, exactly")
             await user.button(answer, card)
         await expect(page.locator(".item.mine")).to_have_count(before + 1)
         await expect(said.last).to_contain_text("It is done.")
@@ -158,7 +158,7 @@ async def _questions(kit: PageKit) -> None:
     await answer_all("Deny", 0)
     await answer_all("Approve", 1)
     for number, (answer, lasts) in enumerate(
-        [("For this chat today", "in web:"), ("Always", "always")]
+        [("Today in this chat", "in web:"), ("Always", "always")]
     ):
         await answer_all(answer, 2 + 2 * number)
         await answer_all("", 3 + 2 * number)
@@ -170,7 +170,7 @@ async def _questions(kit: PageKit) -> None:
         (given,) = (await kit.web.ask("approvals.list"))["approvals"]
         assert lasts in given["lasts"]
         await user.button("Revoke")
-        await kit.expect_text("None. You are asked each time.")
+        await kit.expect_text("None. nanobot asks you each time.")
         assert (await kit.web.ask("approvals.list"))["approvals"] == []
         await page.goto(chat)
     done = [(one["outcome"], one["by"]) for one in kit.audited("switch") if "by" in one]
@@ -194,7 +194,7 @@ async def _facts(kit: PageKit) -> None:
     await user.look()
     await user.write("Fact text", "Ana was born on 4 May")
     await user.button("Save")
-    await kit.expect_text("The fact is changed: version 2.")
+    await kit.expect_text("Saved the fact as version 2.")
     assert "- Ana was born on 4 May\n" in file.read_text()
     version = await kit.web.ask("memory.log", version=2)
     assert (version["author"], version["summary"][:11]) == ("you", "by the page")
@@ -224,11 +224,11 @@ async def _facts(kit: PageKit) -> None:
     await expect(page.locator(".told")).to_be_visible()
     left = [one for one in kit.web.home.rglob("*") if one.is_file()]
     assert [one for one in left if b"Birnbaum" in one.read_bytes()] == []
-    await user.follow("Waiting (2)")
+    await user.follow("Pending (2)")
     await user.look()
     museum = page.get_by_role("region").filter(has_text="museum")
     await user.button("Remember", museum)
-    await kit.expect_text("It is remembered now.")
+    await kit.expect_text("Remembered.")
     await user.button("Drop")
     await kit.expect_text("No pending facts.")
     assert "museum" in file.read_text()
@@ -243,26 +243,26 @@ async def _versions(kit: PageKit) -> None:
     await user.write("Fact text", "The cat is called Miso")
     await user.write("Section (may be empty)", "Animals")
     await user.button("Remember")
-    await kit.expect_text("The fact is changed")
+    await kit.expect_text("Saved the fact")
     number = (await kit.web.ask("memory.log"))["version"]
     await user.follow("Versions")
     await user.press(page.get_by_text(f"What changed in version {number}"))
     await expect(page.locator("ins").last).to_have_text("+- The cat is called Miso")
     await user.look()
     await user.button(f"Undo version {number}")
-    await kit.expect_text(f"change {number} undone")
+    await kit.expect_text(f"Undid change {number}")
     assert "Miso" not in file.read_text()
-    await user.button(f"Back to version {number}")
-    await kit.expect_text(f"back to version {number}")
+    await user.button(f"Restore version {number}")
+    await kit.expect_text(f"Restored version {number}")
     assert "Miso" in file.read_text()
     await user.press(page.locator(f'a[href*="/memory/version?"][href$="n={number}"]'))
     await user.look()
     await user.button("Undo")
-    await kit.expect_text(f"change {number} undone")
+    await kit.expect_text(f"Undid change {number}")
     assert "Miso" not in file.read_text()
     await user.press(page.locator(f'a[href*="/memory/version?"][href$="n={number}"]'))
-    await user.button("Back to here")
-    await kit.expect_text(f"back to version {number}")
+    await user.button("Restore")
+    await kit.expect_text(f"Restored version {number}")
     assert "Miso" in file.read_text()
     assert [one["by"] for one in kit.audited("memory.restore")] == ["web:owner"] * 4
 
@@ -352,22 +352,22 @@ async def _people(kit: PageKit) -> None:
         "running"
     )
     await user.look()
-    await user.button("Let Eve in")
+    await user.button("Approve Eve")
     await kit.expect_text("now has access")
     await user.write("Code that you received", codes["Max"])
-    await user.button("Let in")
-    await expect(page.get_by_role("button", name="Shut Max out")).to_be_visible()
+    await user.button("Approve")
+    await expect(page.get_by_role("button", name="Revoke Max")).to_be_visible()
     inside = (await kit.web.ask("pair.list"))["approved"]
     assert {one["address"] for one in inside} == {"telegram:100", "telegram:101"}
     await user.look()
     async with kit.web.visit("telegram:100") as eve, kit.web.visit("telegram:101") as max:
-        await user.button("Shut Eve out")
-        await expect(page.get_by_role("button", name="Shut Eve out")).to_have_count(0)
+        await user.button("Revoke Eve")
+        await expect(page.get_by_role("button", name="Revoke Eve")).to_have_count(0)
         assert (await eve.get("/memory"))[0] == 401
         assert (await max.get("/memory"))[0] == 200
         await page.reload()
         await user.press(page.get_by_role("button", name=re.compile("^Sign out telegram:101")))
-        await kit.expect_text("is signed out.")
+        await kit.expect_text("Signed out telegram:101")
         assert (await max.get("/memory"))[0] == 401
     for operation in ("pair.approve", "pair.revoke", "web.revoke"):
         assert {one["by"] for one in kit.audited(operation)} == {"web:owner"}, operation
@@ -384,13 +384,13 @@ async def _activity(kit: PageKit) -> None:
     await user.choose("Outcome", "done")
     await user.write("Chat", "web:none")
     await user.button("Show")
-    await kit.expect_text("No turns like these")
+    await kit.expect_text("No matching turns")
     await user.write("Chat", chat)
     await user.button("Show")
     await user.press(page.locator("tbody th a"))
     await expect(page.locator(".waterfall tbody th")).to_contain_text(["model", "tool probe"])
     await user.press(page.locator(".step summary"))
-    await expect(page.get_by_label("What was asked")).to_contain_text("one")
+    await expect(page.get_by_label("Arguments")).to_contain_text("one")
     await user.look()
     await user.follow("Log")
     await expect(page.get_by_label("Turn")).not_to_have_value("")
@@ -400,9 +400,9 @@ async def _activity(kit: PageKit) -> None:
     await expect(page.locator("tbody tr").first).to_contain_text("web:owner")
     await user.look()
     await user.follow("Log")
-    await user.choose("From level", "warning")
+    await user.choose("Minimum level", "warning")
     await user.button("Show")
-    await expect(page.get_by_label("From level")).to_have_value("warning")
+    await expect(page.get_by_label("Minimum level")).to_have_value("warning")
     await user.look()
     async with page.expect_response("**/activity/log/new**"):
         pass
@@ -412,8 +412,8 @@ async def _activity(kit: PageKit) -> None:
 
 async def _figures(kit: PageKit) -> None:
     page, user = kit.page, kit.user
-    await user.follow("Figures")
-    await user.press(page.get_by_text("Tokens, cache hits and cost as a table"))
+    await user.follow("Statistics")
+    await user.press(page.get_by_text("Tokens, cache hits, and cost as a table"))
     await expect(page.locator("details tbody tr").first).to_be_visible()
     await user.follow("365 days")
     await expect(page.get_by_role("heading", name="Tokens by week")).to_be_visible()
@@ -440,8 +440,8 @@ async def _health(kit: PageKit) -> None:
     for do in ("retry", "drop"):
         (done,) = kit.audited(f"queue.{do}")
         assert (done["by"], done["changed"]) == ("web:owner", f"id {name}")
-    await user.button("Make one now")
-    await kit.expect_text("A backup is being made.")
+    await user.button("Back up now")
+    await kit.expect_text("A backup is running.")
     while (await web.ask("backup.list"))["making"]:
         pass
     (made,) = (await web.ask("backup.list"))["backups"]
@@ -481,8 +481,8 @@ async def _settings(kit: PageKit) -> None:
     assert "max_iterations" not in file.read_text()
     await user.look()
     await user.button("Apply")
-    await kit.expect_text("agent.max_iterations is changed.")
-    await kit.expect_text("It takes effect after a restart.")
+    await kit.expect_text("agent.max_iterations has been changed.")
+    await kit.expect_text("The change takes effect after a restart.")
     assert "max_iterations: 7" in file.read_text()
     (done,) = kit.audited("config.apply")
     assert done["changed"] == "changed agent.max_iterations"
@@ -490,14 +490,14 @@ async def _settings(kit: PageKit) -> None:
     await user.tick("Only changed settings")
     await user.button("Search")
     await user.follow("agent.max_iterations")
-    await user.button("Back to the default …")
+    await user.button("Reset to default …")
     await user.button("Apply")
-    await kit.expect_text("agent.max_iterations is changed.")
+    await kit.expect_text("agent.max_iterations has been changed.")
     assert "max_iterations" not in file.read_text()
     assert {one["by"] for one in kit.audited("config.apply")} == {"web:owner"}
     await user.follow("Restart …")
     await user.look()
-    await user.follow("Leave it running")
+    await user.follow("Cancel")
     await user.follow("Restart …")
     await user.button("Restart now")
     await kit.expect_text("nanobot is restarting.")

@@ -1,4 +1,4 @@
-"""The page Figures, and the data of a plot."""
+"""The page Statistics, and the data of a plot."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_an_empty_home_has_figures_too(tmp_path: Path, browser: Browser) -
     async with serving(tmp_path) as web, looking(browser, web, size=PHONE, scheme="dark") as page:
         await page.goto(f"{web.base}/figures?days=90")
         await expect(page.get_by_text("0 turns")).to_be_visible()
-        await expect(page.get_by_text("Costs need")).to_be_visible()
+        await expect(page.get_by_text("To see costs")).to_be_visible()
         assert await violations(page) == []
         wide = await page.evaluate("document.documentElement.scrollWidth")
         assert wide <= PHONE["width"]

@@ -72,7 +72,7 @@ async def test_the_page_is_not_said_to_run_before_it_can_be_opened(tmp_path: Pat
             (page,) = (c for c in (await web.ask("status"))["channels"] if c["name"] == "web")
             return page["state"], page["detail"]
 
-        assert await state() == ("idle", "`nanobot web` opens the page")
+        assert await state() == ("idle", "to open the page, run `nanobot web`")
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
         assert (await web.ask("status"))["health"]["state"] == "ok"

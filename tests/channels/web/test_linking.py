@@ -67,11 +67,11 @@ async def test_the_code_is_shown_to_the_owner_alone(browser: Browser) -> None:
     ):
         await _show_code(page)
         await expect(page.get_by_text("Linked devices > Link a device")).to_be_visible()
-        await expect(page.get_by_role("img", name="The code to scan")).to_be_visible()
+        await expect(page.get_by_role("img", name="Code to scan")).to_be_visible()
         await KeyboardUser(page).look()
         assert (await other.get("/people/sign-in?channel=whatsapp&piece=1"))[0] == 404
         assert (await other.post("/people/sign-in", {"channel": "whatsapp"}))[0] == 404
-        await page.get_by_role("link", name="Back to the channels").click()
+        await page.get_by_role("link", name="Back to channels").click()
         await expect(page.get_by_role("link", name="Show the code to scan")).to_be_visible()
         lines = (web.home / "logs" / "audit.jsonl").read_text().splitlines()
         done = [one for line in lines if (one := json.loads(line))["tool"] == "channels.sign_in"]
@@ -85,7 +85,7 @@ async def test_once_it_was_scanned_the_channel_runs(browser: Browser) -> None:
         await expect(page.get_by_text("Linked. Waiting for the phone")).to_be_visible()
         await clock.advance(SETTLING_SECONDS)
         await expect(page.get_by_text("Linked: +15550001111.")).to_be_visible()
-        await page.get_by_role("link", name="Back to the channels").click()
+        await page.get_by_role("link", name="Back to channels").click()
         row = page.get_by_role("row").filter(has_text="whatsapp")
         await expect(row).to_contain_text(re.compile("running.*15550001111", re.DOTALL))
 
@@ -99,4 +99,4 @@ async def test_what_goes_wrong_is_said(browser: Browser) -> None:
             "fetch('/people/sign-in?channel=telegram').then(async a => [a.status, await a.text()])"
         )
         assert status == 404
-        assert "No one is signing in there" in text
+        assert "No sign-in is in progress" in text

@@ -100,5 +100,5 @@ async def test_a_version_of_no_versions_is_refused_in_words(tmp_path: Path) -> N
         for given in ("", "?n=x", "?n=", "?part=1"):
             status, text = await visit.get(f"/memory/version{given}")
             assert status == 404, given
-            assert "There is no version yet" in text
+            assert "There are no versions yet" in text
             assert "<html" in text

@@ -68,7 +68,7 @@ async def test_only_the_terminal_makes_an_owner_or_takes_it_back(tmp_path: Path)
         (asked,) = (await web.ask("pair.list"))["requests"]
         await web.ask("pair.approve", code=asked["code"], owner=True)
         text = (await visit.get("/people"))[1]
-        assert "Shut Eve out" not in text
+        assert "Revoke Eve" not in text
         for address in ("telegram:100", " telegram:100", "telegram:100\n"):
             await visit.post("/people/revoke", {"address": address})
             assert "is the owner" in (await visit.get("/people"))[1]

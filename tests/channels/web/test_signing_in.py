@@ -43,7 +43,7 @@ async def test_a_link_works_once_and_a_stolen_one_after_that_opens_nothing(tmp_p
             for again in (mine, Visit(web.base, thief)):
                 status, text = await again.get(link)
                 assert status == 401
-                assert "used already" in text
+                assert "was already used" in text
             assert (await Visit(web.base, thief).get("/chat"))[0] == 401
             assert (await mine.get("/chat"))[0] == 200
 
