@@ -227,7 +227,7 @@ class AgentLoop:
             del entries[0]
 
     async def _handle_next(self, key: str) -> None:
-        """Handle a session's next message in its lane, if there is one that may run: run its
+        """Handle a session's next message in its lane, if it may run: run its
         command, store it without an answer, or start its turn. An edit of an answered message
         starts no turn, so that no tool runs again."""
         entry = self._queue.take_next(key)

@@ -266,8 +266,8 @@ class Client:
         raise lost
 
     def reconnect(self, seconds: float = RECONNECT_SECONDS) -> None:
-        """Connect to the next gateway, and watch again. Raises `NoGateway` if none is there in
-        time."""
+        """Connect to the next gateway, and watch again. Raises `NoGateway` if it takes too
+        long."""
         self.close()
         if self.find_gateway:
             self.find_gateway()

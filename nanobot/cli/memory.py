@@ -1,5 +1,5 @@
-"""`nanobot memory` and `nanobot dream`. They print the texts of the chat, with its commands
-replaced by those of the terminal."""
+"""`nanobot memory` and `nanobot dream`. They print the texts of the chat, with terminal
+commands in place of the chat's."""
 
 from __future__ import annotations
 

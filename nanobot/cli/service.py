@@ -330,7 +330,7 @@ def uninstall_service(options: Options) -> int:
 
 
 def _home_of(place: UnitPlace) -> Path:
-    """Return the home of the installed service. Raises `NanobotError` if none of ours is
+    """Return the home of the installed service. Raises `NanobotError` if it is not
     installed."""
     if (home := home_in(place.read())) is None:
         hint = f"Install it with `nanobot service install{place.options}`."

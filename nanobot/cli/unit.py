@@ -128,7 +128,7 @@ class UnitPlace(NamedTuple):
 
 
 def services_of(home: Path) -> list[UnitPlace]:
-    """Return our services for this home: the user's, then those of the machine."""
+    """Return our services for this home: the user's, then the machine's."""
     found = []
     for system in (False, True):
         for file in sorted(UnitPlace(system=system).file.parent.glob("nanobot*.service")):

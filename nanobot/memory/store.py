@@ -64,8 +64,8 @@ _NO_TEXT = re.compile("[\0-\x08\x0b\x0e-\x1f]")
 
 
 class Outcome(Struct, frozen=True):
-    """The result of operations: the version, the operations that no longer fit, and the ones that
-    need the person's approval because they remove too many facts."""
+    """The result of operations: the version, the operations that no longer fit, and those held
+    for the person's approval because they remove too many facts."""
 
     version: int
     left: tuple[Operation, ...] = ()

@@ -115,7 +115,7 @@ _RECLAIM = (
 
 @unless_refused()
 def purge(db: sqlite3.Connection) -> None:
-    """Overwrite all deleted text in the file. Cheap if none was deleted."""
+    """Overwrite all deleted text in the file. Cheap if nothing was deleted."""
     if not db.execute("SELECT 1 FROM setting WHERE name = 'purge'").fetchone():
         return
     with transaction(db):

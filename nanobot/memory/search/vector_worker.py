@@ -137,7 +137,7 @@ def nearest(
 
 
 def multiply_rows(matrix: Array, question: Array) -> Array:
-    """Multiply the numbers of each row by those of the question."""
+    """Return the dot product of each row and the question."""
     data = matrix.view(np.int8).reshape(len(matrix), -1)
     # Converting whole rows is faster than only their numbers. Other bytes get the weight 0.
     weights = np.zeros(data.shape[1], np.float32)

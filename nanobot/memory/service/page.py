@@ -77,7 +77,7 @@ class MemoryPage:
         self, scope: str = OWNER, path: str = "", offset: _Whole = 0, limit: _Whole = 50
     ) -> dict[str, object]:
         """Return the facts of `scope`, `limit` from `offset` on, in the order of the files. `total`
-        counts all of them. With a `path`, only those of one file."""
+        counts all of them. With a `path`, return only that file's facts."""
         memory = self._memory_of(scope)
         found = list(list_facts(memory, path))
         piece = found[offset : offset + min(limit, _MOST)]

@@ -40,7 +40,7 @@ _USUAL = Importance()
 
 class FileView(Struct, frozen=True):
     """Summary of a long-term file: `lines` are its facts with their headings, `facts` counts them,
-    and `left_out` counts those that have no room in the prompt. `author` changed it last."""
+    and `left_out` counts the facts without room in the prompt. `author` changed it last."""
 
     path: str
     lines: tuple[str, ...]
