@@ -92,7 +92,7 @@ class _Helper(Struct):
 
 
 class Helpers:
-    """The subagents, which use `runner`, with its tools, and the system prompt `instructions`. Up to
+    """The subagents, which use `runner`, with its tools and the prompt `instructions`. Up to
     `most_running` run in parallel over all conversations, half of them for others than the owner.
     Each has up to `minutes`, and holds its scope by `holding`. Its processes in `processes` end
     with it."""
