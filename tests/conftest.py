@@ -1,10 +1,9 @@
-"""What holds for all tests: a failure is shown with the warnings of the log, not with all of it,
-and properties are tried with so many examples. What more than one part needs is here as well.
+"""Settings and fixtures of all tests: a failure shows only the warnings of the log, and properties
+run with a fixed number of examples.
 
 Writing every debug line took a tenth of the time of tests that run a whole nanobot. A test that
-reads the log adds a sink of its own. `NANOBOT_EXAMPLES=1000 pytest …` looks harder: what has a
-number of its own costs more for each example.
-"""
+reads the log adds its own sink. `NANOBOT_EXAMPLES=1000 pytest …` searches more. Tests with their
+own number are slower for each example."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from tests.doubles.postgres import PostgresServer
 
 EXAMPLES = 25
-"""Each run tries others, except where a test says that they are always the same."""
+"""Each run tries other examples, unless a test fixes them."""
 
 
 def _to_standard_error(message: str) -> None:
@@ -48,33 +47,33 @@ settings.load_profile("nanobot")
 
 
 _TIERS = {"chromium": pytest.mark.browser, "postgres": pytest.mark.team}
-"""The mark of tests by a fixture that makes them slow."""
+"""The mark of tests by a slow fixture."""
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark what `make test` leaves to `make test-all`."""
+    """Mark the tests that only `make test-all` runs."""
     for item in items:
         for name in _TIERS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(_TIERS[name])
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: looking through it for garbage again and again took a twentieth of
-    the time of all tests."""
+    """Freeze the imported modules: repeated garbage collection of them took a twentieth of the time
+    of all tests."""
     gc.freeze()
     gc.set_threshold(20_000, 50, 1_000)
 
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """An empty folder, in memory where there is room. pytest's own is on the disk."""
+    """An empty folder, in memory if there is room. pytest's own is on the disk."""
     with scratch() as path:
         yield path
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL of our own, for all tests of a process."""
+    """A PostgreSQL for all tests of a process."""
     from tests.doubles.postgres import PostgresServer, running_postgres
 
     if PostgresServer.missing:
@@ -100,7 +99,7 @@ def disk_path() -> Iterator[Path]:
 
 @pytest.fixture
 def closed_home() -> Iterator[Path]:
-    """A home that we may not enter, even where the tests run as root."""
+    """A home without access, even if the tests run as root."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name) / "home"
         home.mkdir(mode=0)

@@ -1,4 +1,4 @@
-"""A small disk of its own, which a test fills or makes read-only for real."""
+"""A small disk, which a test really fills or makes read-only."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 
 
 class SmallDisk:
-    """A file system in memory, mounted at `path` for the commands that `run` starts only."""
+    """A file system in memory, mounted at `path` only for the commands of `run`."""
 
     def __init__(self, path: Path, holder: subprocess.Popen[str]) -> None:
         self.path, self._holder = path, holder
 
     def command(self, *command: str) -> list[str]:
-        """The command line that runs a command where the disk is mounted."""
+        """Return the command line that runs a command with the mounted disk."""
         target = f"--target={self._holder.pid}"
         return ["nsenter", target, "--user", "--mount", "--preserve-credentials", *command]
 
@@ -39,7 +39,7 @@ class SmallDisk:
     def nanobot(
         self, *arguments: str, program: Sequence[str] = ("-m", "nanobot"), **environ: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command of nanobot's, or a `program` in Python, on the home `path`/home, with the
+        """Run a command of nanobot, or a `program` in Python, on the home `path`/home, with the
         built-in model."""
         settings: Mapping[str, str] = {
             "NANOBOT_HOME": str(self.path / "home"),
@@ -49,12 +49,12 @@ class SmallDisk:
         return self.run(sys.executable, *program, *arguments, **{**settings, **environ})
 
     def fill(self) -> None:
-        """Leave no room for a byte."""
+        """Fill it to the last byte."""
         self.run("dd", "if=/dev/zero", f"of={self.path}/fill", "bs=1024")
         assert self.run("sh", "-c", f"echo more > {self.path}/more").returncode != 0
 
     def empty(self) -> None:
-        """Make room again."""
+        """Free the space."""
         assert self.run("rm", f"{self.path}/fill").returncode == 0
 
     def forbid_writing(self) -> None:
@@ -64,7 +64,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path, megabytes: int = 24) -> Iterator[SmallDisk]:
-    """A disk at `path`, a new folder; skips where this machine lets nobody mount one."""
+    """Create a disk at `path`, a new folder. Skip the test if mounting is not permitted."""
     if not (shutil.which("unshare") and shutil.which("nsenter")):
         pytest.skip("there is no unshare or nsenter to mount a disk with")
     path.mkdir()

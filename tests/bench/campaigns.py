@@ -1,4 +1,4 @@
-"""Short fault campaigns: real processes, really killed, in a process of their own."""
+"""Short fault campaigns: real processes, really killed, in a separate process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ needs_a_compiler = pytest.mark.skipif(
 
 
 def short(module: str, folder: Path) -> Mapping[str, Any]:
-    """The figures of the short form of a campaign. `folder` is for the library that kills, which is
-    there before the campaign starts: otherwise it would start, and load everything, twice."""
+    """Return the figures of the short form of a campaign.
+
+    `folder` is for the library that kills. It is built before the campaign starts, because
+    otherwise the campaign would start, and load everything, twice."""
     environ = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "channels"))),

@@ -1,4 +1,4 @@
-"""What a platform's JSON never holds, put in places where it holds something else."""
+"""JSON values that a platform never sends, put in place of other values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 DEEP, LONG, HALF = "@deep@", "@long@", "@half@"
-"""Stand for what `json.dumps` cannot write; see `as_body`."""
+"""Placeholders for values that `json.dumps` cannot write. See `as_body`."""
 NESTED = "[" * 20_000 + "]" * 20_000
 
 MALFORMED: tuple[object, ...] = (
@@ -19,13 +19,13 @@ MALFORMED: tuple[object, ...] = (
 
 
 def as_body(document: object) -> bytes:
-    """As bytes, with what stands for other things replaced by it."""
+    """Encode a document and replace its placeholders."""
     body = json.dumps(document).replace(f'"{DEEP}"', NESTED).replace(f'"{LONG}"', "9" * 5_000)
     return body.replace(HALF, "\\ud800").encode()
 
 
 def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where something stands in a document."""
+    """Yield the paths of all values in a document."""
     items = value.items() if isinstance(value, Mapping) else enumerate(value)  # type: ignore[arg-type]
     for key, inner in items:
         yield (*path, key)
@@ -34,7 +34,7 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
 
 
 def mutate(document: Mapping[str, object], rnd: Random, *, but: frozenset[str]) -> dict[str, Any]:
-    """The document with something malformed in up to three places, but for those fields of it."""
+    """Return the document with up to three malformed values, but not in the fields `but`."""
     copy: dict[str, Any] = json.loads(json.dumps(document))
     found = [place for place in places(copy) if place[0] not in but]
     chosen = rnd.sample(found, min(len(found), rnd.randint(1, 3)))

@@ -1,4 +1,4 @@
-"""The fence of files while a worker has lost touch with its team."""
+"""The fence of files while a worker has lost contact with its team."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nanobot.io import FENCE
 
 
 class ClosedFence:
-    """Nobody may change a file until `opened`. Who waits for that on an event loop has failed."""
+    """Blocks changes of files until `opened`. Waiting for it on an event loop is a failure."""
 
     def __init__(self) -> None:
         self.opened, self._waited = threading.Event(), threading.Event()
 
     def wait(self) -> None:
-        """As `Fence.wait`."""
+        """See `Fence.wait`."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -33,7 +33,7 @@ class ClosedFence:
 
 @contextmanager
 def closed_fence() -> Iterator[ClosedFence]:
-    """One, in place of the open one of this process; opened at the end."""
+    """Replace the open fence of this process, and open it at the end."""
     fence, wait, is_open = ClosedFence(), FENCE.wait, FENCE.is_open
     FENCE.wait, FENCE.is_open = fence.wait, fence.opened.is_set
     try:

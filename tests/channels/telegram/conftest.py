@@ -1,4 +1,4 @@
-"""A fake Telegram, a clock that stands still, and the core's side of the port."""
+"""A fake Telegram, a stopped clock, and the core's side of the port."""
 
 from __future__ import annotations
 
@@ -14,26 +14,24 @@ from tests.doubles.telegram import FakeTelegram
 
 @pytest.fixture
 async def telegram() -> AsyncIterator[FakeTelegram]:
-    """Telegram."""
     async with FakeTelegram() as server:
         yield server
 
 
 @pytest.fixture
 def clock() -> WatchedClock:
-    """Only the test moves it."""
+    """A clock that only the test moves."""
     return WatchedClock()
 
 
 @pytest.fixture
 def host(tmp_path: Path, clock: WatchedClock) -> RecordingHost:
-    """The core."""
     return RecordingHost(tmp_path, clock)
 
 
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    """All that is logged, tracebacks with the values of variables included."""
+    """The whole log, including tracebacks with the values of variables."""
     lines: list[str] = []
     sink = logger.add(lines.append, level=0, backtrace=True, diagnose=True)
     yield lines

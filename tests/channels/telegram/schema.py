@@ -12,14 +12,14 @@ from tests.channels.telegram.update_samples import ME, Raw
 
 
 class Schema:
-    """Makes objects of the Bot API at random, as its schema says."""
+    """Makes random objects of the Bot API by its schema."""
 
     def __init__(self, path: Path) -> None:
         items = json.loads(path.read_text("utf-8"))["items"]
         self._types = {child["name"]: child for item in items for child in item["children"]}
 
     def make(self, name: str, rnd: Random, depth: int) -> object:
-        """An object of a type, with optional fields down to `depth`."""
+        """Return an object of a type, with optional fields down to `depth`."""
         if name.startswith("Array of "):
             inner = name.removeprefix("Array of ")
             return [self.make(inner, rnd, depth) for _ in range(rnd.randint(0, 2))]

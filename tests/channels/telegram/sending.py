@@ -25,24 +25,23 @@ PERSON = 7
 
 
 class Home(RecordingHost):
-    """A host whose outbound files lie in its folder."""
+    """A host with its outbound files in its folder."""
 
     def media_path(self, media: Media) -> Path:
-        """A file of the folder."""
         path = self.state_folder / media.ref
         if not path.exists():
             raise SendRefused(f"{media.ref} is gone")
         return path
 
     def file(self, ref: str, content: bytes = b"content", **fields: str) -> Media:
-        """Make a file; its kind and so on as given."""
+        """Create a file with these fields."""
         (self.state_folder / ref).write_bytes(content)
         return Media(ref, name=ref, size=len(content), **fields)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """The parts, connected."""
+    """The connected parts."""
 
     telegram: FakeTelegram
     clock: FakeClock
@@ -68,7 +67,7 @@ class Rig:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let everything run until something holds that only the adapter knows."""
+    """Let everything run until a condition that only the adapter knows."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110  # it tells nobody
             await asyncio.sleep(0)
@@ -76,7 +75,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def set_up_rig(folder: Path, *, previews: bool = True) -> AsyncIterator[Rig]:
-    """Everything up; a second one in the same folder is the adapter after a restart."""
+    """Start everything. A second one in the same folder is the adapter after a restart."""
     async with FakeTelegram() as telegram, start_rig(folder, telegram, previews=previews) as rig:
         yield rig
         assert not telegram.violations
@@ -91,7 +90,7 @@ async def start_rig(
     rich: bool = True,
     clock: FakeClock | None = None,
 ) -> AsyncIterator[Rig]:
-    """The adapter, against a Telegram that is there already."""
+    """Start the adapter with an existing Telegram."""
     clock, chats = clock or FakeClock(), Chats(folder)
     options = TelegramSettings(token=SecretStr(telegram.token), base_url=telegram.base_url)
     client = TelegramClient(options, clock)

@@ -1,4 +1,4 @@
-"""The core's side of the port, as tests of the adapter need it: in memory, and it can refuse."""
+"""The core's side of the port for tests of the adapter: in memory, with failures."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.doubles.server import Served
 from tests.doubles.telegram import FakeTelegram
 
 PATIENCE = 30.0
-"""Real seconds after which a test that waits for ever fails."""
+"""Real seconds after which a hanging test fails."""
 
 
 class WatchedClock(FakeClock):
-    """A clock that says when somebody goes to sleep for so long."""
+    """A clock that reports requested sleeps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,21 +44,20 @@ class WatchedClock(FakeClock):
         await super().sleep(seconds)
 
     async def until_asked(self, seconds: float, times: int = 1) -> None:
-        """Wait until a sleep of that many seconds was asked for so many times."""
+        """Wait until sleeps of that many seconds were requested `times` times."""
         await self.until_asked_between(seconds, seconds, times)
 
     async def until_asked_between(self, least: float, most: float, times: int = 1) -> None:
-        """The same for pauses that are drawn."""
+        """Wait for random pauses within these limits."""
         while sum(least <= seconds <= most for seconds in self.slept) < times:
             self._asked.clear()
             await self._asked.wait()
 
 
 class RecordingHost:
-    """Implements `nanobot.channel.ChannelHost`. `stored` are the messages that were new.
+    """Implements `nanobot.channel.ChannelHost`. `stored` are the new messages.
 
-    `disk_full` makes `publish` raise; while `gate` is not set, it waits. `strangers` are refused.
-    """
+    `disk_full` makes `publish` raise. It waits while `gate` is not set. `strangers` are refused."""
 
     def __init__(self, folder: Path, clock: FakeClock) -> None:
         self._folder, self._clock = folder, clock
@@ -153,14 +152,14 @@ class RecordingHost:
         return False
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until this is so of what the host was told."""
+        """Wait for a condition, which is checked after each call."""
         while not condition():
             change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._changed.append(change)
             await change
 
     async def texts(self, count: int) -> list[str]:
-        """What was said, once that many messages are stored."""
+        """Return the texts of the messages, once that many are stored."""
         await self.until(lambda: len(self.stored) >= count)
         return [message.content for message in self.stored]
 
@@ -172,7 +171,7 @@ class RecordingHost:
 
 
 def options_for(telegram: FakeTelegram, **more: object) -> TelegramSettings:
-    """Settings that lead to the fake server."""
+    """Return settings that lead to the fake server."""
     return build(TelegramSettings, {"token": telegram.token, "base_url": telegram.base_url, **more})
 
 
@@ -180,8 +179,7 @@ def options_for(telegram: FakeTelegram, **more: object) -> TelegramSettings:
 async def running(
     telegram: FakeTelegram, host: RecordingHost, **more: object
 ) -> AsyncIterator[TelegramChannel]:
-    """The channel, running against the fake server until the end of the `with`, where it is killed:
-    nothing gets time to finish."""
+    """Run the channel with the fake server. At the end it is killed without time to finish."""
     channel = TelegramChannel(options_for(telegram, **more))
     async with asyncio.timeout(PATIENCE):
         life = asyncio.create_task(channel.run(host))
@@ -194,7 +192,7 @@ async def running(
 
 
 async def run_until_off(telegram: FakeTelegram, host: RecordingHost, **more: object) -> ChannelOff:
-    """Run the channel until it gives up; why it did."""
+    """Run the channel until it gives up, and return the reason."""
     channel = TelegramChannel(options_for(telegram, **more))
     async with asyncio.timeout(PATIENCE):
         try:
@@ -205,7 +203,7 @@ async def run_until_off(telegram: FakeTelegram, host: RecordingHost, **more: obj
 
 
 async def end_poll(telegram: FakeTelegram, clock: WatchedClock) -> None:
-    """Let the time of the poll that waits run out."""
+    """Let the time of the waiting poll run out."""
     await telegram.wait_for(lambda: telegram.polls)
     await clock.advance(30.0)
     telegram.end_polls()

@@ -1,4 +1,4 @@
-"""A sample of every kind of message, and what is made of it."""
+"""A sample of every kind of message, and the expected result."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ FILES: dict[str, tuple[object, Media]] = {
     ),
     "voice": (FILE | {"duration": 3}, Media("f1", "voice", "audio/ogg", "", 900)),
 }
-"""Kinds that are a file and nothing else."""
+"""Kinds that are only a file."""
 
 WORDS: dict[str, tuple[object, str]] = {
     "text": ("hello", "hello"),
     "rich_message": (RICH, "so rich"),
 }
-"""Kinds that are words."""
+"""Kinds that are text."""
 
 NOTES: dict[str, tuple[object, str]] = {
     "sticker": (STICKER, "sticker 🙂"),
@@ -99,7 +99,7 @@ NOTES: dict[str, tuple[object, str]] = {
         "giveaway winners",
     ),
 }
-"""Kinds that become a note beside the words."""
+"""Kinds that become a note next to the text."""
 
 GIFT = {"gift": {"id": "g", "sticker": STICKER, "star_count": 1}}
 RARE = {"name": "M", "rarity_per_mille": 1}
@@ -176,10 +176,10 @@ IGNORED: dict[str, object] = {
     "video_chat_participants_invited": {"users": [BOB]},
     "web_app_data": {"data": "x", "button_text": "y"},
 }
-"""Service messages, most of them: nobody says anything in them."""
+"""Mostly service messages, which have no words of a person."""
 
 TOLD = {"migrate_to_chat_id", "migrate_from_chat_id"}
-"""What is told apart from messages."""
+"""Kinds that are handled separately from messages."""
 
 ABOUT = {
     *("message_thread_id", "direct_messages_topic", "from", "sender_chat", "sender_boost_count"),
@@ -192,6 +192,6 @@ ABOUT = {
     *("link_preview_options", "suggested_post_info", "effect_id", "caption", "caption_entities"),
     *("show_caption_above_media", "has_media_spoiler", "reply_markup"),
 }
-"""Fields that say something about a message and are no kind of their own."""
+"""Fields about a message that are no kind."""
 
 NAMED = {*FILES, *WORDS, *NOTES, *IGNORED, *TOLD, *ABOUT}

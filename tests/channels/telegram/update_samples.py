@@ -1,4 +1,4 @@
-"""Raw updates as the Bot API sends them, and what the adapter makes of them."""
+"""Raw updates in the form of the Bot API, and reading them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ PRIVATE = {"id": 7, "type": "private", "first_name": "Ann", "last_name": "Lee"}
 GROUP = {"id": -55, "type": "group", "title": "Garden"}
 FORUM = {"id": -1001, "type": "supergroup", "title": "Garden", "is_forum": True}
 SENT = 1_763_000_000
-"""When all of it was sent: 2025-11-13 02:13:20 UTC."""
+"""Date of all messages: 2025-11-13 02:13:20 UTC."""
 
 Raw = dict[str, object]
 
 
 def message(chat: object = PRIVATE, **fields: object) -> Raw:
-    """A message of Ann's; a field that is None is left out."""
+    """Return a message of Ann. A field that is None is left out."""
     usual = {"message_id": 5, "date": SENT, "chat": chat, "from": ANN}
     return {key: value for key, value in (usual | fields).items() if value is not None}
 
 
 def entity(kind: str, offset: int, length: int, **more: object) -> Raw:
-    """One entity; offset and length in UTF-16 code units."""
+    """Return one entity. Offset and length are in UTF-16 code units."""
     return {"type": kind, "offset": offset, "length": length, **more}
 
 
@@ -42,13 +42,13 @@ def read(
     canonical: Callable[[str], str] = str,
     zone: tzinfo = UTC,
 ) -> ParsedUpdate | None:
-    """What an update that holds `raw` says, by way of JSON as the poll loop gets it."""
+    """Parse an update with `raw`, through JSON as in the poll loop."""
     update = json.loads(json.dumps({"update_id": 1, kind: raw}))
     return parse_update(telegram.Update.de_json(update), ME, canonical, zone)
 
 
 def read_message(raw: Mapping[str, object], kind: str = "message") -> InboundMessage:
-    """The message in an update that must hold one."""
+    """Parse an update that must hold a message."""
     understood = read(raw, kind)
     assert understood is not None
     assert understood.message is not None

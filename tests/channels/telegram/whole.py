@@ -1,4 +1,4 @@
-"""What tests of a whole nanobot on Telegram share: models that repeat what they hear."""
+"""Models for tests of a whole nanobot on Telegram: they repeat the message."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ OWNER = 7
 
 
 def newest_text(prompt: Prompt) -> str:
-    """What the newest message says, without its header."""
+    """Return the newest message, without its header."""
     return without_header(prompt.messages[-1].text)
 
 
 def repeat(prompt: Prompt) -> Reply:
-    """`re: ` and what was said."""
+    """Answer `re: ` and the message."""
     return says(f"re: {newest_text(prompt)}")
 
 
 class Writer:
-    """Implements `nanobot.providers.port.Provider`: says what the author wants, half of it at once
+    """Implements `nanobot.providers.port.Provider`: streams the author's reply, half of it at once
     and half when the gate is open."""
 
     def __init__(self, author: Callable[[Prompt], Reply], gate: Gate) -> None:
@@ -38,7 +38,6 @@ class Writer:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Write."""
         reply = self._author(prompt)
         if on_text is not None and reply.text:
             half = len(reply.text) // 2
@@ -48,16 +47,16 @@ class Writer:
         return reply
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 async def status_of(home: Path) -> Any:
-    """What `nanobot status` says of the gateway that runs on `home`."""
+    """Return the output of `nanobot status` for the gateway on `home`."""
     return json.loads(await nanobot(home, "status", "--json"))
 
 
 async def nanobot(home: Path, *arguments: str) -> str:
-    """What a command prints, beside the gateway."""
+    """Return the output of a command, run next to the gateway."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         code = await asyncio.to_thread(main, ["--home", str(home), *arguments])
     assert code == 0

@@ -1,4 +1,4 @@
-"""A nanobot with content on each page, and a user on them."""
+"""A nanobot with content on each page, and a keyboard user."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _answer(prompt: Prompt) -> Reply:
 
 @dataclass
 class PageKit:
-    """A nanobot with content on each page, and a user on it."""
+    """A nanobot with content on each page, and a keyboard user."""
 
     web: Web
     user: KeyboardUser
@@ -92,7 +92,7 @@ class PageKit:
 
     @property
     def page(self) -> Page:
-        """The page of the user."""
+        """The user's page."""
         return self.user.page
 
     @property

@@ -28,7 +28,7 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Input tokens as the API counts them: `read` from the cache, `written` to it, and the rest."""
+    """Input tokens as in the API: `read` from the cache, `written` to it, and the rest."""
 
     uncached: int
     read: int
@@ -40,7 +40,7 @@ class Counted:
         return self.uncached + self.read + self.written
 
     def usage(self, output: int) -> dict[str, int]:
-        """The `usage` object."""
+        """Return the `usage` object."""
         return {
             "input_tokens": self.uncached,
             "cache_read_input_tokens": self.read,
@@ -57,7 +57,7 @@ class PromptCache:
         self._entries: dict[str, float] = {}
 
     def count(self, body: Json) -> Counted:
-        """Count a request, and keep the prefixes up to its breakpoints."""
+        """Count a request, and store the prefixes up to its breakpoints."""
         now = self._clock()
         self._entries = {key: end for key, end in self._entries.items() if end > now}
         chain, tokens = b"", 0
@@ -87,7 +87,8 @@ class PromptCache:
 
 
 def _blocks(body: Json) -> Iterator[tuple[bytes, int, bool]]:
-    """The identity of each block of the prompt, its tokens, and whether it has a breakpoint."""
+    """Yield the identity of each block of the prompt, its tokens, and whether it has a
+    breakpoint."""
     model = str(body.get("model")).encode()
     for tool in items(body.get("tools")):
         yield _block(b"tool" + model, mapping(tool))

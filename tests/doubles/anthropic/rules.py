@@ -1,8 +1,7 @@
-"""The refusals of the Messages API, as strict and in the same words as the real one.
+"""The rejections of the Messages API, as strict and in the same words as the real one.
 
-DOCS is https://platform.claude.com/docs/en; R n is the GitHub report in which the words were seen.
-Models differ; `ModelRules` has the rules of one.
-"""
+DOCS is https://platform.claude.com/docs/en, and R n the GitHub report with the words. Models
+differ: `ModelRules` has the rules of one."""
 
 from __future__ import annotations
 
@@ -50,12 +49,11 @@ _MOST_BREAKPOINTS = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelRules:
-    """The fields that a model takes. `thinks`: without being asked. `minimum`: the fewest tokens
-    that are cached. `bound`: its thinking is only valid if nothing before it has changed.
+    """The fields that a model accepts. `thinks`: by default. `minimum`: the smallest cacheable
+    prompt in tokens. `bound`: its thinking is only valid if nothing before it has changed.
 
     Defaults are those of Claude Sonnet 5 (DOCS/build-with-claude/thinking#configuring-thinking,
-    DOCS/build-with-claude/prompt-caching#cache-limitations).
-    """
+    DOCS/build-with-claude/prompt-caching#cache-limitations)."""
 
     name: str = "claude-sonnet-5"
     thinks: bool = True
@@ -78,7 +76,7 @@ HAIKU_4_5 = ModelRules(
     "claude-haiku-4-5", thinks=False, adaptive=False, enabled=True, effort=False, minimum=4_096
 )
 OPUS_5_5 = ModelRules("claude-opus-5-5", disabled=False, forced=False, bound=True, minimum=512)
-"""As Fable 5.1 is, too: DOCS/models/opus-5-5/whats-new-opus-5-5."""
+"""Also for Fable 5.1: DOCS/models/opus-5-5/whats-new-opus-5-5."""
 SONNET_5_5 = ModelRules(
     "claude-sonnet-5-5", disabled=False, between_tools=True, forced=False, bound=True
 )
@@ -87,26 +85,26 @@ SONNET_5_5 = ModelRules(
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """An error as the API words it (DOCS/api/errors)."""
+    """An error of the API (DOCS/api/errors)."""
 
     status: int
     message: str
     kind: str = "invalid_request_error"
 
     def body(self) -> bytes:
-        """The JSON body of the answer."""
+        """Return the JSON body of the answer."""
         error = {"type": self.kind, "message": self.message}
         return json.dumps({"type": "error", "error": error, "request_id": "req_1"}).encode()
 
 
 def sign(model: str, thinking: str, before: str = "") -> str:
-    """The signature of a thinking block: it proves that this model wrote it, unchanged, and after
-    this context."""
+    """Return the signature of a thinking block: it proves that this model wrote it, unchanged, and
+    after this context."""
     return hashlib.sha256(f"{model}\0{thinking}\0{before}".encode("utf-8", "replace")).hexdigest()
 
 
 def context(body: Json, messages: int, model: ModelRules) -> str:
-    """The context that thinking after so many messages is bound to
+    """Return the context that thinking after this many messages is bound to
     (DOCS/build-with-claude/preserved-thinking/fix-bound-to-a-different-conversation)."""
     if not model.bound:
         return ""
@@ -118,7 +116,7 @@ _MARK = '"cache_control": {"type": "ephemeral"}, '
 
 
 def first_error(raw: bytes, version: str, model: ModelRules) -> ApiError | None:
-    """The first reason to refuse a request, or None."""
+    """Return the first reason to reject a request, or None."""
     try:
         body = json.loads(raw)
     except ValueError as error:
@@ -153,7 +151,7 @@ class _Request:
 
     @property
     def thinking(self) -> str:
-        """The kind of thinking asked for, or what happens without."""
+        """The requested kind of thinking, or the default."""
         kind = string(mapping(self.body.get("thinking")).get("type"))
         return kind or ("adaptive" if self.model.thinks else "disabled")
 
@@ -162,14 +160,14 @@ class _Request:
         return mapping(self.body.get("tool_choice")).get("type") in ("any", "tool")
 
     def blocks(self) -> Iterator[tuple[str, str, Json]]:
-        """Place, role and content of each block."""
+        """Yield place, role and content of each block."""
         for index, message in enumerate(self.messages):
             for position, block in enumerate(blocks_of(message)):
                 yield f"messages.{index}.content.{position}", str(message.get("role")), block
 
 
 def blocks_of(message: Json) -> Sequence[Json]:
-    """The content blocks of a message; a bare text is one (DOCS/api/messages/create)."""
+    """Return the content blocks of a message. A bare text is one (DOCS/api/messages/create)."""
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -336,7 +334,7 @@ def _block(place: str, kind: str, block: Json) -> str:
 
 
 def _text(place: str, block: Json) -> str:
-    """R experientiallabs/experiential 804, and stricter: no blank text anywhere."""
+    """Reject blank texts. Source: R experientiallabs/experiential 804, but stricter."""
     if not string(block.get("text")):
         return f"{place}: text content blocks must be non-empty"
     if not string(block.get("text")).strip():
@@ -351,8 +349,9 @@ def _system(request: _Request) -> str:
 
 
 def _results(request: _Request) -> str:
-    """Each call has its result at the beginning of the next message, and nothing follows a call in
-    its own (DOCS/agents-and-tools/tool-use/handle-tool-calls; R anthropics/claude-code 15205)."""
+    """Require a result for each call at the beginning of the next message, and nothing after a call
+    in its own (DOCS/agents-and-tools/tool-use/handle-tool-calls; R anthropics/claude-code
+    15205)."""
     seen: set[str] = set()
     waiting: list[str] = []
     for index, message in enumerate(request.messages):
@@ -428,7 +427,8 @@ def _is_genuine(request: _Request, index: int, block: Json) -> bool:
 
 
 def _running_turn(request: _Request) -> str:
-    """An assistant's turn that goes on after tool results keeps its mode of thinking."""
+    """Require an unchanged mode of thinking when an assistant's turn continues after tool
+    results."""
     messages = request.messages
     if not any(block.get("type") == "tool_result" for block in blocks_of(messages[-1])):
         return ""

@@ -1,10 +1,9 @@
 """A real HTTP server on a loopback port that speaks the Messages API.
 
-It refuses the same requests as the real one (`rules`), counts tokens and caches as documented
-(`caching`), signs thinking and knows its own signatures, and answers from a script.
+It rejects the same requests as the real one (`rules`), counts tokens and caches as documented
+(`caching`), signs thinking and verifies its own signatures, and answers from a script.
 
-Source of the events: https://platform.claude.com/docs/en/build-with-claude/streaming
-"""
+Source of the events: https://platform.claude.com/docs/en/build-with-claude/streaming"""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call of the model's; `input` is the text of an object."""
+    """A tool call of the model. `input` is the text of an object."""
 
     name: str
     input: str = "{}"
@@ -53,8 +52,8 @@ Part = str | Call | Thinking | Redacted
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """A message of the model's, part by part. An empty `stop` is the usual stop reason; `extra`
-    are events that are put in front of each block."""
+    """A message of the model, part by part. An empty `stop` is the usual stop reason. `extra` are
+    events before each block."""
 
     parts: tuple[Part, ...]
     stop: str = ""
@@ -62,7 +61,7 @@ class Says:
 
     @property
     def stop_reason(self) -> str:
-        """Why it ends."""
+        """The stop reason."""
         calls = any(isinstance(part, Call) for part in self.parts)
         return self.stop or ("tool_use" if calls else "end_turn")
 
@@ -72,16 +71,16 @@ Author = Callable[[ChatRequest], Scripted]
 
 
 def refusal(error: ApiError) -> Raw:
-    """The error as an answer."""
+    """Return the error as an answer."""
     return Raw(error.body(), error.status)
 
 
 class FakeAnthropic:
-    """An async context manager; `base_url` is its address and `requests` are those it received.
+    """An async context manager. `base_url` is its address, and `requests` has the received
+    requests.
 
     `script` is played in order, or is a function of the request. `counted` has the tokens of each
-    request that was answered.
-    """
+    answered request."""
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class FakeAnthropic:
 
     @property
     def base_url(self) -> str:
-        """Where clients find it."""
+        """The address for clients."""
         assert self._served is not None
         return f"http://127.0.0.1:{self._served.port}"
 
@@ -187,7 +186,7 @@ class FakeAnthropic:
         return response
 
     def _before(self, exchange: Exchange) -> str:
-        """The context that thinking in the answer is bound to."""
+        """Return the context that thinking in the answer is bound to."""
         return context(exchange.request.body, len(exchange.request.messages), self._model)
 
     def _message(self, exchange: Exchange, says: Says, counted: Counted) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The refusals of hosted servers, each rule with its source."""
+"""The rejections of hosted servers, each rule with its source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.doubles.openai.rules import first_error
 
 
 def common(body: Json) -> Refusal | None:
-    """OpenAI's own refusals, and those of every server that follows it to the letter."""
+    """Apply OpenAI's rules, which also hold for strictly compatible servers."""
     error = first_error(body)
     return Refusal(error.status, error.body()) if error else None
 
@@ -39,7 +39,7 @@ _LONGEST_ID, _LONGEST_DESCRIPTION = 40, 1_024
 
 
 def openai_ids(body: Json) -> Refusal | None:
-    """Call ids have at most 40 characters."""
+    """Require call ids of at most 40 characters."""
     for index, message in enumerate(messages_of(body)):
         for position, call in enumerate(calls_of(message)):
             if len(str(call.get("id"))) > _LONGEST_ID:
@@ -52,7 +52,7 @@ def openai_ids(body: Json) -> Refusal | None:
 
 
 def openai_descriptions(body: Json) -> Refusal | None:
-    """A tool's description has at most 1,024 characters."""
+    """Require tool descriptions of at most 1,024 characters."""
     for index, function in enumerate(functions_of(body)):
         size = len(str(function.get("description", "")))
         if size > _LONGEST_DESCRIPTION:
@@ -70,7 +70,7 @@ def _too_long(place: str, most: int, size: int) -> Refusal:
 
 
 def openai_limit(body: Json) -> Refusal | None:
-    """Newer models take `max_completion_tokens` only."""
+    """Accept only `max_completion_tokens` for newer models."""
     if "max_tokens" not in body:
         return None
     message = (
@@ -101,7 +101,7 @@ _MISTRAL_FIELDS = {
 
 
 def mistral_order(body: Json) -> Refusal | None:
-    """Which role may follow which, and who speaks last."""
+    """Check the order of roles and the last role."""
     messages = messages_of(body)
     if not messages:
         return _order("Conversation must have at least one message")
@@ -118,7 +118,7 @@ def mistral_order(body: Json) -> Refusal | None:
 
 
 def mistral_pairs(body: Json) -> Refusal | None:
-    """Each call has one result, with its id, before the assistant speaks again."""
+    """Require one result for each call, with its id, before the next assistant message."""
     waiting: list[str] = []
     for message in messages_of(body):
         if message.get("role") == "tool":
@@ -136,7 +136,7 @@ def mistral_pairs(body: Json) -> Refusal | None:
 
 
 def mistral_ids(body: Json) -> Refusal | None:
-    """Call ids are nine letters and digits."""
+    """Require call ids of nine letters and digits."""
     for message in messages_of(body):
         ids = [call.get("id") for call in calls_of(message)]
         ids += [message["tool_call_id"]] if "tool_call_id" in message else []
@@ -148,7 +148,7 @@ def mistral_ids(body: Json) -> Refusal | None:
 
 
 def mistral_content(body: Json) -> Refusal | None:
-    """An assistant message has content or calls."""
+    """Require content or calls in an assistant message."""
     for message in messages_of(body):
         if message.get("role") == "assistant" and is_empty(message) and not calls_of(message):
             text = "Assistant message must have either content or tool_calls, but not none."
@@ -157,7 +157,7 @@ def mistral_content(body: Json) -> Refusal | None:
 
 
 def mistral_fields(body: Json) -> Refusal | None:
-    """Unknown fields are refused."""
+    """Reject unknown fields."""
     for index, message in enumerate(messages_of(body)):
         role = str(message.get("role"))
         unknown = sorted(set(message) - _MISTRAL_FIELDS.get(role, {"role"}))
@@ -188,7 +188,7 @@ def _mistral(status: int, text: str, kind: str, code: str) -> Refusal:
 # github.com/deepseek-ai/deepseek-harness/discussions/739. Forced tools:
 # github.com/deepseek-ai/DeepSeek-V3/issues/1376 (`auto` and `none` are taken).
 def deepseek_thinking(body: Json) -> Refusal | None:
-    """Thinking comes back with each call, unless thinking is switched off."""
+    """Require the thinking of each call, unless thinking is off."""
     if _thinking_is_off(body):
         return None
     for message in messages_of(body):
@@ -212,7 +212,7 @@ def _thinking_is_off(body: Json) -> bool:
 # github.com/Mouseww/anything-analyzer/issues/32. Both efforts at once:
 # github.com/HKUDS/nanobot/issues/3939.
 def kimi_thinking(body: Json) -> Refusal | None:
-    """Thinking comes back with each call, unless thinking is switched off."""
+    """Require the thinking of each call, unless thinking is off."""
     if _thinking_is_off(body):
         return None
     for index, message in enumerate(messages_of(body)):
@@ -228,7 +228,7 @@ def kimi_thinking(body: Json) -> Refusal | None:
 
 
 def kimi_content(body: Json) -> Refusal | None:
-    """No message but a call is empty."""
+    """Reject empty messages without a call."""
     for index, message in enumerate(messages_of(body)):
         if message.get("role") != "tool" and is_empty(message) and not calls_of(message):
             return _kimi(
@@ -239,7 +239,7 @@ def kimi_content(body: Json) -> Refusal | None:
 
 
 def kimi_effort(body: Json) -> Refusal | None:
-    """`thinking` and `reasoning_effort` exclude each other."""
+    """Reject `thinking` together with `reasoning_effort`."""
     if "thinking" in body and "reasoning_effort" in body:
         return _kimi("cannot specify both 'thinking' and 'reasoning_effort'")
     return None
@@ -264,7 +264,7 @@ _NOT_IN_SCHEMAS = {"$schema", "$id", "$ref", "$defs", "const", "additionalProper
 
 
 def signature(seed: str) -> str:
-    """A signature that `gemini_signatures` takes."""
+    """Return a signature that `gemini_signatures` accepts."""
     return f"Cs{hashlib.sha256(seed.encode()).hexdigest()[:24]}{_check(seed)}|{seed}"
 
 
@@ -273,12 +273,12 @@ def _check(seed: str) -> str:
 
 
 def is_signature(text: object) -> bool:
-    """Whether `signature` made it."""
+    """Check whether `signature` made it."""
     return isinstance(text, str) and text == signature(text.partition("|")[2])
 
 
 def gemini_signatures(body: Json) -> str:
-    """The first call of each step of the current turn is signed."""
+    """Require a signature on the first call of each step of the current turn."""
     messages = messages_of(body)
     for index in range(current_turn(messages), len(messages)):
         for call in calls_of(messages[index])[:1]:
@@ -292,7 +292,7 @@ def gemini_signatures(body: Json) -> str:
 
 
 def unsigned(call: Json, index: int) -> str:
-    """Gemini's words for a call without a signature."""
+    """Return Gemini's error for a call without a signature."""
     return (
         "Function call is missing a thought_signature in functionCall parts. This is required for "
         "tools to work correctly, and missing thought_signature may lead to degraded model "
@@ -303,7 +303,7 @@ def unsigned(call: Json, index: int) -> str:
 
 
 def gemini_turns(body: Json) -> str:
-    """Calls follow a person or results, and have as many results."""
+    """Require calls after a person or results, and as many results as calls."""
     waiting, before = 0, ""
     for message in messages_of(body):
         role = str(message.get("role"))
@@ -328,7 +328,8 @@ def gemini_turns(body: Json) -> str:
 
 
 def gemini_content(body: Json) -> str:
-    """No message but a call is empty (github.com/langchain-ai/langchain-google/issues/691)."""
+    """Reject empty messages without a call
+    (github.com/langchain-ai/langchain-google/issues/691)."""
     for index, message in enumerate(messages_of(body)):
         if message.get("role") != "tool" and is_empty(message) and not calls_of(message):
             place = f"GenerateContentRequest.contents[{index}].parts"
@@ -337,7 +338,7 @@ def gemini_content(body: Json) -> str:
 
 
 def gemini_schemas(body: Json) -> str:
-    """Only a part of JSON Schema is known to it."""
+    """Reject unsupported parts of JSON Schema."""
     for index, function in enumerate(functions_of(body)):
         place = f"tools[0].function_declarations[{index}].parameters"
         if wrong := _in_schema(obj(function.get("parameters")), place):
@@ -366,7 +367,7 @@ def _in_schema(schema: Json, place: str) -> str:
 
 
 def gemini(body: Json) -> Refusal | None:
-    """Google's own server: the error is in an array."""
+    """Apply the rules of Google's own server, which returns errors in an array."""
     for judge in (gemini_turns, gemini_signatures, gemini_content, gemini_schemas):
         if text := judge(body):
             error = {"code": 400, "message": text, "status": "INVALID_ARGUMENT"}
@@ -384,7 +385,7 @@ _PRESERVE = (
 
 
 def openrouter_details(body: Json) -> Refusal | None:
-    """The encrypted details of this turn's calls come back."""
+    """Require the encrypted details of this turn's calls."""
     messages = messages_of(body)
     for index in range(current_turn(messages), len(messages)):
         for call in calls_of(messages[index])[:1]:
@@ -397,7 +398,7 @@ def openrouter_details(body: Json) -> Refusal | None:
 
 
 def openrouter_upstream(body: Json) -> Refusal | None:
-    """Gemini's other rules, as OpenRouter passes them on."""
+    """Apply Gemini's other rules, as OpenRouter forwards them."""
     for judge in (gemini_turns, gemini_content, gemini_schemas):
         if text := judge(body):
             return openrouter(as_json(_invalid(text)))
@@ -405,7 +406,7 @@ def openrouter_upstream(body: Json) -> Refusal | None:
 
 
 def openrouter(raw: str, status: int = 400, provider: str = "Google AI Studio") -> Refusal:
-    """The other server's words are in `metadata.raw`."""
+    """Return an error with the other server's words in `metadata.raw`."""
     metadata = {"raw": raw, "provider_name": provider}
     error = {"message": "Provider returned error", "code": status, "metadata": metadata}
     return Refusal.of(status, {"error": error, "user_id": "user_1"})
@@ -433,7 +434,7 @@ _GROQ_CALL = {"id", "type", "function"}
 
 
 def groq_fields(body: Json) -> Refusal | None:
-    """Unknown fields are refused, and lists in place of a text."""
+    """Reject unknown fields, and lists in place of a text."""
     for index, message in enumerate(messages_of(body)):
         role = str(message.get("role"))
         unknown = sorted(set(message) - _GROQ_FIELDS.get(role, {"role"}))
@@ -454,7 +455,7 @@ def _groq(index: int, role: str, what: str, place: str = "") -> Refusal:
 
 
 def groq_too_large(tokens: int, limit: int) -> Refusal:
-    """More than the account may send in a minute."""
+    """Return the error for more tokens than the account may send in a minute."""
     text = (
         "Request too large for model `llama-3.3-70b-versatile` in organization `org_1` service "
         f"tier `on_demand` on tokens per minute (TPM): Limit {limit}, Requested {tokens}, please "
@@ -469,7 +470,7 @@ def groq_too_large(tokens: int, limit: int) -> Refusal:
 # parameters: github.com/QwenLM/qwen-code/issues/11834; choices:
 # github.com/eastreams/loong/issues/382.
 def minimax(body: Json) -> Refusal | None:
-    """One system message, calls that can be read, and results that belong to one."""
+    """Require one system message, readable calls, and results that belong to one."""
     messages = messages_of(body)
     if sum(message.get("role") == "system" for message in messages) > 1 or (
         "tool_choice" in body and body["tool_choice"] != "none"
@@ -506,7 +507,7 @@ def _is_object(arguments: object) -> bool:
 # xAI. Empty content: github.com/AstrBotDevs/AstrBot/issues/6447 and
 # github.com/langbot-app/LangBot/issues/1205; too long: github.com/cline/cline/issues/3120.
 def xai_content(body: Json) -> Refusal | None:
-    """Every message but a call has content."""
+    """Require content in every message without a call."""
     for message in messages_of(body):
         if is_empty(message) and not calls_of(message):
             return _xai(
@@ -516,7 +517,7 @@ def xai_content(body: Json) -> Refusal | None:
 
 
 def xai_too_long(tokens: int, limit: int) -> Refusal:
-    """The prompt does not fit."""
+    """Return the error for a prompt that does not fit."""
     return _xai(
         f"This model's maximum prompt length is {limit} but the request contains {tokens} tokens."
     )
@@ -528,7 +529,7 @@ def _xai(text: str) -> Refusal:
 
 # LiteLLM, in front of Anthropic: github.com/BerriAI/litellm/issues/24712.
 def litellm(body: Json) -> Refusal | None:
-    """A conversation with calls comes with tools."""
+    """Require tools in a conversation with calls."""
     if body.get("tools") or not any(calls_of(message) for message in messages_of(body)):
         return None
     text = (

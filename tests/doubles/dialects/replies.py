@@ -15,12 +15,12 @@ from tests.doubles.dialects.requests import calls_of, messages_of
 from tests.doubles.openai.answers import JSON_TYPE, STREAM_TYPE, Exchange, Raw
 
 Thinking = Literal["reasoning_content", "reasoning_details", "extra_content", "reasoning"]
-"""The field with the thinking, which the server wants back."""
+"""The field with the thinking, which the server requires back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call. `arguments` is sent as it is, a text or another value. An `id` of None is left
+    """A tool call. `arguments` is sent unchanged, a text or another value. An `id` of None is left
     out, and an empty one is replaced by the server's own."""
 
     name: str
@@ -30,7 +30,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """An answer of the model's. An empty `finish` is the usual one."""
+    """An answer of the model. An empty `finish` is the usual one."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -40,15 +40,15 @@ class Says:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a kind of server writes its answers: the ids of calls (from `{name}`, and `{n}`, which
-    counts through the conversation), the field of the thinking, and llama.cpp's progress."""
+    """The form of a server's answers: the ids of calls (from `{name}`, and `{n}`, which counts
+    through the conversation), the field of the thinking, and llama.cpp's progress."""
 
     ids: str = "call_{hash}"
     thinking: Thinking = "reasoning_content"
     progress: bool = False
 
     def play(self, says: Says, exchange: Exchange) -> Raw:
-        """The whole answer: a stream of events, or one object, as it was asked for."""
+        """Return the whole answer: a stream of events or one object, as requested."""
         message = self._message(says, exchange)
         if not exchange.request.streams:
             choice = {"index": 0, "message": message, "finish_reason": _finish(says)}
@@ -71,8 +71,8 @@ class Manner:
         return [event_of(event) for event in events] + [b"data: [DONE]\n\n"]
 
     def _reading(self, exchange: Exchange) -> Sequence[Mapping[str, object]]:
-        """`return_progress` of llama.cpp: tools/server/README.md, and `result_prompt_progress` of
-        tools/server/server-task.cpp."""
+        """Return the progress of llama.cpp's `return_progress`: tools/server/README.md, and
+        `result_prompt_progress` of tools/server/server-task.cpp."""
         if not self.progress or exchange.request.body.get("return_progress") is not True:
             return []
         total = max(4, len(exchange.request.raw) // 4)
@@ -123,7 +123,7 @@ def _seed(says: Says, number: int) -> str:
 def _details(
     says: Says, calls: Sequence[Mapping[str, object]], number: int
 ) -> list[dict[str, object]]:
-    """A sequence as Gemini has it through OpenRouter."""
+    """Return a sequence of details in Gemini's form through OpenRouter."""
     form = {"format": "google-gemini-v1"}
     details: list[dict[str, object]] = []
     if says.thinking:
@@ -136,7 +136,7 @@ def _details(
 
 
 def deltas(message: Mapping[str, object], finish: str) -> list[dict[str, object]]:
-    """The choices of a stream that brings `message` in pieces."""
+    """Return the choices of a stream with `message` in pieces."""
     found: list[Mapping[str, object]] = [{"role": "assistant", "content": ""}]
     for name in ("reasoning_content", "reasoning"):
         found += [{name: piece} for piece in _pieces(message.get(name))]
@@ -194,14 +194,14 @@ def _usage(exchange: Exchange) -> dict[str, int]:
 
 
 def event_of(fields: object) -> bytes:
-    """One event of a stream."""
+    """Return one event of a stream."""
     return b"data: " + json.dumps(fields, separators=(",", ":")).encode() + b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream of exactly these choices, for servers that take liberties. `pauses` are seconds
-    before the choice with that number; `done` whether `[DONE]` follows."""
+    """A stream of exactly these choices, for irregular servers. `pauses` are seconds before the
+    choice with that number. `done`: `[DONE]` follows."""
 
     choices: tuple[Mapping[str, object], ...]
     done: bool = True
@@ -222,7 +222,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A server that takes this long to read the prompt. It sends its progress if asked for it."""
+    """A server that takes this long to read the prompt. It sends its progress on request."""
 
     seconds: float
     says: Says
@@ -257,5 +257,5 @@ class Reset:
 
 
 def json_answer(fields: object, status: int = 200) -> Raw:
-    """Any JSON value as an answer."""
+    """Return any JSON value as an answer."""
     return Raw(json.dumps(fields).encode(), status, JSON_TYPE)

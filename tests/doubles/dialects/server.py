@@ -1,10 +1,9 @@
-"""The kinds of model servers, and one on a loopback port that judges as strictly as the real one.
+"""The kinds of model servers, and one on a loopback port that is as strict as the real one.
 
     async with DialectServer(KINDS["mistral"], lambda request: Says("Hello")) as server: ...
 
-A request that the real server would refuse gets its status and its words, and is counted in
-`refused`; all others are answered by the script. `KINDS` has each kind by name.
-"""
+A request that the real server would reject gets its status and its words, and is listed in
+`refused`. The script answers all others. `KINDS` has each kind by name."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from tests.doubles.openai.answers import ChatRequest, Exchange, Raw, Step
 from tests.doubles.openai.server import FakeOpenAI
 
 Line = Step | Says | str
-"""A line of a script: an answer in the server's own manner, or any step."""
+"""A line of a script: an answer in the server's form, or any step."""
 Script = Sequence[Line] | Callable[[ChatRequest], Line]
 TooLong = Callable[[int, int], Refusal]
 _PLAIN = Manner()
@@ -29,8 +28,8 @@ _PLAIN = Manner()
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of server. `too_long` makes the refusal of a prompt that does not fit (None: it is cut
-    silently), and `pages` are its answers to GET requests, by path."""
+    """A kind of server. `too_long` makes the rejection of a prompt that does not fit (None: it is
+    cut silently), and `pages` are its answers to GET requests, by path."""
 
     name: str
     judge: Judge
@@ -123,12 +122,12 @@ _KINDS = (
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
-"""Each kind by name. `lenient` has only the common rules, for odd answers."""
+"""Each kind by name. `lenient` has only the common rules, for irregular answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """An answer in the manner of its server."""
+    """An answer in the form of its server."""
 
     manner: Manner
     says: Says
@@ -138,9 +137,9 @@ class _Told:
 
 
 class DialectServer(FakeOpenAI):
-    """A server of one kind. `script` is played in order and then answers "fine" for ever, or is a
-    function of the request. `window` is the most tokens (about four bytes each) that it takes;
-    `refused` are the refusals of requests that were wrong in themselves, as texts."""
+    """A server of one kind. `script` is played in order and then answers "fine" forever, or is a
+    function of the request. `window` is its limit in tokens (about four bytes each). `refused` has
+    the rejections of invalid requests, as texts."""
 
     def __init__(self, kind: Kind, script: Script = (), *, window: int = 0) -> None:
         super().__init__(self._answer, validate=False, models=(kind.model,), pages=kind.pages)
@@ -161,7 +160,7 @@ class DialectServer(FakeOpenAI):
 
     @property
     def left(self) -> int:
-        """How many lines were not played."""
+        """Return the number of lines not played yet."""
         return len(self._lines)
 
     def _answer(self, request: ChatRequest) -> Step:
@@ -184,12 +183,12 @@ class DialectServer(FakeOpenAI):
 
 
 def as_step(refusal: Refusal) -> Raw:
-    """A refusal as an answer for a script."""
+    """Return a rejection as an answer for a script."""
     return Raw(refusal.body, refusal.status)
 
 
 def reasoning_in(body: Mapping[str, object]) -> str:
-    """All of the model's thinking in a request."""
+    """Return all of the model's thinking in a request."""
     found = []
     for message in messages_of(body):
         found += [str(message.get(name, "")) for name in ("reasoning_content", "reasoning")]

@@ -1,4 +1,4 @@
-"""The refusals of local servers and their chat templates: llama.cpp, vLLM, LM Studio, Ollama."""
+"""The rejections of local servers and their chat templates: llama.cpp, vLLM, LM Studio, Ollama."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.doubles.dialects.requests import (
 
 _UNREADABLE = object()
 Template = Callable[[Json], str]
-"""Gives a template's words for a request it refuses, else an empty text."""
+"""Returns a template's error for a rejected request, otherwise an empty text."""
 _TRACE = (
     "\n------------\nWhile executing CallExpression at line 47, column 32 in source:\n...== 0) %}↵"
     "            {{- raise_exception('After the optional system message, con...\n"
@@ -30,7 +30,7 @@ _TRACE = (
 
 
 def parsed(arguments: object) -> object:
-    """The value of a call's arguments, or `_UNREADABLE`."""
+    """Return the value of a call's arguments, or `_UNREADABLE`."""
     try:
         value: object = json.loads(arguments) if isinstance(arguments, str) else _UNREADABLE
     except (ValueError, RecursionError):
@@ -39,7 +39,7 @@ def parsed(arguments: object) -> object:
 
 
 def as_json(value: object) -> str:
-    """As servers put JSON into a text."""
+    """Encode JSON as servers do in a text."""
     return json.dumps(value, indent=2) + "\n"
 
 
@@ -55,14 +55,14 @@ GEMMA = "Conversation roles must alternate user/assistant/user/assistant/..."
 
 
 def mistral_template(body: Json) -> str:
-    """User and assistant take turns. Calls and results do not count."""
+    """Require alternating user and assistant messages, without calls and results."""
     messages = _after_system(body)
     counted = [one for one in messages if one.get("role") != "tool" and not calls_of(one)]
     return "" if _take_turns([one.get("role") == "user" for one in counted]) else ALTERNATE
 
 
 def gemma_template(body: Json) -> str:
-    """User and assistant take turns. A result counts as the user's."""
+    """Require alternating user and assistant messages. A result counts as the user's."""
     roles = [one.get("role") in ("user", "tool") for one in _after_system(body)]
     return "" if _take_turns(roles) else GEMMA
 
@@ -77,7 +77,7 @@ def _take_turns(users: list[bool]) -> bool:
 
 
 def late_system(body: Json) -> str:
-    """Qwen's template: github.com/ggml-org/llama.cpp/issues/20733."""
+    """Apply Qwen's template: github.com/ggml-org/llama.cpp/issues/20733."""
     late = any(one.get("role") == "system" for one in messages_of(body)[1:])
     return "System message must be at the beginning." if late else ""
 
@@ -87,7 +87,7 @@ def late_system(body: Json) -> str:
 # github.com/co-l/openfox/issues/367; pictures: github.com/ggml-org/llama.cpp/issues/15377; tools:
 # github.com/defilantech/LLMKube/issues/126.
 def llama_arguments(body: Json) -> Refusal | None:
-    """Arguments are JSON."""
+    """Require arguments in JSON."""
     for message in messages_of(body):
         for call in calls_of(message):
             if parsed(arguments_of(call)) is _UNREADABLE:
@@ -100,7 +100,7 @@ def llama_arguments(body: Json) -> Refusal | None:
 
 
 def llama_content(body: Json) -> Refusal | None:
-    """Every message has content or calls, and the list does not end with two of the assistant's."""
+    """Require content or calls in every message, and no two assistant messages at the end."""
     messages = messages_of(body)
     for message in messages:
         if not isinstance(message.get("content"), str | list) and not calls_of(message):
@@ -112,7 +112,7 @@ def llama_content(body: Json) -> Refusal | None:
 
 
 def llama_images(body: Json) -> Refusal | None:
-    """A model without eyes."""
+    """Reject pictures for a text-only model."""
     if not any(has_image(message) for message in messages_of(body)):
         return None
     return llama(
@@ -122,12 +122,12 @@ def llama_images(body: Json) -> Refusal | None:
 
 
 def llama_tools(body: Json) -> Refusal | None:
-    """A server that was started without `--jinja`."""
+    """Reject tools for a server without `--jinja`."""
     return llama("tools param requires --jinja flag") if functions_of(body) else None
 
 
 def llama_template(template: Template) -> Judge:
-    """The refusal of a template: a failure of the server's own."""
+    """Return a judge for a template's rejections, which are server errors."""
 
     def judge(body: Json) -> Refusal | None:
         text = template(body)
@@ -137,8 +137,8 @@ def llama_template(template: Template) -> Judge:
 
 
 def llama_parser(template: Template) -> Judge:
-    """The same, when a parser for calls was to be made from the template: newer versions do that
-    for requests with tools, and answer 400 (github.com/ggml-org/llama.cpp/issues/20733)."""
+    """Return the same for a parser of calls made from the template: newer versions make one for
+    requests with tools, and answer 400 (github.com/ggml-org/llama.cpp/issues/20733)."""
     words = "Unable to generate parser for this template. Automatic parser generation failed: "
 
     def judge(body: Json) -> Refusal | None:
@@ -149,12 +149,12 @@ def llama_parser(template: Template) -> Judge:
 
 
 def llama(text: str, status: int = 500, kind: str = "server_error") -> Refusal:
-    """As llama.cpp words an error."""
+    """Return an error in llama.cpp's form."""
     return Refusal.of(status, {"error": {"code": status, "message": text, "type": kind}})
 
 
 def llama_too_long(tokens: int, window: int) -> Refusal:
-    """`send_error` of tools/server/server-context.cpp."""
+    """Return the error of `send_error` in tools/server/server-context.cpp."""
     text = (
         f"request ({tokens} tokens) exceeds the available context size ({window} tokens), try "
         "increasing it"
@@ -167,7 +167,7 @@ def llama_too_long(tokens: int, window: int) -> Refusal:
 # github.com/vllm-project/vllm/issues/43995 (400) and …/pull/47555 (values that are no object reach
 # the template: 500).
 def vllm_arguments(body: Json) -> Refusal | None:
-    """Arguments are JSON, and an object."""
+    """Require a JSON object as arguments."""
     for message in messages_of(body):
         for call in calls_of(message):
             arguments = arguments_of(call)
@@ -181,7 +181,7 @@ def vllm_arguments(body: Json) -> Refusal | None:
 
 
 def vllm_parser(body: Json) -> Refusal | None:
-    """A server that was started without a parser: github.com/vllm-project/vllm/issues/9986."""
+    """Reject tools for a server without a parser: github.com/vllm-project/vllm/issues/9986."""
     if not functions_of(body):
         return None
     return vllm(
@@ -191,19 +191,19 @@ def vllm_parser(body: Json) -> Refusal | None:
 
 
 def vllm_template(body: Json) -> Refusal | None:
-    """The template of Mistral's models without `--tokenizer-mode mistral`."""
+    """Apply the template of Mistral's models without `--tokenizer-mode mistral`."""
     text = mistral_template(body)
     return vllm(400, text) if text else None
 
 
 def vllm(status: int, text: str, kind: str = "BadRequestError") -> Refusal:
-    """As vLLM words an error."""
+    """Return an error in vLLM's form."""
     error = {"message": text, "type": kind, "param": None, "code": status}
     return Refusal.of(status, {"error": error})
 
 
 def vllm_too_long(tokens: int, window: int) -> Refusal:
-    """As in github.com/xorbitsai/inference/issues/3785."""
+    """Return the error in github.com/xorbitsai/inference/issues/3785."""
     return vllm(
         400,
         f"The decoder prompt (length {tokens}) is longer than the maximum model length of "
@@ -214,7 +214,7 @@ def vllm_too_long(tokens: int, window: int) -> Refusal:
 # Ollama: openai/openai.go, `fromChatRequest` and `FromCompletionToolCall` ("invalid tool call
 # arguments"; content may be null only beside calls; pictures are data, not addresses).
 def ollama(body: Json) -> Refusal | None:
-    """Arguments are an object; content is a text or parts that it knows."""
+    """Require an object as arguments, and a text or known parts as content."""
     for message in messages_of(body):
         calls = calls_of(message)
         if not isinstance(message.get("content"), str | list) and not calls:
@@ -242,7 +242,7 @@ def _ollama(text: str) -> Refusal:
 # form of `tool_choice` (…/issues/670), the prompt's length
 # (github.com/Gitlawb/openclaude/issues/353).
 def lmstudio_template(body: Json) -> str:
-    """The template's words, with LM Studio's around them."""
+    """Return the template's error in LM Studio's form."""
     text = mistral_template(body)
     return text and (
         f'Error rendering prompt with jinja template: "{text}".\n\nThis is usually an issue with '
@@ -251,13 +251,13 @@ def lmstudio_template(body: Json) -> str:
 
 
 def lmstudio_refusal(body: Json) -> Refusal | None:
-    """The refusal of a template, with an error status."""
+    """Return the rejection of a template, with an error status."""
     text = lmstudio_template(body)
     return Refusal.of(400, {"error": text}) if text else None
 
 
 def lmstudio_choice(body: Json) -> Refusal | None:
-    """A tool is not forced by name."""
+    """Reject a tool choice by name."""
     if not isinstance(body.get("tool_choice"), dict):
         return None
     text = "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
@@ -265,7 +265,7 @@ def lmstudio_choice(body: Json) -> Refusal | None:
 
 
 def lmstudio_too_long(tokens: int, window: int) -> Refusal:
-    """The prompt does not fit."""
+    """Return the error for a prompt that does not fit."""
     text = (
         "The number of tokens to keep from the initial prompt is greater than the context length "
         f"(n_keep: {tokens}>= n_ctx: {window}). Try to load the model with a larger context length,"

@@ -1,4 +1,4 @@
-"""What the Cloud API posts and what is no reason to answer, one of each shape; see `shapes`."""
+"""Calls of the Cloud API that need no answer, one of each shape. See `shapes`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUIET_MESSAGES: dict[str, Json] = {
     "joined": {**_system("group_participants_add"), "group_id": GROUP},
     "our own": {**text(), "from": OURS},
 }
-"""Messages that are no reason to answer."""
+"""Messages that need no answer."""
 
 
 def _status(state: str, **fields: object) -> Json:
@@ -75,11 +75,11 @@ FIELDS = (
     *("security", "smb_app_state_sync", "smb_message_echoes", "standby"),
     *("template_category_update", "tracking_events", "user_id_update", "user_preferences"),
 )
-"""What can be subscribed to, next to messages."""
+"""Other subscriptions than messages."""
 
 
 def elsewhere() -> list[Json]:
-    """Calls that are about other things, or other numbers, than messages to us."""
+    """Return calls that are not about messages to this number."""
     own = {"display_phone_number": OURS, "phone_number_id": OUR_ID}
     said: Json = {
         "metadata": own,

@@ -1,4 +1,4 @@
-"""Calls of the webhook as Meta makes them, put together from their parts."""
+"""Calls of Meta's webhook, built from their parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUP = "Y2FwaV9ncm91cDoxNTU1MDAwMTExMToxMjAzNjM0MDQ2OTQyMzM4MjAZD"
 
 
 def message(kind: str, content: object = None, **fields: object) -> Json:
-    """A message from Ann; `content` is what stands under the name of its kind."""
+    """Return a message from Ann. `content` is the field named after the kind."""
     told = {} if content is None else {kind: content}
     return {
         "from": ANN,
@@ -32,7 +32,7 @@ def message(kind: str, content: object = None, **fields: object) -> Json:
 
 
 def call(*messages: object, **value: object) -> Json:
-    """A call with these messages; `value` wins over what stands beside them."""
+    """Return a call with these messages. `value` replaces its other fields."""
     contact = {"profile": {"name": "Ann"}, "wa_id": ANN, "user_id": ANN_ID}
     inside: Json = {
         "messaging_product": "whatsapp",
@@ -45,22 +45,22 @@ def call(*messages: object, **value: object) -> Json:
 
 
 def make_call(*changes: object) -> Json:
-    """A call with these changes."""
+    """Return a call with these changes."""
     entry = {"id": "200000000000002", "changes": list(changes)}
     return {"object": "whatsapp_business_account", "entry": [entry]}
 
 
 def items(document: object) -> list[Item]:
-    """What is read of a call."""
+    """Parse a call."""
     return read(document, OUR_ID, NOW)
 
 
 def find_incoming(document: object) -> list[IncomingMessage]:
-    """What people said in a call."""
+    """Return the people's messages in a call."""
     return [item for item in items(document) if isinstance(item, IncomingMessage)]
 
 
 def read_message(kind: str, content: object = None, **fields: object) -> IncomingMessage:
-    """The one thing that a message says."""
+    """Parse a message with one item."""
     (one,) = find_incoming(call(message(kind, content, **fields)))
     return one

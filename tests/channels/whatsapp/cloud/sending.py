@@ -26,12 +26,11 @@ PUBLIC = "https://bot.example.org/whatsapp"
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where outbound files lie."""
+    """The folder of outbound files."""
 
     folder: Path
 
     def media_path(self, media: Media) -> Path:
-        """A file of the folder."""
         path = self.folder / media.ref
         if not path.exists():
             raise SendRefused(f"{media.ref} is gone")
@@ -40,14 +39,14 @@ class Home:
     def file(
         self, ref: str, kind: MediaKind = "document", mime: str = "", content: bytes = b"content"
     ) -> Media:
-        """Make a file."""
+        """Create a file."""
         (self.folder / ref).write_bytes(content)
         return Media(ref, kind, mime, ref, len(content))
 
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """The parts, connected."""
+    """The connected parts."""
 
     meta: FakeGraphAPI
     graph: Graph
@@ -73,7 +72,7 @@ class Rig:
 
 @asynccontextmanager
 async def set_up_rig(folder: Path, **settings: str) -> AsyncIterator[Rig]:
-    """Everything up, and Ann has written."""
+    """Start everything, after a message of Ann."""
     clock = FakeClock(auto=True)
     host = RecordingHost(folder, clock)
     async with FakeGraphAPI(clock=clock) as meta:

@@ -1,7 +1,6 @@
-"""What the Cloud API posts, one of each shape that is documented or was seen by others.
+"""Calls of the Cloud API, one of each documented or reported shape.
 
-Here is what is heard: with the words, and what the notes tell. For the rest see `quiet`.
-"""
+These are read, with their text and notes. For the rest see `quiet`."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from tests.channels.whatsapp.cloud.samples import (
 )
 
 IncomingMessage = tuple[Json, str, tuple[str, ...]]
-"""A message, its words, and what its notes tell."""
+"""A message, its text, and its notes."""
 
 ASKED = {"from": OURS, "id": "wamid.asked"}
 PARENT = "US.ENT.11815799212886844830"
@@ -41,13 +40,13 @@ UNREADABLE = "a message of a kind that nanobot cannot read: "
 
 
 def error(code: int, title: str, details: str = "") -> Json:
-    """An error as Meta tells it."""
+    """Return an error in Meta's form."""
     told = {"error_data": {"details": details}} if details else {}
     return {"code": code, "title": title, "message": title, **told}
 
 
 def text(body: str = "hi", /, **fields: object) -> Json:
-    """A message of words."""
+    """Return a text message."""
     return message("text", {"body": body}, **fields)
 
 
@@ -60,7 +59,7 @@ def _form(answers: object, name: str = "flow") -> Json:
 
 
 def make_unsupported(**fields: object) -> Json:
-    """A message that the Cloud API has no words for."""
+    """Return a message that the Cloud API cannot represent."""
     reason = error(131051, "Message type unknown", "Not supported.")
     return message("unsupported", **{"errors": [reason], **fields})
 

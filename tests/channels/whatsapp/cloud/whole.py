@@ -1,4 +1,4 @@
-"""What tests of a whole nanobot on the Cloud API share."""
+"""Shared parts of the tests of a whole nanobot on the Cloud API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PUBLIC = "https://bot.example.org/whatsapp"
 
 @contextlib.asynccontextmanager
 async def meta(clock: Clock) -> AsyncIterator[FakeGraphAPI]:
-    """Meta, which posts to where the nanobot of `talking` will listen. No secret is in the log."""
+    """Run Meta, which posts to the port of the nanobot in `talking`. At the end no secret is in the
+    log."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     async with FakeGraphAPI(clock=clock, retry=0.01) as graph:
@@ -50,8 +51,8 @@ async def talking(
     settings: Mapping[str, object] | None = None,
     **environ: str,
 ) -> AsyncIterator[Gateway]:
-    """A gateway on `home`, whose owner is `OWNER`; `settings` are further keys of
-    `channels.whatsapp`, and win."""
+    """Run a gateway on `home`, whose owner is `OWNER`. `settings` are further keys of
+    `channels.whatsapp`, with priority."""
     section = {"enabled": True, **graph.settings(), "webhook_url": PUBLIC, **(settings or {})}
     config = {
         "owner": {"whatsapp": [OWNER]},
@@ -65,13 +66,14 @@ async def talking(
 
 
 async def channel_state(home: Path) -> tuple[str, str]:
-    """What `nanobot status` says about WhatsApp."""
+    """Return the state of WhatsApp in `nanobot status`."""
     (state,) = [one for one in (await status_of(home))["channels"] if one["name"] == "whatsapp"]
     return state["state"], state["detail"]
 
 
 async def until(home: Path, state: str, words: str = "") -> None:
-    """Wait until `nanobot status` says so of WhatsApp: with these words, or nothing more at all."""
+    """Wait until `nanobot status` shows this state of WhatsApp, with these words or without a
+    text."""
     async with asyncio.timeout(PATIENCE):
         while True:
             now, detail = await channel_state(home)

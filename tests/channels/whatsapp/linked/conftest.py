@@ -1,4 +1,4 @@
-"""A folder with a short path (sockets lie in it), a clock that stands still, and the core."""
+"""A folder with a short path (for sockets), a stopped clock, and the core."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from tests.scratch import scratch
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """The adapter's own."""
+    """The adapter's folder."""
     with scratch() as folder:
         yield folder
 
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """Only the test moves it."""
+    """A clock that only the test moves."""
     return FakeClock()
 
 
 @pytest.fixture
 def core(folder: Path, clock: FakeClock) -> Core:
-    """The core."""
     return Core(folder, clock)

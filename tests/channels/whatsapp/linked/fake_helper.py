@@ -1,10 +1,9 @@
-"""A helper whose strings a test pulls: what the daemon says goes to `control.sock` in its folder,
-and what comes from there goes to the daemon. Lines that begin with `!` are for it alone:
+"""A helper controlled by a test: lines of the daemon go to `control.sock` in its folder, and lines
+from there go to the daemon. Lines that begin with `!` are orders for the helper:
 
-`!print TEXT`, `!exit STATUS`, `!hangup`, `!stay` (it does not leave with its connection any more).
+`!print TEXT`, `!exit STATUS`, `!hangup`, `!stay` (it no longer ends with its connection).
 
-Run as `python fake_helper.py MAIN --socket NAME --folder .`; needs the standard library only.
-"""
+Run as `python fake_helper.py MAIN --socket NAME --folder .`. Needs only the standard library."""
 
 import select
 import socket
@@ -12,14 +11,14 @@ import sys
 
 
 def connect(name: str) -> socket.socket:
-    """A connection to a socket in the folder that we are in."""
+    """Connect to a socket in the current folder."""
     link = socket.socket(socket.AF_UNIX)
     link.connect(name)
     return link
 
 
 def obey(order: str, link: socket.socket) -> None:
-    """Do what only concerns us."""
+    """Run an order."""
     verb, _, argument = order.partition(" ")
     if verb == "print":
         print(argument, file=sys.stderr, flush=True)
@@ -30,7 +29,7 @@ def obey(order: str, link: socket.socket) -> None:
 
 
 def main() -> None:
-    """Pass on what is said until either side ends."""
+    """Forward lines until either side ends."""
     stays = False
     control = connect("control.sock")
     link = connect(sys.argv[sys.argv.index("--socket") + 1])

@@ -1,8 +1,7 @@
-"""WhatsApp itself, as a process of its own: the one that the helper's own tests use.
+"""WhatsApp as a separate process, from the helper's own tests.
 
-It is driven over its standard input and output; `bridge/test/fake/README.md` says what it can do.
-The helper that talks to it is the real one, run by a `node` that makes it trust this WhatsApp.
-"""
+It is controlled over its standard input and output. See `bridge/test/fake/README.md` for its
+commands. The helper is the real one, run by a `node` that makes it trust this WhatsApp."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from nanobot_whatsapp.linked.install import SOURCES
 from tests.channels.whatsapp.linked.programs import program
 
 PATIENCE = 30.0
-"""Real seconds after which a test that waits for ever fails."""
+"""Real seconds after which a hanging test fails."""
 
 NUMBER, LID = "15550001111", "999000111"
-"""The account that is linked."""
+"""The linked account."""
 ME, ME_LID = f"{NUMBER}@s.whatsapp.net", f"{LID}@lid"
 GROUP = "120363000000000001@g.us"
 
@@ -38,8 +37,8 @@ Happening = Mapping[str, Any]
 
 
 class FakeWhatsApp:
-    """A WhatsApp with Ann, Bob, Lou, Eve, and a group of Ann and Bob. `happened` is all that has
-    happened since `begin`, in order."""
+    """A WhatsApp with Ann, Bob, Lou, Eve, and a group of Ann and Bob. `happened` has all events
+    since `begin`, in order."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -53,7 +52,7 @@ class FakeWhatsApp:
 
     @classmethod
     async def start(cls, node: Path) -> FakeWhatsApp:
-        """Start one; `stop` ends it."""
+        """Start a fake. `stop` ends it."""
         main = SOURCES / "test" / "fake" / "main.mjs"
         process = await asyncio.create_subprocess_exec(
             node, main, stdin=PIPE, stdout=PIPE, limit=_LONGEST_LINE
@@ -66,26 +65,26 @@ class FakeWhatsApp:
         return fake
 
     async def stop(self) -> None:
-        """End it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         await self._process.wait()
         await self._reading
 
     async def begin(self, clock: Clock) -> None:
-        """Forget what happened in other tests; people write at the time of `clock`."""
+        """Forget the events of other tests. Messages are dated by `clock`."""
         self._clock = clock
         await self.do("acks", mode="ok")
         self.happened.clear()
 
     def node(self, path: Path, node: Path) -> Path:
-        """A `node` at `path` for the setting of that name: helpers that it runs come here."""
+        """Create a `node` at `path` for the setting of that name. Its helpers connect to this
+        fake."""
         preload = SOURCES / "test" / "trust.mjs"
         script = f"NANOBOT_FAKE_WHATSAPP='{self.trust}' exec '{node}' --import '{preload}' \"$@\""
         return program(path, script)
 
     async def do(self, command: str, **fields: object) -> Happening:
-        """One of its commands; what it answers."""
+        """Run one of its commands, and return the answer."""
         number = next(self._ids)
         answer: asyncio.Future[Happening] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
@@ -97,46 +96,48 @@ class FakeWhatsApp:
         return done
 
     async def say(self, sender: str, text: str, **more: object) -> str:
-        """Somebody writes to the account, or into a `group`; the message's id."""
+        """Send a message to the account, or to a `group`, and return its id."""
         assert self._clock is not None
         told = {"from": sender, "text": text, "at": int(self._clock.now().timestamp()), **more}
         return str((await self.do("say", **told))["message"])
 
     async def until(self, event: str, **where: object) -> Happening:
-        """The first event of this kind with these fields, once there is one."""
+        """Wait for the first event of this kind with these fields."""
         return (await self.times(1, event, **where))[0]
 
     async def times(self, number: int, event: str, **where: object) -> Sequence[Happening]:
-        """The events of this kind with these fields, once there are so many."""
+        """Wait for `number` events of this kind with these fields."""
         async with asyncio.timeout(PATIENCE):
             while len(found := self.all(event, **where)) < number:
                 await self._change()
         return found
 
     def all(self, event: str, **where: object) -> Sequence[Happening]:
-        """All events of this kind with these fields."""
+        """Return all events of this kind with these fields."""
         wanted = {"event": event, **where}
         return [one for one in self.happened if wanted.items() <= one.items()]
 
     async def receive(self, reader: str, number: int, to: str = "") -> Sequence[Happening]:
-        """What the person could read, once it is so many messages: `to` is the chat; by default
-        all of them. A phone shows a message once, and so does this."""
+        """Wait until a person has `number` messages, and return them. `to` is the chat, by default
+        all.
+
+        A phone shows a message once, and so does this."""
         async with asyncio.timeout(PATIENCE):
             while len(found := self.read_by(reader, to)) < number:
                 await self._change()
         return found
 
     def read_by(self, reader: str, to: str = "") -> Sequence[Happening]:
-        """The same by now."""
+        """Return the messages that a person has received."""
         return [one for one in self.all("received") if reader in one["by"] and to in one["to"]]
 
     async def texts(self, reader: str, number: int, to: str = "") -> Sequence[str]:
-        """What these say."""
+        """Wait for messages like `receive`, and return their texts."""
         return [str(one["text"]) for one in await self.receive(reader, number, to)]
 
     @property
     def violations(self) -> Sequence[str]:
-        """What no client may do, and this one did."""
+        """Return the client's violations of the protocol."""
         return [str(one["text"]) for one in self.all("violation")]
 
     async def _change(self) -> None:

@@ -1,4 +1,4 @@
-"""The helper's side of a link, as tests play it, and the core's side of the port."""
+"""The helper's side of a link, played by tests, and the core's side of the port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nanobot.testing.clock import FakeClock
 from tests.doubles.server import Changes
 
 PATIENCE = 20.0
-"""Real seconds after which a test that waits for ever fails."""
+"""Real seconds after which a hanging test fails."""
 
 PROGRAM = (sys.executable, "-I", "-S", str(Path(__file__).with_name("fake_helper.py")), "main.js")
 US = {"number": "15550001111@s.whatsapp.net", "lid": "999@lid", "name": "Sam"}
@@ -26,8 +26,8 @@ Line = dict[str, Any]
 
 
 class FakeHelper:
-    """One connection, from the helper's end. `heard` is all that the daemon said; pings are
-    answered unless it is `deaf`."""
+    """The helper's end of one connection. `heard` has all lines of the daemon. Pings are answered
+    unless it is `deaf`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -38,7 +38,7 @@ class FakeHelper:
         self.ended = False
 
     async def listen(self) -> None:
-        """Hear what is said, to its end."""
+        """Read lines to the end."""
         with contextlib.suppress(ConnectionError):
             while line := await self._reader.readline():
                 said = json.loads(line)
@@ -50,42 +50,42 @@ class FakeHelper:
         self._changes.tell()
 
     def say(self, kind: str, **fields: object) -> None:
-        """Say something of the protocol."""
+        """Send a line of the protocol."""
         self.write(json.dumps({"type": kind, **fields}))
 
     def write(self, line: str) -> None:
-        """Say something, whatever it is."""
+        """Send any line."""
         self._writer.write(line.encode() + b"\n")
 
     def greet(self, protocol: int = 1) -> None:
-        """Say hello."""
+        """Send the hello."""
         self.say("hello", protocol=protocol, bridge="0.1.0", baileys="7", node="v22.1.0", pid=1)
 
     def state(self, name: str, detail: str = "", retry_in: float | None = None) -> None:
-        """Say how the connection with WhatsApp is."""
+        """Report the state of the connection to WhatsApp."""
         self.say("state", state=name, detail=detail, retry_in=retry_in, me=US)
 
     async def open(self) -> None:
-        """Say hello, be welcomed, be connected."""
+        """Send the hello, wait for the welcome, and report a connection."""
         self.greet()
         await self.until(lambda: self.all("welcome"))
         self.state("open")
 
     def answer(self, request: Line, **data: object) -> None:
-        """A request is done."""
+        """Report a request as done."""
         self.say("reply", id=request["id"], ok=True, data=data)
 
     def fail(self, request: Line, code: str, message: str, retry_after: float = 0.0) -> None:
-        """A request failed."""
+        """Report a request as failed."""
         error = {"code": code, "message": message, "retry_after": retry_after}
         self.say("reply", id=request["id"], ok=False, error=error)
 
     def all(self, kind: str) -> list[Line]:
-        """What was said of a type so far."""
+        """Return the received lines of a type."""
         return [line for line in self.heard if line["type"] == kind]
 
     async def request(self, method: str) -> Line:
-        """The next request for this, after the last one asked for here."""
+        """Wait for the next request of this method, after the last one returned here."""
 
         def find_request() -> int:
             for at, line in enumerate(self.heard[self._seen :], self._seen + 1):
@@ -97,16 +97,16 @@ class FakeHelper:
         return self.heard[self._seen - 1]
 
     async def wait_for_ack(self, seq: int) -> None:
-        """Wait until everything up to there is confirmed."""
+        """Wait until everything up to `seq` is confirmed."""
         await self.until(lambda: any(line["seq"] >= seq for line in self.all("ack")))
 
     async def until(self, ready: Callable[[], object]) -> None:
-        """Wait until this is so of what was said."""
+        """Wait for a condition on the received lines."""
         await self._changes.until(ready)
 
 
 class HelperPool:
-    """Where helpers come to be played."""
+    """Started helpers, which tests play."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
@@ -114,21 +114,21 @@ class HelperPool:
         self._playing: list[tuple[asyncio.Task[None], asyncio.StreamWriter]] = []
 
     async def next(self) -> FakeHelper:
-        """The next helper that is started."""
+        """Wait for the next started helper."""
         return await self._entered.get()
 
     def play(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> FakeHelper:
-        """Be a helper over a connection."""
+        """Play a helper over a connection."""
         helper = FakeHelper(reader, writer)
         self._playing.append((self._group.create_task(helper.listen()), writer))
         return helper
 
     async def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One that was started has come."""
+        """Add a started helper."""
         self._entered.put_nowait(self.play(reader, writer))
 
     def close(self) -> None:
-        """All leave."""
+        """Disconnect all helpers."""
         for listening, writer in self._playing:
             listening.cancel()
             writer.close()
@@ -148,8 +148,8 @@ async def play_helpers(folder: Path) -> AsyncIterator[HelperPool]:
 
 
 class Core:
-    """Implements `nanobot.channel.ChannelHost`. `stored` is what was published; `disk_full` makes
-    that fail, and `strangers` are refused."""
+    """Implements `nanobot.channel.ChannelHost`. `stored` has the published messages. `disk_full`
+    makes publishing fail, and `strangers` are refused."""
 
     def __init__(self, folder: Path, clock: FakeClock) -> None:
         self._folder, self._clock = folder, clock
@@ -216,7 +216,7 @@ class Core:
 
     @property
     def problem(self) -> str:
-        """What was reported last."""
+        """The last reported problem."""
         return self.reports[-1] if self.reports else "nothing was reported"
 
     @property
@@ -236,12 +236,12 @@ class Core:
         return False
 
     async def until(self, ready: Callable[[], object]) -> None:
-        """Wait until this is so of what the core was told."""
+        """Wait for a condition, which is checked after each call."""
         await self._changes.until(ready)
 
 
 def make_event(id: str, text: str = "hello", **more: object) -> Line:
-    """An event: something that Ann, 15557770000, wrote in private."""
+    """Return an event: a private message of Ann, 15557770000."""
     return {
         "kind": "message",
         "id": id,

@@ -12,11 +12,11 @@ case "$1" in
     run) mkdir dist && cat src/*.ts >dist/main.js ;;
 esac
 """
-"""An npm that needs no network: it installs nothing, and builds by copying."""
+"""An npm without network: it installs nothing, and builds by copying."""
 
 
 def program(path: Path, script: str) -> Path:
-    """A program that runs the shell `script`."""
+    """Create a program that runs the shell `script`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -24,13 +24,13 @@ def program(path: Path, script: str) -> Path:
 
 
 def node_and_npm(folder: Path, npm: str = BUILDS, *, version: str = NEW_ENOUGH) -> Path:
-    """The path of a `node` that says `version`, with an `npm` beside it."""
+    """Create a `node` that prints `version`, with an `npm` next to it, and return its path."""
     program(folder / "npm", npm)
     return program(folder / "node", f"echo {version}")
 
 
 def helper_sources(folder: Path, content: str = "one") -> Path:
-    """The sources of a helper, as the package has them, of next to nothing."""
+    """Create almost empty sources of a helper, as in the package."""
     (folder / "src").mkdir(parents=True, exist_ok=True)
     (folder / "src" / "main.ts").write_text(f"// {content}\n")
     (folder / ".npmrc").write_text("omit-lockfile-registry-resolved=true\n")

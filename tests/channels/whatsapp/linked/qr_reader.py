@@ -1,8 +1,7 @@
-"""Reads a QR code off the lines that a terminal shows, as a phone does off the glass.
+"""Reads a QR code from the lines of a terminal, as a phone does from the screen.
 
-Where the data lie and which modules are only there to find and to align it is the same for all
-codes of a size, so `segno` says it of any; an undamaged code needs no correction.
-"""
+The positions of data and of finder and alignment patterns are the same for all codes of a size, so
+`segno` gives them. An undamaged code needs no correction."""
 
 from __future__ import annotations
 
@@ -13,10 +12,11 @@ from segno.consts import TYPE_DATA_DARK, TYPE_DATA_LIGHT
 
 _MARGIN = 2
 _BYTES_PER_BLOCK = {1: 19, 2: 34, 3: 55, 4: 80, 5: 108, 6: 68, 7: 78, 8: 97, 9: 116}
-"""Of the least correction; from version 6 on there are two blocks, byte by byte in turn."""
+"""At the lowest correction level. From version 6 on there are two blocks, with alternating
+bytes."""
 _BYTE_MODE = 0b0100
 _FORMAT_MASK = 0b101
-"""What the three bits that name the mask are themselves masked with."""
+"""Mask of the three bits that name the mask."""
 
 _MASKS: Sequence[Callable[[int, int], bool]] = (
     lambda row, column: (row + column) % 2 == 0,
@@ -31,7 +31,7 @@ _MASKS: Sequence[Callable[[int, int], bool]] = (
 
 
 def scan(shown: str) -> str:
-    """What the code says whose lines these are, drawn in light on dark without colours."""
+    """Return the content of the code in these lines, drawn in light on dark without colours."""
     dark = _modules(shown.splitlines())
     version = (len(dark[0]) - 17) // 4
     found = [int(dark[8][column]) for column in (2, 3, 4)]
@@ -51,7 +51,7 @@ def scan(shown: str) -> str:
 
 
 def _modules(lines: Sequence[str]) -> Sequence[Sequence[bool]]:
-    """Which are dark, without the margin."""
+    """Return the dark modules, without the margin."""
     rows = []
     for line in lines:
         inner = line[_MARGIN:-_MARGIN]
@@ -61,7 +61,7 @@ def _modules(lines: Sequence[str]) -> Sequence[Sequence[bool]]:
 
 
 def _path(version: int) -> Iterator[tuple[int, int]]:
-    """Where the bits of the data lie, in their order."""
+    """Yield the positions of the data bits in order."""
     example = segno.make_qr("x", version=version, error="l", boost_error=False)
     kinds = [list(row) for row in example.matrix_iter(border=0, verbose=True)]
     size = len(kinds)

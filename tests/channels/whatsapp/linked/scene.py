@@ -1,4 +1,4 @@
-"""The linked transport between a helper that a test plays and the core."""
+"""The linked transport between a helper played by a test and the core."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PICTURE = Media(json.dumps({"directPath": "/v/t62"}), "image", "image/png", "", 
 
 @dataclass
 class Scene:
-    """The transport while it runs, and the tasks of a test."""
+    """The running transport, and the tasks of a test."""
 
     core: Core
     transport: LinkedTransport
@@ -36,7 +36,7 @@ class Scene:
     life: asyncio.Task[None]
 
     async def open_next(self) -> FakeHelper:
-        """The next helper that is started, connected with WhatsApp."""
+        """Wait for the next started helper, and connect it to WhatsApp."""
         helper = await self.pool.next()
         self.core.account = ""
         await helper.open()
@@ -44,11 +44,11 @@ class Scene:
         return helper
 
     def sending(self, text: str, chat_id: str = ANN) -> asyncio.Task[str | SendError]:
-        """Send a part, always of the same key; the id it got, or why it did not."""
+        """Start sending a part with a fixed key. The result is its id or the error."""
         return self.group.create_task(self._send(OutboundPart("k1", "whatsapp", chat_id, text)))
 
     def fetching(self, limit: int = 1000) -> asyncio.Task[bytes | SendError]:
-        """Fetch the picture."""
+        """Start fetching the picture."""
         return self.group.create_task(self._fetch(limit))
 
     async def _send(self, part: OutboundPart) -> str | SendError:
@@ -66,7 +66,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def running(core: Core, **options: object) -> AsyncIterator[Scene]:
-    """The transport runs until the end of the `with`."""
+    """Run the transport."""
     settings = build(WhatsAppSettings, options)
     transport = LinkedTransport(settings, find_program=lambda _options, _folder: PROGRAM)
     async with play_helpers(core.state_folder) as pool, asyncio.TaskGroup() as group:

@@ -1,10 +1,8 @@
-"""A helper that says what it is told to: the lines of the first of the files `script-*` in its
-folder, which it removes. Where the last has the word PING in it, it says that again after each
-ping, with the ping's number in place of the word. It writes down the welcome it gets, and leaves
-when its connection ends.
+"""A helper with a script: it sends the lines of the first of the files `script-*` in its folder,
+and removes the file. If the last line contains PING, it is repeated after each ping, with the
+ping's number in place of the word. It stores the received welcome, and ends with its connection.
 
-Run as the `node` of a test: `python scripted_helper.py MAIN --socket NAME --folder FOLDER`.
-"""
+Run as the `node` of a test: `python scripted_helper.py MAIN --socket NAME --folder FOLDER`."""
 
 import json
 import socket
@@ -15,7 +13,7 @@ _HELLO = b'{"type":"hello","protocol":1,"bridge":"0.1.0","baileys":"7","node":"v
 
 
 def main() -> None:
-    """Say hello, hear the welcome, say the script, wait."""
+    """Send the hello, read the welcome, send the script, wait."""
     link = socket.socket(socket.AF_UNIX)
     link.connect(sys.argv[3])
     link.sendall(_HELLO)

@@ -1,4 +1,4 @@
-"""What tests of a whole nanobot with a linked device share."""
+"""Shared parts of the tests of a whole nanobot with a linked device."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tests.doubles.telegram.server import FakeTelegram
 from tests.support import start_configured
 
 ANN, LOU_LID = "15557770000", "666000111@lid"
-"""Ann is the owner, if nobody else is."""
+"""Ann is the owner by default."""
 
 _LISTENS, _TAKES_DATAGRAMS = "0A", "07"
 
 
 def what_is_missing(folder: Path) -> str:
-    """Why there can be no helper on this machine; `folder` is empty."""
+    """Return the reason why this machine cannot run a helper, or an empty text. `folder` is
+    empty."""
     try:
         find_node("node")
     except NodeMissing as error:
@@ -35,7 +36,7 @@ def what_is_missing(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LinkedHome:
-    """A home, WhatsApp, and the clock of the one who lives there."""
+    """A home with WhatsApp and a clock."""
 
     home: Path
     fake: FakeWhatsApp
@@ -44,11 +45,11 @@ class LinkedHome:
 
     @property
     def folder(self) -> Path:
-        """The adapter's own."""
+        """The adapter's folder."""
         return self.home / "state" / "channels" / "whatsapp"
 
     async def link(self) -> None:
-        """Make it the home of a device that was linked before."""
+        """Link the home's device."""
         self.folder.mkdir(parents=True)
         await self.fake.do("seed", folder=str(self.folder))
 
@@ -62,8 +63,8 @@ class LinkedHome:
         telegram: FakeTelegram | None = None,
         **environ: str,
     ) -> AsyncIterator[Gateway]:
-        """A gateway, configured as people do it; `settings` are further keys of
-        `channels.whatsapp`. With `telegram` it is there too, for the owner 7."""
+        """Run a normally configured gateway. `settings` are further keys of `channels.whatsapp`.
+        `telegram` is added for the owner 7."""
         channels = {"whatsapp": {"enabled": True, "node": str(self.node), **(settings or {})}}
         if telegram is not None:
             channels["telegram"] = {
@@ -76,19 +77,19 @@ class LinkedHome:
             yield gateway
 
     async def state(self) -> tuple[str, str]:
-        """What `nanobot status` says about WhatsApp."""
+        """Return the state of WhatsApp in `nanobot status`."""
         channels = (await status_of(self.home))["channels"]
         (state,) = [one for one in channels if one["name"] == "whatsapp"]
         return state["state"], state["detail"]
 
     @property
     def helper(self) -> int:
-        """The process id of the helper that runs."""
+        """Return the process id of the running helper."""
         return int((self.folder / "helper.lock").read_text())
 
 
 def ports(process: int) -> Sequence[str]:
-    """The sockets of the internet protocols on which a process waits for others."""
+    """Return the internet sockets on which a process listens."""
     open_files = set()
     for entry in Path(f"/proc/{process}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile
