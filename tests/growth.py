@@ -1,4 +1,4 @@
-"""Holding work to linear time without a stopwatch: by how it grows, never by how long it takes."""
+"""Checks for linear time without a stopwatch: by growth, never by duration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ _GENEROUS = 8
 
 
 def assert_linear(work: Callable[[int], object], size: int) -> None:
-    """Fail where `work(16 * size)` costs over 8 times what linear growth from `work(size)` allows.
+    """Fail if `work(16 * size)` costs over 8 times what linear growth from `work(size)` allows.
 
     Quadratic work costs 16 times that. Processor time is compared with processor time and the best
-    of three runs counts, so neither a slow machine nor a busy one makes a difference. Once a large
-    run was fast enough no further one can change the verdict, so there is none.
-    """
+    of three runs counts, so neither a slow machine nor a busy one makes a difference. After a fast
+    enough large run no other can change the verdict, so there is none."""
     small = min(_seconds(work, size) for _ in range(3))
     allowed = _FACTOR * _GENEROUS * small
     large = []

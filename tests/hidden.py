@@ -1,4 +1,4 @@
-"""What text hides from the person who reads it, counted independently of the code under test."""
+"""Text that is hidden from its reader, counted independently of the code under test."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e007a]{1,6}\U000e007f")
 
 
 def find_hidden(text: str, marks: int = 5) -> str:
-    """The first thing in `text` that a person would not see, or not as it is; empty if there is
-    none. `marks` are allowed on one letter."""
+    """Return the first part of `text` that is invisible or shown differently, or an empty text.
+    `marks` are allowed on one letter."""
     text = _FLAG.sub("", text)
     for character in text:
         control = unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t"

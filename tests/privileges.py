@@ -1,4 +1,4 @@
-"""Being an ordinary user for a while, also where the tests run as root, whom no file refuses."""
+"""Temporary drop of root's privileges, because no file rejects root."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOBODY = 65_534
 
 @contextmanager
 def without_privileges() -> Iterator[None]:
-    """Root is somebody else; anybody else stays who they are."""
+    """Change from root to another user. Other users stay the same."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(_NOBODY)

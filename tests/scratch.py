@@ -1,8 +1,7 @@
-"""The folder of a test: in memory, where a sync takes no time. Waiting for disks took a third of
-what tests of memory and of sessions took.
+"""The folder of a test: in memory, where a sync takes no time. Disks took a third of the time of
+tests of memory and sessions.
 
-Sandboxes hide `/dev`, so tests that run commands in one have their folders on the disk.
-"""
+Sandboxes hide `/dev`, so tests that run commands in one have their folders on the disk."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ from pathlib import Path
 
 _MEMORY = "/dev/shm"
 _ENOUGH = 256 * 1024 * 1024
-"""Bytes that are free, else the tests stay on the disk."""
+"""Required free bytes. With less the tests stay on the disk."""
 
 
 @contextmanager
 def scratch(*, on_disk: bool = False) -> Iterator[Path]:
-    """A new folder, until the end."""
+    """Create a folder, and delete it at the end."""
     place = None if on_disk else _place()
     with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as name:
         yield Path(name)

@@ -1,17 +1,17 @@
-"""Signals as a program has them that a person starts in a terminal."""
+"""Signal dispositions of a program that a person starts in a terminal."""
 
 from __future__ import annotations
 
 import signal
 
 IGNORED_BY_SHELLS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
-"""`nohup` ignores the last, and a script the others for what it starts with `&`. Programs that are
-started from there inherit that: a test would wait for ever for one to end at Ctrl-C."""
+"""`nohup` ignores the last, and a script the others for programs started with `&`. Their children
+inherit that, and a test would wait forever for one to end at Ctrl-C."""
 
 
 def give_back() -> None:
-    """Let programs that tests start begin with the usual dispositions: a handler becomes the
-    default when a program is run, and this process still outlives the terminal."""
+    """Give programs started by tests the usual dispositions. A handler becomes the default in a new
+    program, and this process still outlives the terminal."""
     for number in IGNORED_BY_SHELLS:
         if signal.getsignal(number) is signal.SIG_IGN:
             is_interrupt = number == signal.SIGINT

@@ -1,4 +1,4 @@
-"""A whole nanobot in a test's own loop, and what tests of it look at."""
+"""A whole nanobot in a test's own loop, and helpers to inspect it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ sysconfig.get_path = cache(sysconfig.get_path)  # type: ignore[assignment]
 ENDINGS = (TURN_STOPPED, TURN_FAILED)
 
 PATIENCE = 180.0
-"""Real seconds after which a test that waits for ever fails."""
+"""Real seconds after which a hanging test fails."""
 
 
 _QUICK = {
@@ -56,9 +56,11 @@ async def running(
     chores: bool = False,
     **environ: str,
 ) -> AsyncIterator[Gateway]:
-    """A gateway on `home` for the length of the `with`; `environ` are settings as variables, such
-    as `NANOBOT_AGENT__ON_BUSY="queue"`. Without a model the configured one answers. Conversations
-    are condensed by the `learner`, the configured model (`configured_learner`), else offline."""
+    """Run a gateway on `home`.
+
+    `environ` are settings as variables, such as `NANOBOT_AGENT__ON_BUSY="queue"`. Without a model
+    the configured one answers. Conversations are condensed by the `learner`, the configured model
+    (`configured_learner`), otherwise offline."""
 
     settings = load_settings(home, _QUICK | environ)
     gateway = Gateway(
@@ -88,8 +90,8 @@ async def talking(
     settings: Mapping[str, object] | None = None,
     **environ: str,
 ) -> AsyncIterator[Gateway]:
-    """The same, configured as people do it: with a `config.yaml` that leads to `telegram`, where
-    the person 7 is the owner. `settings` are further keys of `channels.telegram`, and win."""
+    """Run a gateway with a `config.yaml` that leads to `telegram`, where the person 7 is the owner.
+    `settings` are further keys of `channels.telegram`, with priority."""
     written = _leading_to(telegram, settings or {})
     async with start_configured(
         home, written, model, clock=clock, tools=tools, hooks=hooks, **environ
@@ -108,7 +110,7 @@ async def start_configured(
     hooks: Sequence[AgentHook] = (),
     **environ: str,
 ) -> AsyncIterator[Gateway]:
-    """The same with any `config.yaml`."""
+    """Run a gateway with any `config.yaml`."""
     write_config(home, config)
     gateway = Gateway(
         load_settings(home, _QUICK | environ),
@@ -156,20 +158,20 @@ async def _living(gateway: Gateway) -> AsyncIterator[None]:
 
 
 def without_header(text: str) -> str:
-    """A message of the prompt without the line that says when it came, if it has one."""
+    """Return a message of the prompt without its header line, if it has one."""
     return re.sub(r"\A\[(today, .*|\d\d:\d\d)\]\n", "", text)
 
 
 def read_stored(home: Path, key: str = "fake:1") -> list[Message]:
-    """All messages in a session's file, taken-back ones as well, without nanobot's own notes; for
-    a home that is not in use."""
+    """Return all messages in a session's file, retracted ones as well, without nanobot's own notes,
+    for a home that is not in use."""
     messages = SessionManager(home / "sessions", SystemClock()).read_messages(key)
     return [message for message in messages if message.content not in ENDINGS]
 
 
 async def window(home: Path, key: str = "fake:1") -> list[tuple[str, str]]:
-    """Role and text of what a session's next prompt begins with, without the notes that say how a
-    turn without an answer ended; for a home not in use."""
+    """Return role and text of the messages in a session's next prompt, without notes on turns that
+    ended without an answer, for a home that is not in use."""
     manager = SessionManager(home / "sessions", SystemClock())
     session = await manager.get_or_create(key)
     await manager.close()
@@ -181,8 +183,8 @@ async def window(home: Path, key: str = "fake:1") -> list[tuple[str, str]]:
 
 
 class Gate:
-    """A place where something waits until the test lets it through. Give it to a model as `hold`
-    or to a `Blocking` tool."""
+    """Holds calls until the test releases them. Give it to a model as `hold` or to a `Blocking`
+    tool."""
 
     def __init__(self) -> None:
         self.reached, self.opened = asyncio.Event(), asyncio.Event()
@@ -198,7 +200,7 @@ class TextArguments(Arguments, frozen=True):
 
 @dataclass(frozen=True)
 class Probe(Tool):
-    """A tool that notes what it is called with, and answers what `act` says."""
+    """A tool that records its calls, and answers with `act`."""
 
     name: str = "probe"
     effects: bool = False

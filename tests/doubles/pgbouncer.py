@@ -1,4 +1,4 @@
-"""A real PgBouncer before a server of `tests.doubles.postgres`, reached by a Unix socket alone."""
+"""A real PgBouncer in front of a server of `tests.doubles.postgres`, only on a Unix socket."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ pool_mode = {mode}
 _PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or ""
 
 missing = "" if _PROGRAM else "no PgBouncer is installed"
-"""Why there can be none."""
+"""Reason why there is none, or an empty text."""
 
 
 @contextlib.contextmanager
 def pgbouncer(server: PostgresServer, mode: str, *more: str) -> Iterator[str]:
-    """The folder of its socket, until the end; `more` are lines of its configuration."""
+    """Run it, and yield the folder of its socket. `more` are lines of its configuration."""
     user, group = ordinary_user()
     with scratch() as folder:
         config = folder / "pgbouncer.ini"
@@ -55,5 +55,5 @@ def pgbouncer(server: PostgresServer, mode: str, *more: str) -> Iterator[str]:
 
 
 def through(folder: str, database: str, options: str = "") -> str:
-    """The address of a database behind it."""
+    """Return the address of a database behind it."""
     return f"postgresql://nanobot@/{database}?host={folder}&port=6432{options}"

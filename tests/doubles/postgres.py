@@ -1,5 +1,5 @@
-"""A real PostgreSQL of our own in a temporary folder, reached by a Unix socket alone; and a relay
-before it that loses answers."""
+"""A real PostgreSQL in a temporary folder, only on a Unix socket, and a relay in front of it that
+loses answers."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _PATIENCE = 60.0
 
 
 def binary(name: str) -> str:
-    """The newest server program of this name that is installed; empty for none."""
+    """Return the newest installed server program of this name, or an empty text."""
     folders = Path("/usr/lib/postgresql").glob("*/bin")
     places = sorted(map(str, folders), key=lambda place: int(Path(place).parent.name), reverse=True)
     return shutil.which(name, path=os.pathsep.join((*places, os.environ.get("PATH", "")))) or ""
 
 
 def ordinary_user() -> tuple[int | None, int | None]:
-    """Who a subprocess is instead of root, which PostgreSQL refuses to run as, and its group."""
+    """Return user and group for a subprocess in place of root, which PostgreSQL rejects."""
     if os.geteuid() != 0:
         return None, None
     users = {entry.pw_name: (entry.pw_uid, entry.pw_gid) for entry in pwd.getpwall()}
@@ -51,11 +51,11 @@ def ordinary_user() -> tuple[int | None, int | None]:
 
 
 class PostgresServer:
-    """A cluster in `folder`, which only its user may enter. `extra`: more settings. `copy_of`: one
-    that runs, whose standby this is."""
+    """A cluster in `folder`, which only its user may enter. `extra`: more settings. `copy_of`: the
+    running primary of this standby."""
 
     missing = "" if binary("initdb") else "no PostgreSQL server is installed"
-    """Why there can be none."""
+    """Reason why there is none, or an empty text."""
 
     def __init__(self, folder: Path, *extra: str, copy_of: PostgresServer | None = None) -> None:
         self.data, self.sockets = folder / "data", folder
@@ -74,8 +74,8 @@ class PostgresServer:
             self._run("pg_basebackup", "-R", "-c", "fast", "--no-sync", *place)
 
     def start(self, expects: str = "") -> None:
-        """Start it where it does not run; it takes connections afterwards, or refuses them with
-        the word that it `expects`."""
+        """Start it if it does not run. It then accepts connections, or rejects them with the word
+        that it `expects`."""
         if self._process is not None:
             return
         options = [word for setting in self._settings for word in ("-c", setting)]
@@ -97,14 +97,14 @@ class PostgresServer:
                 return
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """`SIGINT`: at once, but orderly; `SIGQUIT`: as a crash does (`immediate`)."""
+        """Stop it. `SIGINT`: at once, but orderly. `SIGQUIT`: like a crash (`immediate`)."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(_PATIENCE)
             self._process = None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it to all processes, the first one first."""
+        """Send a signal to all processes, the first one first."""
         if self._process is not None:
             parent = self._process.pid
             self._process.send_signal(number)
@@ -114,7 +114,7 @@ class PostgresServer:
                     os.kill(pid, number)
 
     def promote(self) -> None:
-        """Of a standby: take writes from now on."""
+        """Promote a standby to a primary."""
         self._run("pg_ctl", "promote", "-w", "-t", str(round(_PATIENCE)))
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -129,11 +129,11 @@ class PostgresServer:
         )
 
     def dsn(self, database: str, *, sockets: Path | None = None) -> str:
-        """The address of a database, or of a relay at `sockets` before it."""
+        """Return the address of a database, or of a relay at `sockets` in front of it."""
         return f"postgresql://nanobot@/{database}?host={sockets or self.sockets}"
 
     def create(self, template: str = "template0") -> str:
-        """The name of a new database, a copy of `template`."""
+        """Create a database as a copy of `template`, and return its name."""
         name = f"d{next(self._numbers)}"
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
             how = f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"
@@ -141,21 +141,21 @@ class PostgresServer:
         return name
 
     def create_prepared(self) -> str:
-        """The name of a new database with a team's tables."""
+        """Create a database with a team's tables, and return its name."""
         if not self._template:
             self._template = self.create()
             schema.prepare(DatabaseAddress(self.dsn(self._template)))
         return self.create(self._template)
 
     def drop(self, name: str) -> None:
-        """Remove a database, whoever uses it."""
+        """Remove a database, even if it is in use."""
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 @contextlib.contextmanager
 def running_postgres(*settings: str) -> Iterator[PostgresServer]:
-    """A server until the end."""
+    """Run a server."""
     with scratch() as folder:
         server = PostgresServer(folder, *settings)
         server.start()
@@ -166,27 +166,30 @@ def running_postgres(*settings: str) -> Iterator[PostgresServer]:
 
 
 class Relay:
-    """Passes bytes between clients and a server whose socket is at `target`."""
+    """Forwards bytes between clients and a server with its socket at `target`."""
 
     def __init__(self, target: str) -> None:
         self._target = target
         self._words, self._pass_on, self._hang_up = b"", False, True
         self._lose = b""
         self.on_cut: Callable[[], object] = lambda: None
-        """What happens when one was cut, before its client knows."""
+        """Called after a connection was cut, before its client knows."""
         self.cut = asyncio.Event()
-        """Whether a connection was cut since `cut_at`."""
+        """Set after a connection was cut since `cut_at`."""
         self._clients: dict[asyncio.StreamWriter, asyncio.Task[Any] | None] = {}
         self._is_closed = False
 
     def cut_at(self, words: bytes, *, pass_on: bool, hang_up: bool = True) -> None:
-        """Cut the next connection on which a client sends these bytes, which go on (`pass_on`), so
-        that the answer alone is lost, or do not. Without `hang_up` the server is told nothing."""
+        """Cut the next connection on which a client sends these bytes.
+
+        With `pass_on` the bytes are forwarded, so only the answer is lost. Without `hang_up` the
+        server is not notified."""
         self._words, self._pass_on, self._hang_up = words, pass_on, hang_up
         self.cut.clear()
 
     def cut_at_answer(self, words: bytes) -> None:
-        """Cut the next connection on which the server sends these bytes, which do not go on."""
+        """Cut the next connection on which the server sends these bytes, without forwarding
+        them."""
         self._lose = words
         self.cut.clear()
 
@@ -196,18 +199,18 @@ class Relay:
             client.transport.abort()
 
     def close(self) -> None:
-        """Cut all connections, and any that is made later."""
+        """Cut all connections, including later ones."""
         self._is_closed = True
         self.cut_now()
 
     async def wait_closed(self) -> None:
-        """Until nothing is passed on any more."""
+        """Wait until nothing is forwarded any more."""
         for task in [*self._clients.values()]:
             if task is not None:
                 await asyncio.wait([task])
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Forward one connection."""
         if self._is_closed:
             to_client.close()
             return
@@ -266,7 +269,7 @@ class Relay:
 
 @contextlib.asynccontextmanager
 async def relayed(server: PostgresServer) -> AsyncIterator[tuple[Relay, str]]:
-    """A relay before a server, and the folder of its socket."""
+    """Run a relay in front of a server, and yield it and the folder of its socket."""
     relay = Relay(str(server.sockets / ".s.PGSQL.5432"))
     with scratch() as folder:
         listening = await asyncio.start_unix_server(relay.serve, folder / ".s.PGSQL.5432")

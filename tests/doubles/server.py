@@ -1,11 +1,5 @@
-"""How a fake server answers one request: honestly, or in a way that a test armed.
-
-Faults that wait for the calls which they are meant for, and let go at the end what they hold.
-
-Waiting in a fake server until something is so, without asking again and again.
-
-An application of aiohttp's on loopback, as the fake servers use it.
-"""
+"""Base of the fake servers: honest answers and armed faults, waiting for conditions without
+polling, and an aiohttp application on loopback."""
 
 from __future__ import annotations
 
@@ -28,15 +22,15 @@ class Reply:
 
 
 After = Literal["request", "effect"]
-"""When a call goes wrong: before it is carried out, or after."""
+"""The moment of a failure: before the effect of a call, or after it."""
 
 Answer = Callable[[], Coroutine[object, object, Reply]]
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request; `answer` carries it out and gives the honest reply. `stopping`: whether the
-    server is about to end."""
+    """One request. `answer` runs it and returns the honest reply. `stopping`: the server is about
+    to end."""
 
     http: web.Request
     answer: Answer
@@ -44,18 +38,18 @@ class Exchange:
 
 
 class Step(Protocol):
-    """What happens instead of an honest answer."""
+    """A replacement of an honest answer."""
 
     def play(self, exchange: Exchange) -> Coroutine[object, object, Reply | None]:
-        """The reply to send; None if this dealt with the connection itself."""
+        """Return the reply to send, or None after handling the connection itself."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """This reply in the place of the answer; with `effect`, of a call that is carried out all the
-    same. A gateway that waited long enough for its server says 504, and one that got an answer it
-    cannot use says 502, whatever the server did (RFC 9110, 15.6.3 and 15.6.5)."""
+    """This reply in place of the answer, and with `effect` the call still runs. A gateway that
+    timed out on its server answers 504, and one with an unusable answer 502, whatever the server
+    did (RFC 9110, 15.6.3 and 15.6.5)."""
 
     reply: Reply
     effect: bool = False
@@ -68,8 +62,8 @@ class Instead:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Nothing until `gate` is set; then the call is carried out, or the connection ends, as it
-    does when the server stops."""
+    """Nothing until `gate` is set. Then the call runs, or the connection ends, as when the server
+    stops."""
 
     gate: asyncio.Event
     honest: bool = True
@@ -97,7 +91,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The call is carried out at once, and answered after so many seconds."""
+    """The call runs at once, and is answered after this many seconds."""
 
     seconds: float
 
@@ -133,7 +127,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Huge:
-    """A body of that many bytes, made while it is sent, without saying its length before."""
+    """A body of that many bytes, made while it is sent, without an announced length."""
 
     size: int
 
@@ -168,14 +162,14 @@ class _Armed(Generic[CallT]):
 
 
 class Arming(Generic[CallT]):
-    """The part of a fake server that misbehaves: a call takes the first fault that fits it."""
+    """The faulty part of a fake server: a call takes the first matching fault."""
 
     def __init__(self) -> None:
         self._armed: list[_Armed[CallT]] = []
         self._gates: list[asyncio.Event] = []
 
     def heal(self) -> None:
-        """Forget all faults, and let go what they hold."""
+        """Forget all faults, and release held calls."""
         self._armed.clear()
         self._let_go()
 
@@ -204,24 +198,24 @@ class Arming(Generic[CallT]):
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds of real time after which a wait of a test's fails, so that a broken test ends."""
+"""Seconds of real time after which a test's wait fails, so that a broken test ends."""
 
 
 class Changes:
-    """Lets many wait until something is so; whoever changes something tells them."""
+    """Lets many tasks wait for conditions. Changes have to be announced with `tell`."""
 
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[None]] = []
 
     def tell(self) -> None:
-        """Everybody who waits looks again."""
+        """Let all waiters check again."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.done():
                 one.set_result(None)
 
     async def until(self, ready: Callable[[], T]) -> T:
-        """The value of `ready()` once it is true."""
+        """Return the value of `ready()` once it is true."""
         while not (value := ready()):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -231,8 +225,8 @@ class Changes:
     async def within(
         self, patience: float | None, ready: Callable[[], T], told: Callable[[], str]
     ) -> T:
-        """The same, but raises `TimeoutError` with what `told` says after `patience` seconds of
-        real time (None: never)."""
+        """Return the value of `ready()` once it is true. Raise `TimeoutError` with the text of
+        `told` after `patience` seconds of real time (None: never)."""
         try:
             async with asyncio.timeout(patience):
                 return await self.until(ready)
@@ -241,11 +235,11 @@ class Changes:
 
 
 _TURNS = 3
-"""So often the loop turns until aiohttp has a connection that was just taken."""
+"""Runs of the event loop until aiohttp has a newly accepted connection."""
 
 
 class Served:
-    """An application that is served, until `stop`. Made by `start`."""
+    """A served application, until `stop`. Created by `start`."""
 
     def __init__(self, runner: web.AppRunner, listener: socket.socket) -> None:
         self._runner, self._listener = runner, listener
@@ -260,7 +254,7 @@ class Served:
         shutdown_timeout: float = 0.5,
         handler_cancellation: bool = False,
     ) -> Served:
-        """Serve; on any free port if `port` is 0. Requests under way may end within
+        """Serve, on any free port if `port` is 0. Running requests may end within
         `shutdown_timeout` seconds after `stop`, then within as many after they were cancelled."""
         runner = web.AppRunner(
             app,
@@ -274,12 +268,11 @@ class Served:
         return cls(runner, listener)
 
     async def stop(self) -> None:
-        """Serve no more, and close every connection.
+        """Stop serving, and close every connection.
 
-        asyncio (up to Python 3.11 at least) drops a connection, unclosed, whose server ends between
-        taking it and making its transport. So nobody is taken any more first, and the server ends
-        when those who were are with aiohttp.
-        """
+        asyncio (up to Python 3.11 at least) leaks an open connection if its server ends between
+        accepting it and creating its transport. So accepting stops first, and the server ends when
+        aiohttp has the accepted ones."""
         asyncio.get_running_loop().remove_reader(self._listener)
         for _ in range(_TURNS):
             await asyncio.sleep(0)

@@ -1,8 +1,7 @@
-"""A model server that is slow and serves one request at a time, and notices when a client leaves.
+"""A slow model server that serves one request at a time, and notices when a client disconnects.
 
-It speaks just enough HTTP for that. llama.cpp's server with `--parallel 1` behaves like this: it
-works on a request until `req.is_connection_closed` (tools/server/server.cpp).
-"""
+It speaks only the necessary HTTP. llama.cpp's server with `--parallel 1` behaves like this: it
+works on a request until `req.is_connection_closed` (tools/server/server.cpp)."""
 
 from __future__ import annotations
 
@@ -17,11 +16,10 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encodin
 
 
 class SlowServer:
-    """Never ends the answer to the first `hanging` requests, and says `Done.` to all others.
+    """Never ends the answer to the first `hanging` requests, and answers `Done.` to all others.
 
-    A hanging answer is a beginning (`begins`), or not even a head: the prompt is being read.
-    `requests` are the bodies, `left` counts the hanging requests whose clients have gone.
-    """
+    A hanging answer is a beginning (`begins`), or not even a head while the prompt is read.
+    `requests` are the bodies. `left` counts the hanging requests with disconnected clients."""
 
     def __init__(self, *, begins: bool, hanging: int = 1) -> None:
         self._begins, self._hanging = begins, hanging
@@ -32,7 +30,7 @@ class SlowServer:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[OpenAIProvider]:
-        """Serve while inside; gives a client of it."""
+        """Serve, and yield a client."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         self.base_url = f"http://127.0.0.1:{port}/v1"
@@ -45,12 +43,12 @@ class SlowServer:
             await server.wait_closed()
 
     async def asked(self, count: int = 1) -> None:
-        """Return when so many requests are being worked on, or were."""
+        """Return when this many requests have started."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.requests) >= count)
 
     async def abandoned(self, count: int = 1) -> None:
-        """Return when so many hanging requests were given up by their clients."""
+        """Return when this many hanging requests were abandoned by their clients."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.left >= count)
 
@@ -86,7 +84,7 @@ class SlowServer:
 
 
 async def _request(reader: asyncio.StreamReader) -> str:
-    """The body of the next request; empty at the end of the connection."""
+    """Return the body of the next request, or an empty text at the end of the connection."""
     head = await reader.readuntil(b"\r\n\r\n")
     lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:] if line)
     length = next(value for name, value in lines.items() if name.lower() == "content-length")

@@ -1,11 +1,10 @@
-"""A SOCKS5 proxy on a loopback port, as RFC 1928 (the protocol) and RFC 1929 (name and password)
-have it: it takes one CONNECT for each connection, to a domain name, and connects to the port that
-`servers` has for that name.
+"""A SOCKS5 proxy on a loopback port by RFC 1928 (the protocol) and RFC 1929 (name and password): it
+accepts one CONNECT for each connection, to a domain name, and connects to the port in `servers` for
+that name.
 
-Strict where the RFCs say MUST: the version, a method that was offered, the reserved byte. An
-address that the client looked up itself is rejected with reply 2 ("not allowed by ruleset"), so a
-client that leaks names to the local resolver fails.
-"""
+Strict about every MUST in the RFCs: the version, an offered method, the reserved byte. An address
+that the client looked up itself is rejected with reply 2 ("not allowed by ruleset"), so a client
+that leaks names to the local resolver fails."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ _SUCCEEDED, _NOT_ALLOWED, _UNREACHABLE = 0, 2, 4
 
 
 class FakeSocks:
-    """`servers` are ports on this machine by the names that clients ask for; `login` is the name
-    and password that are needed. `asked` is each host and port that a client wanted."""
+    """`servers` are ports on this machine by host name, and `login` the required name and password.
+    `asked` has each requested host and port."""
 
     def __init__(self, servers: Mapping[str, int], login: tuple[str, str] | None = None) -> None:
         self._servers, self._login = servers, login
@@ -30,7 +29,7 @@ class FakeSocks:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[FakeSocks]:
-        """It listens."""
+        """Listen."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         try:

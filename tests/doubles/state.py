@@ -12,8 +12,8 @@ from nanobot.errors import StorageError, WriteConflict
 
 @dataclass
 class MemoryState:
-    """`refuses`: as a disk that takes nothing. `aside` holds what was set aside, by name.
-    `is_far`: as a database, for which an event loop must not wait."""
+    """`refuses`: writes fail as on a broken disk. `aside` holds the documents that were set aside,
+    by name. `is_far`: like a database, which may not block an event loop."""
 
     documents: dict[str, Stored] = field(default_factory=dict)
     aside: dict[str, bytes] = field(default_factory=dict)
@@ -21,12 +21,12 @@ class MemoryState:
     is_far: bool = False
 
     def put(self, name: str, content: bytes | str) -> None:
-        """Store a document whatever was there, as somebody else would."""
+        """Store a document unconditionally, like another program."""
         content = content.encode() if isinstance(content, str) else content
         self.documents[name] = Stored(content, self.revision(name) + 1)
 
     def text(self, name: str) -> str:
-        """A document that is stored."""
+        """Return a stored document."""
         return self.documents[name].content.decode()
 
     def revision(self, name: str) -> int:

@@ -1,14 +1,9 @@
-"""What `FakeWeb` and its pages speak of: a request, a connection, a search result.
+"""A web site on loopback: pages of a test, search engines, and pages that harm their reader.
 
-Pages made to hurt whoever fetches them: at `/hostile/<name>` of `FakeWeb`.
-
-The search engines as they answer: DuckDuckGo's page, and the APIs of Brave, Tavily, SearXNG.
-
-A web site on loopback: pages that a test puts there, search engines, and pages made to hurt.
-
-It is written on bare sockets because half of what it says no proper server would. What it was asked
-is in `requests`, and `connections` counts even those who asked nothing.
-"""
+The search engines are DuckDuckGo's page, and the APIs of Brave, Tavily, SearXNG. Harmful pages are
+at `/hostile/<name>`. The site uses bare sockets, because no proper server would send half of its
+answers. `requests` has the received requests, and `connections` also counts clients without a
+request."""
 
 from __future__ import annotations
 
@@ -43,13 +38,13 @@ class Asked:
         return urlsplit(self.target).path
 
     def query(self, name: str) -> str:
-        """A value of the query, empty where it is not there."""
+        """Return a value of the query, or an empty text if it is missing."""
         return parse_qs(urlsplit(self.target).query).get(name, [""])[0]
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A result that the search engines give."""
+    """A result of the search engines."""
 
     title: str
     url: str
@@ -57,14 +52,14 @@ class SearchHit:
 
 
 class Line:
-    """A connection, as a handler sees it."""
+    """A handler's view of a connection."""
 
     def __init__(self, writer: asyncio.StreamWriter, over: asyncio.Event) -> None:
         self._writer, self._over = writer, over
         self.sent = 0
 
     async def send(self, data: bytes) -> None:
-        """Send bytes. Raises `ConnectionError` where nobody takes them."""
+        """Send bytes. Raise `ConnectionError` if the client has gone."""
         self._writer.write(data)
         await self._writer.drain()
         self.sent += len(data)
@@ -78,7 +73,7 @@ class Line:
         await self.send("\r\n".join([*lines, "", ""]).encode() + body)
 
     async def hang(self) -> None:
-        """Say nothing until the site closes."""
+        """Send nothing until the site closes."""
         await self._over.wait()
 
 
@@ -91,7 +86,7 @@ MANY_REDIRECTS = 10_000
 
 
 def hostile() -> Mapping[str, Handler]:
-    """The pages by name. One whose name ends in `/` answers for all that lies below."""
+    """Return the pages by name. A name that ends in `/` answers for everything below."""
     return {
         "large": _large,
         "endless": _endless,
@@ -198,7 +193,7 @@ async def _no_http(_: Asked, line: Line) -> None:
 
 
 KEY = "a-good-key"
-"""The key that the APIs take."""
+"""The valid key of the APIs."""
 
 _JSON = {"Content-Type": "application/json"}
 
@@ -206,7 +201,7 @@ _JSON = {"Content-Type": "application/json"}
 def engines(
     hits: Callable[[], Sequence[SearchHit]], fault: Callable[[], SearchFault]
 ) -> Mapping[str, Handler]:
-    """The engines by path; each asks for the results, and for what is wrong, when it answers."""
+    """Return the engines by path. Each gets the results and the fault when it answers."""
     answers = _Answers(hits, fault)
     return {
         "/html/": answers.duckduckgo,
@@ -324,7 +319,7 @@ class FakeWeb:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def url(self, path: str = "/") -> str:
-        """The address of a page."""
+        """Return the address of a page."""
         return f"{'https' if self.tls else 'http'}://{self.place}{path}"
 
     def put(
@@ -336,7 +331,7 @@ class FakeWeb:
         status: int = 200,
         headers: Mapping[str, str] | None = None,
     ) -> str:
-        """Serve this at `path`; returns its URL. An empty `kind` sends no type."""
+        """Serve this at `path`, and return its URL. An empty `kind` sends no type."""
         content = body.encode() if isinstance(body, str) else body
         fields = ({"Content-Type": kind} if kind else {}) | dict(headers or {})
 
@@ -346,11 +341,11 @@ class FakeWeb:
         return self.handle(path, handler)
 
     def redirect(self, path: str, target: str, status: int = 302) -> str:
-        """Send whoever asks for `path` to `target`; returns the URL of `path`."""
+        """Redirect `path` to `target`, and return the URL of `path`."""
         return self.put(path, b"", "", status=status, headers={"Location": target})
 
     def handle(self, path: str, handler: Handler) -> str:
-        """Let `handler` answer at `path`; returns its URL."""
+        """Let `handler` answer at `path`, and return its URL."""
         self._routes[path] = handler
         return self.url(path)
 

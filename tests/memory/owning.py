@@ -1,4 +1,4 @@
-"""A nanobot's memory as its owner reaches it: real files, sessions, versions and index; only Dream
+"""A nanobot's memory from its owner's view: real files, sessions, versions and index. Only Dream
 has a script."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STRANGER = InboundMessage("telegram", "7", "7", "", "e1", FakeClock().now())
 
 
 class ScriptedDream(Dream):
-    """Says what it is told to say."""
+    """A Dream with a scripted answer."""
 
     def __init__(self) -> None:
         self.report = DreamReport(OWNER)
@@ -54,20 +54,20 @@ class ScriptedDream(Dream):
 
 
 class ScriptedConsolidator(MemoryConsolidator):
-    """Says which conversation it was given."""
+    """A consolidator that records its conversations."""
 
     def __init__(self) -> None:
-        """It needs nothing."""
+        """Need nothing."""
 
     async def compact(self, session: Session) -> str:
         return f"Consolidated 4 messages of {session.key}."
 
     async def consolidate_sealed(self, session: Session) -> None:
-        """Nothing was ended."""
+        """Do nothing, because no session was ended."""
 
 
 class Owned:
-    """One nanobot; telegram's user 1 is its owner, and linked with 2."""
+    """One nanobot. Telegram's user 1 is its owner, and linked with 2."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, FakeClock()
@@ -98,7 +98,8 @@ class Owned:
         self.restart_commands()
 
     def restart_commands(self) -> None:
-        """Begin as another process, or another worker of a team, that knows only the files."""
+        """Start again like another process, or another worker of a team, that knows only the
+        files."""
         self.registry = CommandRegistry(is_owner=lambda _, sender: sender == "1")
         self.questions = ForgetQuestions(
             Root(self.folder / "state").place("questions"),
@@ -118,7 +119,7 @@ class Owned:
         ).register(self.registry)
 
     async def remember(self, *lines: str, scope: str = OWNER) -> int:
-        """Put facts into MEMORY.md as Dream does; the version."""
+        """Write facts to MEMORY.md as Dream does, and return the version."""
         store = self.memories.of(scope).store
         standing = store.read("memory/MEMORY.md")
         text = (standing or "# Long-term Memory\n\n").rstrip("\n")
@@ -129,11 +130,11 @@ class Owned:
         )
 
     def facts(self, scope: str = OWNER) -> str:
-        """MEMORY.md as it is."""
+        """Return MEMORY.md."""
         return self.memories.of(scope).store.read("memory/MEMORY.md")
 
     async def said(self, key: str, *texts: str, **metadata: JsonValue) -> Session:
-        """Messages of a conversation, by turns the person's and the answer to it."""
+        """Add messages to a conversation, alternately the person's and the answers."""
         session = await self.sessions.get_or_create(key)
         for at, text in enumerate(texts):
             role = "assistant" if at % 2 else "user"
@@ -144,16 +145,17 @@ class Owned:
         return session
 
     def calls_a_command(self, text: str, *, sender: str = "1", **fields: Any) -> bool:
-        """Whether what somebody says is a command."""
+        """Check whether a message is a command."""
         message = replace(self._write_message(text, sender, ""), **fields)
         return self.registry.find_call(message) is not None
 
     def says(self, text: str, *answered: str, chat: str = "1") -> None:
-        """Nanobot says something in a chat on telegram, in answer to these events."""
+        """Send nanobot's message to a chat on telegram, in answer to these events."""
         self.questions.note_reply(OutboundPart("t/1", "telegram", chat, text, event_ids=answered))
 
     async def type(self, text: str, *, sender: str = "1", group: str = "", **fields: Any) -> str:
-        """What a command on telegram answers; what it staged is kept, as after a real one."""
+        """Return the answer of a command on telegram. Its staged changes are stored, as after a
+        real one."""
         message = replace(self._write_message(text, sender, group), **fields)
         session = await self.sessions.get_or_create(message.session_key)
         found = self.registry.find_call(message)
@@ -177,7 +179,7 @@ class Owned:
         )
 
     async def close(self) -> None:
-        """Let go of files."""
+        """Close the files."""
         await self.index.close()
         await self.sessions.close()
         await self.journal.close()

@@ -1,5 +1,5 @@
-"""Real workers, two mostly, on one database and one folder, asked by programs; for what no fake
-shows."""
+"""Real workers, usually two, on one database and one folder, used by programs, for tests beyond
+fakes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.doubles.openai.server import Author, FakeOpenAI
 from tests.team.support import sql
 
 _NEEDED = ("phone_number_id", "access_token", "app_secret", "verify_token")
-"""Settings of a channel that is off."""
+"""Settings of a disabled channel."""
 
 _PATIENCE = 60.0
-"""Seconds after which a test is taken to hang."""
+"""Seconds after which a test hangs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The workers, what they ask of their model, and the key of each person's program."""
+    """The workers, the requests to their model, and the key of each person's program."""
 
     workers: Workers
     model: FakeOpenAI
@@ -40,7 +40,6 @@ class Pair:
 
     @property
     def both(self) -> Sequence[Worker]:
-        """The two."""
         return self.workers.all
 
     @property
@@ -60,7 +59,7 @@ class Pair:
     async def ask(
         self, worker: Worker, text: str, *, person: str = "ann", talk: str = "talk", name: str = ""
     ) -> str:
-        """What a worker answers in a conversation; `name` is that of the request."""
+        """Return a worker's answer in a conversation. `name` is the request's."""
         headers = {"Authorization": f"Bearer {self.keys[person]}"}
         if name:
             headers["Idempotency-Key"] = name
@@ -73,7 +72,7 @@ class Pair:
             return str(given["choices"][0]["message"]["content"])
 
     async def call(self, worker: Worker, operation: str, **arguments: object) -> object:
-        """What an operation gives at a worker."""
+        """Return the result of an operation at a worker."""
 
         def ask() -> object:
             with Client(worker.home) as client:
@@ -82,7 +81,7 @@ class Pair:
         return await asyncio.to_thread(ask)
 
     async def until_empty(self, worker: Worker) -> None:
-        """Wait until no message waits or has failed, as a worker lists them."""
+        """Wait until a worker lists no pending or failed message."""
         while True:
             listed = await self.call(worker, "queue.list")
             assert isinstance(listed, dict)
@@ -91,7 +90,7 @@ class Pair:
             await asyncio.sleep(0.1)
 
     async def lines(self, session: str) -> list[Mapping[str, object]]:
-        """What the file of a conversation has, by line, once it has all that was stored."""
+        """Return the lines of a conversation's file, once everything is stored."""
         while True:
             if not await asyncio.to_thread(sql, self.dsn, "SELECT 1 FROM unfiled LIMIT 1"):
                 break
@@ -114,9 +113,10 @@ async def pair(
     environ: Mapping[str, str] = MappingProxyType({}),
     patience: float = _PATIENCE,
 ) -> AsyncIterator[Pair]:
-    """Both of them, serving, each with so many `turns` at once; `people` have numbers on Telegram
-    from 1 on, and the first is the owner. `environ` has more variables for the workers. `prepare`
-    is given the shared folder before they start."""
+    """Run both workers, each with this many `turns` at once.
+
+    `people` have numbers on Telegram from 1 on, and the first is the owner. `environ` has more
+    variables for the workers. `prepare` gets the shared folder before they start."""
     workers = Workers(folder, ("one", "two"))
     workers.environ = environ
     keys = ApiKeys(workers.shared / "state" / "channels" / "api")

@@ -1,4 +1,4 @@
-"""What the tests of a team's database share: a worker's row, and a look past nanobot."""
+"""Shared helpers of the tests of a team's database: a worker's row, and queries without nanobot."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nanobot.team.postgres import Database
 
 
 def sql(dsn: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
-    """What a statement gives, on a connection of its own."""
+    """Return the rows of a statement on a separate connection."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         cursor = connection.execute(statement.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
 
 
 def enlist(dsn: str) -> int:
-    """The id of a new worker."""
+    """Return the id of a new worker."""
     row = "INSERT INTO worker (name, version, until) VALUES ('w', '1', now() + '6 s') RETURNING id"
     worker: int = sql(dsn, row)[0][0]
     return worker
@@ -29,7 +29,7 @@ def enlist(dsn: str) -> int:
 async def open_database(
     dsn: str, worker: int | None, fenced: Callable[[], None] = lambda: None
 ) -> AsyncIterator[Database]:
-    """A database from its opening to its closing, of a worker or of nobody."""
+    """Open a database, of a worker or without one, and close it at the end."""
     database = Database(dsn, fenced)
     await database.open()
     database.worker = worker

@@ -1,10 +1,10 @@
-"""Carries out commands of nanobot, each in a process of its own that dies before a given change:
-see `test_moving`.
+"""Run commands of nanobot, each in a process that dies before a given change. See `test_moving`.
 
-python -m tests.team.transfer_killed HOME ROOT; reads lines `NUMBER COMMAND…`, answers each with the
-command's exit code, or -9. Changes are those of names below ROOT, and what opens a database there:
-of each kind, the first two in a folder. Number 0: none is fatal.
-"""
+    python -m tests.team.transfer_killed HOME ROOT
+
+It reads lines `NUMBER COMMAND…`, and answers each with the command's exit code, or -9. Changes are
+changes of names below ROOT, and opening a database there: of each kind, the first two in a folder.
+Number 0: none is fatal."""
 
 from __future__ import annotations
 

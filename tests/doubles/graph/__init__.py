@@ -1,23 +1,22 @@
 """A real HTTP server on a loopback port that speaks Meta's Graph API for WhatsApp, for tests.
 
     async with FakeGraphAPI() as graph:
-        # `channels.whatsapp` gets what graph.settings() says
+        # `channels.whatsapp` gets graph.settings()
         assert await graph.subscribe("http://127.0.0.1:8087/whatsapp") == 200
         graph.say("Hello")
         assert await graph.receive(1) == ["Hello yourself."]
         assert not graph.violations
 
-It plays Meta's part: it signs what people do and posts it to the webhook until that says 200, keeps
-the files and hands them out for five minutes at a time, knows who wrote within 24 hours, and says
-what became of each message. It checks every request strictly (`rules`) and can misbehave on command
-(`faults`). People act through the methods of `people`; what the business did is seen through those
-of `seen`. Nothing in it sleeps: whatever waits, waits for something to happen. By hand:
+It plays Meta: it signs the people's events and posts them to the webhook until the answer is 200,
+stores the files and gives out addresses for five minutes, knows who wrote within 24 hours, and
+reports the fate of each message. It checks every request strictly (`rules`) and can misbehave on
+command (`faults`). Methods of `people` act as people, and methods of `seen` show the business's
+actions. Nothing in it sleeps: every wait is for an event. On the command line
 
     python -m tests.doubles.graph --port 8082 --webhook http://127.0.0.1:8087/whatsapp
 
-serves until it is interrupted: each line on standard input is said to the business, and what it
-answers is printed.
-"""
+serves until it is interrupted. Each line on standard input is sent to the business, and its answers
+are printed."""
 
 from __future__ import annotations
 

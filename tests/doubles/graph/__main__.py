@@ -1,4 +1,4 @@
-"""Meta played by hand: type to the business, read its answers."""
+"""Meta on the command line: type to the business, read its answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doubles.graph import FakeGraphAPI, Sent
 
 
 async def converse(arguments: argparse.Namespace) -> None:
-    """Say each line of standard input to the business, and print what it answers."""
+    """Send each line of standard input to the business, and print its answers."""
     async with FakeGraphAPI(port=arguments.port, receipts=("sent", "delivered", "read")) as graph:
         for key, value in graph.settings().items():
             print(f"{key}: {value}", flush=True)
@@ -29,7 +29,7 @@ async def converse(arguments: argparse.Namespace) -> None:
 
 
 async def _begin(graph: FakeGraphAPI, url: str) -> None:
-    """Subscribe. Where nothing runs yet, what is said waits until something does."""
+    """Subscribe. Messages wait until the webhook exists."""
     graph.webhook.deliver_to(url)
     try:
         status = await graph.webhook.challenge(url, graph.verify_token)
@@ -52,7 +52,6 @@ async def _after(graph: FakeGraphAPI, printed: int) -> list[Sent]:
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.doubles.graph",
         description="Play Meta on a loopback port: type to the business, read its answers.",

@@ -1,5 +1,5 @@
-"""The errors of the Graph API: the status and the words of each code, in both places where they
-come up (the answer to a request, and the fate of a message that was taken)."""
+"""The errors of the Graph API: the status and the text of each code, as an answer to a request and
+in the status of an accepted message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.doubles.server import Reply
 TOKEN_INVALID = 190
 BAD_PARAMETER = 100
 NO_SUCH_OBJECT = 33
-"""The subcode of a bad parameter that names what does not exist."""
+"""The subcode of a parameter that names an unknown object."""
 UNDELIVERABLE = 131026
 WINDOW_CLOSED = 131047
 BAD_MEDIA = 131053
@@ -58,7 +58,7 @@ _DETAILS = {
 
 
 def refused(refusal: Refusal) -> Reply:
-    """The answer to a request that is refused."""
+    """Return the answer to a rejected request."""
     status, words = _CODES.get(refusal.code, (400, "Error"))
     error: Json = {
         "message": f"(#{refusal.code}) {words}",
@@ -74,7 +74,7 @@ def refused(refusal: Refusal) -> Reply:
 
 
 def fate(code: int) -> Json:
-    """The same error as it stands in the status of a message."""
+    """Return the error in the form of a message status."""
     words = _CODES.get(code, (400, "Error"))[1]
     return {
         "code": code,

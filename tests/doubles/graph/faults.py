@@ -1,8 +1,7 @@
 """Every way in which `FakeGraphAPI` can misbehave, on command.
 
-Faults wait in a list, and a call takes the first that fits its operation and person. An operation
-"" means any. What is still held when the server stops is let go.
-"""
+Faults are kept in a list, and a call takes the first for its operation and person. An operation ""
+means any. When the server stops, held calls are released."""
 
 from __future__ import annotations
 
@@ -27,10 +26,9 @@ class Faults(Arming[Call]):
         person: str = "",
         after: After = "request",
     ) -> None:
-        """Answer the next calls with this error of the Graph API; with the status `http` if it is
-        not the usual one for the code. `after` the effect: Meta says of 131000 that the error is
-        unknown, and of 2 and 131016 no more than that a service is down or overloaded (see
-        `errors`)."""
+        """Answer the next calls with this error of the Graph API, and with the status `http` if it
+        is not the usual one for the code. `after` the effect: Meta documents 131000 as an unknown
+        error, and 2 and 131016 only as a service that is down or overloaded (see `errors`)."""
         reply = refused(Refusal(code, details, http=http))
         self._arm(operation, Instead(reply, after == "effect"), times, person)
 
@@ -52,7 +50,7 @@ class Faults(Arming[Call]):
         )
 
     def hang(self, operation: str, times: int = 1, *, person: str = "") -> asyncio.Event:
-        """Hold the next calls; they are carried out once the event is set."""
+        """Hold the next calls. They run once the event is set."""
         gate = self._gate()
         self._arm(operation, Hang(gate), times, person)
         return gate
@@ -65,12 +63,12 @@ class Faults(Arming[Call]):
         times: int = 1,
         person: str = "",
     ) -> None:
-        """Drop the connection in the place of an answer: before the call had its effect, or after
-        it, so that the business cannot know."""
+        """Drop the connection in place of an answer: before the call had its effect, or after it,
+        so that the business cannot know."""
         self._arm(operation, Cut(effect=after == "effect"), times, person)
 
     def late(self, operation: str, seconds: float, *, times: int = 1) -> None:
-        """Carry the next calls out at once, and answer each after so many seconds."""
+        """Run the next calls at once, and answer each after this many seconds."""
         self._arm(operation, Late(seconds), times)
 
     def slow(self, operation: str, times: int = 1) -> asyncio.Event:
@@ -80,7 +78,7 @@ class Faults(Arming[Call]):
         return gate
 
     def huge(self, operation: str, size: int = 200_000_000, *, times: int = 1) -> None:
-        """Answer with that many bytes, whose number is not announced."""
+        """Answer with that many bytes, without announcing the length."""
         self._arm(operation, Huge(size), times)
 
     def _arm(self, operation: str, step: Step, times: int, person: str = "") -> None:

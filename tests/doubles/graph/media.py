@@ -1,4 +1,4 @@
-"""Files: which types and sizes the API takes, and what it hands out."""
+"""Files: accepted types and sizes, and downloads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OGG = b"OggS\x00\x02" + bytes(22) + b"OpusHead\x01\x01"
 """The beginning of a voice note."""
 
 URL_SECONDS = 300
-"""How long an address of a file is good."""
+"""Validity of a file's address."""
 
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 TYPES: dict[str, frozenset[str]] = {
@@ -42,7 +42,7 @@ TYPES: dict[str, frozenset[str]] = {
         }
     ),
 }
-"""What may be uploaded; a document may be of any of these types."""
+"""Permitted types of uploads. A document may have any of these types."""
 
 ALL_TYPES = frozenset().union(*TYPES.values())
 
@@ -51,7 +51,7 @@ _LIMITS = {"image": 5, "audio": 16, "video": 16, "sticker": 0.5, "document": 100
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file on the server. `size` is what the server claims; the content may differ."""
+    """A file on the server. `size` is the reported size, and the content may differ."""
 
     id: str
     size: int
@@ -63,7 +63,7 @@ class StoredFile:
         return hashlib.sha256(self.upload.content).digest()
 
     def in_message(self, url: str, **more: object) -> Json:
-        """The object of a message that carries it."""
+        """Return the object of a message with this file."""
         return {
             "mime_type": self.upload.mime,
             "sha256": base64.b64encode(self.digest).decode(),
@@ -74,12 +74,12 @@ class StoredFile:
 
 
 def essence(mime: str) -> str:
-    """A type without its parameters: "audio/ogg" of "audio/ogg; codecs=opus"."""
+    """Return a type without its parameters: "audio/ogg" of "audio/ogg; codecs=opus"."""
     return mime.partition(";")[0].strip().lower()
 
 
 def check_upload(file: Upload) -> None:
-    """Refuse what the server does not take."""
+    """Reject unsupported files."""
     mime = essence(file.mime)
     if mime not in ALL_TYPES:
         known = ", ".join(sorted(ALL_TYPES))
@@ -95,6 +95,6 @@ def check_upload(file: Upload) -> None:
 
 
 def fits_kind(kind: str, file: Upload) -> bool:
-    """Whether a message of this kind may carry the file."""
+    """Check whether a message of this kind may carry the file."""
     good = kind == "document" or essence(file.mime) in TYPES[kind]
     return good and len(file.content) <= _LIMITS[kind] * MEGABYTE

@@ -1,4 +1,4 @@
-"""Packs what happened into the payloads that Meta posts: one each, or several together."""
+"""Packs events into the payloads that Meta posts: one each, or several together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ACCOUNT = "300000000000003"
 
 @dataclass(slots=True)
 class Batch:
-    """What goes out together."""
+    """Events of one payload."""
 
     contacts: list[Json] = field(default_factory=list)
     messages: list[object] = field(default_factory=list)
@@ -22,7 +22,7 @@ class Batch:
 
 
 class Notices:
-    """`metadata` says which phone number all of it is about."""
+    """`metadata` identifies the phone number of all payloads."""
 
     def __init__(self, webhook: Webhook, metadata: Json) -> None:
         self._webhook = webhook
@@ -31,7 +31,7 @@ class Notices:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """What happens inside goes out in one request, at the end."""
+        """Send all events of the block in one request, at the end."""
         batch = self._batch = Batch()
         try:
             yield
@@ -40,19 +40,19 @@ class Notices:
         self._send(batch)
 
     def message(self, message: object, contact: Json | None = None) -> None:
-        """A person wrote, or something that stands in the place of a message."""
+        """Add a person's message, or something in place of one."""
         self._put(Batch([contact] if contact else [], [message]))
 
     def status(self, status: object) -> None:
-        """A message of the business got on."""
+        """Add a status of a business message."""
         self._put(Batch(statuses=[status]))
 
     def value(self, **fields: object) -> Json:
-        """The `value` of a change with these fields."""
+        """Return the `value` of a change with these fields."""
         return {"messaging_product": "whatsapp", "metadata": self._metadata, **fields}
 
     def push(self, *changes: object) -> None:
-        """A request with these changes as they are."""
+        """Send a request with exactly these changes."""
         entry: Json = {"id": _ACCOUNT, "changes": list(changes)}
         self._webhook.add({"object": "whatsapp_business_account", "entry": [entry]})
 

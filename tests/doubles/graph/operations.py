@@ -1,4 +1,4 @@
-"""What each request does to the world, once it is known to be one that the API could take."""
+"""The effects of valid requests on the world."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.doubles.graph.world import Somebody, World
 
 
 class Operations:
-    """`receipts` are the statuses that follow each message that arrives. `number` is how people see
+    """`receipts` are the statuses after each delivered message. `number` is the visible number of
     the business."""
 
     def __init__(
@@ -47,12 +47,12 @@ class Operations:
         }
 
     def number(self, call: Call, number_id: str) -> Json:
-        """Facts about the phone number."""
+        """Return facts about the phone number."""
         asked = call.text("fields").split(",")
         return {"id": number_id, **{key: self._facts[key] for key in asked if key in self._facts}}
 
     def read(self, call: Call) -> Json:
-        """Mark a message as read, and show that an answer is being written."""
+        """Mark a message as read, and show the typing indicator."""
         message_id = call.text("message_id")
         if message_id not in self._world.heard:
             raise Refusal(BAD_PARAMETER, "Message with this id does not exist.")
@@ -63,13 +63,13 @@ class Operations:
         return {"success": True}
 
     def upload(self, call: Call) -> Json:
-        """Keep a file."""
+        """Store a file."""
         assert call.file is not None
         check_upload(call.file)
         return {"id": self._world.store(call.file).id}
 
     def media(self, file_id: str) -> Json:
-        """Where a file can be had."""
+        """Return the address of a file."""
         file = self._world.files.get(file_id)
         if file is None:
             details = f"Object with ID '{file_id}' does not exist."
@@ -84,14 +84,14 @@ class Operations:
         }
 
     def file(self, call: Call) -> Upload:
-        """The content of a file, as long as its address is good."""
+        """Return the content of a file while its address is valid."""
         stored = self._world.file_at(dict(call.fields))
         if stored is None:
             raise Refusal(BAD_PARAMETER, "URL signature expired", http=404)
         return stored.upload
 
     def send(self, call: Call) -> Json:
-        """Take a message. What becomes of it is told later."""
+        """Accept a message. Its fate is reported later."""
         sent = self._message(call)
         person = self._world.find(call.person)
         code = self._obstacle(person)

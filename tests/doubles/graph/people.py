@@ -1,10 +1,9 @@
-"""What people do: each method here is posted to the webhook of the business.
+"""Actions of people: each method here is posted to the webhook of the business.
 
-Where nobody is named, `PERSON` does it. People are named by their number in digits, or by their
-user id where they hide the number. `fields` are put into the message as they are, in the words of
-the API, and win over what the double would write: a `group_id` makes it a message to that group,
-which is then named like a person. Methods that write give the id of the message.
-"""
+`PERSON` is the default. People are identified by their number in digits, or by their user id if
+they hide the number. `fields` are added to the message unchanged, in the words of the API, and
+replace the double's own: a `group_id` makes it a message to that group, which is then named like a
+person. Methods that write return the id of the message."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _UNSUPPORTED = 131051
 
 
 class People:
-    """The part of `FakeGraphAPI` that a test plays."""
+    """The part of `FakeGraphAPI` for a test."""
 
     def __init__(self, world: World, notices: Notices, number: str) -> None:
         self._world = world
@@ -29,15 +28,15 @@ class People:
         self.person(PERSON, name="Robin")
 
     def person(self, key: str, *, name: str = "", user_id: str = "") -> str:
-        """Make somebody known, by their number or, where they hide it, by their user id; with
-        `user_id` both are told. They did not write so far."""
+        """Add a person by their number or, if it is hidden, by their user id. With `user_id` both
+        are known. They have not written yet."""
         somebody = self._world.meet(key)
         somebody.name = name or somebody.name
         somebody.user_id = user_id or somebody.user_id
         return somebody.key
 
     def together(self) -> AbstractContextManager[None]:
-        """What people do inside goes out in one request."""
+        """Send all events of the block in one request."""
         return self._notices.together()
 
     def say(self, text: str, *, person: str = PERSON, reply_to: str = "", **fields: object) -> str:
@@ -45,7 +44,7 @@ class People:
         return self.post({"type": "text", "text": {"body": text}, **fields}, person, reply_to)
 
     def forward(self, text: str, *, person: str = PERSON) -> str:
-        """Pass on what somebody else wrote."""
+        """Forward another person's message."""
         return self.say(text, person=person, context={"forwarded": True})
 
     def image(
@@ -78,7 +77,7 @@ class People:
         size: int | None = None,
         **where: str,
     ) -> str:
-        """Send a file; with `size` (bytes) the server claims another size than it has."""
+        """Send a file. With `size` (bytes) the server reports another size."""
         upload = Upload(name, mime, content)
         return self._file("document", upload, caption, where, size, filename=name)
 
@@ -88,7 +87,7 @@ class People:
         return self.post({"type": "location", "location": place}, **where)
 
     def unsupported(self, kind: str = "poll", **where: str) -> str:
-        """Send what the API has no words for."""
+        """Send a message that the API cannot represent."""
         about: Json = {"errors": [fate(_UNSUPPORTED)], "unsupported": {"type": kind}}
         return self.post({"type": "unsupported", **about}, **where)
 
@@ -98,7 +97,7 @@ class People:
         return self.post({"type": "reaction", "reaction": reaction}, person)
 
     def press(self, message_id: str, label: str, *, person: str = PERSON) -> str:
-        """Press the button (or choose the row) with this label. Fails without it."""
+        """Press the button (or choose the row) with this label. Fail without it."""
         sent = self._world.sent[message_id]
         button_id = next((one.id for one in sent.buttons if one.label == label), None)
         if button_id is None:
@@ -108,17 +107,17 @@ class People:
         return self.post({"type": "interactive", "interactive": chosen}, person, message_id)
 
     def edit(self, message_id: str, text: str, *, person: str = PERSON) -> str:
-        """Change the text of a message that they sent."""
+        """Edit the text of an own message."""
         changed: Json = {"context": {"id": "M0"}, "type": "text", "text": {"body": text}}
         edit: Json = {"original_message_id": message_id, "message": changed}
         return self.post({"type": "edit", "edit": edit}, person)
 
     def delete(self, message_id: str, *, person: str = PERSON) -> str:
-        """Delete a message that they sent."""
+        """Delete an own message."""
         return self.post({"type": "revoke", "revoke": {"original_message_id": message_id}}, person)
 
     def post(self, content: Json, person: str = PERSON, reply_to: str = "") -> str:
-        """Any message: `content` has the fields that make its kind."""
+        """Send any message. `content` has the fields of its kind."""
         somebody, message_id = self._world.meet(person), self._world.message_id()
         message: Json = {
             **somebody.sender,
@@ -134,15 +133,15 @@ class People:
         return message_id
 
     def put(self, message: object) -> None:
-        """Anything at all in the place of a message, however malformed."""
+        """Send anything in place of a message, however malformed."""
         self._notices.message(message)
 
     def push(self, *changes: object) -> None:
-        """A request with these changes, however malformed."""
+        """Send a request with these changes, however malformed."""
         self._notices.push(*changes)
 
     def change_number(self, person: str, new: str) -> None:
-        """A person moves to another number, which has the same user id."""
+        """Change a person's number, with the same user id."""
         somebody = self._world.meet(person)
         old, somebody.number = somebody.number, new
         words = f"User {somebody.name} changed from {old} to {new}"
@@ -158,16 +157,16 @@ class People:
         )
 
     def close_window(self, person: str = PERSON) -> None:
-        """From now on it is 24 hours since they wrote, until they do again."""
+        """Close the 24-hour window until the person writes again."""
         self._world.meet(person).wrote = None
 
     def leave(self, person: str = PERSON) -> None:
-        """A person blocks the business or leaves WhatsApp: nothing reaches them any more."""
+        """Block the business or leave WhatsApp: nothing reaches the person any more."""
         self._world.meet(person).gone = True
 
     def status(self, message_id: str, status: str, code: int = 0) -> None:
-        """Say what became of a message of the business: "sent", "delivered", "read", or "failed"
-        for the reason `code`."""
+        """Report the fate of a business message: "sent", "delivered", "read", or "failed" with the
+        reason `code`."""
         somebody = self._world.find(self._world.sent[message_id].person)
         assert somebody is not None
         self._notices.status(about(message_id, somebody.number, status, self._world.date, code))
@@ -192,7 +191,7 @@ class People:
 
 
 def about(message_id: str, number: str, status: str, date: int, code: int = 0) -> Json:
-    """A status as it stands in a payload."""
+    """Return a status in the form of a payload."""
     fields: Json = {"id": message_id, "status": status, "timestamp": str(date)}
     if number:
         fields["recipient_id"] = number

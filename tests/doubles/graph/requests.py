@@ -1,4 +1,4 @@
-"""A request off the wire as a `Call`."""
+"""Converts an HTTP request to a `Call`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.doubles.graph.values import Call, Json, Refusal, Upload
 
 
 async def read_message(http: web.Request) -> Call:
-    """A post to `messages`. Raises `Refusal` for a body that is no JSON."""
+    """Read a post to `messages`. Raise `Refusal` for a body that is not JSON."""
     try:
         body = dict(mapping(parse_json(await http.read())))
     except ValueError:
@@ -19,7 +19,7 @@ async def read_message(http: web.Request) -> Call:
 
 
 async def read_upload(http: web.Request) -> Call:
-    """A post to `media`. Raises `Refusal` for one without a file."""
+    """Read a post to `media`. Raise `Refusal` without a file."""
     if http.content_type != "multipart/form-data":
         raise Refusal(BAD_PARAMETER, "the body is no multipart form")
     fields: Json = {}
@@ -39,5 +39,5 @@ async def read_upload(http: web.Request) -> Call:
 
 
 def read_query(http: web.Request, operation: str) -> Call:
-    """A question, or a download."""
+    """Read a query or a download."""
     return Call(operation, dict(http.query))

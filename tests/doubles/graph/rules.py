@@ -1,8 +1,7 @@
-"""What the API refuses in itself, whatever the state of the world: fields that it does not know,
-that are missing, too long, or of another type.
+"""Invalid requests, independent of the state of the world: unknown, missing or too long fields, or
+wrong types.
 
-Lengths are counted in UTF-16 code units, the strictest reading of "characters".
-"""
+Lengths are counted in UTF-16 code units, the strictest reading of "characters"."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ CAPTION_LIMIT = 1024
 BUTTONS_TEXT_LIMIT = 1024
 
 KINDS = ("image", "audio", "video", "document", "sticker")
-"""The kinds of files; each is a type of message and the name of its object."""
+"""The kinds of files. Each is a type of message and the name of its object."""
 
 _PERSON = re.compile(r"\+?[1-9]\d{6,14}")
 _USER = re.compile(r"[A-Z]{2}\.(ENT\.)?[A-Za-z0-9]{1,128}")
@@ -34,28 +33,28 @@ _NUMBER = {"id", "display_phone_number", "verified_name", "quality_rating", "pla
 
 
 def message_problem(body: Json) -> str:
-    """The first reason to refuse a body that was posted to `messages`, "" for none."""
+    """Return the first reason to reject a body posted to `messages`, or ""."""
     if body.get("messaging_product") != "whatsapp":
         return "messaging_product must be whatsapp"
     return _read(body) if "status" in body else _sent(body)
 
 
 def number_problem(query: Json) -> str:
-    """The same for a question about the phone number."""
+    """Return the first problem of a query about the phone number, or ""."""
     asked = set(filter(None, string(query.get("fields")).split(",")))
     unknown = sorted(asked - _NUMBER)
     return f"Tried accessing nonexisting field ({unknown[0]})" if unknown else ""
 
 
 def upload_problem(form: Json) -> str:
-    """The same for the fields beside an uploaded file."""
+    """Return the first problem of the fields of an upload, or ""."""
     if form.get("messaging_product") != "whatsapp":
         return "messaging_product must be whatsapp"
     return _unexpected(form, {"messaging_product", "type"}, "the form")
 
 
 def units(text: str) -> int:
-    """The length of `text` in UTF-16 code units."""
+    """Return the length of `text` in UTF-16 code units."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 

@@ -1,4 +1,4 @@
-"""What a test looks at: the calls of the business, and what people see of it."""
+"""The observations of a test: the calls of the business, and its messages as people see them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 class Seen:
-    """The part of `FakeGraphAPI` that is looked at. `calls` has every request; `violations` those
-    that the API would refuse whatever the state of the world."""
+    """The observed part of `FakeGraphAPI`. `calls` has every request, and `violations` the invalid
+    ones, which the API rejects in any state of the world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -22,38 +22,37 @@ class Seen:
         self.violations: list[Violation] = []
 
     def called(self, *operations: str) -> list[Call]:
-        """The calls of these operations, in order."""
+        """Return the calls of these operations, in order."""
         return [call for call in self.calls if call.operation in operations]
 
     def messages(self, person: str | None = PERSON) -> list[Sent]:
-        """What the business wrote to a person, in order; None: to anybody. What failed is not
-        among it."""
+        """Return the delivered messages of the business to a person in order, or to everyone for
+        None."""
         return [one for one in self._world.sent.values() if person in (None, one.person)]
 
     def texts(self, person: str | None = PERSON) -> list[str]:
-        """Their texts and captions."""
+        """Return their texts and captions."""
         return [sent.text for sent in self.messages(person)]
 
     @property
     def reads(self) -> list[str]:
-        """The messages that were marked as read, in order."""
+        """Return the messages that were marked as read, in order."""
         return list(self._world.reads)
 
     @property
     def typing(self) -> list[str]:
-        """The messages for which was shown that an answer is being written, in order."""
+        """Return the messages for which the typing indicator was shown, in order."""
         return list(self._world.typing)
 
     async def wait_for(self, condition: Callable[[], T], *, patience: float | None = PATIENCE) -> T:
-        """The value of `condition()` once it is true; asked again whenever anything happened here.
+        """Return the value of `condition()` once it is true. It is checked after every event.
 
-        Raises `TimeoutError` after `patience` seconds of real time (None: never), with what
-        happened so far.
-        """
+        Raise `TimeoutError` after `patience` seconds of real time (None: never), with the events so
+        far."""
         return await self._world.changes.within(patience, condition, self._told)
 
     async def receive(self, count: int, person: str = PERSON) -> list[str]:
-        """The texts for a person once there are at least `count` of them."""
+        """Return the texts for a person once there are at least `count` of them."""
         await self.wait_for(lambda: len(self.messages(person)) >= count)
         return self.texts(person)
 

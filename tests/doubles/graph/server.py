@@ -1,4 +1,4 @@
-"""The server itself: requests in, answers out; see the package."""
+"""The server: requests in, answers out. See the package."""
 
 from __future__ import annotations
 
@@ -31,14 +31,12 @@ _Act = Callable[[], Reply]
 
 
 class FakeGraphAPI(People, Faults, Seen):
-    """An async context manager. `token` is the only one that it lets in; `number` is what people
-    call the business by, and `phone_number_id` what the API does.
+    """An async context manager. `token` is the only valid one. `number` is the number of the
+    business for people, and `phone_number_id` its id in the API.
 
-    `clock` dates messages and closes windows. `receipts` are the statuses that follow each message
-    by themselves, such as `("sent", "delivered", "read")`. `retry` is the pause in seconds before
-    something is posted again. After `stop` it may be started again: on the same port and with all
-    that it knows.
-    """
+    `clock` dates messages and closes windows. `receipts` are the automatic statuses of each
+    message, such as `("sent", "delivered", "read")`. `retry` is the pause in seconds before a
+    repeated post. After `stop` it may be started again, on the same port and with its state."""
 
     def __init__(
         self,
@@ -73,11 +71,11 @@ class FakeGraphAPI(People, Faults, Seen):
 
     @property
     def base_url(self) -> str:
-        """Where clients find it: "http://127.0.0.1:8082"."""
+        """The address for clients: "http://127.0.0.1:8082"."""
         return f"http://127.0.0.1:{self._port}"
 
     def settings(self) -> dict[str, str]:
-        """The keys of `channels.whatsapp` that lead here."""
+        """Return the keys of `channels.whatsapp` that lead here."""
         return {
             "transport": "cloud",
             "base_url": self.base_url,
@@ -88,15 +86,15 @@ class FakeGraphAPI(People, Faults, Seen):
         }
 
     async def subscribe(self, url: str, *, verify_token: str = "") -> int:
-        """Have all that happens posted to `url`, if what runs there wants it; the status of its
-        answer to the question, 0 for one that is no answer."""
+        """Post all events to `url` if it confirms the challenge. Return the status of its answer,
+        or 0 for a wrong one."""
         status = await self.webhook.challenge(url, verify_token or self.verify_token)
         if status == 200:
             self.webhook.deliver_to(url)
         return status
 
     async def start(self) -> None:
-        """Serve; on the port of before if it was stopped."""
+        """Serve, on the previous port after a stop."""
         self._stopping = False
         app = web.Application(client_max_size=_LARGEST_REQUEST)
         root = r"/{version:v\d+\.\d+}/{id:\w+}"
@@ -111,7 +109,7 @@ class FakeGraphAPI(People, Faults, Seen):
         self._background.start(self.webhook.deliver(), name="fake Graph API webhook")
 
     async def stop(self) -> None:
-        """Stop serving and posting; held requests end."""
+        """Stop serving and posting. Held requests end."""
         self._stopping = True
         self._let_go()
         if self._served is not None:
@@ -133,7 +131,7 @@ class FakeGraphAPI(People, Faults, Seen):
         await self.stop()
 
     def revoke_token(self, new: str = "EAAanother") -> None:
-        """The token is no longer let in; `new` is the one that is from now on."""
+        """Replace the token by `new`."""
         self.token = new
 
     async def _messages(self, http: web.Request) -> web.StreamResponse:
@@ -182,7 +180,7 @@ class FakeGraphAPI(People, Faults, Seen):
         return self._rejected(Call("unknown", {"path": http.path}), refusal)
 
     def _rejected(self, call: Call, refusal: Refusal) -> web.Response:
-        """The answer to what is no request of this API at all."""
+        """Return the answer to a request that is not part of this API."""
         self.calls.append(call)
         self.violations.append(Violation(call, refusal.details))
         self._changes.tell()

@@ -1,4 +1,4 @@
-"""The values that `FakeGraphAPI` deals in: what came over the wire, and what people see."""
+"""The values of `FakeGraphAPI`: requests, and messages as people see them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file: as the business sent it, or as a person did."""
+    """A file of the business or of a person."""
 
     name: str
     mime: str
@@ -19,12 +19,11 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as the business made it.
+    """A request of the business.
 
-    `operation` is "messages", "read" (which shows typing as well), "upload", "media" (asks where a
-    file lies), "file" (downloads it) or "number" (asks about the phone number). `fields` are the
-    body, or the query where there is no body.
-    """
+    `operation` is "messages", "read" (which shows typing as well), "upload", "media" (asks for the
+    address of a file), "file" (downloads it) or "number" (asks about the phone number). `fields`
+    are the body, or the query if there is no body."""
 
     operation: str
     fields: Mapping[str, object] = field(default_factory=dict)
@@ -32,19 +31,19 @@ class Call:
 
     @property
     def person(self) -> str:
-        """The number in digits, or the user id, that it writes to; "" where it writes to nobody."""
+        """The number in digits, or the user id, of the recipient, or ""."""
         to = self.fields.get("to") or self.fields.get("recipient")
         return to.removeprefix("+") if isinstance(to, str) else ""
 
     def text(self, name: str) -> str:
-        """The field `name`, or "" where it is missing."""
+        """Return the field `name`, or "" if it is missing."""
         value = self.fields.get(name)
         return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A button under a message, or a row of its list; `id` comes back when it is pressed."""
+    """A button under a message, or a row of its list. `id` comes back when it is pressed."""
 
     id: str
     label: str
@@ -54,10 +53,9 @@ class Button:
 class Sent:
     """A message of the business as the person sees it.
 
-    `kind` is "text", "interactive", "image", "audio", "video", "document" or "sticker"; `text` is
-    the caption where there is a file. `listed`: its buttons are rows of a list. `reply_to` is the
-    message that it answers, or "".
-    """
+    `kind` is "text", "interactive", "image", "audio", "video", "document" or "sticker". `text` is
+    the caption if there is a file. `listed`: its buttons are rows of a list. `reply_to` is the
+    answered message, or ""."""
 
     id: str
     person: str
@@ -76,7 +74,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A request that the API would refuse whatever the state of the world."""
+    """A request that the API rejects in any state of the world."""
 
     call: Call
     description: str
@@ -86,7 +84,7 @@ class Violation:
 
 
 class Refusal(Exception):
-    """The answer is the error `code` of the Graph API; `http` wins over the usual status of it."""
+    """The answer is the error `code` of the Graph API. `http` replaces its usual status."""
 
     def __init__(self, code: int, details: str = "", *, http: int = 0, subcode: int = 0) -> None:
         super().__init__(f"{code}: {details}")
@@ -97,15 +95,15 @@ class Refusal(Exception):
 
 
 def as_object(value: object) -> Json:
-    """`value` if it is a JSON object, else an empty one."""
+    """Return `value` if it is a JSON object, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def objects(value: object) -> tuple[Json, ...]:
-    """The objects in `value` if it is a JSON array."""
+    """Return the objects in `value` if it is a JSON array."""
     return tuple(one for one in value if isinstance(one, dict)) if isinstance(value, list) else ()
 
 
 def string(value: object) -> str:
-    """`value` if it is a string."""
+    """Return `value` if it is a string, otherwise ""."""
     return value if isinstance(value, str) else ""

@@ -1,9 +1,8 @@
 """Posts to the webhook of the business, as Meta does.
 
-One request at a time and in order; it leaves the queue when the answer was 200, and is sent again
-after any other. After a failure there is a pause of `retry` seconds, which `hurry` ends. The
-signature is of the bytes that go out, in which slashes and all that is not ASCII are escaped.
-"""
+Requests are sent one at a time and in order. A request leaves the queue after a 200, and is sent
+again after any other answer. After a failure there is a pause of `retry` seconds, which `hurry`
+ends. The signature is of the sent bytes, in which slashes and non-ASCII characters are escaped."""
 
 from __future__ import annotations
 
@@ -25,15 +24,15 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A body with the signature that goes along with it; None for none."""
+    """A body with its signature, or None for none."""
 
     body: bytes
     signature: str | None
 
 
 class Webhook:
-    """`url` is where to post; nothing goes out while it is "". `answers` are the statuses that came
-    back, in order, 0 where there was no connection."""
+    """`url` is the target, or "" to send nothing. `answers` are the received statuses in order, 0
+    without a connection."""
 
     def __init__(self, secret: str, changes: Changes, retry: float) -> None:
         self._secret = secret
@@ -47,11 +46,11 @@ class Webhook:
 
     @property
     def pending(self) -> int:
-        """How many requests were not answered with 200."""
+        """The number of requests without a 200."""
         return len(self._queue)
 
     def sign(self, body: bytes) -> str:
-        """The signature that says that Meta sent this."""
+        """Return Meta's signature."""
         return "sha256=" + hmac.digest(self._secret.encode(), body, "sha256").hex()
 
     def add(self, payload: object) -> None:
@@ -61,14 +60,14 @@ class Webhook:
         self._changes.tell()
 
     def again(self) -> None:
-        """Queue once more what was taken last."""
+        """Queue the last delivered payload once more."""
         if self._last is None:
             raise LookupError("nothing was delivered so far")
         self._queue.append(self._last)
         self._changes.tell()
 
     def deliver_to(self, url: str) -> None:
-        """Post there from now on; "" ends it."""
+        """Post to this address from now on. "" ends it."""
         self.url = url
         self.hurry()
 
@@ -78,8 +77,8 @@ class Webhook:
         self._changes.tell()
 
     async def challenge(self, url: str, verify_token: str) -> int:
-        """Ask whether the business wants what goes to `url`. The status of its answer; 0 where it
-        did not repeat what it has to."""
+        """Ask for confirmation of `url`. Return the status of the answer, or 0 if it does not
+        repeat the challenge."""
         query = {
             "hub.mode": "subscribe",
             "hub.challenge": CHALLENGE,
@@ -90,7 +89,7 @@ class Webhook:
             return answer.status if good else 0
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> int:
-        """The status for one request that anybody could make, whatever waits in the queue."""
+        """Return the status of one request from anyone, independent of the queue."""
         async with (
             _client() as client,
             client.post(self.url, data=body, headers={**_HEADERS, **headers}) as answer,
@@ -135,7 +134,7 @@ class Webhook:
 
 
 def as_meta_writes(payload: object) -> bytes:
-    """JSON in the way in which Meta escapes it."""
+    """Encode JSON with Meta's escapes."""
     return json.dumps(payload, separators=(",", ":")).replace("/", "\\/").encode()
 
 

@@ -1,7 +1,6 @@
-"""What Meta knows: people, the messages between them and the business, and files.
+"""The state of Meta: people, the messages between them and the business, and files.
 
-Nothing here checks a request; that has been done before.
-"""
+Nothing here checks a request. That has been done before."""
 
 from __future__ import annotations
 
@@ -16,16 +15,17 @@ from tests.doubles.graph.values import Json, Sent, Upload
 from tests.doubles.server import Changes
 
 PERSON = "15550002222"
-"""The person who speaks where a test names nobody."""
+"""The default person of a test."""
 
 WINDOW_SECONDS = 24 * 3600
-"""For so long after a person wrote may the business write to them."""
+"""Time after a person's message in which the business may write to them."""
 
 
 @dataclass(slots=True)
 class Somebody:
-    """A person. Either id may be "": the number where they hide it, the user id of old. `wrote` is
-    when they last did (seconds since 1970), `gone` whether no message reaches them."""
+    """A person. Either id may be "": the number if it is hidden, and the user id in old versions.
+    `wrote` is the time of their last message (seconds since 1970). `gone`: no message reaches
+    them."""
 
     number: str
     user_id: str
@@ -35,18 +35,18 @@ class Somebody:
 
     @property
     def key(self) -> str:
-        """How tests name them: by the number, else by the user id."""
+        """The name in tests: the number, otherwise the user id."""
         return self.number or self.user_id
 
     @property
     def sender(self) -> Json:
-        """The fields of a message that say who sent it."""
+        """Return the sender fields of a message."""
         fields: Json = {"from": self.number} if self.number else {}
         return fields | ({"from_user_id": self.user_id} if self.user_id else {})
 
     @property
     def contact(self) -> Json:
-        """The entry in `contacts`."""
+        """Return the entry in `contacts`."""
         fields: Json = {"profile": {"name": self.name}}
         if self.number:
             fields["wa_id"] = self.number
@@ -54,7 +54,7 @@ class Somebody:
 
 
 class World:
-    """Holds all of it and hands out ids and dates."""
+    """Holds the state, and gives out ids and dates."""
 
     def __init__(self, clock: Clock, changes: Changes) -> None:
         self.changes = changes
@@ -64,27 +64,27 @@ class World:
         self.files: dict[str, StoredFile] = {}
         self.sent: dict[str, Sent] = {}
         self.heard: dict[str, str] = {}
-        """Who wrote each message, by its id."""
+        """The sender of each message, by its id."""
         self.reads: list[str] = []
         self.typing: list[str] = []
         self.base_url = ""
 
     @property
     def date(self) -> int:
-        """Now, in seconds since 1970."""
+        """Return the time in seconds since 1970."""
         return int(self._clock.now().timestamp())
 
     def message_id(self) -> str:
-        """The id of the next message."""
+        """Return the id of the next message."""
         mark = f"message number {next(self._numbers):06}".encode()
         return f"wamid.{base64.b64encode(mark).decode()}"
 
     def find(self, key: str) -> Somebody | None:
-        """Who has this number or this user id."""
+        """Return the person with this number or user id, or None."""
         return next((one for one in self.people if key in (one.number, one.user_id)), None)
 
     def meet(self, key: str) -> Somebody:
-        """The same; known from now on."""
+        """Return the person with this key, who is known from now on."""
         found = self.find(key)
         if found is None:
             hidden = "." in key
@@ -93,34 +93,34 @@ class World:
         return found
 
     def heard_from(self, person: Somebody, message_id: str) -> None:
-        """A person wrote."""
+        """Record a person's message."""
         person.wrote = self.date
         self.heard[message_id] = person.key
 
     def open_to(self, person: Somebody) -> bool:
-        """Whether the business may write to them now."""
+        """Check whether the business may write to them now."""
         return person.wrote is not None and self.date - person.wrote <= WINDOW_SECONDS
 
     def show(self, sent: Sent) -> None:
-        """A person sees this message."""
+        """Show a message to a person."""
         self.sent[sent.id] = sent
         self.changes.tell()
 
     def store(self, upload: Upload, size: int | None = None) -> StoredFile:
-        """Keep a file; `size` in bytes where the server is to claim another one."""
+        """Store a file. `size` (bytes) is the reported size if it differs."""
         file_id = str(2_000_000_000_000_000 + next(self._numbers))
         stored = StoredFile(file_id, len(upload.content) if size is None else size, upload)
         self.files[file_id] = stored
         return stored
 
     def url_of(self, file: StoredFile) -> str:
-        """An address where it can be had for a while."""
+        """Return a temporary address of the file."""
         expires = str(self.date + URL_SECONDS)
         signed = f"mid={file.id}&ext={expires}&hash={_mark(file.id, expires)}"
         return f"{self.base_url}/whatsapp_business/attachments/?{signed}"
 
     def file_at(self, query: Json) -> StoredFile | None:
-        """The file at such an address, unless that has expired."""
+        """Return the file at such an address, or None if it has expired."""
         file_id, expires = str(query.get("mid")), str(query.get("ext"))
         if query.get("hash") != _mark(file_id, expires) or int(expires) < self.date:
             return None

@@ -1,7 +1,6 @@
-"""What `FakeOpenAI` gets and what it can answer: sentences, tool calls, or any bytes at all.
+"""Requests and possible answers of `FakeOpenAI`: sentences, tool calls, or any bytes.
 
-A `Step` plays one answer; how it goes wrong is in `openai_faults`.
-"""
+A `Step` plays one answer. Failures are in `openai_faults`."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ JSON_TYPE = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A request as it came in. `headers` have lower-case names, `raw` is the body byte for byte."""
+    """A received request. `headers` have lower-case names, and `raw` is the exact body."""
 
     path: str
     headers: Mapping[str, str]
@@ -36,12 +35,12 @@ class ChatRequest:
 
     @property
     def streams(self) -> bool:
-        """Whether a stream was asked for."""
+        """True if a stream was requested."""
         return self.body.get("stream") is True
 
     @property
     def model(self) -> str:
-        """The model asked for."""
+        """The requested model."""
         return str(self.body.get("model", ""))
 
     @property
@@ -57,8 +56,8 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request being answered, and how the server streams: characters per delta, bytes per write
-    (0: one event a write), seconds between writes."""
+    """A request that is being answered, and the form of the stream: characters per delta, bytes per
+    write (0: one event a write), seconds between writes."""
 
     request: ChatRequest
     http: web.Request
@@ -81,7 +80,7 @@ class Exchange:
         return response
 
     def usage(self, completion: str) -> dict[str, object]:
-        """Token counts, about four bytes a token."""
+        """Return token counts, with about four bytes a token."""
         prompt = max(1, len(self.request.raw) // 4)
         written = len(completion) // 4 + 1
         return {
@@ -109,7 +108,8 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model says. An empty `finish` means the usual one; `text` None is null content."""
+    """The model's answer. An empty `finish` means the usual one, and a `text` of None is null
+    content."""
 
     text: str | None = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -124,7 +124,7 @@ class Answer:
         return response
 
     def frames(self, exchange: Exchange) -> list[bytes]:
-        """The body: the events of a stream, or a JSON object in two halves."""
+        """Return the body: the events of a stream, or a JSON object in two halves."""
         if exchange.request.streams:
             return self._events(exchange)
         message: dict[str, object] = {"role": "assistant", "content": self.text}
@@ -172,7 +172,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Exactly this body."""
+    """An answer with exactly this body."""
 
     body: bytes
     status: int = 200

@@ -1,8 +1,7 @@
-"""The `/embeddings` side of `FakeOpenAI`: vectors that mean something, by the words of a text.
+"""The `/embeddings` side of `FakeOpenAI`: vectors by the words of a text.
 
-Each word (of other scripts, each character) points in a direction of its own, so that texts with
-words in common are near each other, and the same text always has the same vector.
-"""
+Each word (in other scripts, each character) has its own direction. So texts with common words are
+near each other, and the same text always has the same vector."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _WORD = re.compile(r"[a-z0-9]+|[^\W_a-z0-9]")
 
 
 def embeddings(body: Mapping[str, object], most_tokens: int = 0) -> bytes | ApiError:
-    """The answer to a request, or why the real API would refuse it."""
+    """Return the answer to a request, or the error of the real API."""
     texts = body.get("input")
     if isinstance(texts, str):
         texts = [texts]
@@ -42,7 +41,7 @@ def embeddings(body: Mapping[str, object], most_tokens: int = 0) -> bytes | ApiE
 
 
 def vector(text: str) -> list[float]:
-    """The direction of `text`, of length one."""
+    """Return the direction of `text`, of length one."""
     sums = [0.0] * _LENGTH
     for word in _WORD.findall(text.lower()) or [""]:
         digest = hashlib.sha256(word.encode()).digest()

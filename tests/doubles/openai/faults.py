@@ -1,8 +1,7 @@
 """Every way in which `FakeOpenAI` can misbehave.
 
-`FAULTS` has one step for each fault of a model server that must be survived, by name, so that a
-test can go through them all.
-"""
+`FAULTS` has one step for each required fault of a model server, by name, so that a test can go
+through them all."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ _UNFINISHED = Answer("This sentence will not come to its end, however long anybo
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Nothing more comes: not even headers (`frames` None), or after so many frames of `answer`."""
+    """Sends nothing more: not even headers (`frames` None), or only this many frames of
+    `answer`."""
 
     frames: int | None = None
     answer: Answer = _UNFINISHED
@@ -38,7 +38,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection ends after so many frames; `clean` as if that were all there is."""
+    """Ends the connection after this many frames. `clean`: as if the answer were complete."""
 
     frames: int = 3
     clean: bool = False
@@ -55,7 +55,7 @@ class Cut:
 
 @dataclass(slots=True)
 class Huge:
-    """A body of `size` bytes, made while it is sent. `sent` is how many of them went out."""
+    """A body of `size` bytes, made while it is sent. `sent` is the number of sent bytes."""
 
     size: int = 50_000_000
     status: int = 200
@@ -81,7 +81,7 @@ class Huge:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """`step` after so many real seconds."""
+    """`step` after this many real seconds."""
 
     seconds: float
     step: Step
@@ -93,7 +93,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """`step` once `gate` is set: for tests that look around while the model is busy."""
+    """`step` once `gate` is set, for tests that check something while the model is busy."""
 
     gate: asyncio.Event
     step: Step
@@ -104,12 +104,12 @@ class Held:
 
 
 def refusal(error: ApiError, headers: Mapping[str, str] | None = None) -> Raw:
-    """An error answer."""
+    """Return an error answer."""
     return Raw(error.body(), error.status, headers=headers or {})
 
 
 def busy(seconds: float | None = None, *, as_date: bool = False) -> Raw:
-    """429, with `Retry-After` in seconds or as a date."""
+    """Return 429, with `Retry-After` in seconds or as a date."""
     headers = {}
     if seconds is not None:
         due = datetime.now(UTC) + timedelta(seconds=seconds)
@@ -119,24 +119,24 @@ def busy(seconds: float | None = None, *, as_date: bool = False) -> Raw:
 
 
 def server_error(status: int = 500, retry_after: float | None = None) -> Raw:
-    """A 5xx."""
+    """Return a 5xx."""
     headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
     return refusal(ApiError(status, "The server had an error.", None, "server_error"), headers)
 
 
 def context_length_exceeded(limit: int = 8192) -> Raw:
-    """The prompt does not fit."""
+    """Return the error for a prompt that does not fit."""
     message = f"This model's maximum context length is {limit} tokens. Please reduce the length."
     return refusal(ApiError(400, message, "context_length_exceeded", param="messages"))
 
 
 def unauthorized(key: str = "sk-…") -> Raw:
-    """The key is wrong; like the real one it repeats it."""
+    """Return the error for a wrong key, which it contains like the real one."""
     return refusal(ApiError(401, f"Incorrect API key provided: {key}.", "invalid_api_key"))
 
 
 def wants(name: str, arguments: str, call_id: str = "call_1") -> Answer:
-    """The model calls a tool with exactly these characters as arguments."""
+    """Return a tool call with exactly these characters as arguments."""
     return Answer(None, (ToolCall(call_id, name, arguments),))
 
 
@@ -176,4 +176,4 @@ FAULTS: Mapping[str, Callable[[], Step]] = {
     "context length exceeded": context_length_exceeded,
     "401": unauthorized,
 }
-"""Each fault by name; the values make a new step."""
+"""Each fault by name. The values make a new step."""

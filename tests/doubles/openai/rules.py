@@ -1,8 +1,7 @@
-"""What the Chat Completions API refuses, checked as strictly as the real one does.
+"""Invalid requests of the Chat Completions API, checked as strictly as by the real one.
 
 A bug that pairs a tool call with no result passes every lenient double and fails with the first
-real model; so this one refuses the same things with the same kind of error.
-"""
+real model. So this one rejects the same requests with the same kind of error."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """An error as the API words it."""
+    """An error of the API."""
 
     status: int
     message: str
@@ -29,7 +28,7 @@ class ApiError:
     param: str | None = None
 
     def body(self) -> bytes:
-        """The JSON body of the answer."""
+        """Return the JSON body of the answer."""
         fields = {
             "message": self.message,
             "type": self.kind,
@@ -40,7 +39,7 @@ class ApiError:
 
 
 def first_error(body: Json) -> ApiError | None:
-    """The first reason to refuse `body`, or None."""
+    """Return the first reason to reject `body`, or None."""
     checks: tuple[Callable[[Json], str], ...] = (_model, _limits, _stream, _tools, _messages)
     for check in checks:
         if message := check(body):

@@ -1,13 +1,13 @@
 """A real HTTP server on a loopback port that speaks Chat Completions, for tests and benches.
 
-It records every request byte for byte, refuses what the real API refuses, counts tokens and
-cached prompt tokens, and answers from a script that may misbehave (see `openai_faults`). By hand:
+It records every request byte for byte, rejects the same requests as the real API, counts tokens and
+cached prompt tokens, and answers from a script that may misbehave (see `openai_faults`). On the
+command line
 
     python -m tests.doubles.openai.server --port 8080 --latency 0.2 --reply "Hello."
 
-prints the base URL and serves until it is interrupted. Without `--reply` it repeats what the user
-said.
-"""
+prints the base URL and serves until it is interrupted. Without `--reply` it repeats the user's
+message."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.doubles.openai.transcriptions import TRANSCRIPTIONS, Recording, recor
 from tests.doubles.server import Served
 
 Scripted = Step | str
-"""An answer; a string is a sentence."""
+"""An answer. A string is a sentence."""
 Author = Callable[[ChatRequest], Scripted]
 
 MODEL = "fake-model"
-"""The one model that the server lists; it answers to any name."""
+"""The listed model. The server answers for any name."""
 
 SPEECH = "/audio/speech"
 _LONGEST_SPEECH = 4_096
@@ -46,23 +46,23 @@ _LARGEST_REQUEST = 256 * 1024 * 1024
 
 
 def echo(request: ChatRequest) -> Answer:
-    """Repeat what the user said last."""
+    """Repeat the last user message."""
     return Answer(request.last_user_text)
 
 
 class FakeOpenAI:
-    """An async context manager; inside, `base_url` says where it is and `requests` what it got.
+    """An async context manager. `base_url` is its address, and `requests` has the received
+    requests.
 
-    `script` is a list that is played in order (asked beyond its end, the server answers 400), or a
-    function of the request. With `api_key` other keys get 401; with `context_tokens` longer prompts
-    are refused. `latency` is in seconds before each answer, `pace` between the pieces of a stream,
-    of `characters` characters each, or of `wire_bytes` bytes whatever they cut through. Requests
-    for embeddings get vectors (see `openai_embeddings`), after the steps of `embedding_faults`;
-    those with sound what is said in it (see `openai_transcriptions`), after those of
-    `transcription_faults`. `recordings` is the sound it got. Whoever wants a text spoken gets the
-    sound `speech`, after the steps of `speech_faults`. `models` are the names that it lists, and
-    `pages` what else it tells, by path.
-    """
+    `script` is a list that is played in order (after its end, the server answers 400), or a
+    function of the request. With `api_key` other keys get 401. With `context_tokens` longer prompts
+    are rejected. `latency` is in seconds before each answer, `pace` between the pieces of a stream,
+    of `characters` characters each, or of `wire_bytes` bytes regardless of character boundaries.
+    Requests for embeddings get vectors (see `openai_embeddings`), after the steps of
+    `embedding_faults`. Requests with sound get a transcript (see `openai_transcriptions`), after
+    the steps of `transcription_faults`, and `recordings` has the received sound. Requests for
+    speech get the sound `speech`, after the steps of `speech_faults`. `models` are the listed
+    names, and `pages` are other answers by path."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class FakeOpenAI:
 
     @property
     def base_url(self) -> str:
-        """Where clients find it, `/v1` included."""
+        """The address for clients, including `/v1`."""
         return f"http://127.0.0.1:{self._port}/v1"
 
     def then(self, *steps: Scripted) -> None:
@@ -166,7 +166,7 @@ class FakeOpenAI:
         return await step.play(exchange)
 
     def _refusal(self, request: ChatRequest, method: str) -> Step | None:
-        """What the server refuses whatever its script says."""
+        """Return the rejection of an invalid request, whatever the script."""
         if method != "POST" or not request.path.endswith(_PATHS):
             return refusal(ApiError(404, f"Unknown URL: {method} {request.path}"))
         if not request.body and not self._has_sound(request):
@@ -190,7 +190,7 @@ class FakeOpenAI:
         return request.path.endswith(EMBEDDINGS)
 
     def _embedding(self, request: ChatRequest) -> Step | None:
-        """Vectors, or what is to go wrong first; None for a conversation."""
+        """Return vectors or the next fault, or None for a conversation."""
         if not self._embeds(request):
             return None
         if self._embedding_faults:
@@ -203,7 +203,7 @@ class FakeOpenAI:
         return request.path.endswith(TRANSCRIPTIONS)
 
     def _transcription(self, request: ChatRequest) -> Step | None:
-        """What was said, or what is to go wrong first; None for anything else."""
+        """Return the transcript or the next fault, or None for anything else."""
         if not self._has_sound(request):
             return None
         heard = recording(request.headers.get("content-type", ""), request.raw)
@@ -215,7 +215,7 @@ class FakeOpenAI:
         return Raw(transcript(heard))
 
     def _spoken(self, request: ChatRequest) -> Step | None:
-        """The sound, or what is to go wrong first; None for anything else."""
+        """Return the sound or the next fault, or None for anything else."""
         if not request.path.endswith(SPEECH):
             return None
         text, model = request.body.get("input"), request.body.get("model")
@@ -237,14 +237,14 @@ class FakeOpenAI:
         return Answer(scripted) if isinstance(scripted, str) else scripted
 
     def _cached_tokens(self, raw: bytes) -> int:
-        """Tokens of the prompt that one of the last requests began with, in whole blocks."""
+        """Return the tokens of the common prefix with a recent request, in whole blocks."""
         longest = max((common_prefix(raw, other) for other in self._recent), default=0)
         self._recent.append(raw)
         return longest // 4 // _CACHE_BLOCK * _CACHE_BLOCK
 
 
 def common_prefix(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
+    """Return the number of bytes in the common prefix."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -256,7 +256,7 @@ def common_prefix(one: bytes, other: bytes) -> int:
 
 
 async def serve(arguments: argparse.Namespace) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal."""
     script: Author = (lambda _: arguments.reply) if arguments.reply else echo
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -275,7 +275,6 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.doubles.openai.server",
         description="Serve Chat Completions on a loopback port, without a model behind it.",

@@ -1,8 +1,7 @@
-"""The `/audio/transcriptions` side of `FakeOpenAI`: forms with sound in, what was said out.
+"""The `/audio/transcriptions` side of `FakeOpenAI`: forms with sound in, transcripts out.
 
-It takes the form apart as strictly as the real one. What is "said" is the sound itself where that
-is text, so that a test says something by sending it as bytes; else how many bytes were heard.
-"""
+It parses the form as strictly as the real one. The transcript is the sound itself if that is text,
+so a test sends the text as bytes. Otherwise it is the number of bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _JSON = frozenset({"", "json", "verbose_json"})
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A request as the server understood it: `fields` are those of text."""
+    """A parsed request. `fields` are the text fields."""
 
     audio: bytes
     name: str
@@ -33,7 +32,7 @@ class Recording:
 
     @property
     def said(self) -> str:
-        """What the server hears."""
+        """The transcript."""
         try:
             return self.audio.decode()
         except UnicodeDecodeError:
@@ -49,7 +48,7 @@ class _Part:
 
 
 def recording(content_type: str, raw: bytes) -> Recording | ApiError:
-    """The sound in a request, or why the real API would refuse it."""
+    """Return the sound in a request, or the error of the real API."""
     boundary = _BOUNDARY.match(content_type)
     if boundary is None:
         return ApiError(400, "The request must be multipart/form-data.")
@@ -74,7 +73,7 @@ def _wrong(fields: Mapping[str, str], file: _Part) -> str:
 
 
 def transcript(heard: Recording) -> bytes:
-    """The answer."""
+    """Return the answer."""
     return json.dumps({"text": heard.said}).encode()
 
 

@@ -6,17 +6,15 @@
         assert (await telegram.answer_to(question)).text == "Hello yourself."
         assert not telegram.violations
 
-It plays Telegram's part: it keeps the queue of updates with its offsets, the chats with their
-messages, and the files. It checks every request (`rules`) and can misbehave on
-command (`faults`). People act through the methods of `people`; what the bot
-did is seen through those of `seen`. Nothing in it sleeps: whatever waits, waits for
-something to happen. By hand:
+It plays Telegram: it holds the queue of updates with its offsets, the chats with their messages,
+and the files. It checks every request (`rules`) and can misbehave on command (`faults`). Methods of
+`people` act as people, and methods of `seen` show the bot's actions. Nothing in it sleeps: every
+wait is for an event. On the command line
 
     python -m tests.doubles.telegram --port 8081
 
-serves until it is interrupted: each line on standard input is said to the bot, and what the bot
-answers is printed.
-"""
+serves until it is interrupted. Each line on standard input is sent to the bot, and its answers are
+printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telegram played by hand: type to the bot, read its answers."""
+"""Telegram on the command line: type to the bot, read its answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.doubles.telegram import TOKEN, FakeTelegram, Sent
 
 
 async def converse(arguments: argparse.Namespace) -> None:
-    """Say each line of standard input to the bot, and print what it answers."""
+    """Send each line of standard input to the bot, and print its answers."""
     async with FakeTelegram(arguments.token, port=arguments.port) as telegram:
         print(f"base_url: {telegram.base_url}\ntoken: {telegram.token}", flush=True)
         async with asyncio.TaskGroup() as group:
@@ -33,7 +33,8 @@ async def _print_messages(telegram: FakeTelegram) -> None:
 
 
 async def _after(telegram: FakeTelegram, printed: set[int]) -> list[Sent]:
-    """What is new, without replies that are still being written: those are sent silently."""
+    """Return new messages, without streamed replies that are not complete: those are sent
+    silently."""
 
     def new() -> list[Sent]:
         standing = (sent for sent in telegram.messages() if not sent.silent)
@@ -43,7 +44,6 @@ async def _after(telegram: FakeTelegram, printed: set[int]) -> list[Sent]:
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.doubles.telegram",
         description="Play Telegram on a loopback port: type to the bot, read its answers.",

@@ -1,4 +1,4 @@
-"""What `FakeTelegram` says when it refuses."""
+"""The error answers of `FakeTelegram`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.doubles.telegram.values import Json, Refusal
 
 
 def refused(refusal: Refusal) -> Reply:
-    """The answer to a call that is refused."""
+    """Return the answer to a rejected call."""
     body: Json = {"ok": False, "error_code": refusal.code, "description": refusal.description}
     if refusal.parameters:
         body["parameters"] = refusal.parameters

@@ -1,7 +1,6 @@
-"""What happens to chats and to the queue while nobody writes: they are blocked, moved, repeated.
+"""Changes of chats and of the queue without messages: blocking, migration, repetition.
 
-Where Telegram tells the bot about it, the update comes by itself.
-"""
+If Telegram notifies the bot, the update is queued as well."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ class Events:
         self._updates = updates
 
     def block(self, chat: int = PERSON, *, user: int = PERSON) -> None:
-        """A person blocks the bot (private chat), or it is thrown out of a group."""
+        """Block the bot (private chat), or remove it from a group."""
         state = self._world.chat(chat)
         private = state.type == "private"
         words = f"bot was kicked from the {state.type} chat"
@@ -26,14 +25,14 @@ class Events:
         self._membership(chat, chat if private else user, "member", "kicked")
 
     def unblock(self, chat: int = PERSON, *, user: int = PERSON) -> None:
-        """The bot is welcome again."""
+        """Unblock the bot."""
         state = self._world.chat(chat)
         state.blocked = ""
         private = state.type == "private"
         self._membership(chat, chat if private else user, "kicked", "member")
 
     def migrate(self, chat: int, new_id: int, *, announce: bool = True) -> None:
-        """A group becomes a supergroup with another id; `announce` says so in both chats."""
+        """Turn a group into a supergroup with another id. `announce` notifies both chats."""
         old = self._world.chat(chat)
         new = self._world.open_group(new_id, str(old.names["title"]))
         new.type = "supergroup"
@@ -44,19 +43,19 @@ class Events:
         self._world.changes.tell()
 
     def forbid_reactions(self, chat: int) -> None:
-        """A chat takes no reactions any more; bots are not told."""
+        """Forbid reactions in a chat. Bots are not notified."""
         self._world.chat(chat).allows_reactions = False
 
     def delete(self, message_id: int, chat: int = PERSON) -> None:
-        """A person deletes a message, whoever wrote it; bots are not told."""
+        """Delete any message as a person. Bots are not notified."""
         self._world.remove(self._world.chat(chat), message_id)
 
     def delete_topic(self, chat: int, thread: int) -> None:
-        """A topic of a forum is deleted; bots are not told."""
+        """Delete a topic of a forum. Bots are not notified."""
         self._world.chat(chat).topics.discard(thread)
 
     def duplicate(self, update_id: int) -> None:
-        """Deliver an update once more with the next poll, also when it was confirmed."""
+        """Deliver an update once more with the next poll, even after its confirmation."""
         self._updates.repeat(update_id)
 
     def _membership(self, chat: int, user: int, before: str, after: str) -> None:

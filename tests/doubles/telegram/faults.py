@@ -1,9 +1,8 @@
 """Every way in which `FakeTelegram` can misbehave, on command.
 
-Faults wait in a list, and a call takes the first that fits its method and chat. "file" is the
-method of downloads. A method "" means any but `getUpdates`. What is still held when the server
-stops is let go.
-"""
+Faults are kept in a list, and a call takes the first for its method and chat. "file" is the method
+of downloads. A method "" means any but `getUpdates`. When the server stops, held calls are
+released."""
 
 from __future__ import annotations
 
@@ -33,10 +32,10 @@ class Faults(Arming[Call]):
         chat: int | None = None,
         after: After = "request",
     ) -> None:
-        """Answer the next calls with this error; 5xx, 429 with `{"retry_after": 3}`, and so on.
-        `after` the effect: a server that ends says 500 to what is under way in it (`Client.cpp` of
-        tdlib/telegram-bot-api, `get_closing_error`), and people saw messages arrive whose calls
-        had failed (python-telegram-bot#1045)."""
+        """Answer the next calls with this error: 5xx, 429 with `{"retry_after": 3}`, and so on.
+        `after` the effect: a server that ends answers running requests with 500 (`Client.cpp` of
+        tdlib/telegram-bot-api, `get_closing_error`), and people saw messages of failed calls arrive
+        (python-telegram-bot#1045)."""
         refusal = Refusal(code, description or _WORDS.get(code, "Error"), parameters)
         self._arm(method, Instead(refused(refusal), after == "effect"), times, chat)
 
@@ -46,13 +45,13 @@ class Faults(Arming[Call]):
         self.fail("", 429, words, parameters={"retry_after": retry_after}, times=times, chat=chat)
 
     def hang(self, method: str, times: int = 1, *, chat: int | None = None) -> asyncio.Event:
-        """Hold the next calls; they are carried out once the event is set."""
+        """Hold the next calls. They run once the event is set."""
         gate = self._gate()
         self._arm(method, Hang(gate), times, chat)
         return gate
 
     def half_open(self, count: int = 1) -> asyncio.Event:
-        """Accept the next polls and never answer them; the event ends their connections."""
+        """Accept the next polls and never answer them. The event ends their connections."""
         gate = self._gate()
         self._arm("getUpdates", Hang(gate, honest=False), count, None)
         return gate
@@ -65,8 +64,8 @@ class Faults(Arming[Call]):
         times: int = 1,
         chat: int | None = None,
     ) -> None:
-        """Drop the connection in the place of an answer: before the call had its effect, or after
-        it, so that the bot cannot know."""
+        """Drop the connection in place of an answer: before the call had its effect, or after it,
+        so that the bot cannot know."""
         self._arm(method, Cut(effect=after == "effect"), times, chat)
 
     def garble(
@@ -86,7 +85,7 @@ class Faults(Arming[Call]):
         self._arm(method, Instead(reply, after == "effect"), times, chat)
 
     def late(self, method: str, seconds: float, *, times: int = 1) -> None:
-        """Carry the next calls out at once, and answer each after so many seconds."""
+        """Run the next calls at once, and answer each after this many seconds."""
         self._arm(method, Late(seconds), times, None)
 
     def slow(self, method: str, times: int = 1) -> asyncio.Event:
@@ -96,12 +95,12 @@ class Faults(Arming[Call]):
         return gate
 
     def huge(self, method: str, size: int = 100_000_000, *, times: int = 1) -> None:
-        """Answer with that many bytes, whose number is not announced."""
+        """Answer with that many bytes, without announcing the length."""
         self._arm(method, Huge(size), times, None)
 
     def second_poller(self, times: int = 1) -> None:
-        """Another program polls with the same token: the poll that waits now ends with 409, and
-        so do the next ones, `times` in all."""
+        """Poll with the same token like another program: the waiting poll ends with 409, and so do
+        the next ones, `times` in all."""
         waiting = 1 if self._updates.polls else 0
         self._updates.conflict()
         if times > waiting:

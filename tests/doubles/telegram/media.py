@@ -1,4 +1,4 @@
-"""Files inside messages: the JSON of each kind, and what the server refuses about a file."""
+"""Files in messages: the JSON of each kind, and the server's checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OGG = b"OggS\x00\x02" + bytes(22) + b"OpusHead\x01\x01"
 """The beginning of a voice note."""
 
 KINDS = ("photo", "document", "voice", "video", "audio", "animation")
-"""What a bot may send; each has its method and its field."""
+"""Kinds that a bot may send. Each has its method and its field."""
 
 _PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
 _FRAME: Json = {"width": 640, "height": 480}
@@ -42,8 +42,8 @@ _NAMELESS = ("voice", "video_note", "sticker")
 
 
 def attachment(kind: str, file: StoredFile, small: StoredFile | None = None) -> Json:
-    """The fields of a message that carries `file`. A photo comes in up to two sizes, the largest
-    last; an animation is a document as well."""
+    """Return the fields of a message with `file`. A photo has up to two sizes, the largest last. An
+    animation is a document as well."""
     if kind == "photo":
         sizes: list[object] = [{**small.json, "width": 90, "height": 67}] if small else []
         return {"photo": [*sizes, {**file.json, "width": 1280, "height": 960}]}
@@ -56,7 +56,7 @@ def attachment(kind: str, file: StoredFile, small: StoredFile | None = None) -> 
 
 
 def check_upload(kind: str, file: Upload) -> None:
-    """Refuse what the server does not take as this kind of file."""
+    """Reject unsupported files of this kind."""
     size = len(file.content)
     if size > UPLOAD_LIMIT:
         raise Refusal(413, "Request Entity Too Large")

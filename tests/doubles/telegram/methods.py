@@ -1,8 +1,7 @@
-"""What each method of the Bot API does to the world, once the request itself is known to be good.
+"""The effects of valid calls of each Bot API method on the world.
 
-A state that forbids it (the chat is gone, the message was deleted) is a `Refusal` in the words of
-the real server.
-"""
+A state that forbids the call (the chat is gone, the message was deleted) is a `Refusal` in the
+words of the real server."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ OLD_QUERY = "query is too old and response timeout expired or query ID is invali
 
 
 class Methods:
-    """The methods by name; `answer` runs one."""
+    """The methods by name. `answer` runs one."""
 
     def __init__(self, world: World, updates: Updates, webhook: Webhook) -> None:
         self._world = world
@@ -59,7 +58,7 @@ class Methods:
         return method == "getUpdates" or method in self._sync
 
     async def answer(self, call: Call) -> object:
-        """The result of a call; raises `Refusal`."""
+        """Return the result of a call. Raise `Refusal`."""
         if call.method == "getUpdates":
             return await self._get_updates(call)
         return self._sync[call.method](call)

@@ -1,9 +1,8 @@
-"""What people do: each method here becomes an update for the bot.
+"""Actions of people: each method here becomes an update for the bot.
 
-Where nobody is named, the person with the id 7 does it, in their private chat. `chat` is the id of
-a group (negative) or of a private chat; `fields` are put into the message as they are, in the words
-of the Bot API, and win over what the double would write. Methods that write return the message id.
-"""
+The default is the person with the id 7, in their private chat. `chat` is the id of a group
+(negative) or of a private chat. `fields` are added to the message unchanged, in the words of the
+Bot API, and replace the double's own. Methods that write return the message id."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _AUTOMATIC = {
 
 
 def automatic_entities(text: str) -> list[object]:
-    """The entities that Telegram finds by itself in what people type."""
+    """Return the entities that Telegram finds in typed text."""
     found: list[dict[str, str | int]] = []
     for kind, pattern in _AUTOMATIC.items():
         for match in pattern.finditer(text):
@@ -32,7 +31,7 @@ def automatic_entities(text: str) -> list[object]:
 
 
 class People:
-    """The part of `FakeTelegram` that a test plays."""
+    """The part of `FakeTelegram` for a test."""
 
     def __init__(self, world: World, updates: Updates) -> None:
         self._world = world
@@ -40,7 +39,7 @@ class People:
         self.person(PERSON, first_name="Robin", username="robin_seven")
 
     def person(self, user: int, **names: object) -> int:
-        """Make a person known, who may now be written to; `first_name`, `username` and so on."""
+        """Add a person, who may now be written to, with `first_name`, `username` and so on."""
         self._world.meet(user, **names)
         self._world.open_private(user)
         return user
@@ -51,7 +50,7 @@ class People:
         return chat
 
     def topic(self, chat: int) -> int:
-        """Open a topic in a forum, quietly; its id is the `thread` of what is said in it."""
+        """Open a topic in a forum, quietly, and return its id, the `thread` of its messages."""
         state = self._world.chat(chat)
         created: Json = {"forum_topic_created": {"name": "Topic", "icon_color": 7322096}}
         thread = _id_of(self._message(created, PERSON, chat, None, None))
@@ -70,7 +69,7 @@ class People:
         reply_to: int | None = None,
         **fields: object,
     ) -> int:
-        """Write text. Commands, mentions and links in it get their entities."""
+        """Write text. Its commands, mentions and links get their entities."""
         return self.post({**_content(text), **fields}, user, chat, thread, reply_to)
 
     def reply(self, message_id: int, text: str, **where: object) -> int:
@@ -85,7 +84,7 @@ class People:
         thread: int | None = None,
         reply_to: int | None = None,
     ) -> int:
-        """Any message: `content` has the fields that make its kind."""
+        """Send any message. `content` has the fields of its kind."""
         message = self._message(content, user, chat, thread, reply_to)
         self._updates.add({"message": message})
         return _id_of(message)
@@ -109,7 +108,8 @@ class People:
     def press(
         self, message_id: int, label: str, *, user: int = PERSON, chat: int | None = None
     ) -> str:
-        """Press the button with this label; the id of the callback query. Fails without it."""
+        """Press the button with this label, and return the id of the callback query. Fail without
+        it."""
         state = self._world.chat(user if chat is None else chat)
         buttons = [button for row in state.sent[message_id].buttons for button in row]
         data = next((button.data for button in buttons if button.label == label), None)
@@ -128,14 +128,14 @@ class People:
         return query
 
     def push(self, update: Json) -> int:
-        """Any update; the next id is given to it where it has none. Its id."""
+        """Queue any update, with the next id if it has none, and return its id."""
         return self._updates.add(update)
 
     def push_raw(self, payload: object) -> int:
-        """Anything at all in the place of an update, however malformed. Its place in the queue.
+        """Queue anything in place of an update, however malformed, and return its position in the
+        queue.
 
-        Unlike `push` this adds nothing, so a payload without an `update_id` stays without.
-        """
+        Unlike `push` this adds nothing, so a payload without an `update_id` stays without."""
         return self._updates.add_raw(payload)
 
     def forward(
@@ -146,7 +146,7 @@ class People:
         user: int = PERSON,
         chat: int | None = None,
     ) -> int:
-        """Pass on what a person called `origin` wrote."""
+        """Forward a message of a person called `origin`."""
         hidden: Json = {
             "type": "hidden_user",
             "sender_user_name": origin,
@@ -161,12 +161,12 @@ class People:
     def contact(
         self, first_name: str = "Kim", phone_number: str = "+100000000", **where: object
     ) -> int:
-        """Send somebody's number."""
+        """Send another person's number."""
         contact = {"first_name": first_name, "phone_number": phone_number}
         return self._place({"contact": contact}, where)
 
     def _place(self, content: Json, where: Json) -> int:
-        """Post `content`; what in `where` does not say who and where is a field of the message."""
+        """Post `content`. Other keys of `where` than sender and chat are fields of the message."""
         user, chat, thread, reply_to = (_number(where.get(name)) for name in _PLACES)
         fields = {name: value for name, value in where.items() if name not in _PLACES}
         return self.post({**content, **fields}, user or PERSON, chat, thread, reply_to)

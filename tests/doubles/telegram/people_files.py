@@ -1,4 +1,4 @@
-"""The files that people send; each method gives the message id and takes `where` as `say` does."""
+"""Files sent by people. Each method returns the message id and accepts `where` like `say`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.doubles.telegram.values import Json, Upload, as_object
 
 
 class PeopleWithFiles(People):
-    """The part of `FakeTelegram` that a test plays, files included."""
+    """The part of `FakeTelegram` for a test, including files."""
 
     def photo(self, content: bytes = PNG, *, caption: str = "", **where: object) -> int:
-        """Send a picture, in two sizes as the real server does. `where` as for `say`."""
+        """Send a picture, in two sizes like the real server. `where` as for `say`."""
         return self._send("photo", Upload("photo.png", "image/png", content), caption, where)
 
     def document(
@@ -26,7 +26,7 @@ class PeopleWithFiles(People):
         size: int | None = None,
         **where: object,
     ) -> int:
-        """Send a file; with `size` (bytes) the server claims another size than it has."""
+        """Send a file. With `size` (bytes) the server reports another size."""
         return self._send("document", Upload(name, mime, content), caption, where, size)
 
     def voice(self, content: bytes = OGG, *, size: int | None = None, **where: object) -> int:
@@ -57,7 +57,7 @@ class PeopleWithFiles(People):
         **where: object,
     ) -> list[int]:
         """Send files together, each a kind ("photo", "video", "document", "audio") with its
-        content. The caption is on the first. One update each, with the same `media_group_id`."""
+        content. The caption is on the first. Each is an update, with the same `media_group_id`."""
         group = {"media_group_id": str(self._world.number() + 13_000_000_000)}
         sent = []
         for index, (kind, content) in enumerate(items):

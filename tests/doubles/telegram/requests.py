@@ -1,4 +1,4 @@
-"""A request off the wire as a `Call`: query strings, forms, JSON and multipart alike."""
+"""Converts an HTTP request to a `Call`: query strings, forms, JSON and multipart."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _JSON = "application/json"
 
 
 async def read_call(http: web.Request, method: str, schema: Schema) -> Call:
-    """The call in `http`. A file sent as a part `x` is also the parameter `x`, as "attach://x".
+    """Read the call in `http`. A file sent as a part `x` is also the parameter `x`, as
+    "attach://x".
 
-    Raises `Refusal` for a body that is not what it says it is.
-    """
+    Raise `Refusal` for a body that does not match its type."""
     plain: dict[str, str] = dict(http.query)
     params: dict[str, object] = {}
     files: dict[str, Upload] = {}

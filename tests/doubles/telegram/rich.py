@@ -1,4 +1,4 @@
-"""What the Bot API says about rich messages: their size, and what people read of one."""
+"""The Bot API's rules for rich messages: their size and their visible text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LENGTH, _BLOCKS, _DEPTH, _COLUMNS = 32_768, 500, 16, 20
 
 
 def rich_problem(message: Json) -> str:
-    """What is wrong with an `InputRichMessage` that has the right types, "" for nothing."""
+    """Return the problem of an `InputRichMessage` with the right types, or ""."""
     if [name for name in ("blocks", "html", "markdown") if name in message] != ["blocks"]:
         return "this double reads blocks, and exactly one form must be used"
     blocks = objects(message["blocks"])
@@ -26,7 +26,7 @@ def rich_problem(message: Json) -> str:
 
 
 def shown_text(blocks: Sequence[Json]) -> str:
-    """What people read, a block and a row of a table to a line."""
+    """Return the visible text, with a block or a row of a table per line."""
     return "\n".join(_lines(blocks))
 
 
@@ -48,7 +48,7 @@ def _label(item: Json) -> str:
 
 
 def _inside(block: Json) -> tuple[Json, ...]:
-    """The blocks or items in a block or item."""
+    """Return the blocks or items in a block or item."""
     return (*objects(block.get("blocks")), *objects(block.get("items")))
 
 
@@ -71,7 +71,7 @@ def _count(blocks: Iterable[Json]) -> int:
 
 
 def _depth(value: object) -> int:
-    """Levels of blocks and of texts in them."""
+    """Return the levels of blocks and of texts in them."""
     if isinstance(value, list | tuple):
         return max(map(_depth, value), default=0)
     if not isinstance(value, dict):

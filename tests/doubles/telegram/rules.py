@@ -1,7 +1,6 @@
-"""What the Bot API refuses whatever the state of its chats: a request that is wrong in itself.
+"""Invalid requests of the Bot API, independent of the state of its chats.
 
-Texts are read as they come: a `parse_mode` is refused, because this double does not read markup.
-"""
+Texts are plain: a `parse_mode` is rejected, because this double does not parse markup."""
 
 from __future__ import annotations
 
@@ -43,11 +42,11 @@ _ACTIONS = {
 _REACTIONS = frozenset(
     "👍👎❤🔥🥰👏😁🤔🤯😱🤬😢🎉🤩🤮💩🙏👌🕊🤡🥱🥴😍🐳🌚🌭💯🤣⚡🍌🏆💔🤨😐🍓🍾💋🖕😈😴😭🤓👻👀🎃🙈😇😨🤝✍🤗🫡🎅🎄☃💅🤪🗿🆒💘🙉🦄😘💊🙊😎👾🤷😡"
 )
-"""Those of one character."""
+"""Reactions of one character."""
 
 
 def first_problem(call: Call, schema: Schema) -> str:
-    """The first reason to refuse `call`, "" for none."""
+    """Return the first reason to reject `call`, or ""."""
     if problem := schema.problem(call.method, call.params, call.files):
         return problem
     checks: tuple[Callable[[Call], str], ...] = (
@@ -100,7 +99,7 @@ def _one_button(button: Json) -> str:
 
 
 def _reply(call: Call) -> str:
-    """A quotation with entities of its own."""
+    """Check a quotation with its own entities."""
     wanted = call.object("reply_parameters")
     return entities_problem(str(wanted.get("quote", "")), objects(wanted.get("quote_entities")))
 
@@ -143,7 +142,7 @@ def _rich(call: Call) -> str:
 
 
 def _reaction(call: Call) -> str:
-    """One, of those that Telegram offers to everybody."""
+    """Allow one reaction that is available to everyone."""
     reactions = call.objects("reaction")
     if len(reactions) > 1:
         return "REACTIONS_TOO_MANY"
@@ -174,7 +173,8 @@ def _polling(call: Call) -> str:
 
 
 def _webhook(call: Call) -> str:
-    """An https address on a port that Telegram knows; on the own machine anything goes."""
+    """Require an https address on a port of Telegram's list. On this machine any address is
+    valid."""
     secret = call.params.get("secret_token")
     if secret is not None and not _SECRET.fullmatch(str(secret)):
         return "secret token contains unallowed characters"

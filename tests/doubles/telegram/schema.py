@@ -1,9 +1,8 @@
-"""Which methods, parameters and types the Bot API has, and what is wrong with a request by that.
+"""The methods, parameters and types of the Bot API, and checking requests with them.
 
-The table comes from a machine-readable copy of the documentation where there is one (a JSON file:
-`items`, their `children`, and their `annotations` with `name`, `type` and `required`), otherwise
-from the table below, which has the methods that `FakeTelegram` implements.
-"""
+The table comes from a machine-readable copy of the documentation if there is one (a JSON file:
+`items`, their `children`, and their `annotations` with `name`, `type` and `required`). Otherwise it
+is the table below, with the methods that `FakeTelegram` implements."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from pathlib import Path
 from tests.doubles.telegram.values import as_object
 
 DOCUMENTED = Path("../shared/data/telegram-bot-api-10.2.json")
-"""Where a checkout may have the documentation in machine-readable form."""
+"""Place of the documentation in machine-readable form, which a checkout may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Parameter:
     kind: str
     required: bool = False
     constant: str = ""
-    """The one value that it may have, which tells the forms of a type apart."""
+    """The only permitted value, which distinguishes the forms of a type."""
 
 
 Parameters = Mapping[str, Parameter]
@@ -35,14 +34,14 @@ Parameters = Mapping[str, Parameter]
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """`unions` has, for a type with several forms, the names of these."""
+    """`unions` has the names of the forms of a type with several."""
 
     methods: Mapping[str, Parameters]
     types: Mapping[str, Parameters]
     unions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def problem(self, method: str, given: Mapping[str, object], files: Mapping[str, object]) -> str:
-        """What is wrong with the parameters of a call, "" for nothing."""
+        """Return the problem of the parameters of a call, or ""."""
         return self._fields(self.methods[method], given, files, "")
 
     def _fields(
@@ -68,7 +67,7 @@ class Schema:
         return ""
 
     def _value(self, kind: str, value: object, place: str) -> str:
-        """What is wrong with one value; of several kinds it must be one."""
+        """Return the problem of one value. If there are several kinds, it must match one."""
         if element := kind.removeprefix("Array of ") if kind.startswith("Array of ") else "":
             if not isinstance(value, list):
                 return f'"{place}" must be an array of {element}'
@@ -87,7 +86,7 @@ class Schema:
         return "" if "" in problems else min(problems, key=_vagueness)
 
     def _may_be(self, kind: str, value: object) -> bool:
-        """Whether the type that an object says it has is this one, where it says so."""
+        """Check whether the declared type of an object is this one, or undeclared."""
         said = self.types.get(kind, {}).get("type", Parameter("")).constant
         return not said or as_object(value).get("type") == said
 
@@ -101,7 +100,7 @@ class Schema:
         return self._fields(self.types[kind], value, {}, f"{place}.")
 
     def decode(self, method: str, name: str, text: str) -> object:
-        """The value of a parameter that came as text (a form or a query string)."""
+        """Return the value of a parameter that came as text (a form or a query string)."""
         parameter = self.methods.get(method, {}).get(name)
         kinds = _alternatives(parameter.kind, {}) if parameter else ("String",)
         if "Integer" in kinds and re.fullmatch(r"-?\d+", text):
@@ -134,7 +133,7 @@ def _is(kind: str, value: object) -> bool:
 
 
 def _vagueness(problem: str) -> bool:
-    """A problem deep inside a value says more than that the value is of another type."""
+    """Rank problems: one deep inside a value is more specific than a wrong type of the value."""
     return "must be of" in problem or "must be an object" in problem
 
 
@@ -145,7 +144,7 @@ def _alternatives(kind: str, unions: Mapping[str, tuple[str, ...]]) -> tuple[str
 
 @cache
 def read_schema(path: Path) -> Schema:
-    """The schema in a machine-readable copy of the documentation."""
+    """Read the schema from a machine-readable copy of the documentation."""
     methods: dict[str, Parameters] = {}
     types: dict[str, Parameters] = {}
     unions: dict[str, tuple[str, ...]] = {}
@@ -172,7 +171,7 @@ def read_schema(path: Path) -> Schema:
 
 
 def _constant(parameter: Mapping[str, object]) -> str:
-    """The one value of a `type` that tells the forms of an object apart."""
+    """Return the only value of a `type` that distinguishes the forms of an object."""
     said = _CONSTANT.search(str(parameter.get("description")))
     return (said[1] or said[2]) if said and parameter["name"] == "type" else ""
 
@@ -181,7 +180,7 @@ _CONSTANT = re.compile(r"always '(\w+)'$|must be (\w+)$")
 
 
 def load_schema(path: Path | None) -> Schema:
-    """The documented schema where there is one, else the own table."""
+    """Return the documented schema if there is one, otherwise the table below."""
     return read_schema(path) if path is not None and path.exists() else own_schema()
 
 
@@ -288,7 +287,7 @@ _TYPES = {
 
 @cache
 def own_schema() -> Schema:
-    """The methods that `FakeTelegram` implements, with the parameters that are in common use."""
+    """Return the methods that `FakeTelegram` implements, with the usual parameters."""
     methods = {name: _parameters(text) for name, text in _TABLE.items()}
     methods["sendMediaGroup"] = {
         **methods["sendMediaGroup"],

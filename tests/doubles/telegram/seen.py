@@ -1,4 +1,4 @@
-"""What a test looks at: the calls of the bot, and what people see of it in their chats."""
+"""The observations of a test: the calls of the bot, and its messages as people see them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 class Seen:
-    """The part of `FakeTelegram` that is looked at. `calls` has every request, polls included;
-    `violations` those that no state of Telegram would accept."""
+    """The observed part of `FakeTelegram`. `calls` has every request, polls included, and
+    `violations` the invalid ones, which Telegram rejects in any state."""
 
     def __init__(self, world: World, updates: Updates) -> None:
         self._world = world
@@ -24,53 +24,53 @@ class Seen:
         self.violations: list[Violation] = []
 
     def called(self, *methods: str) -> list[Call]:
-        """The calls of these methods, in order."""
+        """Return the calls of these methods, in order."""
         return [call for call in self.calls if call.method in methods]
 
     def messages(self, chat: int | None = PERSON) -> list[Sent]:
-        """The messages of the bot that stand in a chat now, in order; None: in all chats."""
+        """Return the current messages of the bot in a chat in order, or in all chats for None."""
         chats = self._world.chats
         chosen = chats.values() if chat is None else [chats[chat]] if chat in chats else []
         return [sent for one in chosen for sent in one.sent.values()]
 
     def ephemeral(self, chat: int) -> list[Sent]:
-        """The messages of the bot in a group that only one person saw, in order."""
+        """Return the messages of the bot in a group that only one person saw, in order."""
         return list(self._world.chat(chat).unseen)
 
     def texts(self, chat: int | None = PERSON) -> list[str]:
-        """Their texts and captions."""
+        """Return their texts and captions."""
         return [sent.text for sent in self.messages(chat)]
 
     def drafts(self, chat: int = PERSON) -> list[Draft]:
-        """The drafts that were shown in a chat, in order."""
+        """Return the drafts that were shown in a chat, in order."""
         return list(self._world.chat(chat).drafts)
 
     def actions(self, chat: int = PERSON) -> list[str]:
-        """The actions ("typing" and so on) that were shown in a chat, in order."""
+        """Return the actions ("typing" and so on) that were shown in a chat, in order."""
         return list(self._world.chat(chat).actions)
 
     def reactions(self, chat: int = PERSON) -> dict[int, str]:
-        """The bot's reactions that stand in a chat now, by message; "" for one taken away."""
+        """Return the bot's current reactions in a chat by message, "" for a removed one."""
         return dict(self._world.chat(chat).reactions)
 
     @property
     def toasts(self) -> list[Toast]:
-        """The answers to pressed buttons."""
+        """Return the answers to pressed buttons."""
         return [toast for toast in self._world.queries.values() if toast is not None]
 
     @property
     def commands(self) -> dict[str, dict[str, str]]:
-        """The menus: for each scope ("default", "chat:7") descriptions by command."""
+        """Return the menus: for each scope ("default", "chat:7") descriptions by command."""
         return self._world.commands
 
     @property
     def confirmed(self) -> int | None:
-        """The highest offset that was confirmed."""
+        """The highest confirmed offset."""
         return self._updates.confirmed
 
     @property
     def pending(self) -> int:
-        """How many updates are not confirmed."""
+        """The number of unconfirmed updates."""
         return self._updates.pending
 
     @property
@@ -80,24 +80,23 @@ class Seen:
 
     @property
     def polls(self) -> int:
-        """How many polls wait for an update now."""
+        """The number of polls that wait for an update."""
         return self._updates.polls
 
     async def wait_for(self, condition: Callable[[], T], *, patience: float | None = PATIENCE) -> T:
-        """The value of `condition()` once it is true; asked again whenever anything happened here.
+        """Return the value of `condition()` once it is true. It is checked after every event.
 
-        Raises `TimeoutError` after `patience` seconds of real time (None: never), with what
-        happened so far.
-        """
+        Raise `TimeoutError` after `patience` seconds of real time (None: never), with the events so
+        far."""
         return await self._world.changes.within(patience, condition, self._told)
 
     async def receive(self, count: int, chat: int = PERSON) -> list[str]:
-        """The texts in a chat once there are at least `count` messages of the bot."""
+        """Return the texts in a chat once there are at least `count` messages of the bot."""
         await self.wait_for(lambda: len(self.messages(chat)) >= count)
         return self.texts(chat)
 
     async def answer_to(self, message_id: int, chat: int = PERSON) -> Sent:
-        """The first message of the bot that stands after this one in its chat."""
+        """Return the first message of the bot after this one in its chat."""
         later = await self.wait_for(
             lambda: [one for one in self.messages(chat) if one.message_id > message_id]
         )

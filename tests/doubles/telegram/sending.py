@@ -1,4 +1,4 @@
-"""Messages of the bot: how they appear in a chat, change and go away."""
+"""Messages of the bot: sending, editing and deleting them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_MODIFIED = (
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a message says; `text` is the caption where there is a file."""
+    """The content of a message. `text` is the caption if there is a file."""
 
     kind: str
     text: str
@@ -38,7 +38,7 @@ class _Content:
 
     @property
     def json(self) -> Json:
-        """Its fields in a `Message`."""
+        """Return its fields in a `Message`."""
         if self.blocks:
             return {"rich_message": {"blocks": list(self.blocks)}}
         text, entities = "text", "entities"
@@ -61,7 +61,7 @@ def _with_caption(
 
 
 class Sending:
-    """The methods that put messages into chats. Each takes a call that is good in itself."""
+    """The methods that put messages into chats. Each gets a valid call."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -77,7 +77,7 @@ class Sending:
         return self._deliver(call, _Content("rich", shown_text(blocks), (), blocks=blocks))
 
     def file(self, call: Call) -> Json:
-        """sendPhoto and its like."""
+        """sendPhoto and similar methods."""
         self._target(call)
         kind = call.method.removeprefix("send").lower()
         file = self._file(kind, call.text(kind), call)
@@ -95,7 +95,7 @@ class Sending:
         ]
 
     def _file(self, kind: str, value: str, call: Call) -> StoredFile:
-        """The file that a parameter names: uploaded with the call, or known by its id."""
+        """Return the file of a parameter: uploaded with the call, or known by its id."""
         name = value.removeprefix("attach://")
         if name == value:
             return self._known_file(value)
@@ -108,7 +108,7 @@ class Sending:
         return self._world.files[file_id]
 
     def _target(self, call: Call) -> tuple[ChatState, int | None, int | None]:
-        """The chat, the topic and the message that is answered."""
+        """Return the chat, the topic and the answered message."""
         chat = self._world.reachable(call.chat_id)
         return chat, self._thread(call, chat), self._reply_target(call, chat)
 
@@ -206,7 +206,7 @@ class Sending:
         return True
 
     def _own(self, call: Call) -> tuple[ChatState, Sent, Json]:
-        """A message of the bot that is to be edited."""
+        """Return the message of the bot to edit."""
         chat = self._world.reachable(call.chat_id)
         number = call.number("message_id") or 0
         if number not in chat.posts:

@@ -1,4 +1,4 @@
-"""The server itself: requests in, answers out; see the package."""
+"""The server: requests in, answers out. See the package."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ _TOKEN_SHAPE = re.compile(r"\d+:[\w-]{35}")
 
 
 class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
-    """An async context manager. `token` is the only one that it lets in, `username` the bot's.
+    """An async context manager. `token` is the only valid one, and `username` the bot's name.
 
-    `schema` is a machine-readable copy of the documentation, used if the file is there. `clock`
-    dates messages. `webhook_retry` is the pause in seconds before an update is delivered again.
-    `without` are methods that this server is too old for.
-    After `stop` it may be started again: on the same port and with all that it knows.
-    """
+    `schema` is a machine-readable copy of the documentation, used if the file exists. `clock` dates
+    messages. `webhook_retry` is the pause in seconds before an update is delivered again. `without`
+    are methods that this server is too old for. After `stop` it may be started again, on the same
+    port and with its state."""
 
     def __init__(
         self,
@@ -82,16 +81,16 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
 
     @property
     def base_url(self) -> str:
-        """Where clients find it: "http://127.0.0.1:8081"."""
+        """The address for clients: "http://127.0.0.1:8081"."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def bot_id(self) -> int:
-        """The id of the bot, which its token begins with."""
+        """The id of the bot, at the beginning of its token."""
         return int(self.token.partition(":")[0])
 
     async def start(self) -> None:
-        """Serve; on the port of before if it was stopped."""
+        """Serve, on the previous port after a stop."""
         self._stopping = False
         app = web.Application(client_max_size=_LARGEST_REQUEST)
         app.router.add_route("*", "/bot{token}/{method}", self._handle)
@@ -101,7 +100,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         self._background.start(self.webhook.deliver(), name="fake Telegram webhook")
 
     async def stop(self) -> None:
-        """Stop serving; polls and held requests end."""
+        """Stop serving. Polls and held requests end."""
         self._stopping = True
         self._let_go()
         self._updates.end_polls()
@@ -124,11 +123,11 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         await self.stop()
 
     def revoke_token(self, new: str = "") -> None:
-        """The token is no longer let in; `new` is the one that is from now on."""
+        """Replace the token by `new`."""
         self.token = new or f"{self.bot_id}:{'R' * 35}"
 
     def end_polls(self) -> None:
-        """Answer the polls that wait now, as if their time were over."""
+        """Answer the waiting polls, as if their time were over."""
         self._updates.end_polls()
 
     async def _handle(self, http: web.Request) -> web.StreamResponse:

@@ -1,10 +1,9 @@
-"""What the Bot API says about texts: lengths and entities, in UTF-16 code units.
+"""The Bot API's rules for texts: lengths and entities, in UTF-16 code units.
 
-The real server repairs or drops many wrong entities in silence, and somebody then sees text that
-looks wrong; so here each of them is an error. Entities may lie side by side or one within another.
-Styles (bold and so on) go with everything but code; quotations do not contain quotations; links,
-code and the like do not contain one another.
-"""
+The real server silently repairs or drops many wrong entities, and people then see wrong text. So
+here each of them is an error. Entities may be adjacent or nested. Styles (bold and so on) combine
+with everything except code. Quotations do not contain quotations. Links, code and similar entities
+do not contain one another."""
 
 from __future__ import annotations
 
@@ -34,12 +33,12 @@ _NEEDS = {"text_link": "url", "text_mention": "user", "custom_emoji": "custom_em
 
 
 def units(text: str) -> int:
-    """The length of `text` in UTF-16 code units."""
+    """Return the length of `text` in UTF-16 code units."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
 def text_problem(text: str, entities: Sequence[Json], limit: int, too_long: str) -> str:
-    """What is wrong with a text and its entities, "" for nothing."""
+    """Return the problem of a text and its entities, or ""."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         return "strings must be encoded in UTF-8"
     if units(text) > limit:
@@ -48,7 +47,7 @@ def text_problem(text: str, entities: Sequence[Json], limit: int, too_long: str)
 
 
 def entities_problem(text: str, entities: Sequence[Json]) -> str:
-    """What is wrong with the entities of `text`, "" for nothing."""
+    """Return the problem of the entities of `text`, or ""."""
     if len(entities) > ENTITY_LIMIT:
         return f"there are {len(entities)} entities, more than {ENTITY_LIMIT}"
     edges = _edges(text)
@@ -59,7 +58,8 @@ def entities_problem(text: str, entities: Sequence[Json]) -> str:
 
 
 def _edges(text: str) -> frozenset[int]:
-    """Where an entity may begin or end: never between the halves of a surrogate pair."""
+    """Return the valid positions of an entity's ends: never between the halves of a surrogate
+    pair."""
     edges, place = {0}, 0
     for character in text:
         place += 2 if character > "\uffff" else 1
@@ -84,7 +84,7 @@ def _single(entity: Json, edges: frozenset[int]) -> str:
 
 
 def _nesting(entities: Sequence[Json]) -> str:
-    """Each entity against those that are open where it begins, the largest first."""
+    """Check each entity against the open ones at its beginning, the largest first."""
     ordered = sorted(entities, key=lambda one: (_range(one)[0], -_range(one)[1]))
     open_ones: list[Json] = []
     for entity in ordered:

@@ -1,9 +1,8 @@
-"""The queue of updates between people and the bot, as Telegram keeps it.
+"""Telegram's queue of updates between people and the bot.
 
 An update stays until it is confirmed: by a `getUpdates` with a higher offset, or by a webhook that
-answered 2xx. Reading confirms nothing. There is one reader at a time: a new poll ends the older
-one with 409, and while a webhook is set every poll is refused.
-"""
+answered 2xx. Reading confirms nothing. There is one reader at a time: a new poll ends the older one
+with 409, and while a webhook is set every poll is rejected."""
 
 from __future__ import annotations
 
@@ -28,14 +27,14 @@ _NOT_BY_DEFAULT = {"chat_member", "message_reaction", "message_reaction_count"}
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An update that is not confirmed; `payload` may be any JSON, also a malformed one."""
+    """An unconfirmed update. `payload` may be any JSON, also a malformed one."""
 
     update_id: int
     payload: object
 
 
 class Updates:
-    """What waits for the bot. `confirmed` is the highest offset that it asked for."""
+    """The queue for the bot. `confirmed` is the highest requested offset."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -52,12 +51,12 @@ class Updates:
 
     @property
     def pending(self) -> int:
-        """How many are not confirmed."""
+        """The number of unconfirmed updates."""
         return len(self._queue)
 
     @property
     def polls(self) -> int:
-        """How many polls wait for an update now."""
+        """The number of polls that wait for an update."""
         return self._polling
 
     @property
@@ -66,16 +65,16 @@ class Updates:
         return self._next_id - 1
 
     def first(self) -> Pending | None:
-        """The oldest that is not confirmed."""
+        """Return the oldest unconfirmed update, or None."""
         return self._queue[0] if self._queue else None
 
     def add(self, update: Json) -> int:
-        """Queue an update, with the next id if it has none; its id."""
+        """Queue an update, with the next id if it has none, and return its id."""
         update.setdefault("update_id", self._next_id)
         return self.add_raw(update)
 
     def add_raw(self, payload: object) -> int:
-        """Queue anything as it is; its id, or the place that it takes among the ids."""
+        """Queue anything unchanged, and return its id, or its position among the ids."""
         given = payload.get("update_id") if isinstance(payload, dict) else None
         update_id = given if isinstance(given, int) else self._next_id
         self._next_id = max(self._next_id, update_id + 1)
@@ -86,16 +85,16 @@ class Updates:
         return update_id
 
     def repeat(self, update_id: int) -> None:
-        """Deliver this one once more in the next batch, confirmed or not."""
+        """Deliver this update once more in the next batch, confirmed or not."""
         self._again.append(Pending(update_id, self._all[update_id]))
         self._changes.tell()
 
     def allow(self, kinds: frozenset[str]) -> None:
-        """Keep only these kinds of updates from now on; none means the usual ones."""
+        """Queue only these kinds of updates from now on. None means the usual ones."""
         self._allowed = kinds
 
     def confirm(self, offset: int) -> None:
-        """Forget all before `offset`; a negative one counts from the end of the queue."""
+        """Forget all before `offset`. A negative one counts from the end of the queue."""
         if offset < 0:
             self._queue = self._queue[offset:]
             return
@@ -105,22 +104,23 @@ class Updates:
         self._changes.tell()
 
     def drop(self) -> None:
-        """Forget all that is pending."""
+        """Forget all pending updates."""
         self._queue = []
         self._changes.tell()
 
     def end_polls(self) -> None:
-        """Answer the polls that wait now with what there is, which may be nothing."""
+        """Answer the waiting polls with the pending updates, which may be none."""
         self._ended += 1
         self._changes.tell()
 
     def conflict(self) -> None:
-        """Another reader came: the poll that waits now ends with 409."""
+        """End the waiting poll with 409, because another reader came."""
         self._reader += 1
         self._changes.tell()
 
     async def poll(self, offset: int, limit: int, timeout: float) -> list[object]:
-        """Up to `limit` updates from `offset` on; waits up to `timeout` seconds for the first."""
+        """Return up to `limit` updates from `offset` on. Wait up to `timeout` seconds for the
+        first."""
         if self.webhook_set:
             raise Refusal(409, WEBHOOK_ACTIVE)
         self.conflict()
@@ -151,7 +151,7 @@ class Updates:
         return (self._again + self._queue)[:limit]
 
     def _wanted(self, payload: object) -> bool:
-        """Whether the bot gets it; what is malformed is never filtered."""
+        """Check whether the bot gets it. Malformed payloads are never filtered."""
         kinds = set(payload) - {"update_id"} if isinstance(payload, dict) else set()
         if len(kinds) != 1:
             return True

@@ -1,4 +1,4 @@
-"""The values that `FakeTelegram` deals in: what came over the wire, and what stands in a chat."""
+"""The values of `FakeTelegram`: requests, and messages in chats."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as the bot made it, its parameters decoded; `files` by the name of their part.
+    """A request of the bot with decoded parameters. `files` are by the name of their part.
 
-    A download is a call of the method "file" with the parameter `file_path`.
-    """
+    A download is a call of the method "file" with the parameter `file_path`."""
 
     method: str
     params: Mapping[str, object] = field(default_factory=dict)
@@ -30,34 +29,34 @@ class Call:
 
     @property
     def chat_id(self) -> int | None:
-        """The chat that it is about, if any."""
+        """The target chat, if any."""
         value = self.params.get("chat_id")
         if isinstance(value, str) and value.removeprefix("-").isdigit():
             return int(value)
         return value if isinstance(value, int) else None
 
     def text(self, name: str) -> str:
-        """The parameter `name`, or "" where it is missing."""
+        """Return the parameter `name`, or "" if it is missing."""
         value = self.params.get(name)
         return value if isinstance(value, str) else ""
 
     def number(self, name: str) -> int | None:
-        """The parameter `name`, or None where it is missing."""
+        """Return the parameter `name`, or None if it is missing."""
         value = self.params.get(name)
         return value if isinstance(value, int) else None
 
     def objects(self, name: str) -> tuple[Json, ...]:
-        """The objects in the array `name`."""
+        """Return the objects in the array `name`."""
         return objects(self.params.get(name))
 
     def object(self, name: str) -> Json:
-        """The object `name`, empty where it is missing."""
+        """Return the object `name`, or an empty one if it is missing."""
         return as_object(self.params.get(name))
 
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A button under a message: `data` comes back when it is pressed; `url` opens instead."""
+    """A button under a message. `data` comes back when it is pressed. `url` opens instead."""
 
     label: str
     data: str = ""
@@ -68,12 +67,11 @@ class Button:
 class Sent:
     """A message of the bot as people see it now, edits included.
 
-    `kind` is "text", "rich", "photo", "document", "voice", "video", "audio" or "animation"; `text`
-    is the caption where there is a file, and what people read of the `blocks` of a rich message.
-    `entities` are as sent. `file` is what was uploaded (None for text). `buttons` are the rows from
-    the top. `group_id` ties the items of an album together. `only` is the person who alone sees an
-    ephemeral message, which has the id 0.
-    """
+    `kind` is "text", "rich", "photo", "document", "voice", "video", "audio" or "animation". `text`
+    is the caption if there is a file, or the visible text of the `blocks` of a rich message.
+    `entities` are as sent. `file` is the upload (None for text). `buttons` are the rows from the
+    top. `group_id` identifies the items of an album. `only` is the only viewer of an ephemeral
+    message, which has the id 0."""
 
     message_id: int
     chat_id: int
@@ -110,7 +108,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Toast:
-    """One `answerCallbackQuery`: what the person who pressed saw, "" for nothing."""
+    """One `answerCallbackQuery`: the text shown to the person who pressed, or ""."""
 
     query_id: str
     text: str
@@ -119,7 +117,7 @@ class Toast:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A request that no state of Telegram would accept."""
+    """A request that Telegram rejects in any state."""
 
     call: Call
     description: str
@@ -131,8 +129,7 @@ class Violation:
 class Refusal(Exception):
     """The answer is an error, in the words of the real server.
 
-    `parameters` go along with it (`retry_after`, `migrate_to_chat_id`).
-    """
+    `parameters` are sent with it (`retry_after`, `migrate_to_chat_id`)."""
 
     def __init__(self, code: int, description: str, parameters: Json | None = None) -> None:
         super().__init__(description)
@@ -142,15 +139,15 @@ class Refusal(Exception):
 
 
 def bad_request(description: str) -> Refusal:
-    """A 400."""
+    """Return a 400."""
     return Refusal(400, f"Bad Request: {description}")
 
 
 def as_object(value: object) -> Json:
-    """`value` if it is a JSON object, else an empty one."""
+    """Return `value` if it is a JSON object, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def objects(value: object) -> tuple[Json, ...]:
-    """The objects in `value` if it is a JSON array."""
+    """Return the objects in `value` if it is a JSON array."""
     return tuple(one for one in value if isinstance(one, dict)) if isinstance(value, list) else ()

@@ -1,8 +1,8 @@
-"""Delivers updates to the webhook that the bot has set.
+"""Delivers updates to the bot's webhook.
 
-One at a time and in order; an update leaves the queue when the answer was 2xx, and is sent again
-after any other. After a failure there is a pause of `retry` seconds, which `hurry` ends.
-"""
+Updates are sent one at a time and in order. An update leaves the queue after a 2xx, and is sent
+again after any other answer. After a failure there is a pause of `retry` seconds, which `hurry`
+ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # its name
 
 
 class Webhook:
-    """`url` is "" while there is none. `route` is where to deliver whatever the url says."""
+    """`url` is "" without a webhook. `route` is the real target, whatever the url."""
 
     def __init__(self, updates: Updates, changes: Changes, retry: float) -> None:
         self._updates = updates
@@ -32,7 +32,7 @@ class Webhook:
         self.failures = 0
 
     def set(self, url: str, secret: str) -> None:
-        """Deliver to `url` from now on; "" ends it."""
+        """Deliver to `url` from now on. "" ends it."""
         self.url, self._secret, self._error = url, secret, ""
         self._updates.webhook_set = bool(url)
         if url:
@@ -45,7 +45,7 @@ class Webhook:
         self._changes.tell()
 
     def info(self) -> Json:
-        """The `WebhookInfo` object."""
+        """Return the `WebhookInfo` object."""
         error: Json = {"last_error_message": self._error} if self._error else {}
         return {
             "url": self.url,

@@ -1,8 +1,7 @@
-"""What Telegram knows: people, chats with their messages, and files.
+"""The state of Telegram: people, chats with their messages, and files.
 
-Message ids are counted as the real server does: private chats and small groups share one sequence,
-each supergroup has its own. Nothing here checks a request; that has been done before.
-"""
+Message ids are counted like in the real server: private chats and small groups share one sequence,
+and each supergroup has its own. Nothing here checks a request. That has been done before."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ from tests.doubles.telegram.values import (
 )
 
 PERSON = 7
-"""The person who speaks where a test names nobody; known to the bot from the start."""
+"""The default person of a test, known to the bot from the start."""
 
 _SUPERGROUPS_BELOW = -1_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file on the server. `size` is what the server claims; the content may differ."""
+    """A file on the server. `size` is the reported size, and the content may differ."""
 
     file_id: str
     path: str
@@ -38,7 +37,7 @@ class StoredFile:
 
     @property
     def json(self) -> Json:
-        """What every kind of file has in common."""
+        """Return the fields of every kind of file."""
         return {
             "file_id": self.file_id,
             "file_unique_id": self.file_id.removeprefix("file-"),
@@ -48,8 +47,8 @@ class StoredFile:
 
 @dataclass(slots=True)
 class ChatState:
-    """A chat. `posts` has every message in it as JSON, `sent` those of the bot, `reactions` the
-    bot's own by message, `unseen` what only one person in the chat sees."""
+    """A chat. `posts` has every message in it as JSON, `sent` the bot's, `reactions` the bot's own
+    by message, `unseen` the messages visible to only one person."""
 
     id: int
     type: str
@@ -68,13 +67,13 @@ class ChatState:
 
     @property
     def json(self) -> Json:
-        """The `Chat` object."""
+        """Return the `Chat` object."""
         forum: Json = {"is_forum": True} if self.forum else {}
         return {"id": self.id, "type": self.type, **self.names, **forum}
 
 
 class World:
-    """Holds all of it and hands out ids and dates."""
+    """Holds the state, and gives out ids and dates."""
 
     def __init__(self, bot: Json, clock: Clock, changes: Changes) -> None:
         self.bot = bot
@@ -91,21 +90,21 @@ class World:
 
     @property
     def date(self) -> int:
-        """Now, in seconds since 1970."""
+        """Return the time in seconds since 1970."""
         return int(self._clock.now().timestamp())
 
     def number(self) -> int:
-        """A number that was not used before."""
+        """Return an unused number."""
         return next(self._numbers)
 
     def next_message_id(self, chat: ChatState) -> int:
-        """The id of the next message in `chat`."""
+        """Return the id of the next message in `chat`."""
         if chat.type != "supergroup":
             return next(self._messages)
         return next(self._own_messages.setdefault(chat.id, count(1)))
 
     def meet(self, user: int, **names: object) -> Json:
-        """The `User` object of a person, who is known from now on."""
+        """Return the `User` object of a person, who is known from now on."""
         known = self.people.setdefault(
             user, {"id": user, "is_bot": False, "first_name": f"Person {user}"}
         )
@@ -113,7 +112,7 @@ class World:
         return known
 
     def open_private(self, user: int) -> ChatState:
-        """The private chat with a person."""
+        """Return the private chat with a person."""
         person = self.meet(user)
         names = {key: person[key] for key in _CHAT_NAMES if key in person}
         chat = self.chats.setdefault(user, ChatState(user, "private", names))
@@ -121,19 +120,19 @@ class World:
         return chat
 
     def open_group(self, chat_id: int, title: str, *, forum: bool = False) -> ChatState:
-        """A group; a supergroup if it is a forum or its id has the form of one."""
+        """Create a group. It is a supergroup if it is a forum or has such an id."""
         supergroup = forum or chat_id <= _SUPERGROUPS_BELOW
         chat = ChatState(chat_id, "supergroup" if supergroup else "group", {"title": title}, forum)
         return self.chats.setdefault(chat_id, chat)
 
     def chat(self, chat_id: int) -> ChatState:
-        """The chat for a test or a person, opened where it was not known."""
+        """Return the chat for a test or a person, created if it is unknown."""
         if chat_id in self.chats:
             return self.chats[chat_id]
         return self.open_private(chat_id) if chat_id > 0 else self.open_group(chat_id, "Group")
 
     def reachable(self, chat_id: int | None) -> ChatState:
-        """The chat for the bot, which may write only where it is welcome."""
+        """Return the chat for the bot, which may write only to known and open chats."""
         chat = self.chats.get(chat_id or 0)
         if chat is None:
             raise bad_request("chat not found")
@@ -148,7 +147,7 @@ class World:
         return chat
 
     def store(self, upload: Upload, *, size: int | None = None) -> StoredFile:
-        """Keep a file; `size` in bytes where the server is to claim another one."""
+        """Store a file. `size` (bytes) is the reported size if it differs."""
         number = self.number()
         length = len(upload.content) if size is None else size
         path = f"files/{number}-{upload.name.replace('/', '_')}"
@@ -157,25 +156,25 @@ class World:
         return stored
 
     def file_at(self, path: str) -> StoredFile | None:
-        """The file that a download asks for."""
+        """Return the file at a download path, or None."""
         return next((one for one in self.files.values() if one.path == path), None)
 
     def show(self, chat: ChatState, sent: Sent, post: Json) -> Json:
-        """A message of the bot stands in `chat` from now on, new or instead of its older form."""
+        """Add a message of the bot to `chat`, or replace its older form."""
         chat.posts[sent.message_id] = post
         chat.sent[sent.message_id] = sent
         self.changes.tell()
         return post
 
     def remove(self, chat: ChatState, message_id: int) -> None:
-        """A message is deleted for everybody."""
+        """Delete a message for everyone."""
         del chat.posts[message_id]
         chat.sent.pop(message_id, None)
         self.changes.tell()
 
 
 def quoted(post: Json) -> Json:
-    """A message as it stands in an answer to it: without what it answers itself."""
+    """Return a message in the form of an answered one: without its own answered message."""
     return {name: value for name, value in post.items() if name != "reply_to_message"}
 
 

@@ -24,7 +24,7 @@ async def index(home: Home) -> AsyncIterator[MemoryIndex]:
 
 @pytest.fixture
 def warnings() -> Iterator[list[str]]:
-    """What is logged as a warning or worse."""
+    """The logged warnings and errors."""
     said: list[str] = []
     sink = logger.add(lambda message: said.append(str(message)), level="WARNING")
     yield said

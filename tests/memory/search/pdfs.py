@@ -1,4 +1,4 @@
-"""Small PDF files, written by hand as the format wants them."""
+"""Small PDF files, written by hand in the required format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def pdf(pages: Sequence[str], *, compress: bool = False) -> bytes:
-    """A file with these pages; each line of a page is a line of text."""
+    """Return a file with these pages. Each line of a page is a line of text."""
     kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
@@ -25,7 +25,7 @@ def pdf(pages: Sequence[str], *, compress: bool = False) -> bytes:
 
 
 def stream(content: bytes, compress: bool) -> bytes:
-    """A stream object."""
+    """Return a stream object."""
     if compress:
         packed = zlib.compress(content, 1)
         head = b"<< /Length %d /Filter /FlateDecode >>" % len(packed)
@@ -34,7 +34,7 @@ def stream(content: bytes, compress: bool) -> bytes:
 
 
 def assemble(objects: Sequence[bytes]) -> bytes:
-    """The whole file, with its table of places."""
+    """Return the whole file, with its cross-reference table."""
     body, places = b"%PDF-1.4\n", []
     for number, content in enumerate(objects, 1):
         places.append(len(body))

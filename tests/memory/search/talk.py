@@ -1,4 +1,4 @@
-"""A home with sessions, history and notes as they lie on disk, and an index over it."""
+"""A home with sessions, history and notes in their stored form, and an index over it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def said(
     seq: int, text: str, role: Role = "user", *, name: str = "", turn: str = "", day: int = 0,
     origin: str = "",
 ) -> Message:  # fmt: skip
-    """A message of the minute `seq`, `day` days after the start."""
+    """Return a message of the minute `seq`, `day` days after the start."""
     moment = START + timedelta(days=day, minutes=seq)
     return Message(role, text, moment, seq, name=name, turn_id=turn, origin=origin)
 
 
 class Home:
-    """Files that are written as nanobot writes them."""
+    """Files in the form in which nanobot writes them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class Home:
     def say(
         self, key: str, *messages: Message, metadata: Mapping[str, JsonValue] | None = None
     ) -> None:
-        """Append to a session, with its metadata first where it begins."""
+        """Append to a session. A new one begins with its metadata."""
         path = self.file(key)
         lines = "".join(map(encode, messages))
         if not path.exists() or metadata is not None:
@@ -63,7 +63,7 @@ class Home:
             file.write(lines)
 
     def retract(self, key: str, turn: str, first: int, last: int) -> None:
-        """Take messages out of a session, as `/undo` does."""
+        """Remove messages from a session, as `/undo` does."""
         with self.file(key).open("a") as file:
             file.write(encode(Retraction(turn, first, last, START)))
 
@@ -73,7 +73,7 @@ class Home:
             file.write(encode(Mark(seq, kept, "7", "/note", START)))
 
     def archive(self, key: str, up_to: int) -> None:
-        """Move what is consolidated, as the session's writer does."""
+        """Move consolidated messages to the archive, as the session's writer does."""
         folder = self.sessions / "archive" / stem_of(key)
         archive_messages(FileOps(), self.file(key), folder, Metadata(key, START, START, up_to, 1))
 
@@ -103,7 +103,8 @@ class Home:
         self, clock: Clock | None = None, embedder: Embedder | None = None,
         path: Path | None = None, patience: float = 10.0, worker: VectorWorker | None = None,
     ) -> MemoryIndex:  # fmt: skip
-        """An index over all of it; who speaks on `cli` is the owner, others have scopes."""
+        """Return an index over everything. Messages on `cli` are the owner's, others have
+        scopes."""
         sources = Sources(
             SessionCatalogue(self.sessions, FakeClock()), scope_of, self.scopes, self.library
         )
@@ -114,26 +115,26 @@ class Home:
 
 
 def scope_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
-    """The owner's scope for `cli`, the sender's where metadata names one, else the chat's."""
+    """Return the owner's scope for `cli`, the sender's if metadata has one, otherwise the
+    chat's."""
     channel, _, chat = key.partition(":")
     return "owner" if channel == "cli" else f"people/{channel}_{metadata.get('sender', chat)}"
 
 
 def ids(result: SearchResult) -> list[str]:
-    """The ids of the hits, best first."""
+    """Return the ids of the hits, best first."""
     return [hit.passage.id for hit in result.hits]
 
 
 def id_of(document: str, text: str) -> str:
-    """The id of a passage of what people edit."""
+    """Return the id of a passage of an editable file."""
     return f"{document}:{crc32(text.encode()):08x}"
 
 
 async def find(index: MemoryIndex, text: str, *scopes: str) -> list[str]:
-    """The ids of what is found and holds a word of `text`, best first; for the owner by default.
+    """Return the ids of hits that contain a word of `text`, best first, by default for the owner.
 
-    (What stands beside such a passage is found as well, but lower.)
-    """
+    (Neighbours of such a passage are found as well, but lower.)"""
     result = await index.search(Query(text, scopes or ("owner",), limit=50))
     words = text.lower().split()
     return [hit.passage.id for hit in result.hits
@@ -141,7 +142,7 @@ async def find(index: MemoryIndex, text: str, *scopes: str) -> list[str]:
 
 
 def everything(folder: Path) -> bytes:
-    """All bytes of all files under a folder."""
+    """Return all bytes of all files under a folder."""
     found = b""
     for path in folder.rglob("*"):
         with suppress(IsADirectoryError):

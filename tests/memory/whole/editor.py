@@ -1,4 +1,4 @@
-"""A person who edits a file while nanobot writes it, at the worst moments that there are."""
+"""A person who edits a file while nanobot writes it, at the worst moments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ sys.addaudithook(_hook)
 
 
 class Editor:
-    """Saves `file` when it is asked to, or just before nanobot does one of two things: the write
-    that it made up its mind about, and the version of what it wrote.
+    """Saves `file` on request, or just before nanobot does one of two things: its planned write,
+    and the version of its text.
 
-    `edits` are asked for in turn, each for the new text from the one that stands there; every other
-    save goes through a temporary file, as vim's does, the rest are made in place. Nanobot writes
-    nothing else at those moments, so that what it reads and saves itself is the newest.
-    """
+    `edits` are called in turn, each for the new text from the current one. Every other save uses a
+    temporary file, like vim, and the rest write in place. Nanobot writes nothing else at those
+    moments, so that its own reads and saves are the newest."""
 
     def __init__(self, file: Path, *edits: Callable[[str], str]) -> None:
         self._file, self._edits = file, list(edits)
@@ -39,7 +38,7 @@ class Editor:
 
     @property
     def left(self) -> int:
-        """How many edits have not been made."""
+        """The number of edits not made yet."""
         return len(self._edits)
 
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""Models that take part in memory as a test says: they answer turns, consolidate and dream."""
+"""Models for memory that follow a test's words: they answer turns, consolidate and dream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UPDATE = re.compile(r"^\[\d+\] (?:add|replace): (.+?)(?: \(instead of: (.+)\))?
 
 
 def assistant(prompt: Prompt) -> Reply:
-    """Remembers what follows "remember: ", and says that it did."""
+    """Remember the text after "remember: ", and confirm it."""
     last = prompt.messages[-1]
     if last.role == "tool":
         return says(f"done: {last.text}")
@@ -25,8 +25,8 @@ def assistant(prompt: Prompt) -> Reply:
 
 
 def learner(reword: Callable[[str], str] = lambda _: "") -> Callable[[Prompt], Line]:
-    """Consolidates each "consolidate: LINE" into memory and dreams each "dream: LINE"; `reword`
-    names the line that Dream puts a new one in the place of."""
+    """Consolidate each "consolidate: LINE" into memory and dream each "dream: LINE". `reword`
+    returns the line that Dream replaces with a new one."""
 
     def author(prompt: Prompt) -> Line:
         first, last = prompt.messages[0].text, prompt.messages[-1].text
