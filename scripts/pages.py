@@ -46,10 +46,10 @@ _HEAD = """\
 
 <!-- Written by `python -m scripts.pages --write` from the grammar; do not edit it here. -->
 
-`nanobot COMMAND --help` shows the same in a terminal. `nanobot completion bash` (or `zsh`, `tcsh`)
-prints a script for shell completion. If a gateway is running, commands use it. Otherwise they work
-on the files. Most commands accept `--json` for output as JSON, with times in ISO 8601. `--yes`
-skips a command's questions.
+`nanobot COMMAND --help` shows the same text in a terminal. `nanobot completion bash` (or `zsh`,
+`tcsh`) prints a script for shell completion. If a gateway is running, commands use it. Otherwise
+they work on the files. Most commands accept `--json` for JSON output, with times in ISO 8601.
+`--yes` skips a command's questions.
 """
 _WIDE = 10_000
 _EVERYWHERE = ("print JSON", "skip the confirmation")
@@ -90,7 +90,7 @@ def _describe(
     counts = Counter(row for command in inner for row in _options(command) if row[3] == "-")
     shared = [row for row, count in counts.items() if count >= _SHARED]
     if shared:
-        yield "Options of several of these commands:\n"
+        yield "Options that several of these commands share:\n"
         yield _join_rows(shared)
     for command in inner:
         yield from _describe(command, "####", shared)

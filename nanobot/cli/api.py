@@ -49,7 +49,7 @@ def add_api(commands: Commands) -> None:
         "owner)"
     )
     new.option("--person", "ID", whose)
-    new.flag("--writable", "allow it to propose facts over MCP, which you accept or drop")
+    new.flag("--writable", "allow it to propose facts over MCP (you accept or drop them)")
     new.flag("--own-words", "declare that the program sends only the person's own words")
     new.flag("--read-system", "include its system messages in conversations, as untrusted content")
     keys.add("list", "list the keys", list_keys).json()

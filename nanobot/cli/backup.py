@@ -62,8 +62,8 @@ subfolder before-restore-TIME/. Stop the instance that made the backup before yo
 restored one."""
 
 _RESUME = (
-    "resume unfinished work, even if it may have been finished after the backup (default: only "
-    "list it in `nanobot queue list`)"
+    "resume unfinished work, even if it may have been finished after the backup (default: "
+    "`nanobot queue list` only lists it)"
 )
 
 

@@ -30,8 +30,10 @@ def add_channels(commands: Commands) -> None:
     )
     what.operation("status", "show the status of each channel", "channels.status", format_status)
     login = what.add("login", "sign in to a channel that requires it, such as whatsapp", run_login)
-    login.argument("name", "NAME", "the channel: whatsapp")
-    code = "link the phone with this number with a code that you type on it, instead of a QR code"
+    login.argument("name", "NAME", "the channel (whatsapp)")
+    code = (
+        "link the phone that has this number by typing a code on it, instead of scanning a QR code"
+    )
     login.option("--pair-code", "NUMBER", code)
 
 
@@ -101,7 +103,7 @@ def format_status(data: Data) -> str:
     return table(rows, "channel", "state", "account") + shown
 
 
-_NOBODY = "There are no pending requests and no approvals.\n"
+_NOBODY = "No pending requests and no approvals.\n"
 _NAMES = "People choose these names themselves. Approve only a code that someone gave you.\n"
 
 

@@ -56,8 +56,10 @@ def add_skills(commands: Commands) -> None:
         "enable it again.",
     )
     what.operation("list", "list all skills and their state", "skills.list", format_skills)
-    show = _add_name(what.add("show", "show the content of a skill", show_skill))
-    show.argument("file", "FILE", "a file in the skill's folder", nargs="?", default="").json()
+    show = _add_name(what.add("show", "show a skill's content", show_skill))
+    show.argument(
+        "file", "FILE", "show only this file from the skill's folder", nargs="?", default=""
+    ).json()
     _add_consent(_add_name(what.add("enable", "show a skill and enable it", enable_skill)))
     summary = "disable a skill"
     _add_name(what.operation("disable", summary, "skills.disable", format_skill_status))
@@ -232,7 +234,7 @@ def add_mcp(commands: Commands) -> None:
     serve.option(
         "--person", "ID", "the person whose memory it offers, such as telegram:12345 (default: you)"
     )
-    serve.flag("--writable", "allow clients to propose facts, which you accept or drop")
+    serve.flag("--writable", "allow clients to propose facts (you accept or drop them)")
     check = what.add(
         "check", "start a server, show its tools, and ask whether to accept new ones", check_server
     )

@@ -28,7 +28,7 @@ _OWNER = "your account, such as telegram:12345 (repeatable); required if several
 
 def add_import(commands: Commands) -> None:
     command = commands.add("import", "import a home of HKUDS/nanobot (nanobot-ai)", import_home)
-    source = "the home to import, whose files are not changed (default: ~/.nanobot)"
+    source = "the home to import (its files are not changed; default: ~/.nanobot)"
     command.argument("source", "FROM", source, nargs="?", default="~/.nanobot")
     command.option("--to", "HOME", _TO)
     command.option(

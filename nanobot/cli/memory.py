@@ -48,7 +48,7 @@ def add_memory(commands: Commands) -> None:
     importance.argument("text", "TEXT", "words from the fact", type=words)
     _finish(importance)
     log = what.add("log", "show a change to memory (default: the latest)", run_operation)
-    log.argument("version", "VERSION", "the number of the change", type=count, nargs="?")
+    log.argument("version", "VERSION", "the change's number", type=count, nargs="?")
     _finish(log)
     restore = what.add(
         "restore", "list changes, undo a change, or go back to an earlier state", restore_version

@@ -57,7 +57,10 @@ def build_parser(command: str = "") -> Parser:
     """Return the grammar of `command`, or of all commands. The whole grammar takes longer to build
     than Python takes to start. Each namespace has `run`, which is called with the namespace."""
     parser = Parser(prog="nanobot", description=_DESCRIPTION, epilog=_EPILOG)
-    parser.add_argument("-V", "--version", action="version", version=f"nanobot {__version__}")
+    version = f"nanobot {__version__}"
+    parser.add_argument(
+        "-V", "--version", action="version", version=version, help="show the version"
+    )
     parser.add_argument(
         "--home",
         dest="given_home",
@@ -86,7 +89,7 @@ def add_gateway(commands: Commands) -> None:
 
 def add_completion(commands: Commands) -> None:
     completion = commands.add("completion", "print a shell completion script", print_completion)
-    completion.add_argument("shell", choices=SHELLS)
+    completion.add_argument("shell", choices=SHELLS, help="your shell")
 
 
 def print_completion(options: Options) -> int:

@@ -181,6 +181,7 @@ def _status_rows(status: Data) -> Iterator[tuple[str, str]]:
     yield "sessions", status.field("sessions")
     if today:
         ended = today.record("turns").counts(done="done", failed="failed", stopped="stopped")
+        ended = "none" if ended == "empty" else ended
         yield "turns", f"{status.number('turns_running')} running, today {ended}"
         cost = f", cost {today['cost']:.2f}" if isinstance(today.get("cost"), float) else ""
         tokens = [f"{today.number(f'{kind}_tokens'):,}" for kind in _TOKENS]

@@ -57,7 +57,7 @@ def _render_list(requests: Iterable[OpenRequest], grants: Iterable[Grant], probl
         blocks.append("\n".join(("Requests in the last hour:", *lines, "", _NAMES)))
     if inside:
         blocks.append("\n".join(("Approved through pairing:", *inside)))
-    return "\n\n".join(blocks or ["There are no pending requests and no approvals."])
+    return "\n\n".join(blocks or ["No pending requests and no approvals."])
 
 
 def _fields(one: PairingRequest | Grant) -> dict[str, object]:

@@ -190,9 +190,7 @@ def read_config(home: Path, hint: str) -> tuple[Fields, str]:
         except (NotJson, OSError) as error:
             return Fields({}), str(error)
     if any((home / name).exists() for name in _OURS):
-        raise NanobotError(
-            f"{home} already belongs to this nanobot, not to HKUDS/nanobot", hint=hint
-        )
+        raise NanobotError(f"{home} is a home of this nanobot, not of HKUDS/nanobot", hint=hint)
     if not any((home / name).is_dir() for name in _THEIRS):
         problem = f"{home} is not a home of HKUDS/nanobot: it has no {CONFIG} and no workspace"
         raise NanobotError(problem, hint=hint)

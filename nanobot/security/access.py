@@ -330,7 +330,7 @@ def find_key(text: str, state: AccessState, now: datetime) -> Key:
     if not (code := as_code(text)):
         raise NanobotError(
             "this is not a pairing code",
-            hint="A code has eight letters and digits. An id is written as CHANNEL:ID.",
+            hint="A code consists of eight letters and digits. An id has the form CHANNEL:ID.",
         )
     if len(state.wrong) >= MOST_WRONG:
         minutes = max(1, round((CODE_SECONDS - age(state.wrong[0], now)) / 60))

@@ -149,7 +149,7 @@ def test_a_path_of_a_user_that_is_not_there_is_an_error_in_words(
     home.mkdir(mode=0o700)
     done = here(*arguments)
     assert done.returncode == 1
-    assert "error: the home folder of the user in '~nosuch/x' is not known\n" in done.stderr
+    assert "error: the home folder of the user in '~nosuch/x' is unknown\n" in done.stderr
 
 
 def test_the_home_option_reaches_the_gateway_of_that_home(

@@ -98,7 +98,7 @@ def test_without_a_gateway_the_home_itself_is_changed(
         return code, said.out + said.err
 
     assert run("list") == (
-        0, "There are no pending requests and no approvals.\n"
+        0, "No pending requests and no approvals.\n"
     )  # fmt: skip
     code = _stranger_asks(home)
     assert code in run("list")[1]

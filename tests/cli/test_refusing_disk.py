@@ -37,7 +37,7 @@ SHOWN = {
     "api keys list": "no keys",
     "mcp list": "no MCP servers",
     "channels status": "",
-    "pair list": "There are no pending requests",
+    "pair list": "No pending requests",
     "backup list": "no backups",
 }
 

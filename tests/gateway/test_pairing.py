@@ -144,7 +144,7 @@ async def test_mistakes_are_answered_with_what_to_do(kit: PairingKit) -> None:
     assert "eight letters" in await kit.types("/pair revoke")
     assert "Check the spelling" in await kit.types("/pair BBBBBBBB")
     assert "did not get access through pairing" in await kit.types("/pair revoke 99")
-    assert await kit.types("/pair") == ("There are no pending requests and no approvals.")
+    assert await kit.types("/pair") == ("No pending requests and no approvals.")
 
 
 async def test_somebody_is_in_though_no_welcome_reaches_them(kit: PairingKit) -> None:

@@ -65,7 +65,7 @@ _NO_LIST_WITHOUT_KEY = (400, *_NO_ACCESS)
 400. Sources: https://ai.google.dev/gemini-api/docs/troubleshooting and
 https://github.com/continuedev/continue/issues/10778"""
 _TYPED = "Another model (type its name)"
-_CHECK_URL = setting_check(AnyModel, "base_url", "it")
+_CHECK_URL = setting_check(AnyModel, "base_url", "the URL")
 _CHECK_KEY = setting_check(AnyModel, "api_key", "the key")
 
 

@@ -169,7 +169,7 @@ def setting_check(section: type[Checked], key: str, what: str) -> Callable[[str]
 def in_words(error: NanobotError) -> str:
     """Return an error's text without the names of settings, which the person has not seen."""
     text = error.for_people().replace("model.api_key", "the key")
-    return text.replace("model.base_url", "the address").replace("model.name", "the model's name")
+    return text.replace("model.base_url", "the URL").replace("model.name", "the model's name")
 
 
 A = TypeVar("A", str, bool)

@@ -54,7 +54,7 @@ _INTRODUCTION = """\
 This sets up a model, your chat apps, and your name. Nothing is saved until you confirm. Type < \
 to go back, or press Ctrl-C to cancel."""
 _HELLO = "Hello!"
-_CHECK_ZONE = setting_check(AgentSettings, "timezone", "it")
+_CHECK_ZONE = setting_check(AgentSettings, "timezone", "this")
 
 
 def onboard(options: argparse.Namespace) -> int:
