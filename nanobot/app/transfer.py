@@ -86,7 +86,7 @@ def plan_init(settings: Settings) -> Plan:
         (rows, partial(_rows_to_database, settings, address, half)),
         finish,
     )
-    about = f"the shared folder is {shared}", f"the database is {address.place}"
+    about = f"use the shared folder {shared}", f"use {address.place}"
     return Plan(about, steps)
 
 
@@ -123,7 +123,7 @@ def plan_leave(settings: Settings) -> Plan:
         (rows, partial(_rows_to_file, address, half)),
         finish,
     )
-    return Plan((f"everything will be moved to {home}",), steps)
+    return Plan((f"move everything to {home}",), steps)
 
 
 def _half(home: Path, kind: str) -> tuple[Path, bool]:
@@ -172,9 +172,7 @@ def _join(settings: Settings, own: Sequence[str]) -> Plan:
         steps.append(
             ("set the home's empty journal aside", partial(_put_aside, state / JOURNAL, state))
         )
-    return Plan(
-        (f"this home will join the team in {shared} as an additional worker",), tuple(steps)
-    )
+    return Plan((f"add this home to the team in {shared} as another worker",), tuple(steps))
 
 
 def _begin(half: Path, home: Path, shared: Path, address: DatabaseAddress) -> None:

@@ -245,7 +245,7 @@ def parse_row(row: str) -> tuple[str, int]:
 
 def not_retryable(row: str) -> NanobotError:
     return NanobotError(
-        f"{row!r} is not a failed message or a dead reply",
+        f"{row!r} is not a failed message or an undelivered reply",
         hint="List them with `nanobot queue list`. Ids look like in-12 and out-7.",
     )
 

@@ -181,8 +181,8 @@ def _status_rows(status: Data) -> Iterator[tuple[str, str]]:
     yield "sessions", status.field("sessions")
     if today:
         ended = today.record("turns").counts(done="done", failed="failed", stopped="stopped")
-        ended = "none" if ended == "empty" else ended
-        yield "turns", f"{status.number('turns_running')} running, today {ended}"
+        running = status.number("turns_running")
+        yield "turns", f"{running} running, today {ended.replace('empty', 'none')}"
         cost = f", cost {today['cost']:.2f}" if isinstance(today.get("cost"), float) else ""
         tokens = [f"{today.number(f'{kind}_tokens'):,}" for kind in _TOKENS]
         yield "tokens", "today {} in ({} cached), {} out, {} for memory".format(*tokens) + cost

@@ -73,7 +73,7 @@ _HEADER = """\
 # Written by `nanobot`. You can edit it. `nanobot config example` prints all settings with their
 # defaults, and docs/configuration.md explains them.
 #
-# ${NAME} inserts a variable of the environment or of secrets.env next to this file.
+# ${NAME} inserts a variable from the environment or from secrets.env next to this file.
 """
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

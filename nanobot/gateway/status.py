@@ -248,7 +248,7 @@ def _metrics(
     yield "sessions", "Conversations.", "", {"": status["sessions"]}
     meaning = "Cost of the tokens used since midnight, based on the models' prices."
     yield "today_cost", meaning, "", {"": today.get("cost")}
-    yield "queue", "Messages and parts of replies that are not finished.", "state", status["queue"]
+    yield "queue", "Unfinished messages and parts of replies.", "state", status["queue"]
     yield "size_bytes", "Size of the home.", "what", status["sizes"]
     tokens = {kind: today.get(f"{kind}_tokens") for kind in kinds}
     yield "today_tokens", "Tokens used since midnight.", "kind", tokens
@@ -258,7 +258,7 @@ def _metrics(
     for name, meaning, value in (
         ("uptime_seconds", "Seconds since nanobot started.", status["uptime_seconds"]),
         ("turns_running", "Running turns.", status["turns_running"]),
-        ("resident_bytes", "Memory of the process.", process["resident"]),
+        ("resident_bytes", "Memory used by the process.", process["resident"]),
         ("descriptors", "Open file descriptors.", process["descriptors"]),
         ("tasks", "Tasks of the event loop.", process["tasks"]),
     ):
@@ -272,9 +272,9 @@ def _metrics(
     heard = {name: one["heard_seconds"] for name, one in channels.items()}
     meaning = "Seconds since the last data from a platform."
     yield "channel_heard_seconds", meaning, "channel", heard
-    yield "turns", "Turns that ended.", "outcome", since["turns"]
+    yield "turns", "Finished turns.", "outcome", since["turns"]
     tokens = {"prompt": since["prompt_tokens"], "completion": since["completion_tokens"]}
-    yield "tokens", "Tokens of turns that ended.", "kind", tokens
+    yield "tokens", "Tokens used by finished turns.", "kind", tokens
     logged = {"error": since["errors"], "warning": since["warnings"]}
     yield "logged", "Lines written to the log.", "level", logged
 

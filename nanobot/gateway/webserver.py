@@ -121,7 +121,7 @@ class WebServer:
         """Do the same as `serve`, for a handler of whole requests."""
         path = _normal(path)
         if self._handlers.get(path) is not None:
-            raise ChannelOff(f"two channels want the same path {path or '/'} on the HTTP server")
+            raise ChannelOff(f"two channels use the same path {path or '/'} on the HTTP server")
         self._handlers[path] = handler
         try:
             yield f"{await self._start()}{path}"
@@ -181,13 +181,13 @@ class WebServer:
         except web.HTTPException as error:
             return error
         except NanobotError as error:
-            logger.warning("a request at {} failed: {}", http.path, error)
+            logger.warning("a request to {} failed: {}", http.path, error)
         except Exception as error:  # noqa: BLE001 - the boundary: one request fails
             is_gone = http.transport is None or http.transport.is_closing()
             if isinstance(error, ConnectionError) and is_gone:  # the client is gone
                 status = 499
             else:
-                logger.opt(exception=error).error("a request at {} failed", http.path)
+                logger.opt(exception=error).error("a request to {} failed", http.path)
         return _response(WebhookReply(status))
 
     def _is_ours(self, host: str) -> bool:

@@ -176,7 +176,9 @@ class TeamWorker:
             logger.warning("other workers take over once they consider this one dead: {}", said)
         await self.notifications.close()
         if busy:
-            logger.warning("other workers get {} when its running work has ended", sorted(busy))
+            logger.warning(
+                "other workers take over {} once its running work has ended", sorted(busy)
+            )
         if not used:
 
             def leave() -> None:

@@ -98,7 +98,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NO_NAME = re.compile(r"[^A-Z0-9]+")
 _HEAD = (
     "# Secrets for ${NAME} in config.yaml, imported by `nanobot import`.\n"
-    "# Variables of the environment override this file.\n"
+    "# Environment variables override this file.\n"
 )
 
 

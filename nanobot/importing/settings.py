@@ -253,8 +253,8 @@ class Conversion(Struct):
     def _convert_mcp_server(self, name: str, server: Fields) -> Tree:
         if server.text("type") == "sse" or server.text("auth") or server.text("cwd"):
             self.report.add_change(
-                f"The MCP server {name} uses SSE, a sign-in, or its own working folder, which "
-                "are not supported."
+                f"The MCP server {name} uses SSE, a sign-in, or its own working folder. nanobot "
+                "supports none of these."
             )
         wanted = (tool for tool in server.texts("enabled_tools") if tool != "*")
         url, more = server.text("url"), f"MCP_{name}"
@@ -329,8 +329,8 @@ def drop_empty(**values: object) -> Tree:
 
 
 _HEAD = """\
-# Settings of nanobot, imported from HKUDS/nanobot by `nanobot import`. All others have defaults.
-# `nanobot config example` prints them, and docs/configuration.md explains them.
+# nanobot's settings, imported from HKUDS/nanobot by `nanobot import`. Others have their defaults.
+# `nanobot config example` prints them all, and docs/configuration.md explains them.
 #
 # ${NAME} takes a value from the environment or from secrets.env in this folder.
 """

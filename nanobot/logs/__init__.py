@@ -264,7 +264,7 @@ def log_to(
             for output in outputs:
                 output.put(line)
         except Exception as error:  # noqa: BLE001 - the boundary: loguru would print it unredacted
-            write_line(sys.stderr, f"a line of the log was lost: {type(error).__name__}")
+            write_line(sys.stderr, f"a log line was lost: {type(error).__name__}")
 
     def is_wanted(record: Record) -> bool:
         note = repeated.note(record)

@@ -63,7 +63,7 @@ def package_at(path: Path) -> tuple[Skill, Contents]:
     if not path.is_dir():
         raise NanobotError(
             f"{path} is not a folder",
-            hint=f"A skill is a folder with a {MAIN}, or an archive of one.",
+            hint=f"A skill is a folder with a {MAIN}, or an archive of such a folder.",
         )
     try:
         contents = read(Root(path, name="skill").place("."))

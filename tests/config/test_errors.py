@@ -105,7 +105,7 @@ MODEL = "model: {name: m, api_key: k}\n"
         pytest.param(
             "backup:\n  folder: ~nosuch/kept\n",
             "HOME/config.yaml:2: backup.folder: cannot be used: the home folder of the user in"
-            " '~nosuch/kept' is not known\n  Write the full path, beginning with /.",
+            " '~nosuch/kept' is unknown\n  Write the full path, beginning with /.",
             id="backups of a user that is not there",
         ),
         pytest.param(

@@ -255,7 +255,7 @@ async def test_a_failing_handler_is_status_500_and_one_line(
         assert (await platform.send(url, body=b"canary", headers=secret))[0] == 500
         assert (await platform.send(other, body=b"canary", headers=secret))[0] == 500
     first, second = lines
-    assert first.strip() == "WARNING a request at /full failed: cannot use journal.db: no space"
+    assert first.strip() == "WARNING a request to /full failed: cannot use journal.db: no space"
     assert second.startswith("ERROR a request at /broken failed\n")
     assert "canary" not in first + second
 

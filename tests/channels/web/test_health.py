@@ -40,7 +40,7 @@ async def test_what_waits_for_nothing_is_told(tmp_path: Path) -> None:
             form = {"row": row, "do": "drop"}
             assert (await visit.post("/health/queue", form))[0] == 303
             text = (await visit.get("/health"))[1]
-            assert "is not a failed message or a dead reply" in text
+            assert "is not a failed message or an undelivered reply" in text
             assert "<script>alert" not in text
         assert (await visit.post("/health/queue", {"row": "in-1", "do": "list"}))[0] == 400
 
