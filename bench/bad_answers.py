@@ -47,7 +47,7 @@ TALK = (
     "The rent is 640 euros, as ever. The cello lesson was lovely.",
     "On Friday I meet Eve from the choir at 18:30.",
 )
-"""The person's messages. None of them changes a fact."""
+"""The person's messages, which change no fact."""
 NEW = "Bought a red bicycle from Tom for 120 euros"
 """A fact from the conversation that must be stored, whatever else is wrong."""
 

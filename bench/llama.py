@@ -26,7 +26,7 @@ PATIENCE = 1200.0
 """Timeout of an answer in seconds, even on a slow machine."""
 _STARTS = 300.0
 _ENOUGH = 1024
-"""Token limit of a direct answer. One that is longer never ends."""
+"""Token limit of a direct answer. A longer one never ends."""
 _FUNCTION = re.compile(
     r"<function=([\w.-]+)>|\[TOOL_CALLS\]\s*(\w+)\s*(?=\{)|\bto=functions\.(\w+)"
 )

@@ -298,7 +298,7 @@ def by_category(answers: Sequence[Answer]) -> Figures:
 def measure(samples: Sequence[Conversation], by_meaning: bool = False) -> dict[str, Figures]:
     """Return all figures by search method.
 
-    Those of the index are also by conversation, for categories 1 to 4, so that parameters can be
+    The index's are also by conversation, for categories 1 to 4, so that parameters can be
     chosen on some and checked on the others."""
     ways: dict[str, list[Answer]] = {"index": [], "grep": [], "fts5": []}
     each: Figures = {}

@@ -51,7 +51,7 @@ _VOCABULARY = 20_000
 
 
 def texts(total: int) -> Iterator[str]:
-    """Yield `total` messages. Word number n has a frequency of about 1/n. None is in a known
+    """Yield `total` messages. Word number n has a frequency of about 1/n. All are in an unknown
     language."""
     chance = random.Random(7)
     syllables = [c + v for c in "bcdfghklmnprst" for v in "aeiou"]

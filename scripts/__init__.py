@@ -1,1 +1,1 @@
-"""Tools for maintainers. None of them is installed."""
+"""Tools for maintainers, which are not installed."""

@@ -39,7 +39,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Inspecting and fixing": ("sessions", "turn", "queue", "state"),
     "Backups": ("backup", "restore"),
 }
-"""Groups of all commands. One that is not installed is left out."""
+"""Groups of all commands. Commands that are not installed are left out."""
 
 _HEAD = """\
 # The command line

@@ -3,7 +3,7 @@
     python -m scripts.size            the table; fails if a budget is passed by a twentieth
     python -m scripts.size --report   only the table
 
-Lines are those of the formatted files, comments and docstrings included. Statements are nodes of
+Lines are counted in the formatted files, with comments and docstrings. Statements are nodes of
 the syntax tree, so denser lines do not look like less code. `docs` is the share of lines that are
 docstrings or comments. A budget makes a choice visible: a promise that needs more lines is worth
 more than the budget, which is then changed with the reason. Most rooms are larger than their goals:

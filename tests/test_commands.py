@@ -1,4 +1,4 @@
-"""What is a command and what is not."""
+"""The distinction between commands and other texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a page links to is there, and the code of docs/extending.md runs."""
+"""All links in the docs have targets, and the code of docs/extending.md runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _leads_somewhere(page: Path, link: str) -> bool:
 
 
 def _anchors(page: Path) -> set[str]:
-    """What its headings are called in a link."""
+    """Return the anchors of its headings."""
     titles = _HEADING.findall(_BLOCK.sub("", page.read_text("utf-8")))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -93,7 +93,8 @@ def _name_of(node: ast.stmt) -> str:
 
 @pytest.fixture
 def examples(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the code blocks of docs/extending.md define, each block in a module of its own."""
+    """Return the definitions in the code blocks of docs/extending.md, with a module for each
+    block."""
     page = (ROOT / "docs" / "extending.md").read_text()
     found: dict[str, Any] = {}
     for number, source in enumerate(re.findall(r"```python\n(.*?)```", page, re.DOTALL)):

@@ -1,4 +1,4 @@
-"""What is advised for a failure fits its cause."""
+"""The advice for a failure fits its cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed on request: a feature that misses its packages says which extra brings them."""
+"""Optional packages: a feature without its packages names the extra to install."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Absent = Callable[[str], None]
 
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> Absent:
-    """Makes a module one that is not installed."""
+    """Make a module appear uninstalled."""
     return lambda module: monkeypatch.setitem(sys.modules, module, None)
 
 

@@ -1,9 +1,9 @@
-"""Nothing of ours is installed by a name from a package index, where the name is a stranger's.
+"""Our packages are never installed by name from a package index, where the name may be a
+stranger's.
 
 Real environments, Makefile and pip, and an index on loopback that serves hostile packages under our
-names and counts who asks for them. Its pages have the form of PEP 503. Other packages are empty
-ones, except the build backend, which is the one of these tests.
-"""
+names and counts the requests. Its pages have the form of PEP 503. Other packages are empty, except
+the build backend of these tests."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: str, folder: Path, index: Index) -> str:
-    """What a shell command prints, where pip knows no index but this one."""
+    """Return the output of a shell command. pip knows only this index."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_"))}
     environ = {
         **kept,
@@ -202,7 +202,7 @@ def hint_in(python: str, extra: str, folder: Path, index: Index) -> str:
 
 
 def is_ours(python: str, folder: Path, index: Index) -> bool:
-    """Whether the environment has this nanobot, and nothing of the hostile index."""
+    """Check whether the environment has this nanobot, and nothing of the hostile index."""
     look = (
         "import sys, importlib.metadata as m; "
         f"print(m.version({DISTRIBUTION!r}), hasattr(sys, 'hostile'))"
@@ -279,7 +279,7 @@ def test_an_installation_by_name_is_recognised(text: str) -> None:
 
 
 def find_named(text: str) -> list[str]:
-    """The parts of a text that install something of ours by its name."""
+    """Return the parts of a text that install one of our packages by its name."""
     return [match[0] for pattern in (BY_NAME, EXTRA_BY_NAME) for match in pattern.finditer(text)]
 
 

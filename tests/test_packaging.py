@@ -1,4 +1,4 @@
-"""What people install has everything that it needs, and nothing that was built beside it."""
+"""The installed package is complete, and contains no other build results."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_an_environment_holds_only_what_is_listed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_relative_folders_and_those_of_the_agent_are_not_trusted(tmp_path: Path) -> None:
-    """In a process of its own, as `nanobot` does it when it begins."""
+    """In a separate process, as at the start of `nanobot`."""
     work = tmp_path / "workspace"
     (work / "bin").mkdir(parents=True)
     script = (

@@ -44,7 +44,7 @@ class Caller:
 
     @property
     def may_reach_out(self) -> bool:
-        """True if it may use what is reserved for the owner."""
+        """True if it may use the owner's own tools and files."""
         return self.clean and self.scope == OWNER
 
 

@@ -1,5 +1,6 @@
-"""The short version of the campaign of wrong answers: whatever a model answers when it consolidates
-or dreams, no known fact goes and no junk comes. The whole is `python -m bench.bad_model`."""
+"""The short version of the campaign of wrong answers: for any answer of the model in consolidation
+or Dream, no known fact is lost and no junk is stored. The full version is `python -m
+bench.bad_model`."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ async def test_a_client_that_hangs_up_ends_the_request_at_the_server() -> None:
 
 @contextlib.asynccontextmanager
 async def _running(server: _Server, port: int) -> AsyncIterator[ExitStack]:
-    """The server at this port, and a stack for what stands before it."""
+    """Run the server at this port, and yield a stack for its proxy."""
     application = web.Application()
     application.router.add_post("/v1/chat/completions", server.answer)
     runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)

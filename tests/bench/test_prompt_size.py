@@ -1,4 +1,4 @@
-"""What every request costs before anything is said."""
+"""The size of every request without messages."""
 
 from __future__ import annotations
 

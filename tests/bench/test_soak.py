@@ -1,4 +1,5 @@
-"""What a soak judges by, and a very short one: real processes, a tenth of all calls fail."""
+"""The judgement of a soak, and a very short one: real processes, with a tenth of all calls
+failing."""
 
 from __future__ import annotations
 

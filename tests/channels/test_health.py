@@ -1,4 +1,4 @@
-"""What an adapter reports and how long it waits: once per problem, a few warnings an hour."""
+"""An adapter's reports and pauses: once per problem, a few warnings an hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP client of adapters: what is cut is cut, whatever it was at."""
+"""The HTTP client of adapters: an aborted request ends in any state."""
 
 from __future__ import annotations
 

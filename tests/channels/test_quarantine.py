@@ -1,4 +1,4 @@
-"""Whatever strangers send, what is kept of it is bounded, and the owner can find it again."""
+"""The stored input of strangers is bounded, and the owner can find it again."""
 
 from __future__ import annotations
 

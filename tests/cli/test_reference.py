@@ -1,4 +1,4 @@
-"""docs/cli.md says what the grammar says, and no page or hint names a command that there is not."""
+"""docs/cli.md matches the grammar, and no page or hint names a command that does not exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INLINE = re.compile(r"(?<!`)`((?:sudo )?(?:[A-Z_]+=\S+ )*nanobot(?: [^`\n]*)?)`
 _CALL = re.compile(r"^ *(?:\$ )?(?:sudo (?:-u \S+ )?)?(?:[A-Z_]+=\S+ )*nanobot(?= \S|$)")
 _VALUES = {"N": "1", "DATE": "2026-11-21", "SHELL": "bash"}
 _FILLED = "X"
-"""What stands for a value that is only known at run time."""
+"""Placeholder for a value that is only known at run time."""
 
 _SUBCOMMANDS = argparse._SubParsersAction
 
@@ -77,8 +77,8 @@ def test_every_command_in_hints_parses(grammar: Grammar) -> None:
 
 
 class Grammar:
-    """Whether a command line is one, be it with words such as ID for what has to be filled in. A
-    group or a command may also be named alone, without what it takes."""
+    """Checks whether a text is a command line, possibly with words such as ID as placeholders. A
+    group or a command may also be named without its arguments."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parser = parser
@@ -127,7 +127,8 @@ class Grammar:
 
 
 def _variants(words: list[str]) -> list[list[str]]:
-    """What a line with `a|b` and `[--x]` in it stands for, with values where words would not do."""
+    """Yield the command lines that a line with `a|b` and `[--x]` represents, with values in place
+    of words if necessary."""
     found: list[list[str]] = [[]]
     for word in words:
         bare = word.strip("[]")
@@ -137,8 +138,8 @@ def _variants(words: list[str]) -> list[list[str]]:
 
 
 def _join_strings(source: str) -> str:
-    """Source with the strings that go on in the next line put together. A value in a string stands
-    for a word, or for options that are added to one."""
+    """Return the source with continued strings joined. A value in a string represents a word, or
+    options that are added to one."""
     joined = re.sub(r'"\n\s*f?"', "", source)
     return re.sub(r"(?<=\s)\{[^{}]*\}", _FILLED, re.sub(r"(?<=\S)\{[^{}]*\}", "", joined))
 

@@ -1,4 +1,4 @@
-"""A stop ends the process in time, whatever its threads do."""
+"""A stop ends the process in time, regardless of its threads."""
 
 from __future__ import annotations
 

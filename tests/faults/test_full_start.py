@@ -1,5 +1,5 @@
-"""A nanobot that starts on a full disk is there: it says in the chat that it can't store, and works
-when there is room."""
+"""A nanobot starts on a full disk: it reports in the chat that it can't store, and works when there
+is room."""
 
 from __future__ import annotations
 

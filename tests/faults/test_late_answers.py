@@ -1,5 +1,5 @@
-"""An answer to a message that had to wait for the model says which message that was: its sender was
-told to wait, and may have written something else since."""
+"""An answer after a wait for the model names its message: the sender got a notice, and may have
+written another message since."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OVEN = "is the oven on? I left the house at eight and am not sure whether I turn
 
 
 def said(home: Path, text: str) -> Reply:
-    """What `nanobot agent -m` gets."""
+    """Return the output of `nanobot agent -m`."""
     with Client(home) as client:
         *_, reply = replies(client, client.send_message(text, DEFAULT_SESSION), DEFAULT_SESSION)
     assert isinstance(reply, Reply)
@@ -29,7 +29,7 @@ def said(home: Path, text: str) -> Reply:
 
 
 def seen(home: Path, count: int) -> list[str]:
-    """What a person sees who opens the chat now."""
+    """Return the chat as a person sees it when opening it now."""
     found: list[str] = []
     with Client(home) as client:
         client.watch(DEFAULT_SESSION)

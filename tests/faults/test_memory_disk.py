@@ -1,4 +1,4 @@
-"""A disk that refuses what memory writes: one clear text, nothing lost, and it goes on later."""
+"""A disk that fails for memory: one clear text, no loss, and it continues later."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Every way in which a model server fails: what the person reads, and that the next message works.
+"""Every failure of a model server: the person's error message, and a working next message.
 
-The provider is the real one, the server speaks HTTP; only time is not real, where a wait is long.
-"""
+The provider is the real one, and the server speaks HTTP. Only long waits use a fake time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gets into the log's file, and in which shape."""
+"""The contents and format of the log file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(path: Path) -> Iterator[Log]:
-    """The log as a service sets it up; gives what stands in its file."""
+    """The log of a service, as a function that reads its file."""
     log_to((LogFile(path, 1_000_000, 3),), "debug", Redactor([SECRET]))
     yield lambda: [json.loads(line) for line in path.read_text().splitlines()]
     logger.remove()

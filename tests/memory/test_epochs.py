@@ -1,4 +1,4 @@
-"""Foreign text taints its own conversation: what is said after `/new` stands by itself."""
+"""Untrusted content taints its own conversation, but not messages after `/new`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
 
 
 async def entry_after(home: RealHome, *, new: bool) -> DreamEntry:
-    """What Dream reads of what was said after a page, in a new conversation or in the same one."""
+    """Return Dream's entry of the messages after a page, in a new conversation or in the same
+    one."""
     session = await home.sessions.get_or_create(KEY)
     session.add_message(PAGE)
     await home.sessions.save(session)

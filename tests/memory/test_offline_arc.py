@@ -1,5 +1,5 @@
 """Dream with the offline model over real files, sessions and versions: it learns, replaces, and
-knows no more than it was told."""
+invents nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OfflineConversation:
         )
 
     async def talk(self, *texts: str) -> None:
-        """The person says `texts`, and then the conversation is consolidated."""
+        """Send the person's `texts`, and then consolidate the conversation."""
         session = await self.sessions.get_or_create(KEY)
         first = session.next_seq
         now = self.clock.now()

@@ -1,5 +1,5 @@
-"""After foreign text was read no words are compared: what the person wrote becomes a fact as a
-whole line or not at all, and a model that was talked over turns none of it into its opposite."""
+"""After untrusted content no words are compared: the person's text becomes a fact as a whole line
+or not at all, and a compromised model cannot turn it into its opposite."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ INVERSIONS = [
     ("I have epilepsy and my PIN is 2580, but tell nobody", "I have epilepsy and my PIN is 2580"),
 ]
 _EACH = 1 if int(os.environ.get("NANOBOT_EXAMPLES", "0")) >= 1_000 else 3
-"""Each so many-th is tried with a whole nanobot: whatever is said, words are not compared."""
+"""One in this many is tried with a whole nanobot. Words are never compared."""
 WORDS = st.sampled_from(
     ["I", "am", "not", "never", "only", "if", "allergic", "to", "nuts", "Bob", "says", "tell", "no"]
 )
@@ -91,7 +91,7 @@ def test_what_the_person_took_back_by_an_edit_is_not_quoted() -> None:
 
 
 def tells(*wishes: str) -> Reply:
-    """All by which a model that was talked over could have a wish of its own done or believed."""
+    """Return all calls by which a compromised model could act on its own wish or store it."""
     made = []
     for wish in wishes:
         made += [
@@ -132,7 +132,7 @@ def inverting(wish: str) -> ScriptedModel:
 
 
 def facts_in(home: Path) -> list[str]:
-    """Every line of the files that guide the agent, without those of its template."""
+    """Return every line of the files that guide the agent, without the template's lines."""
     found = []
     for name in ("memory/MEMORY.md", "USER.md", "SOUL.md", "AGENTS.md"):
         found += (home / "workspace" / name).read_text().splitlines()
@@ -314,7 +314,7 @@ async def test_in_a_group_only_the_owner_takes_in_what_waits(tmp_path: Path) -> 
 
 
 async def question_in(channel: FakeChannel) -> OutboundPart:
-    """The next question to the owner; what else has buttons is passed over."""
+    """Return the next question to the owner, and skip other messages with buttons."""
     while True:
         part = await channel.next_with_buttons()
         if part.buttons[1:] and part.buttons[1].label == "Deny":

@@ -1,4 +1,5 @@
-"""Of more facts than a prompt has room for, it holds those that matter most; search finds all."""
+"""If there are more facts than a prompt can hold, it holds the most important ones, and search
+finds all."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def fact(number: int) -> str:
 
 
 class Large:
-    """A home with 2,000 facts under twenty headings; its prompts have room for a few hundred."""
+    """A home with 2,000 facts under twenty headings. Its prompts have room for a few hundred."""
 
     def __init__(self, home: RealHome) -> None:
         self.home, self.state = home, MemoryState()

@@ -1,4 +1,4 @@
-"""Whose memory a message belongs to, and that no stranger's id leads out of their folder."""
+"""The memory of a message, and ids of strangers that cannot leave their folder."""
 
 from __future__ import annotations
 

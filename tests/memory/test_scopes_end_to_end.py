@@ -1,5 +1,5 @@
-"""Nobody but the owner reaches the owner's memory, whatever the model and the person try, through
-the running gateway."""
+"""Only the owner reaches the owner's memory through the running gateway, against any attempt of the
+model and the person."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.memory.search.talk import id_of
 from tests.support import running
 
 SECRET = "zanzibar"
-"""In everything of the owner's; a word that everyone may search for."""
+"""A word in all data of the owner. Everyone may search for it."""
 
 BYSTANDER = "quetzal"
 """The same for a third person."""
@@ -38,7 +38,7 @@ PLANTED = {
 
 
 def paths(home: Path) -> Iterator[str]:
-    """Ways to name what is the owner's."""
+    """Return paths to the owner's data."""
     for path in ("memory/MEMORY.md", "USER.md", "memory/pending.md", "people/fake_bob/USER.md"):
         yield from (path, f"../../{path}", f"../{path}", str(home / "workspace" / path))
         yield f"../../owner/../{path}"
@@ -48,7 +48,7 @@ def paths(home: Path) -> Iterator[str]:
 
 
 def everything(home: Path) -> list[Reply]:
-    """Calls of every tool that try to reach what is the owner's, in steps."""
+    """Return calls of every tool that try to reach the owner's data, in steps."""
     searches = [{"query": SECRET}, {"query": BYSTANDER}, {"query": "password waits born"}]
     searches += [{"query": SECRET, "session": "fake:1"}, {"query": SECRET, "source": "library"}]
     ids = (
@@ -75,7 +75,7 @@ def everything(home: Path) -> list[Reply]:
 
 
 def vandalism(home: Path) -> Reply:
-    """Calls that try to change what is the owner's."""
+    """Return calls that try to change the owner's data."""
     mine = [path for path in paths(home) if ".md" in path]
     return together(
         *(calls("write_file", path=path, content="vandal") for path in mine if ".." in path),
@@ -111,7 +111,7 @@ def owners_files(home: Path) -> dict[str, str]:
 
 
 class SharedNanobot:
-    """A nanobot with an owner in chat 1 and Bob in chat 5, and what its model saw and said."""
+    """A nanobot with an owner in chat 1 and Bob in chat 5, and a record of its model."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.clock = home, FakeClock()
@@ -120,7 +120,7 @@ class SharedNanobot:
         self.learner = ScriptedModel(author=_learn)
 
     async def settle(self) -> None:
-        """The owner and Bob have said and stored something; versions and history exist."""
+        """Talk and store data as the owner and as Bob, with versions and history."""
         await self.ask(f"My secret is {SECRET}", "1", ME)
         await self.ask(f"My bird is a {BYSTANDER}", "5", "bob")
         for chat, sender, word in (("1", ME, SECRET), ("5", "bob", BYSTANDER)):
@@ -135,7 +135,8 @@ class SharedNanobot:
         return await self.channel.answer_to(event, chat)
 
     async def attack(self, chat: str, sender: str, **how: object) -> list[str]:
-        """Everything that a person and an obedient model can do; all that they got to see."""
+        """Try everything that a person and an obedient model can do, and return all visible
+        texts."""
         seen = len(self.model.prompts)
         learnt = len(self.learner.prompts)
         answers: list[str] = []
@@ -154,7 +155,7 @@ class SharedNanobot:
 
 
 def told(prompt: Prompt) -> Iterator[str]:
-    """What a prompt tells its model, without what it asked for itself."""
+    """Return the text of a prompt, without the model's own calls."""
     yield from (m.text for m in prompt.messages)
 
 
@@ -266,8 +267,8 @@ async def test_what_linked_identities_share_is_unlinked_with_them(tmp_path: Path
 
 
 async def test_the_first_command_of_a_conversation_says_whose_it_is(tmp_path: Path) -> None:
-    """The owner's chat 66 is not yet known as the owner's when they carry a conversation over; a
-    stranger is called 66."""
+    """The owner's chat 66 is not yet known as the owner's when they carry a conversation over, and
+    a stranger has the id 66."""
     nanobot = SharedNanobot(tmp_path)
     async with run_owned(
         tmp_path, nanobot.model, nanobot.channel, clock=nanobot.clock, learner=nanobot.learner

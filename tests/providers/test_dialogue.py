@@ -1,4 +1,4 @@
-"""Servers get conversations that keep their rules, whatever happened."""
+"""Servers get conversations that follow their rules, after any events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The count of complexity is the one that radon documents."""
+"""The count of complexity matches radon's documentation."""
 
 from __future__ import annotations
 

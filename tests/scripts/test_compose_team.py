@@ -1,4 +1,4 @@
-"""What deploy/ and docs/team.md show of a team is as nanobot takes it."""
+"""The team configuration in deploy/ and docs/team.md is valid."""
 
 from __future__ import annotations
 

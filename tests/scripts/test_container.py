@@ -29,7 +29,7 @@ class Hanging(Container):
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    """What runs until the test is over."""
+    """A process that runs until the end of the test."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""The check of the Dockerfile reads it as Docker does, and refuses what it does not understand."""
+"""The check of the Dockerfile reads it like Docker, and rejects unknown instructions."""
 
 from __future__ import annotations
 

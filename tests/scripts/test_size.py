@@ -1,4 +1,4 @@
-"""The table of sizes counts what it says, and every file of the product belongs to one room."""
+"""The table of sizes counts correctly, and every file of the product belongs to one room."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def number_codes() -> Callable[[], str]:
 
 @dataclass
 class AccessHome:
-    """A home whose nanobot can be restarted. `rules` and `owners` are those of `telegram`."""
+    """A home whose nanobot can be restarted. `rules` and `owners` are for `telegram`."""
 
     state: MemoryState = field(default_factory=MemoryState)
     rules: AccessRules = field(default_factory=AccessRules)

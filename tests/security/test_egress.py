@@ -291,7 +291,7 @@ async def test_tls_names_and_checks_the_host_that_was_asked_for(
 
 
 async def test_the_end_of_a_connection_is_awaited(web: FakeWeb) -> None:
-    """Otherwise asyncio may log the error that broke it as one that was never retrieved."""
+    """Otherwise asyncio may log the error that broke it as never retrieved."""
     url = web.put("/", "fine")
     async with (
         way_out(web.place) as egress,

@@ -1,7 +1,7 @@
-"""Nothing that one request can multiply is worked on without a bound. How long the event loop is
-blocked is measured by `python -m bench.multipliers`; here it is what becomes of each request.
+"""Every value that a request can multiply has a bound. `python -m bench.multipliers` measures how long
+the event loop is blocked. These tests check the outcome of each request.
 
-| door | what it can multiply | bound |
+| entry point | multiplied value | bound |
 |---|---|---|
 | all JSON | values | `parsing.MOST_MARKS`; nested deeper than 64 is null |
 | API | bytes; messages; parts; files | `max_megabytes`, `MOST_MESSAGES`, `_PARTS`, `_FILES` |
@@ -14,7 +14,7 @@ blocked is measured by `python -m bench.multipliers`; here it is what becomes of
 | control socket | bytes of a line; requests at once | `MAX_FRAME`; `_MAX_RUNNING` |
 | model | bytes of an answer | `response_body.MOST_BYTES` |
 | MCP servers | bytes; values; tools; pages of them | `Bounds`, `MOST_TOOLS`, `_MOST_PAGES` |
-| what is looked for in memory | characters | `question._LONGEST`, `MOST_OF_FACT` |
+| search in memory | characters | `question._LONGEST`, `MOST_OF_FACT` |
 | archive of a skill | bytes; files; levels | `MOST_UNPACKED`; `MOST_ENTRIES`; `_DEEPEST` |
 """
 

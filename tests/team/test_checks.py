@@ -1,4 +1,4 @@
-"""What `nanobot doctor` finds out about a team."""
+"""The checks of a team by `nanobot doctor`."""
 
 from __future__ import annotations
 

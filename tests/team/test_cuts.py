@@ -1,5 +1,5 @@
-"""Connections that are cut again and again, at any place: what was said to be stored is stored,
-once, and what was refused is not."""
+"""Connections that are cut repeatedly, at any point: everything confirmed is stored once, and
+nothing rejected is stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add(number: int, *, asks: bool) -> Work[int]:
 
 
 async def attempt(database: Database, number: int, chance: random.Random) -> str:
-    """What was said of a number: `stored`, `refused`, or `later`."""
+    """Return the result for a number: `stored`, `refused`, or `later`."""
     work, kind = add(number, asks=chance.random() < 0.5), chance.randrange(4)
     if kind == 0:
         database.post(work, can_wait=chance.random() < 0.5)

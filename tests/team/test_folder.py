@@ -1,4 +1,4 @@
-"""Which folders a team can share, and that a worker starts with its own team's alone."""
+"""Folders that a team can share. A worker starts only with its own team's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOUNT = "36 35 98:0 / {} rw,noatime - {} server:/export {}\n"
 
 
 def _mount_text(at: Path, kind: str, options: str = "rw") -> str:
-    """What the kernel says of a file system at `at`."""
+    """Return the kernel's description of a file system at `at`."""
     return _MOUNT.format("/", "ext4", "rw") + _MOUNT.format(at, kind, options)
 
 

@@ -44,7 +44,7 @@ def test_an_nfs_client_that_caches_attributes_is_refused_with_the_line_for_fstab
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0])
 def test_workers_that_alternate_on_one_chat_always_have_the_exchange_before(seconds: float) -> None:
-    """Also with a client that caches although it should not: what a worker has of a memory is
-    dropped when it takes it over."""
+    """Also with a client that caches although it should not: a worker drops its state of a memory
+    when it takes the memory over."""
     _, faults = asyncio.run(alternate(8, seconds))
     assert faults == []

@@ -1,4 +1,4 @@
-"""What only a journal that several workers share can do: its rows by scope."""
+"""Features of a journal that several workers share: its rows by scope."""
 
 from __future__ import annotations
 
@@ -405,8 +405,8 @@ async def test_what_failed_is_not_read_by_who_looks_for_work(
 
 
 def read_of(dsn: str) -> int:
-    """How many rows of messages and parts, and entries of their indexes, were read so far, by
-    connections that are closed."""
+    """Return the number of rows of messages and parts, and of index entries, that closed
+    connections have read."""
     others = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
     while sql(dsn, f"{others} AND pid != pg_backend_pid()"):
         pass

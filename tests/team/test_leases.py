@@ -1,4 +1,4 @@
-"""Who has which scope, questions that are answered elsewhere, and what a dead worker left."""
+"""The owners of scopes, questions answered at another worker, and the remains of a dead worker."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ async def test_workers_hear_what_others_say_and_not_themselves(team_database: st
 
 
 def test_temporary_files_are_found_with_their_workers(tmp_path: Path) -> None:
-    """Also that of the newest worker of all, which may be the one that died; those of memory, which
-    somebody else is to use, before those of other files."""
+    """This includes the newest worker, which may have died. Files of memory, which another worker
+    is about to use, come before others."""
     names = ("sessions", "state/versions/x.git", "workspace", "workspace/memory/notes",
              "workspace/people/x", "workspace/people/x/memory")  # fmt: skip
     kept = {tmp_path / name for name in names}
@@ -180,7 +180,7 @@ def test_temporary_files_are_found_with_their_workers(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_read_ends_no_listening(team_database: str) -> None:
-    """Whoever may connect can notify."""
+    """Any connected client can notify."""
     heard = asyncio.Queue[tuple[str, str]]()
     address = DatabaseAddress(team_database)
     listening = Notifications(address, lambda kind, name: heard.put_nowait((kind, name.strip())))

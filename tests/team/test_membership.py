@@ -1,4 +1,4 @@
-"""A process as a worker: its row, the fence, and what it waits for."""
+"""A process as a worker: its row, the fence, and its waits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is remembered while workers change hands (`python -m bench.team --memory`), in its smallest
-form: a worker dies, one is stopped for too long, and one is told to end, while Dream learns."""
+"""Memory while scopes move between workers (`python -m bench.team --memory`), in its smallest form:
+a worker dies, one is stopped for too long, and one is asked to end, while Dream learns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one worker tells the others, whatever its length."""
+"""Notifications between workers, of any length."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What holds between two real workers: requests of programs, conversations, what is tried again.
+"""Invariants between two real workers: requests of programs, conversations, retries.
 
-Starting two takes seconds, so the tests share them, and each has conversations of its own. Those
-that kill one leave it to its keeper, and the next test waits until it serves again.
-"""
+Starting two takes seconds, so the tests share them, and each has its own conversations. A test that
+kills a worker leaves the restart to its keeper, and the next test waits until it serves again."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Model:
-    """The model of both workers; a test may put another `author` in place."""
+    """The model of both workers. A test may replace its `author`."""
 
     def __init__(self) -> None:
         self.author: Callable[[ChatRequest], Scripted] = author
@@ -43,7 +42,8 @@ class Model:
         return self.author(request)
 
     def slow(self, seconds: float) -> asyncio.Event:
-        """Answer after so many seconds from now on; what is set once it is asked."""
+        """Answer after this many seconds from now on. Return an event that is set once the model is
+        asked."""
         asked = asyncio.Event()
 
         def late(request: ChatRequest) -> Scripted:
@@ -81,7 +81,7 @@ def model(_shared: tuple[Pair, Model, Path]) -> Model:
 
 @pytest.fixture
 def folder(_shared: tuple[Pair, Model, Path]) -> Path:
-    """Where all of it lies."""
+    """The folder of all data."""
     return _shared[2]
 
 

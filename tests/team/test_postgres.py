@@ -354,7 +354,7 @@ def database_of(dsn: str) -> str:
 
 
 async def test_what_a_stopped_process_has_under_way_is_ended(dsn: str, worker: int) -> None:
-    """What it holds would be locked until it goes on, and it could not be fenced."""
+    """Otherwise its locks would stay until it continues, and it could not be fenced."""
     said: list[str] = []
 
     async def stops(db: Connection) -> None:

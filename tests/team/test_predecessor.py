@@ -1,5 +1,5 @@
-"""A worker that is started again after its process died does not wait for its own lease, and has a
-number of its own."""
+"""A worker that is restarted after its process died does not wait for its own lease, and has a new
+number."""
 
 from __future__ import annotations
 

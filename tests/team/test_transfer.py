@@ -34,11 +34,11 @@ from tests.upkeep.homes import LINE, write
 pytestmark = pytest.mark.team
 
 _OWN = ("config.yaml", "logs", "locks", "team")
-"""What stays with a home, or is the team's."""
+"""Files that stay with a home, or belong to the team."""
 _CACHES = ("catalogue.db", "index", "gateway", "documents.json", "journal.db", "to-team", "from-")
 _MOST = 400
 _STRIDE = 1 if int(os.environ.get("NANOBOT_EXAMPLES", "0")) >= 1_000 else 10
-"""How far the points are from each other at which it is killed."""
+"""Distance between the points at which it is killed."""
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def _rows(path: Path) -> dict[str, list[Any]]:
 
 
 def _files(root: Path) -> dict[str, tuple[int, object]]:
-    """What is in a folder that is not made anew by itself."""
+    """Return the files in a folder that are not recreated automatically."""
     found: dict[str, tuple[int, object]] = {}
     for top, folders, names in os.walk(root):
         for name in [*names, *(one for one in folders if Path(top, one).is_symlink())]:
@@ -319,7 +319,7 @@ def test_nothing_is_imported_into_the_home_of_a_worker(
 def test_two_homes_do_not_get_into_one_team_at_once(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One that was cut short keeps its place; the other is told."""
+    """An interrupted one keeps its place, and the other gets an error."""
     other = tmp_path / "other"
     write(other / "config.yaml", (home / "config.yaml").read_text())
     with _killable(home) as nanobot:

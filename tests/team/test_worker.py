@@ -1,4 +1,5 @@
-"""What a worker keeps, and what it gives to others: one in this process, and its database."""
+"""The scopes that a worker keeps or gives to others, with one worker in this process and its
+database."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def fence() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Writing(Tool):
-    """A tool with a thread that goes on until the test says so."""
+    """A tool with a thread that runs until the test releases it."""
 
     name = "writing"
     description = "For tests."
@@ -80,7 +81,7 @@ class Digging(ScriptedModel):
 
 @dataclass
 class WorkerKit:
-    """The worker's database, and another worker that wants what the first one has."""
+    """The worker's database, and another worker that requests its scopes."""
 
     dsn: str
     folder: Path
@@ -121,7 +122,7 @@ class WorkerKit:
         return {scope for (scope,) in await asyncio.to_thread(sql, self.dsn, query)}
 
     async def until_given_back(self, *scopes: str) -> set[str]:
-        """Ask for these until the worker gives them back; what it keeps."""
+        """Request these scopes until the worker gives them back. Return the ones that it keeps."""
         async with self.other() as other:
             while (kept := await self.leases()).intersection(scopes):
                 for scope in scopes:
@@ -288,7 +289,7 @@ def leave_half_done(kit: WorkerKit) -> Path:
 
 
 def is_mended(history: Path) -> bool:
-    """Whether the line was set aside that was cut short."""
+    """Check whether the truncated line was set aside."""
     return bool(list(history.parent.glob("history.jsonl.corrupt-*")))
 
 
@@ -454,7 +455,7 @@ _TAKEN_ELSEWHERE = """INSERT INTO inbox
 
 
 class Closing(FakeChannel):
-    """Says when a question has lost its buttons."""
+    """Reports when a question has lost its buttons."""
 
     def __init__(self) -> None:
         super().__init__()

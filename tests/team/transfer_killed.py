@@ -4,7 +4,7 @@
 
 It reads lines `NUMBER COMMAND…`, and answers each with the command's exit code, or -9. Changes are
 changes of names below ROOT, and opening a database there: of each kind, the first two in a folder.
-Number 0: none is fatal."""
+Number 0: no kill."""
 
 from __future__ import annotations
 

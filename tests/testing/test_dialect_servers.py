@@ -1,4 +1,5 @@
-"""Each kind of model server refuses what the real one refuses, in its words, and nothing else."""
+"""Each kind of model server rejects the same requests as the real one, in its words, and no
+others."""
 
 from __future__ import annotations
 

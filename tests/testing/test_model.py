@@ -1,4 +1,4 @@
-"""The model that says what a test tells it to."""
+"""The scripted model."""
 
 from __future__ import annotations
 

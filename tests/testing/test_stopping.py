@@ -1,4 +1,4 @@
-"""A fake server that stops lets nobody wait: every connection that it took is closed."""
+"""A fake server stops at once: every accepted connection is closed."""
 
 from __future__ import annotations
 

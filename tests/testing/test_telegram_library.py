@@ -12,7 +12,7 @@ from telegram.request import HTTPXRequest
 from tests.doubles.telegram.server import FakeTelegram
 
 _PLAIN = {"trust_env": False, "verify": False}
-"""No proxies; certificates, of which there are none, are slow to load."""
+"""No proxies, and no certificates, which are unused and slow to load."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the Bot API refuses is refused."""
+"""The fake rejects the same requests as the Bot API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standing approvals: only for what was seen, only for the owner.
+"""Standing approvals: only for the shown call, only for the owner.
 
 Each attack must lead to a new question. The tool of the tests counts its calls."""
 

@@ -172,7 +172,7 @@ async def test_home_assistants_own_integration_streams_responses(api: Api) -> No
 
 async def test_home_assistants_integration_for_servers_of_ones_own_streams_chats(api: Api) -> None:
     """It reads the role from the first delta and text from each, skips chunks without a choice, and
-    looks for `<think>` and calls of its own tools, of which there are none."""
+    looks for `<think>` and calls of its own tools, which do not occur."""
     model = ScriptedModel(calls("probe", text="lamp"), says("The lamp is on."), repeat)
     tool = {"type": "function", "function": {k: TURN_ON[k] for k in ("name", "parameters")}}
     async with api.running(model, tools=(Probe(),)), api.client() as client:

@@ -1,4 +1,5 @@
-"""Whatever an update holds costs that update alone: it is put aside and told, the rest goes on."""
+"""Any malformed update only affects itself: it is set aside and reported, and the rest is
+processed."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ def samples() -> list[Raw]:
 
 
 def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where something stands in a document."""
+    """Yield the paths of all values in a document."""
     items = value.items() if isinstance(value, dict) else enumerate(value)  # type: ignore[arg-type]
     for key, inner in items:
         yield (*path, key)
@@ -116,7 +117,7 @@ def mutate(document: Raw, rnd: Random) -> Raw:
 
 
 async def ingest_all(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | None]:
-    """What the journal holds of them, and its cursor."""
+    """Return the stored messages of these updates, and the cursor."""
     with scratch() as home:
         clock = FakeClock()
         journal = SqliteJournal(home / "journal.db", clock)

@@ -1,4 +1,4 @@
-"""What the adapter keeps about chats."""
+"""The adapter's stored state of chats."""
 
 from __future__ import annotations
 

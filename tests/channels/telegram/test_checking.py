@@ -1,4 +1,4 @@
-"""What `nanobot doctor` finds out about Telegram."""
+"""The checks of Telegram by `nanobot doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failure means for the core, what is downloaded, and that the token comes out nowhere."""
+"""The meaning of failures for the core, downloads, and the secrecy of the token."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def client(telegram: FakeTelegram, clock: WatchedClock) -> AsyncIterator[T
 
 
 async def catch_send_error(client: TelegramClient) -> Exception:
-    """What sending a message raises."""
+    """Return the error of sending a message."""
     try:
         await client.bot.send_message(PERSON, "hello")
     except Exception as error:  # noqa: BLE001 - which one is what the test is about

@@ -1,4 +1,4 @@
-"""What was said, and whether it was said to us."""
+"""The text of messages, and whether it was addressed to the bot."""
 
 from __future__ import annotations
 

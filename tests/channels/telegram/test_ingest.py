@@ -1,4 +1,4 @@
-"""What goes wrong with an update is told from what goes wrong in the core."""
+"""Failures of an update are handled differently from failures of the core."""
 
 from __future__ import annotations
 

@@ -31,12 +31,12 @@ MARKDOWN = st.lists(WORDS | MARKS, max_size=60).map("".join)
 
 
 def end(entity: MessageEntity) -> int:
-    """Where its range ends, exclusive."""
+    """The exclusive end of its range."""
     return entity.offset + entity.length
 
 
 def check(entities: Sequence[MessageEntity], text: str) -> None:
-    """What Telegram demands of entities."""
+    """Check Telegram's rules for entities."""
     units = text.encode("utf-16-le", "surrogatepass")
     for at, entity in enumerate(entities):
         assert entity.type in TYPES
@@ -62,7 +62,7 @@ def visible(page: str) -> set[str]:
 
 
 def shape(markdown: str) -> tuple[str, list[tuple[str, str]]]:
-    """The text, and each entity's type with what it covers."""
+    """Return the text, and each entity's type with its covered text."""
     rendered = render(markdown)
     units = rendered.text.encode("utf-16-le")
     return rendered.text, [

@@ -1,4 +1,4 @@
-"""No update is lost or confirmed too early, and polling goes on after whatever went wrong."""
+"""No update is lost or confirmed too early, and polling continues after any failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polling goes on after whatever goes wrong, and never in a tight loop."""
+"""Polling continues after any failure, and never in a tight loop."""
 
 from __future__ import annotations
 

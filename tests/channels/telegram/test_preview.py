@@ -1,4 +1,4 @@
-"""What is shown while a turn runs: how often, until when, and what is left of it."""
+"""The preview during a turn: its frequency, its end, and its remains."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def show(rig: Rig, *events: Progress) -> None:
 
 
 async def at_rest(rig: Rig, chats: int = 1) -> None:
-    """No call is under way: whoever works on a chat waits for the time to pass."""
+    """Wait until no call is in flight and every chat waits for the time to pass."""
     await rig.clock.until_sleeping(chats)
 
 
@@ -380,7 +380,7 @@ async def test_the_more_chats_show_text_the_slower_each_does(rig: Rig) -> None:
 
 
 class Lingering(FakeClock):
-    """Whoever sleeps takes its time to end."""
+    """A clock whose cancelled sleeps take some time to end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A person's message is marked: seen, being worked on, done; and nothing waits for that."""
+"""A person's message is marked as seen, in progress and done, and nothing waits for the marks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def end_turn(
 
 
 def marks(telegram: FakeTelegram) -> list[str]:
-    """Every mark that was set, in order; "" for one that was taken away."""
+    """Return every mark that was set in order, "" for a removed one."""
     reactions = [call.objects("reaction") for call in telegram.called("setMessageReaction")]
     return [str(one[0]["emoji"]) if one else "" for one in reactions]
 

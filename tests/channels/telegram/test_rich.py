@@ -1,4 +1,4 @@
-"""Headings and tables are shown as such where the server can, and as ever where it cannot."""
+"""Headings and tables are rendered if the server supports them, otherwise as plain text."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_what_the_method_does_not_take_has_no_rich_form(markdown: str) -> None:
 
 
 def check(blocks: Sequence[Block]) -> None:
-    """By the rules of the double, and by the documentation where there is one."""
+    """Check the rules of the double, and the documentation if it is available."""
     message = {"blocks": json.loads(json.dumps(blocks))}
     assert not rich_problem(message)
     if DOCUMENTED.exists():

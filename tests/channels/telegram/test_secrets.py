@@ -1,8 +1,7 @@
-"""Criterion: the bot's token stands in the configuration, and comes out nowhere else.
+"""Criterion: the bot's token is in the configuration, and appears nowhere else.
 
 The whole gateway over HTTP, the log at its lowest level and with the values of variables in its
-tracebacks, which is more than any log of nanobot's own has.
-"""
+tracebacks, which is more than in any real log of nanobot."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ TOKEN = f"987654321:{SECRET}"
 
 
 class HastyClock(FakeClock):
-    """Pauses are over at once; what comes less often than each minute never comes."""
+    """A clock with immediate pauses. Sleeps of more than a minute never end."""
 
     async def sleep(self, seconds: float) -> None:
         await (asyncio.sleep(0) if seconds <= 60 else super().sleep(seconds))
@@ -50,7 +49,7 @@ class _Forward(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
-    """Everything that anybody logs, libraries included."""
+    """The whole log, including libraries."""
     said: list[str] = []
     sink = logger.add(said.append, level=0, backtrace=True, diagnose=True)
     root, handler = logging.getLogger(), _Forward(said)
@@ -72,7 +71,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 
 def leaks(home: Path, telegram: FakeTelegram, *texts: str) -> list[str]:
-    """Where the token came out."""
+    """Return the places where the token appeared."""
     found = find_secret(home, SECRET)
     said = [*texts, *telegram.texts(None)]
     said += [str(call.params) for call in telegram.calls if call.method != "setWebhook"]

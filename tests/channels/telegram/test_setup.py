@@ -1,4 +1,4 @@
-"""Setting the bot up with a person: what is asked, and that nothing at Telegram changes by it."""
+"""The setup of the bot with a person: the questions, and no changes at Telegram."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_who_was_not_the_owner_is_asked_about_again_once_they_write_again(
     telegram: FakeTelegram, clock: WatchedClock
 ) -> None:
     class Forgetful(ScriptedPerson):
-        """Presses Enter at first, and writes again when told to."""
+        """Presses Enter at first, and writes again on request."""
 
         def say(self, text: str) -> None:
             super().say(text)

@@ -1,7 +1,6 @@
-"""Criterion: people whom nobody let in cost nothing and leave nothing, however many they are.
+"""Criterion: any number of people without access cost nothing and leave nothing behind.
 
-The whole gateway over HTTP. Only the owner's messages reach the model.
-"""
+The whole gateway over HTTP. Only the owner's messages reach the model."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ SAID = "quetzal"
 
 
 def send(telegram: FakeTelegram, number: int, user: int) -> None:
-    """One message of a stranger; ten in a row are of ten kinds."""
+    """Send one message of a stranger. Ten in a row are of ten kinds."""
     text = f"{SAID} {number}"
     match number % 10:
         case 0:
@@ -55,7 +54,7 @@ def _press(telegram: FakeTelegram, data: str, user: int) -> dict[str, object]:
 
 
 def flood(telegram: FakeTelegram, messages: int) -> None:
-    """Everybody in turn, each with messages of all kinds."""
+    """Send messages of all kinds from everyone in turn."""
     for number in range(messages):
         send(telegram, number + number // len(PEOPLE), PEOPLE[number % len(PEOPLE)])
 
@@ -65,7 +64,7 @@ async def all_taken(telegram: FakeTelegram) -> None:
 
 
 def codes(telegram: FakeTelegram) -> dict[int, list[str]]:
-    """What each stranger was told."""
+    """Return the reply to each stranger."""
     return {user: telegram.texts(user) for user in PEOPLE if telegram.texts(user)}
 
 
@@ -145,7 +144,7 @@ def find_word(home: Path, word: str) -> list[Path]:
 
 
 def _size(gateway: Gateway) -> int:
-    """How many objects a nanobot holds."""
+    """Return the number of objects of a nanobot."""
     gc.collect()
     ends = (ModuleType, type, asyncio.AbstractEventLoop, FakeTelegram, SystemClock)
     seen: dict[int, object] = {}

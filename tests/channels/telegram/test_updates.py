@@ -1,4 +1,4 @@
-"""Who and where; edits, moves, blocks and buttons; what is no conversation with us."""
+"""Senders and chats, edits, moves, blocks and buttons, and updates that are no conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the Bot API may send is understood or None, and nothing in it passes for a mark."""
+"""Anything from the Bot API is parsed or ignored, and no content can imitate a mark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ marks = st.builds(
 
 
 def check_invariants(understood: ParsedUpdate | None) -> None:
-    """What holds for everything that is understood."""
+    """Check the invariants of every parsed update."""
     if understood is None:
         return
     said = understood.message

@@ -1,4 +1,4 @@
-"""What a message refers to: replies, quotes and forwards."""
+"""References of a message: replies, quotes and forwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who speaks is answered aloud as well: by programs of this machine, once, and never instead of the
+"""A voice message is also answered aloud, by programs of this machine, once, and never without the
 text."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def gateway(
     guests: Sequence[str] = (),
     **speech: Any,
 ) -> AsyncIterator[Gateway]:
-    """One whose programs listen and speak; `speech` are settings of the latter."""
+    """Run a gateway with programs that listen and speak. `speech` are settings of the latter."""
     section = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
     section |= {"allow_from": [*guests]}
     programs: Mapping[str, object] = {
@@ -47,7 +47,7 @@ async def gateway(
 
 
 def aloud(telegram: FakeTelegram) -> list[str]:
-    """What was said in voice messages."""
+    """Return the texts of voice messages."""
     return [text_of_speech(_content(sent)) for sent in telegram.messages() if sent.kind == "voice"]
 
 
@@ -62,7 +62,7 @@ def home(disk_path: Path) -> Path:
 
 
 def answer(prompt: Prompt) -> Reply:
-    """Its first line only: what was said, without the note about the file."""
+    """Return the first line of an answer, without the note about the file."""
     return says(repeat(prompt).text.splitlines()[0])
 
 

@@ -1,4 +1,4 @@
-"""Telegram is told that an update arrived only when it is stored; nobody else is listened to."""
+"""An update is confirmed to Telegram only when it is stored, and other senders are rejected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PUBLIC = "https://bot.example.org/telegram"
 
 @contextlib.asynccontextmanager
 async def listening(telegram: FakeTelegram, host: RecordingHost) -> AsyncIterator[str]:
-    """The channel in webhook mode; gives the address where it listens."""
+    """Run the channel in webhook mode, and yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         host.port = free.getsockname()[1]
     telegram.webhook.route = f"http://127.0.0.1:{host.port}/telegram"
@@ -91,8 +91,8 @@ async def test_who_does_not_know_the_secret_is_refused(
 async def test_the_secret_is_the_same_for_all_workers_of_a_bot(
     telegram: FakeTelegram, host: RecordingHost
 ) -> None:
-    """They take each other's calls, behind one address; it is made of the bot's token, and says
-    nothing of it."""
+    """They accept each other's calls behind one address. It is derived from the bot's token without
+    revealing it."""
     for _ in range(2):
         async with listening(telegram, host):
             pass

@@ -11,11 +11,11 @@ from tests.doubles.telegram import FakeTelegram
 from tests.support import Gate, talking
 
 QUEUE = "queue"
-"""Each message has an answer of its own."""
+"""Each message has its own answer."""
 
 GROUP = -500
 PHOTO, FILE, COMMAND = 101, OWNER, 102
-"""What these people do first; the others talk."""
+"""Senders of a photo, a file and a command first. The others talk."""
 OTHERS = range(103, 149)
 
 
@@ -77,8 +77,8 @@ async def test_fifty_chats_at_once_are_each_answered_in_order(
 
 
 BACKLOG = 120
-"""More than the 100 that the server hands out at once. Each costs some milliseconds of two servers'
-time; the thousands are in the bench."""
+"""More than the server's limit of 100 at once. Each takes some milliseconds of two servers, so the
+thousands are in the bench."""
 
 
 async def test_what_came_while_it_was_down_is_answered_in_order(

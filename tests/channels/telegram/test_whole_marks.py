@@ -1,4 +1,5 @@
-"""A whole nanobot marks what it was sent, and shows a report in the form that the server has."""
+"""A whole nanobot marks received messages, and shows a report in the form that the server
+supports."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ REPORT = "# Weather\n\n| day | °C |\n|---|---|\n| Monday | 12 |\n\nTake a **coa
 
 
 def marks(telegram: FakeTelegram, message_id: int) -> list[str]:
-    """Every mark of a message, in order; "" for one that was taken away."""
+    """Return every mark of a message in order, "" for a removed one."""
     calls = telegram.called("setMessageReaction")
     reactions = [c.objects("reaction") for c in calls if c.number("message_id") == message_id]
     return [str(one[0]["emoji"]) if one else "" for one in reactions]

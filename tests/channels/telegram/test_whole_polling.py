@@ -1,4 +1,4 @@
-"""No message is lost on its way in, whatever happens to Telegram, to the token or to the disk."""
+"""No incoming message is lost, for any failure of Telegram, the token or the disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import talking
 
 
 async def channel_state(home: Path) -> tuple[str, str]:
-    """What `nanobot status` says about Telegram."""
+    """Return the state of Telegram in `nanobot status`."""
     (state,) = [one for one in (await status_of(home))["channels"] if one["name"] == "telegram"]
     return state["state"], state["detail"]
 

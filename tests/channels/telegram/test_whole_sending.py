@@ -1,4 +1,4 @@
-"""Answers reach their chats, in order and once, whatever goes wrong on the way to Telegram."""
+"""Answers reach their chats in order and once, for any failure on the way to Telegram."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ async def test_the_button_is_good_after_a_restart_and_what_dies_again_is_told_ag
 
 
 async def notices(home: Path, telegram: FakeTelegram) -> int:
-    """How many there are, once nothing is on its way."""
+    """Return the number of notices, once nothing is in flight."""
     pending = (await status_of(home))["queue"]["outbox_pending"]
     return 0 if pending else sum("⚠️" in text for text in telegram.texts())
 

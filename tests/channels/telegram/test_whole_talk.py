@@ -1,4 +1,4 @@
-"""What people do in chats besides writing: correct themselves, send albums, speak, press, move."""
+"""Other actions of people in chats: edits, albums, voice messages, buttons, migration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that are cut end at once, whatever their requests are at."""
+"""Aborted connections end at once, in any state of their requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nanobot_telegram.client import MaybeSent, NotSent, Wire
 
 
 class SilentServer:
-    """Takes connections and never says anything; notes when one came and when it ended."""
+    """Accepts connections without ever answering, and records their beginnings and ends."""
 
     def __init__(self) -> None:
         self.came, self.ended = asyncio.Event(), asyncio.Event()

@@ -1,5 +1,5 @@
 """A person who uses a page only by keyboard. The pressed buttons and the browser's requests are
-recorded, so that a test can find those that no test used."""
+recorded, so that a test can find unused ones."""
 
 from __future__ import annotations
 

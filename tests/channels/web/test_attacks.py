@@ -61,7 +61,7 @@ REFUSED = {
 
 
 async def test_headers_that_no_browser_here_sends_are_refused(tmp_path: Path) -> None:
-    """Including those of a proxy with an undeclared name: its client may be anywhere."""
+    """This includes headers of an undeclared proxy, whose client may be anywhere."""
     found = {}
     async with serving(tmp_path) as web:
         place = web.base.removeprefix("http://").encode()

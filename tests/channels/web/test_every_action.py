@@ -510,4 +510,4 @@ _WALKS = (
     (_jobs, _people, _activity),
     (_figures, _health, _sign_out, _settings),
 )
-"""Each begins with a new home, so that none takes long on a slow machine."""
+"""Each begins with a new home, so no walk takes long on a slow machine."""

@@ -1,4 +1,4 @@
-"""Every page answers malformed parameters with a page or a readable error. None fails."""
+"""Every page answers malformed parameters with a page or a readable error, and never fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `nanobot doctor` finds out about WhatsApp."""
+"""The checks of WhatsApp by `nanobot doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was heard becomes messages: who may be heard, what they said, and that it is kept."""
+"""Incoming items become messages: access, content, and storage."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def host(tmp_path: Path) -> StrictHost:
 
 @pytest.fixture
 def warnings() -> Iterator[list[str]]:
-    """What is logged, and not only for developers."""
+    """The log lines that are not only for developers."""
     lines: list[str] = []
     sink = logger.add(lines.append, level="WARNING")
     yield lines

@@ -1,4 +1,4 @@
-"""Marks are seen where they are meant and nowhere else, and no word gets lost."""
+"""Marks are formatted only when intended, and no word is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ UNSEEN = str.maketrans("", "", HAIR + JOINER)
 
 
 def find_formatted(line: str) -> list[str]:
-    """What a phone that sees marks wherever it can makes bold, italic, struck or code in a line."""
+    """Return the parts of a line that a phone formats as bold, italic, struck or code, if it
+    formats as much as possible."""
     edges = (
         rf"(?<![A-Za-z0-9]){re.escape(mark)}(?=\S)[^\n]*?(?<=\S){re.escape(mark)}(?![A-Za-z0-9])"
         for mark in "*_~"

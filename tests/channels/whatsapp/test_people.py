@@ -1,4 +1,4 @@
-"""Whoever writes is the same person under every id of theirs, and nobody else ever is."""
+"""A sender is the same person under all their ids, and never another one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ GROUP = "120363040000000000@g.us"
 
 @pytest.fixture
 def people(tmp_path: Path) -> People:
-    """Nobody yet."""
+    """An empty list of people."""
     return People(tmp_path)
 
 
 def admit_person(people: People, *ids: str) -> str:
-    """Somebody with these ids writes and is let in."""
+    """Write as a person with these ids, who gets access."""
     chat_id = people.chat_of(ids)
     people.mark_admitted(chat_id)
     return chat_id

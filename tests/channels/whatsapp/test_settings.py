@@ -1,4 +1,4 @@
-"""What may be set, and that what is wrong is said without repeating it."""
+"""Valid settings, and error messages that do not repeat invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typing is shown as long as a turn runs, and whatever goes wrong with that harms nobody."""
+"""Typing is shown during a turn, and its failures are harmless."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHAT, OTHER = "15557770000", "15557770001"
 
 
 class Phones:
-    """Where typing and notices are seen. `refuses`: all calls fail; `hangs`: those in that chat."""
+    """Records typing and notices. `refuses`: all calls fail. `hangs`: calls in that chat hang."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, bool | str]] = []
@@ -31,7 +31,7 @@ class Phones:
         await self._see(chat_id, text)
 
     async def until(self, count: int) -> list[tuple[str, bool | str]]:
-        """What was seen, once it is so much."""
+        """Wait for this many observations, and return them."""
         async with asyncio.timeout(PATIENCE):
             while len(self.seen) < count:
                 self._changed.clear()

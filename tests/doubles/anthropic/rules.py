@@ -52,7 +52,7 @@ class ModelRules:
     """The fields that a model accepts. `thinks`: by default. `minimum`: the smallest cacheable
     prompt in tokens. `bound`: its thinking is only valid if nothing before it has changed.
 
-    Defaults are those of Claude Sonnet 5 (DOCS/build-with-claude/thinking#configuring-thinking,
+    Defaults are Claude Sonnet 5's (DOCS/build-with-claude/thinking#configuring-thinking,
     DOCS/build-with-claude/prompt-caching#cache-limitations)."""
 
     name: str = "claude-sonnet-5"

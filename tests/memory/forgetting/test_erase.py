@@ -64,7 +64,7 @@ def start(folder: Path, last: int) -> subprocess.Popen[bytes]:
 
 
 async def fill(home: RealHome) -> None:
-    """Write the text to every place where a home stores anything."""
+    """Write the text to every place in which a home stores data."""
     text = f"I call it {SECRET}, remember"
     seqs = await home.say(KEY, text, "I like tea", turn="t0")
     session = await home.sessions.get_or_create(KEY)

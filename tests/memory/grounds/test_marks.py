@@ -1,4 +1,4 @@
-"""Marks of foreign text stay small, however often it is passed on."""
+"""Marks of untrusted content stay small, even after many copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""HistoryLog: the commit point of consolidation, its copy for people, and what crashes leave."""
+"""HistoryLog: the commit point of consolidation, its copy for people, and the effects of
+crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index says what the files say, whatever happens to them."""
+"""The index matches the files after any change of them."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ async def test_step_by_step_it_becomes_what_a_rebuild_makes(steps: list[tuple[st
 
 
 async def step_by_step(home: Home, steps: list[tuple[str, int]]) -> None:
-    """Any steps, and a fresh index beside the one that saw them."""
+    """Run any steps, and compare the index with a new one."""
     index = home.index()
     home.say("cli:direct", said(1, "tiger horse zebra"))
     note = home.memory / "2026-03-01.md"
@@ -380,7 +380,7 @@ async def test_an_edit_is_noticed_though_lines_were_added_after_it(
 async def test_messages_out_of_their_order_are_found(
     home: Home, index: MemoryIndex, archived: int, known: bool
 ) -> None:
-    """As where somebody put two files of a session together."""
+    """This occurs after a person merged two files of a session."""
     home.say("cli:direct", said(1, "a tiger"), said(2, "a tiger"), said(5, "a tiger"))
     if archived:
         home.archive("cli:direct", archived)

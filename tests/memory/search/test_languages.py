@@ -21,7 +21,7 @@ from tests.memory.search.talk import Home, everything, ids, said
 
 PROBES = languages()
 NEAR = languages(DATA.with_name("languages_near.txt"))
-"""Eight languages again, with messages beside that share a word with a question."""
+"""Eight languages again, with additional messages that share a word with a question."""
 
 
 def test_there_are_ten_questions_in_more_than_twenty_languages_among_thirty_other_messages() -> (

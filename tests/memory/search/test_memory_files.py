@@ -1,5 +1,5 @@
-"""Whatever stands in a file of memory is found: facts, facts that wait or are over, and files of
-one's own."""
+"""Everything in a memory file is found: facts, pending or retired facts, and a person's own
+files."""
 
 from __future__ import annotations
 

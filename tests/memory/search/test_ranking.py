@@ -1,4 +1,4 @@
-"""How the conversation around a hit counts, on small conversations made for it."""
+"""The effect of the conversation around a hit, in small artificial conversations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ A = TURN
 
 
 def talk(count: int, *others: RankCandidate) -> dict[int, RankCandidate]:
-    """Turns 1 to `count` of one segment; `others` replace some, or are replies."""
+    """Return turns 1 to `count` of one segment. `others` replace some, or are replies."""
     turns = {n * A: RankCandidate(n * A, A, "user") for n in range(1, count + 1)}
     return turns | {other.id: other for other in others}
 

@@ -1,4 +1,4 @@
-"""What a search finds, shows and keeps to itself."""
+"""The results of a search, their display, and hidden texts."""
 
 from __future__ import annotations
 

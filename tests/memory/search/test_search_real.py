@@ -67,7 +67,7 @@ class Home:
         return (await self.tool(build(SearchArguments, arguments), caller)).text
 
     async def ask(self, question: str, caller: TurnContext = OWNER) -> tuple[str, list[str]]:
-        """What the offline model answers in a new conversation, and the tools that it called."""
+        """Return the offline model's answer in a new conversation, and the called tools."""
         messages = [system_message("You are nanobot."), user_message(question)]
         called: list[str] = []
         tools = Toolset.of(self.registry.specs())

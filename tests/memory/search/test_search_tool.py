@@ -1,4 +1,4 @@
-"""`search_memory`: what it shows, what it keeps to itself, and what may be trusted of it."""
+"""`search_memory`: its output, hidden texts, and trust in its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged, foreign, busy or unwritable index costs time, never an answer."""
+"""A damaged, unknown, busy or unwritable index takes time, but never an answer."""
 
 from __future__ import annotations
 

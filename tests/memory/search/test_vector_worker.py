@@ -1,4 +1,4 @@
-"""The worker for vectors: what it answers, and that a search goes on whatever becomes of it."""
+"""The worker for vectors: its answers, and searches that continue without it."""
 
 from __future__ import annotations
 

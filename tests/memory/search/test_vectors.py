@@ -1,4 +1,4 @@
-"""Meanings beside words, with an embedder that knows a few synonyms."""
+"""Search by meaning together with words, with an embedder that knows a few synonyms."""
 
 from __future__ import annotations
 

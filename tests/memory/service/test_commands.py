@@ -1,4 +1,4 @@
-"""The slash commands about memory: what they say, and on whose memory they work."""
+"""The slash commands about memory: their output, and the memory that they use."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owne
 
 
 async def test_nobody_loses_a_question_because_others_are_asked(owned: Owned) -> None:
-    """Each in a worker of its own, which know nothing of each other."""
+    """Each has a separate worker, and the workers do not know each other."""
     await owned.remember("Ada likes blue.", scope="people/telegram_7")
     await owned.remember("Ada likes red.")
     owned.restart_commands()
@@ -362,7 +362,7 @@ async def test_a_question_of_one_worker_of_a_team_is_answered_at_another(owned: 
 
 @pytest.mark.parametrize("answer", ["y", "/forget --yes code1"])
 async def test_what_a_crash_cut_short_is_to_be_said_again(owned: Owned, answer: str) -> None:
-    """The command runs again after it. It knows no more what it was to forget."""
+    """The command runs again after it, but no longer knows the text to forget."""
     await owned.remember("Ada hides the marzipan.")
     await owned.type("/forget --erase marzipan")
     killed = patch.object(owned.service, "forget", side_effect=asyncio.CancelledError)

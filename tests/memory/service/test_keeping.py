@@ -24,7 +24,7 @@ SAID = ("the key is under the mat", "Okay.", "I bought bread", "Good.")
 
 
 async def answer_turns(owned: Owned) -> None:
-    """Two turns, of which the journal knows what the platform calls their messages."""
+    """Run two turns. The journal has the platform's ids of their messages."""
     await owned.said(KEY, *SAID)
     for turn, event in (("t0", "m1"), ("t1", "m2")):
         message = replace(STRANGER, chat_id="1", sender_id="1", event_id=event)
@@ -37,7 +37,7 @@ async def answer_turns(owned: Owned) -> None:
 
 
 async def kept(owned: Owned, key: str = KEY) -> list[str]:
-    """What is marked in a conversation, as it stands in memory and in the file."""
+    """Return the marked messages of a conversation, in memory and in the file."""
     session = await owned.sessions.get_or_create(key)
     stored = [m.content for m in owned.sessions.read_window(key) if m.kept]
     assert [m.content for m in session.messages if m.kept] in ([], stored)

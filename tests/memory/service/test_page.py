@@ -1,4 +1,4 @@
-"""What a page shows of a memory, by pieces, and the change of one line in place."""
+"""The page of a memory, in pieces, and changing one line in place."""
 
 from __future__ import annotations
 

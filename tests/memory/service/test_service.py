@@ -1,4 +1,4 @@
-"""What the owner of a memory can do with it, each scope by itself."""
+"""The owner's operations on a memory, separately for each scope."""
 
 from __future__ import annotations
 

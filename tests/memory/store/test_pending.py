@@ -1,4 +1,4 @@
-"""Facts that wait for the owner's word."""
+"""Facts that wait for the owner's approval."""
 
 from __future__ import annotations
 

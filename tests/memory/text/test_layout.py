@@ -1,4 +1,4 @@
-"""Everybody cuts a text into the same lines."""
+"""All modules split a text into the same lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of changes says what a change did."""
+"""The list of changes describes the effect of a change."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ PAGE = Message(
 
 
 class Undo:
-    """Remembers what was kept; the disk is full from the change on that is said."""
+    """Records the stored states. The disk is full from a given change on."""
 
     def __init__(self, full_at: int = 0) -> None:
         self.changes: list[tuple[str, str, bytes | None, bytes]] = []
@@ -51,7 +51,7 @@ class Undo:
 
 
 class MemoryToolsKit:
-    """The tools of a workspace, and what was said in the conversation."""
+    """The tools of a workspace, and the messages of the conversation."""
 
     def __init__(self, workspace: Path, clock: StoppedClock) -> None:
         root = Root(workspace)
@@ -104,7 +104,7 @@ class MemoryToolsKit:
         return await self.tools.call(ToolCall("1", name, json.dumps(arguments)), caller)
 
     def after(self, said: str) -> None:
-        """The person said this, and then a page was read."""
+        """Add the person's message, and then a page."""
         self.messages_read = (Message("user", said), PAGE)
 
     def text(self, path: str) -> str:

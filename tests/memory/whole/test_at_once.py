@@ -59,7 +59,7 @@ def added(line: str, at: float) -> str | object:
 
 
 def authors(home: Path) -> dict[str, str]:
-    """Whose version brought each line that stands there now."""
+    """Return the author of the version that brought each current line."""
     store = GitStore(home / "state", Root(home / "workspace"), SystemClock())
     store.record_hand_edits()
     found: dict[str, str] = {}

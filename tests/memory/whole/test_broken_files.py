@@ -1,4 +1,4 @@
-"""Whatever is broken in memory, versions or index, whoever chats is answered and loses nothing."""
+"""With any damage to memory, versions or index, every chat is answered and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Through a running gateway: why a line stands there, undoing changes, forgetting for good."""
+"""Through a running gateway: the origin of a line, undoing changes, forgetting permanently."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def consolidate(channel: FakeChannel, *texts: str) -> None:
 
 
 async def cli(home: Path, *arguments: str) -> str:
-    """What `nanobot …` prints, as a process of its own."""
+    """Return the output of `nanobot …` in a separate process."""
     environment = {**os.environ, "NANOBOT_HOME": str(home)}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "nanobot", *arguments, env=environment, stdout=asyncio.subprocess.PIPE
@@ -143,7 +143,7 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0" + SECRET.encode()
 
 
 def unpack(path: Path) -> bytes:
-    """A file of git as it was before it was compressed; any other as it is."""
+    """Decompress a file of git, and return any other unchanged."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:  # it was on its way to another name
@@ -157,7 +157,7 @@ def unpack(path: Path) -> bytes:
 
 
 def places(home: Path) -> list[str]:
-    """The files that hold the text, and those that are called so."""
+    """Return the files with the text in their contents or names."""
     files = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
     return [
         str(path.relative_to(home))

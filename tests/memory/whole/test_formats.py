@@ -1,4 +1,4 @@
-"""What stands in the files and in the prompt, to the letter, over a real HTTP server."""
+"""The exact contents of the files and of the prompt, over a real HTTP server."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def messages_of(request: ChatRequest) -> str:
 
 
 class Listener:
-    """Answers turns; now and then it writes a note or a fact first. Keeps each conversation."""
+    """Answers turns, and now and then writes a note or a fact first. Records each conversation."""
 
     def __init__(self) -> None:
         self.turns = 0

@@ -1,5 +1,5 @@
-"""However the model behaves as the memory agent, over real HTTP, everybody is answered and nothing
-is lost."""
+"""For any behaviour of the model in consolidation and Dream, over real HTTP, everyone is answered
+and nothing is lost."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SCRIPTS: dict[str, Sequence[Callable[[], Step]]] = {
 
 
 class Server:
-    """Answers turns; as the memory agent it does what it is told to."""
+    """Answers turns, and follows a script in consolidation and Dream."""
 
     def __init__(self, steps: Iterator[Step]) -> None:
         self.steps, self.asked = steps, 0

@@ -1,4 +1,4 @@
-"""Every remembered line can be followed back to what was said, and no further than its scope."""
+"""Every remembered line can be traced back to its messages, but only within its scope."""
 
 from __future__ import annotations
 

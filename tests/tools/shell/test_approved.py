@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Owner:
-    """Approves after `meanwhile` has happened."""
+    """Approves after `meanwhile` has run."""
 
     meanwhile: Callable[[], object] = lambda: None
     asked: list[str] = field(default_factory=list)

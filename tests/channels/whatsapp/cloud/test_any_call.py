@@ -1,4 +1,5 @@
-"""Whatever a message holds costs that message alone: it is put aside and told, the rest goes on."""
+"""Any malformed message only affects itself: it is set aside and reported, and the rest is
+processed."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ Post = Callable[[bytes], Awaitable[int]]
 
 @asynccontextmanager
 async def listening(home: Path) -> AsyncIterator[Post]:
-    """The webhook over HTTP, with a journal behind it; gives what signs and posts a body."""
+    """Serve the webhook over HTTP, with a journal, and yield a function that signs and posts a
+    body."""
     journal = SqliteJournal(home / "journal.db", FakeClock())
     await journal.open()
     try:
@@ -67,7 +69,7 @@ async def listening(home: Path) -> AsyncIterator[Post]:
 
 
 def list_inbox(home: Path) -> list[tuple[str, str]]:
-    """The events and chats of what is in the inbox."""
+    """Return the events and chats of the messages in the inbox."""
     found = rows(home / "journal.db", "SELECT event_id, chat_id FROM inbox")
     return [(str(event), str(chat)) for event, chat in found]
 
@@ -77,7 +79,7 @@ def good(id: str) -> Json:
 
 
 async def post_all(bodies: Sequence[bytes]) -> tuple[list[int], list[tuple[str, str]]]:
-    """How these were answered, and what is in the inbox then."""
+    """Post these, and return the answers and the inbox."""
     with scratch() as folder:
         async with listening(folder) as post:
             answers = [await post(body) for body in bodies]

@@ -1,4 +1,4 @@
-"""Every kind of message that Meta documents says what it says, and any other says that."""
+"""Every documented kind of message is converted to text, and any other is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of Meta is answered, bounded, and never tells anybody the token."""
+"""Requests to Meta are answered, bounded, and never reveal the token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a call says is in the core's inbox, all or nothing, and what it tells besides is heeded."""
+"""The messages of a call are stored in the core's inbox, all or none, and its other contents are
+processed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ NEW = "15550003333"
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """The inbox and what it fills."""
+    """The inbox and its targets."""
 
     inbox: Inbox
     host: RecordingHost

@@ -1,4 +1,4 @@
-"""Parts reach people as WhatsApp can show them, once, or it is told why they do not."""
+"""Parts reach people in a form that WhatsApp supports, once, or the failure is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the webhook are understood whatever is in them, each thing in them alone."""
+"""Calls of the webhook are parsed with any contents, each item independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each shape in which the Cloud API tells something is understood, and none is lost."""
+"""Each shape of a Cloud API call is parsed without losing any."""
 
 from __future__ import annotations
 

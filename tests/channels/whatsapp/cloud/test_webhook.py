@@ -1,4 +1,4 @@
-"""Meta, and nobody else, is listened to, and told 200 only for what is stored."""
+"""Only Meta's calls are accepted, and a 200 is only returned for stored messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORD = "agreed-beforehand"
 
 
 class Inbox:
-    """Takes documents; `gate` closed makes it wait, `full` refuse."""
+    """Accepts documents. A closed `gate` makes it wait, and `full` makes it fail."""
 
     def __init__(self) -> None:
         self.taken: list[object] = []

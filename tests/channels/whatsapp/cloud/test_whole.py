@@ -1,4 +1,4 @@
-"""A whole nanobot on the Cloud API hears what Meta signed, all of it, once, and nothing else."""
+"""A whole nanobot on the Cloud API receives everything that Meta signed, once, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers reach people through the Cloud API, in order and once, or it is told why they do not."""
+"""Answers reach people through the Cloud API, in order and once, or the failure is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ QUEUE = "queue"
 OTHER = "15550003333"
 PEOPLE = {"allow_from": [OTHER]}
 PAIR_SECONDS, TOKEN_SECONDS = 10.0, 300.0
-"""After which is tried again: what the API takes only so often, and what a person has to mend."""
+"""Pauses before a retry: after a rate limit of the API, and after a failure that a person has to
+fix."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Whatever an event of the helper holds costs that event alone; the rest goes on."""
+"""Any malformed event of the helper only affects itself, and the rest is processed."""
 
 from __future__ import annotations
 

@@ -92,11 +92,11 @@ async def test_a_file_that_is_too_large_or_lies_elsewhere_is_refused(
 
 
 async def until_asked(clock: FakeClock, seconds: float) -> None:
-    """Until somebody sleeps for that long."""
+    """Wait until a task sleeps for that long."""
     while seconds not in clock.slept:  # noqa: ASYNC110 - it tells nobody
         await asyncio.sleep(0)
 
 
 def list_of(folder: Path) -> list[str]:
-    """What lies in a folder."""
+    """Return the names in a folder."""
     return sorted(path.name for path in folder.iterdir())

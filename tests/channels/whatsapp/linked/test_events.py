@@ -1,4 +1,4 @@
-"""From events of the spool to what was said."""
+"""Conversion of the spool's events to messages."""
 
 from __future__ import annotations
 

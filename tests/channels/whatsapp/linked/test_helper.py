@@ -1,4 +1,4 @@
-"""The helper as a process: what it gets, how it ends, and that there is one at a time."""
+"""The helper as a process: its input, its end, and only one at a time."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def run_until_stopped(folder: Path, clock: FakeClock, stop: asyncio.Event)
 
 
 async def failing(folder: Path, clock: FakeClock) -> str:
-    """Have a helper until it fails; why it did."""
+    """Run a helper until it fails, and return the reason."""
     try:
         await run_until_stopped(folder, clock, asyncio.Event())
     except HelperFailed as error:
@@ -192,12 +192,12 @@ async def greet_next(pool: HelperPool) -> None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """What lies in a folder."""
+    """Return the names in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process with this id."""
+    """Check whether a process with this id exists."""
     return Path(f"/proc/{pid}").exists()
 
 

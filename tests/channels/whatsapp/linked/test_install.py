@@ -32,7 +32,7 @@ from tests.channels.whatsapp.linked.programs import (
 
 
 def silent(_: str) -> None:
-    """Nobody listens."""
+    """Ignore the progress."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def folders(state: Path) -> list[str]:
-    """What an installation made."""
+    """Return the folders of an installation."""
     return sorted(folder.name for folder in state.iterdir() if folder.is_dir())
 
 

@@ -22,7 +22,7 @@ from tests.channels.whatsapp.linked.helpers import US, FakeHelper, HelperPool, L
 
 
 class Takes(Protocol):
-    """What events are given to."""
+    """A receiver of events."""
 
     async def ingest(self, events: Sequence[Event], me: Me | None) -> None: ...
 
@@ -290,7 +290,7 @@ async def test_a_fault_of_the_core_ends_the_link_and_confirms_nothing(
 
 
 async def round_trip(pair: Pair) -> None:
-    """After this, each end has heard what the other has said before."""
+    """Wait until each end has received all earlier lines of the other."""
     async with asyncio.TaskGroup() as group:
         group.create_task(pair.link.request("typing", {}))
         pair.helper.answer(await pair.helper.request("typing"))
@@ -302,7 +302,7 @@ async def pings_of(helper: FakeHelper, number: int) -> None:
 
 
 async def outcome(link: BridgeLink, patience: float = 60.0) -> SendError | Line:
-    """What becomes of a request."""
+    """Return the outcome of a request."""
     try:
         return dict(await link.request("send", {}, patience))
     except SendError as error:

@@ -36,7 +36,7 @@ def state(name: str, **more: object) -> Line:
 
 @dataclass
 class Terminal:
-    """A person who waits for words; and the folder and clock of the sign-in."""
+    """A person who waits for words, with the folder and clock of the sign-in."""
 
     folder: Path
     clock: FakeClock = field(default_factory=FakeClock)
@@ -49,7 +49,7 @@ class Terminal:
         self._news.set()
 
     async def wait_for_words(self, words: str) -> None:
-        """Wait for words; raises what ends the sign-in before it says them."""
+        """Wait for words. Raise the error of the sign-in if it ends before."""
         async with asyncio.timeout(PATIENCE):
             while words not in "\n".join(self.said):
                 if self.background is not None and self.background.done():
@@ -58,7 +58,7 @@ class Terminal:
                 await self._news.wait()
 
     def welcome(self) -> Line:
-        """What the last helper was told."""
+        """Return the last helper's welcome."""
         welcome: Line = json.loads((self.folder / "welcome").read_bytes())
         return welcome
 
@@ -76,7 +76,7 @@ class Terminal:
     async def signing_in(
         self, *scripts: list[Line], number: str = ""
     ) -> AsyncIterator[asyncio.Task[None]]:
-        """The same in the background; it is over at the end of the `with`."""
+        """Sign in in the background, and end it at the end of the block."""
         task = asyncio.create_task(self.sign_in(*scripts, number=number))
         self.background = task
         task.add_done_callback(lambda _: self._news.set())

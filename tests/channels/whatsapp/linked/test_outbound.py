@@ -1,4 +1,4 @@
-"""What the helper is asked to send for a part."""
+"""The helper's requests for sending a part."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import segno
 from nanobot_whatsapp.linked.login import draw_qr
 
 DATA = "2@" + "kV3x" * 40 + ",abc=,def=,ghi="
-"""As long as those of WhatsApp are."""
+"""As long as WhatsApp's codes."""
 
 
 def modules(lines: tuple[str, ...], *, ink_is_dark: bool) -> list[list[bool]]:

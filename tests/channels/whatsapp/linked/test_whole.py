@@ -44,7 +44,7 @@ from tests.support import read_stored
 pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]
 
 QUEUE = "queue"
-"""Each message has an answer of its own."""
+"""Each message has its own answer."""
 GROUPS = {"groups": "mention", "allow_groups": {GROUP: ["*"]}}
 VOICE = b"OggS" + bytes(24) + b"OpusHead" + bytes(64)
 
@@ -70,7 +70,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def place(tmp_path: Path, network: FakeWhatsApp) -> LinkedHome:
-    """A home where nothing is linked yet."""
+    """A home without a linked device."""
     clock = WatchedClock()
     await network.begin(clock)
     node = shutil.which("node")
@@ -81,7 +81,7 @@ async def place(tmp_path: Path, network: FakeWhatsApp) -> LinkedHome:
 
 
 class Terminal:
-    """What is printed, for a phone that looks at it."""
+    """The printed output, for a phone to scan."""
 
     def __init__(self) -> None:
         self.printed: list[str] = []
@@ -93,7 +93,7 @@ class Terminal:
         self._changed.set()
 
     async def code(self) -> str:
-        """What the first QR code says."""
+        """Return the content of the first QR code."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 for text in self.printed:
@@ -125,7 +125,7 @@ async def test_the_code_on_the_terminal_links_it_and_what_was_written_while_it_w
 
 
 async def test_a_conversation(place: LinkedHome) -> None:
-    """Everybody is answered once, who is let in and means it, where they wrote."""
+    """Everyone with access who addresses the bot is answered once, in their chat."""
     await place.link()
     fake, model = place.fake, ScriptedModel(author=repeat)
     people = {"allow_from": [LOU_LID], **GROUPS}
