@@ -1,5 +1,5 @@
-"""Every value that a request can multiply has a bound. `python -m bench.multipliers` measures how long
-the event loop is blocked. These tests check the outcome of each request.
+"""Every value that a request can multiply has a bound. `python -m bench.multipliers` measures how
+long the event loop is blocked. These tests check the outcome of each request.
 
 | entry point | multiplied value | bound |
 |---|---|---|
