@@ -64,7 +64,7 @@ def problem_of(error: str, text: str) -> Problem:
     person."""
     if error == "ContextTooLong":
         return invalid(
-            "This conversation is longer than the model takes. " + text,
+            "This conversation is longer than the model accepts. " + text,
             "messages",
             "context_length_exceeded",
         )
@@ -94,13 +94,13 @@ def not_stored() -> Problem:
 
 def too_late_to_deliver() -> Problem:
     """Return the timeout error of a request whose answer would have no other receiver."""
-    text = "The answer took too long, and was stopped."
+    text = "The answer took too long and was stopped."
     return Problem(504, text, "timeout", again=False)
 
 
 def too_late(repeatable: bool) -> Problem:
     """Return the timeout error of a request whose turn continues."""
-    hint = " Ask again with the same Idempotency-Key." if repeatable else ""
+    hint = " Repeat the request with the same Idempotency-Key." if repeatable else ""
     text = f"The answer is not ready yet, and nanobot is still working on it.{hint}"
     return Problem(504, text, "timeout", again=repeatable)
 
@@ -108,18 +108,16 @@ def too_late(repeatable: bool) -> Problem:
 def notice(what: str, where: str, *, stateless: bool) -> str:
     """Return the text that ends a request if one of its calls needs an approval. `where` is the
     place of the question, for the owner only."""
-    after = "the answer goes to the chat of the approval"
+    after = "the answer goes to the chat where you approve"
     if not where:
         asked = f"This needs the owner's approval, and they have been asked: {what}."
     else:
         asked = f"This needs your approval: {what}. Answer the question {where} within 10 minutes."
     if not stateless:
-        after = (
-            f"{after}, and into this conversation" if where else "it comes into this conversation"
-        )
+        after = f"{after} and to this conversation" if where else "the answer comes into this chat"
     elif not where:
-        after = "it can't be sent here any more"
-    return f"{asked} nanobot then continues, and {after}."
+        after = "the answer can no longer be sent here"
+    return f"{asked} nanobot then continues, but {after}."
 
 
 def not_yet(text: str) -> Problem:

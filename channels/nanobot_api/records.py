@@ -147,7 +147,7 @@ class Records:
         except OSError as error:
             raise SendRefused(f"the file is gone: {error.strerror}") from error
         if len(data) > limit:
-            raise SendRefused(f"the file has {len(data):,} bytes, more than {limit:,}")
+            raise SendRefused(f"the file is {len(data):,} bytes, but the limit is {limit:,}")
         return data
 
     def drop_files(self, id: str) -> None:

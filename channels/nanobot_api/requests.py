@@ -88,7 +88,7 @@ def chat_request(body: bytes, headers: Headers) -> Ask:
     """Parse a request for `/chat/completions`. Raises `Problem`."""
     data = _object_of(body)
     if data.get("n") not in (None, 1):
-        raise invalid("only one choice (n = 1) is given", "n")
+        raise invalid("only one choice (n = 1) is supported", "n")
     messages = data.get("messages")
     if not isinstance(messages, list) or not messages:
         raise invalid("`messages` must be a list with at least one message", "messages")
@@ -107,14 +107,12 @@ def response_request(body: bytes, headers: Headers) -> Ask:
     """Parse a request for `/responses`. Raises `Problem`."""
     data = _object_of(body)
     if data.get("background") is True:
-        raise invalid(
-            "responses in the background are not supported, so stream instead", "background"
-        )
+        raise invalid("background responses are not supported. Use streaming instead", "background")
     given = data.get("input")
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
-        raise invalid("`input` must be a text or a list of messages", "input")
+        raise invalid("`input` must be text or a list of messages", "input")
     messages = list(filter(None, map(_message_of, _objects(given, "input"))))
     instructions = data.get("instructions")
     if isinstance(instructions, str) and instructions.strip():
@@ -175,7 +173,7 @@ def _ask(
     last = _last_of_user(messages, param)
     text, files = _content(messages[last].get("content"), param)
     if not text.strip() and not files:
-        raise invalid("the last message of the user is empty", param)
+        raise invalid("the user's last message is empty", param)
     is_task = headers.is_task or _is_titling(messages, text)
     named = _name(data.get("conversation"), "conversation")
     if not named and not previous and not is_task:
@@ -224,13 +222,13 @@ def _last_of_user(messages: Sequence[Json], param: str) -> int:
     if role == "assistant":
         raise invalid(
             "the last message is the assistant's, and nanobot doesn't continue its own answers."
-            " End with a message of the user",
+            " End with a user message",
             param,
             "last_message_not_user",
         )
     if role != "user":
         raise invalid(
-            "the last message is the result of a tool, but nanobot calls only its own tools. End"
+            "the last message is a tool result, but nanobot calls only its own tools. End"
             " with a message of the user",
             param,
             "last_message_not_user",
@@ -254,7 +252,7 @@ def _list_ignored_tools(data: Json) -> tuple[str, ...]:
     for param, value in (("tool_choice", choice), ("function_call", data.get("function_call"))):
         if value not in (None, "auto", "none"):
             raise invalid(
-                f"`{param}` asks for a call of the client's tools, and nanobot calls only its own."
+                f"`{param}` asks to call the client's tools, but nanobot calls only its own."
                 " For an answer in JSON, use `response_format`",
                 param,
                 "tools_not_supported",
@@ -275,18 +273,18 @@ def _schema_of(form: object, param: str) -> str:
     inner = form.get("json_schema")
     schema = inner.get("schema") if isinstance(inner, dict) else form.get("schema")
     if schema is None and kind == "json_schema":
-        raise invalid("a format of the type `json_schema` needs a `schema`", param)
+        raise invalid("a format of type `json_schema` needs a `schema`", param)
     schema = {"type": "object"} if schema is None else _mapping(schema, param)
     required = schema.get("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise invalid("the field `required` of a schema must be a list of names", param)
+        raise invalid("a schema's `required` field must be a list of names", param)
     if schema.get("type", "object") != "object" or not isinstance(
         schema.get("properties", {}), dict
     ):
-        raise invalid('the schema of an answer must have the type "object"', param)
+        raise invalid('the schema of an answer must be of type "object"', param)
     text = json.dumps(schema)
     if len(text) > LONGEST_SCHEMA:
-        raise invalid(f"a schema has at most {LONGEST_SCHEMA:,} characters", param)
+        raise invalid(f"a schema can have at most {LONGEST_SCHEMA:,} characters", param)
     return text
 
 
@@ -322,7 +320,7 @@ def _object_of(body: bytes) -> Json:
 
 
 def _too_much(what: str, param: str | None = None) -> Problem:
-    return Problem(413, f"The request holds {what}.", "request_too_large", param=param)
+    return Problem(413, f"The request has {what}.", "request_too_large", param=param)
 
 
 def _objects(values: list[Any], param: str) -> list[Json]:
@@ -349,7 +347,7 @@ def _name(value: object, param: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > LONGEST_NAME:
-        raise invalid(f"`{param}` must be a text of at most {LONGEST_NAME} characters", param)
+        raise invalid(f"`{param}` must be text of at most {LONGEST_NAME} characters", param)
     return value.strip()
 
 
@@ -376,7 +374,7 @@ def _content(content: object, param: str) -> tuple[str, tuple[Attachment, ...]]:
     if content is None or isinstance(content, str):
         return valid_unicode(content or ""), ()
     if not isinstance(content, list):
-        raise invalid("`content` must be a text or a list of parts", param)
+        raise invalid("`content` must be text or a list of parts", param)
     texts, files = list[str](), list[Attachment]()
     for part in content:
         one = _part(_mapping(part, param), param)
@@ -385,7 +383,7 @@ def _content(content: object, param: str) -> tuple[str, tuple[Attachment, ...]]:
         else:
             files.append(one)
     if len(files) > MOST_FILES:
-        raise invalid(f"a message has at most {MOST_FILES} files", param)
+        raise invalid(f"a message can have at most {MOST_FILES} files", param)
     return "\n".join(texts), tuple(files)
 
 
@@ -394,7 +392,7 @@ def _part(part: Json, param: str) -> str | Attachment:
     if kind in ("text", "input_text", "output_text", "refusal"):
         text = part.get("text", part.get("refusal"))
         if not isinstance(text, str):
-            raise invalid("a part's `text` must be a text", param)
+            raise invalid("a part's `text` must be a string", param)
         return valid_unicode(text)
     if kind in ("image_url", "input_image"):
         image = part.get("image_url")
@@ -410,7 +408,7 @@ def _part(part: Json, param: str) -> str | Attachment:
         audio = _mapping(part.get("input_audio"), param)
         format = str(audio.get("format") or "wav")[:LONGEST_NAME]
         return Attachment(_decode_base64(audio.get("data"), param), "audio", f"audio/{format}")
-    raise invalid(f"parts of the type {str(kind)[:50]!r} are not supported", param)
+    raise invalid(f"parts of type {str(kind)[:50]!r} are not supported", param)
 
 
 def _data(url: object, param: str) -> tuple[bytes, str]:

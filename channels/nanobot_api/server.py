@@ -51,7 +51,7 @@ from nanobot_api.requests import (
 from nanobot_api.shapes import ChatShape, Facts, ResponseShape, Shape
 
 _BODY_SECONDS = 120.0
-_LATE = "The request did not arrive in time."
+_LATE = "The request timed out before all of it arrived."
 MOST_MEGABYTES = 30
 """The largest request, with its files: ten photos of a phone."""
 _LONGEST_KEY = 255
@@ -138,7 +138,7 @@ class Server:
         if is_response and http.method in ("GET", "DELETE"):
             return await self._serve_stored(http.method, key, name)
         if is_response or any(path == place for _, path in routes):
-            raise Problem(405, f"{http.method} is not possible here.", "method_not_allowed")
+            raise Problem(405, f"{http.method} is not allowed here.", "method_not_allowed")
         raise Problem(404, f"There is nothing at {http.method} {http.path[:100]}.", "not_found")
 
     async def authenticate(self, http: web.Request) -> ApiKey:
@@ -158,13 +158,13 @@ class Server:
     def _welcome(self, http: web.Request, key: ApiKey | None) -> ApiKey:
         """Return the key if it may be used now. Raises `Problem`."""
         if key is None:
-            text = "An API key is needed, in the header `Authorization: Bearer KEY` or `api-key`."
+            text = "An API key is required in the header `Authorization: Bearer KEY` or `api-key`."
             if _secret_in(http):
-                text = "Incorrect API key provided. `nanobot api keys add NAME` makes one."
+                text = "Incorrect API key. To create one, run `nanobot api keys add NAME`."
             raise Problem(401, text, "invalid_api_key")
         if self._host.admit(Sender(key.person), Chat(key.name), addressed=False) != "allowed":
             raise Problem(
-                403, "The person of this key may not talk to nanobot any more.", "access_revoked"
+                403, "This key's person no longer has access to nanobot.", "access_revoked"
             )
         return key
 
@@ -190,7 +190,7 @@ class Server:
             raise too_large
         size = expected or most
         if self._held and self._held + size > 2 * most:
-            raise Problem(503, "Too much is being sent at once.", "overloaded", retry_after=5)
+            raise Problem(503, "Too much data is being sent at once.", "overloaded", retry_after=5)
         self._held += size
         try:
             read = _read(http, most)
@@ -330,12 +330,12 @@ def _expect_same(record: Record, ask: Ask) -> None:
     if record.digest != ask.digest:
         raise Problem(
             422,
-            "This Idempotency-Key was used for another request.",
+            "This Idempotency-Key was already used for another request.",
             "idempotency_key_reused",
             param="Idempotency-Key",
         )
     if record.state == "deleted":
-        raise Problem(409, "The response to this Idempotency-Key was deleted.", "deleted")
+        raise Problem(409, "The response for this Idempotency-Key was deleted.", "deleted")
 
 
 def _secret_in(http: web.Request) -> str:
@@ -373,7 +373,7 @@ def _refuse_pages(http: web.Request) -> None:
     except ValueError:
         host = None
     if host != http.headers.get("Host"):
-        raise Problem(403, "Web pages may not use this API.", "origin_refused")
+        raise Problem(403, "Web pages are not allowed to use this API.", "origin_refused")
 
 
 async def _read(http: web.Request, most: int) -> bytes | None:

@@ -14,6 +14,6 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
     """Check that there are keys. Raises `StorageError`."""
     keys = await asyncio.to_thread(ApiKeys(request.state_folder).all)
     if not keys:
-        hint = "`nanobot api keys add NAME` makes one for a program."
-        return [CheckFinding("warn", "the API is on, and there is no key for it", hint)]
+        hint = "To create a key for a program, run `nanobot api keys add NAME`."
+        return [CheckFinding("warn", "the API is on, but it has no keys", hint)]
     return [CheckFinding("ok", f"{pluralize(len(keys), 'key')} for programs")]

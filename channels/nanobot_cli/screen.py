@@ -33,6 +33,7 @@ _TAIL = 20_000  # characters of an incomplete reply that are used to draw its la
 
 _OUTPUT_LINES = 6
 _INDENT = "  "
+_STOPPED = "Stopped."  # also the answer of `/stop`, which is then left out
 
 
 class Surface:
@@ -110,6 +111,7 @@ class Transcript:
         self._said: set[str] = set()
         self._commands: set[str] = set()
         self._last_turn = ""
+        self._is_stopped = False
         self._output: OutputTail | None = None
         self._reading = ""
 
@@ -189,12 +191,14 @@ class Transcript:
             if reply.text.strip() or "".join(self._written).strip() in self._said:
                 self._written.clear()
             self.keep()
-        if reply.text.strip():
+        is_known = self._is_stopped and reply.text == _STOPPED
+        self._is_stopped = reply.outcome == "stopped"
+        if reply.text.strip() and not is_known:
             ours = reply.outcome != "done" or (is_command and not reply.prompt_tokens)
             text, width = clean(reply.text), self._surface.width
             self._surface.print(wrap_text(text.rstrip(), width) if ours else render(text, width))
-        if reply.outcome == "stopped":
-            self.line("(stopped)")
+        if self._is_stopped:
+            self.line(_STOPPED)
 
     def rest(self) -> None:
         """Finish: no message is pending any more."""

@@ -53,7 +53,7 @@ LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 
 _OFFLINE = "offline"
 _ABOUT_OFFLINE = (
-    "It is a small program, not a language model: it remembers, reminds and takes notes."
+    "This is a small program, not a language model. It remembers, reminds, and takes notes."
     " To connect a real model, leave this chat and run: nanobot onboard"
 )
 

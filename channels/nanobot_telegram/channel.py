@@ -101,7 +101,7 @@ class TelegramChannel:
     async def fetch(self, media: Media, limit: int) -> bytes:
         """Return an inbound file; see `nanobot.channel`."""
         if media.size > limit:
-            raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
+            raise SendRefused(f"the file is {media.size:,} bytes, but the limit is {limit:,}")
         return await (await self._slot.wait()).client.download(media.ref, limit)
 
     async def show_progress(self, event: Progress) -> None:

@@ -66,8 +66,8 @@ class Chats:
             return int(newest)
         except ValueError:
             raise SendRefused(
-                f"{chat_id!r} is no chat of Telegram",
-                hint="Chats have numbers, and groups have negative ones.",
+                f"{chat_id!r} is not a Telegram chat",
+                hint="Use the chat's number, which is negative for a group.",
             ) from None
 
     def move(self, old: str, new: str) -> None:
@@ -85,7 +85,7 @@ class Chats:
             return
         if new in self._came_from or self.canonical(old) == self.canonical(new):
             logger.warning(
-                "telegram: chat {} does not move to {}, the id of another chat", old, new
+                "telegram: chat {} was not moved to {}, which is another chat's id", old, new
             )
             return
         self._moved[latest] = new

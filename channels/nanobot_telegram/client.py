@@ -142,7 +142,7 @@ def as_send_error(error: Exception) -> SendError:
             what = "does not accept the bot token" if sent else "cannot be reached"
             return SendLater(f"Telegram {what}: {error}")
         case Forbidden() | BadRequest() | ChatMigrated():
-            return SendRefused(f"Telegram refuses it: {error}")
+            return SendRefused(f"Telegram rejected it: {error}")
         case TelegramError():
             return SendUnknown(f"Telegram did not confirm it: {error}")
         case _:
@@ -193,7 +193,7 @@ class Wire:
         answer = await self._request("GET", url, seconds, limit)
         if answer.status != HTTPStatus.OK:
             self._result(answer)
-            raise ServerFault("an answer that is no file", answer.status)
+            raise ServerFault("the answer is not a file", answer.status)
         return answer.body
 
     async def _request(
@@ -234,7 +234,7 @@ class Wire:
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             raise Flooded(parse_wait(answer.retry_after))
         if 200 <= status < 300:
-            raise MaybeSent("an answer that is not Telegram's")
+            raise MaybeSent("the answer did not come from Telegram")
         raise ServerFault(f"HTTP status {status}", status)
 
 
@@ -364,14 +364,14 @@ class TelegramClient:
             fields["offset"] = str(offset)
         result, _ = await self._polls.post(f"{self._url}/getUpdates", fields, patience=timeout)
         if not isinstance(result, list):
-            raise MaybeSent("updates that are no list")
+            raise MaybeSent("the updates are not a list")
         return result
 
     async def me(self) -> Identity:
         """Return the bot's account, with one attempt."""
         result, _ = await self._calls.post(f"{self._url}/getMe", {})
         if not isinstance(result, dict) or not isinstance(result.get("id"), int):
-            raise MaybeSent("an answer that is not Telegram's")
+            raise MaybeSent("the answer did not come from Telegram")
         username = result.get("username")  # other servers may omit it
         return Identity(result["id"], username if isinstance(username, str) else "")
 
@@ -384,7 +384,7 @@ class TelegramClient:
         result, _ = await self._calls.post(f"{self._url}/sendRichMessage", fields)
         number = result.get("message_id") if isinstance(result, dict) else None
         if not isinstance(number, int):
-            raise MaybeSent("an answer that is not Telegram's")
+            raise MaybeSent("the answer did not come from Telegram")
         return number
 
     async def identify(self, health: HealthReporter) -> Identity:
@@ -411,7 +411,7 @@ class TelegramClient:
         Raises `ChannelOff` if it is invalid, and otherwise reports another problem."""
         await self.identify(health)
         health.report(
-            "connection", f"Telegram knows the bot and refuses the request all the same: {error}"
+            "connection", f"Telegram accepts the bot's token but rejects the request: {error}"
         )
 
     async def download(self, file_id: str, limit: int, seconds: float = DOWNLOAD_SECONDS) -> bytes:
@@ -428,17 +428,17 @@ class TelegramClient:
                     try:
                         return await self._download(file_id, limit, seconds)
                     except (BadRequest, Forbidden, InvalidToken) as error:
-                        raise SendRefused(f"Telegram does not give this file: {error}") from None
+                        raise SendRefused(f"Telegram can't provide this file: {error}") from None
                     except TelegramError as error:
                         failure = error
         except TimeoutError:
-            raise SendError(f"the file did not come within {seconds:.0f} s") from None
+            raise SendError(f"the file did not arrive within {seconds:.0f} s") from None
         raise as_send_error(failure)
 
     async def _download(self, file_id: str, limit: int, seconds: float) -> bytes:
         file = await self.bot.get_file(file_id)
         if file.file_size is not None and file.file_size > limit:
-            raise SendRefused(f"the file has {file.file_size:,} bytes, more than {limit:,}")
+            raise SendRefused(f"the file is {file.file_size:,} bytes, but the limit is {limit:,}")
         if not file.file_path:
             raise BadRequest("it has no content")
         return await self._calls.get(file.file_path, limit, seconds)

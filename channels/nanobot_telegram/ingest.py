@@ -58,7 +58,7 @@ _WHO = (
     "migrate_to_chat_id", "migrate_from_chat_id", "date", "forward_origin", "via_bot",
 )  # fmt: skip
 """The fields that identify author and chat. A message without valid ones is not read."""
-_ODD_PARTS = "nanobot could not read parts of the message, and left out all but its words"
+_ODD_PARTS = "nanobot could not read parts of the message and kept only its text"
 _NOT_VALID = "This button is no longer valid."
 _NOT_EPHEMERAL = (
     "I can't answer messages that only I can see. Send it as an ordinary message, or write to me"
@@ -142,9 +142,9 @@ class UpdateIngest:
 
     def _read(self, update: object, now: datetime) -> ParsedUpdate | None:
         if not isinstance(update, dict):
-            raise TypeError("an update is an object")
+            raise TypeError("an update must be an object")
         if holds_more(update, _MOST_VALUES):
-            raise ValueError("an update of too many values")
+            raise ValueError("an update with too many values")
         assert now.tzinfo is not None
         return parse_update(
             Update.de_json(update, None), self._me, self._chats.canonical, now.tzinfo
@@ -282,7 +282,7 @@ class Polling:
             if updates:
                 await self._ingest.ingest(updates, str(following) if following else None)
         except StorageError as error:
-            self._health.report("connection", f"messages wait at Telegram: {error}")
+            self._health.report("connection", f"messages are waiting at Telegram: {error}")
             await self._pause(self._backoff.next(), heard=True)
             self._answered = self._clock.monotonic()
             return cursor
@@ -304,7 +304,7 @@ class Polling:
         return Cursor(self._bot_id, following, self._clock.now())
 
     async def _reconnect(self) -> None:
-        text = f"no poll was answered for {STALL_SECONDS:.0f} s, connecting again"
+        text = f"no response to polling for {STALL_SECONDS:.0f} s; reconnecting"
         if self._health.problems:
             logger.debug("telegram: {}", text)
         else:
@@ -341,7 +341,7 @@ class Polling:
         except TelegramError as error:
             self._health.report("connection", f"Telegram cannot be reached: {error}")
             return
-        text = "another program polls for this bot's messages, and Telegram allows one: stop it"
+        text = "another program is polling for this bot's messages; stop it"
         if webhook:
-            text = "a webhook was set for this bot and is removed, because nanobot polls"
+            text = "a webhook was set for this bot. It was removed because nanobot uses polling"
         self._health.report("connection", text)

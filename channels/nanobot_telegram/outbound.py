@@ -152,7 +152,7 @@ class Outbound:
         """Deliver a part. Raises a `SendError`. Only a text or a single file can have buttons, an
         album can't."""
         if self._chats.is_unreachable(part.chat_id):
-            raise unreachable_chat("it refused us before")
+            raise unreachable_chat("it rejected an earlier message")
         uploads: Sequence[_Upload] = ()
         if part.media:
             uploads = make_compatible(
@@ -221,7 +221,7 @@ class Outbound:
                 # The library may fail in any way, for example on an answer that it can't parse:
                 # translate that into its effect on the part.
                 raise as_send_error(error) from None
-        raise SendRefused("Telegram refuses this in every form")
+        raise SendRefused("Telegram rejects this in every format")
 
     async def _call(self, part: OutboundPart, uploads: Sequence[_Upload], to: Attempt) -> int:
         """Make one call. Return the id of the (first) message. Raises the library's errors."""
@@ -298,7 +298,7 @@ class Outbound:
         again = attempt.after(error.message, has_files=bool(part.media))
         if again is None:
             raise as_send_error(error) from None
-        logger.info("telegram: {}: {}, sent in another form", part.key, error.message)
+        logger.info("telegram: {}: {}, sent in another format", part.key, error.message)
         return again
 
 
@@ -333,7 +333,7 @@ def open_upload(upload: _Upload, stack: ExitStack, *, attach: bool) -> InputFile
     try:
         file = stack.enter_context(upload.path.open("rb"))
     except OSError as error:
-        raise SendRefused(f"the file {upload.name} is gone") from error
+        raise SendRefused(f"the file {upload.name} no longer exists") from error
     return InputFile(file, upload.name, attach=attach, read_file_handle=False)
 
 
@@ -372,6 +372,6 @@ def mentions_any(refusal: str, texts: Sequence[str]) -> bool:
 
 def unreachable_chat(reason: str) -> SendRefused:
     return SendRefused(
-        f"this chat of Telegram takes nothing from the bot ({reason})",
-        hint="It works again when someone there unblocks the bot or adds it, and writes to it.",
+        f"the bot can't send messages to this Telegram chat ({reason})",
+        hint="It works again after someone there unblocks or adds the bot and writes to it.",
     )

@@ -38,7 +38,7 @@ def check_api_address(text: str) -> str:
     url = text.strip().rstrip("/").removesuffix("/bot").rstrip("/")
     parts = address_parts(url, "https", "http")
     if parts.username is not None or parts.query or parts.fragment or "{" in url:
-        raise ValueError(f"must be no more than an address, such as {OFFICIAL_API}")
+        raise ValueError(f"must be only an address, such as {OFFICIAL_API}")
     return url
 
 
@@ -70,9 +70,9 @@ class TelegramSettings(Checked, frozen=True):
                 yield Fault(("webhook_url",), str(error))
                 return
             if parts.username is not None or parts.fragment:
-                yield Fault(("webhook_url",), "must hold no user name and no '#'")
+                yield Fault(("webhook_url",), "must not contain a user name or '#'")
             elif not _PATH.fullmatch(parts.path.rstrip("/")):
-                text = "must hold a path, as in https://example.org/telegram"
+                text = "must contain a path, such as https://example.org/telegram"
                 yield Fault(("webhook_url",), text)
 
     @property

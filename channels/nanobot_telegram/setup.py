@@ -24,12 +24,12 @@ from nanobot_telegram.client import TelegramClient, token_refused
 from nanobot_telegram.settings import TelegramSettings
 
 _HOW = """\
-A bot is made in a chat with @BotFather (https://t.me/BotFather): send /newbot, choose a name and \
-a username, and it gives you a token, such as 123456789:AAE…"""
+To create a bot, chat with @BotFather (https://t.me/BotFather): send /newbot, and choose a name \
+and a username. It then gives you a token, such as 123456789:AAE…"""
 _UNREACHABLE = (
-    "Try it once more",
-    "Keep the token unchecked, and go on",
-    "Leave Telegram as it is",
+    "Try again",
+    "Keep the token without checking it, and continue",
+    "Leave Telegram unchanged",
 )
 _LOOK_SECONDS = 2
 _ID = re.compile(r"[0-9]{1,20}", re.ASCII)
@@ -49,7 +49,7 @@ class Writer(Struct, frozen=True):
     @property
     def summary(self) -> str:
         """The person and their text."""
-        said = f"wrote: “{self.text}”" if self.text else "sent something without words"
+        said = f"wrote: “{self.text}”" if self.text else "sent a message without text"
         return f"{self.name} (id {self.id}) {said}"
 
 
@@ -73,7 +73,7 @@ async def setup(request: SetupRequest) -> SetupResult | None:
         except _Unreachable as error:
             if not request.attended:
                 raise
-            person.say(f"{error}.\n  Is this machine online, and may it reach Telegram?")
+            person.say(f"{error}.\n  Is this machine online, and can it reach Telegram?")
             what_now = await person.choose("What now?", _UNREACHABLE)
             if what_now == 1:
                 found = await try_token(replace(request, test=False), present, token)
@@ -82,9 +82,9 @@ async def setup(request: SetupRequest) -> SetupResult | None:
         except NanobotError as error:
             if not request.attended or given:
                 raise
-            person.say(f"{error.for_people()}\nType it again, or press Enter to leave this out.")
+            person.say(f"{error.for_people()}\nType it again, or press Enter to skip Telegram.")
             token = await person.ask("The bot's token", "", secret=True)
-    person.say("Telegram stays as it is.")
+    person.say("Telegram is unchanged.")
     return None
 
 
@@ -120,13 +120,13 @@ async def try_token(
     owners = [request.given["owner"]] if "owner" in request.given else []
     if not all(map(_ID.fullmatch, owners)):
         hint = "Names can change hands. Your id is a number, which @userinfobot shows."
-        raise NanobotError("your id at Telegram is a number", hint=hint)
+        raise NanobotError("your Telegram id must be a number", hint=hint)
     who = ""
     if request.test:
         async with aclosing(TelegramClient(options, request.clock)) as client:
             who = f"@{await fetch_username(client)}"
             link = f"https://t.me/{who[1:]}"
-            request.person.say(f"Telegram knows this bot: {who}, {link}")
+            request.person.say(f"Telegram recognizes this bot: {who}, {link}")
             if request.attended and not owners:
                 owners = await find_owner(request, client, link)
     elif request.attended and not owners:
@@ -143,7 +143,7 @@ async def fetch_username(client: TelegramClient) -> str:
         refused = token_refused()
         raise NanobotError(str(refused), hint="Copy it again from @BotFather.") from None
     except TelegramError as error:
-        hint = "Is this machine online, and may it reach Telegram? --no-test leaves this out."
+        hint = "Is this machine online, and can it reach Telegram? --no-test skips this check."
         raise _Unreachable(f"Telegram cannot be reached: {error}", hint=hint) from None
 
 
@@ -153,19 +153,19 @@ async def find_owner(request: SetupRequest, client: TelegramClient, link: str) -
     person = request.person
     if request.owners:
         known = ", ".join(request.owners)
-        if await person.confirm(f"Your id there is {known}. Shall it stay so?"):
+        if await person.confirm(f"Your Telegram id is {known}. Keep it?"):
             return []
-    person.say(f"Now write something to the bot ({link}), so that it knows you: it obeys only you.")
+    person.say(f"Now send the bot a message ({link}), so that nanobot knows who its owner is.")
     refused: set[Writer] = set()
     while True:
-        answer = await person.ask("Press Enter when you have, or type your id, or none")
+        answer = await person.ask("Press Enter when you have, or type your id or none")
         if answer.lower() == "none":
-            person.say("Then write to the bot later: it gives you a code to let yourself in with.")
+            person.say("You can write to the bot later. It will then send you a pairing code.")
             return []
         if _ID.fullmatch(answer):
             return [answer]
         if answer:
-            person.say("An id is a number. A name (@…) won't do, because names can change hands.")
+            person.say("Your id is a number. A name (@…) won't work, because it can change hands.")
             continue
         for writer in await find_writers(request, client):
             if writer in refused:  # ask again only after another message
@@ -181,21 +181,21 @@ async def ask_owner(request: SetupRequest) -> list[str]:
     """Ask for the owner's id."""
     default = "".join(request.owners[:1])
     while True:
-        answer = await request.person.ask("Your id there (Enter to leave it open)", default)
+        answer = await request.person.ask("Your Telegram id (Enter to skip)", default)
         if not answer or answer == default:
             return []
         if _ID.fullmatch(answer):
             return [answer]
-        request.person.say("An id is a number.")
+        request.person.say("Your id is a number.")
 
 
 async def find_writers(request: SetupRequest, client: TelegramClient) -> tuple[Writer, ...]:
     try:
         return writers(await client.get_updates(None, _LOOK_SECONDS))
     except Conflict:
-        said = "Another program takes this bot's messages, so they cannot be seen from here."
+        said = "Another program is receiving this bot's messages, so nanobot can't see them."
     except TelegramError as error:
-        said = f"Telegram does not return the messages: {error}"
+        said = f"Telegram did not return the messages: {error}."
     request.person.say(f"{said} Type your id instead, which @userinfobot shows.")
     return ()
 
@@ -213,7 +213,7 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
         try:
             async with asyncio.timeout(request.seconds):
                 me = await client.me()
-                found = [CheckFinding("ok", f"Telegram knows the bot @{me.username}")]
+                found = [CheckFinding("ok", f"Telegram recognizes the bot @{me.username}")]
                 if options.webhook_url:
                     found.append(
                         await check_webhook(client, options.webhook_url, request.clock.now())
@@ -225,7 +225,7 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
         except (TelegramError, TimeoutError) as error:
             reason = str(error) or f"no answer within {request.seconds:.0f} s"
             hint = (
-                "Is this machine online, and may it reach Telegram? channels.telegram.proxy helps."
+                "Is this machine online? If it can't reach Telegram, set channels.telegram.proxy."
             )
             return [CheckFinding("fail", f"Telegram cannot be reached: {reason}", hint)]
 
@@ -234,7 +234,7 @@ async def check_webhook(client: TelegramClient, wanted: str, now: datetime) -> C
     """Check Telegram's report about the webhook."""
     info = await client.bot.get_webhook_info()
     if info.url != wanted:
-        hint = "`nanobot gateway` registers it at its start."
+        hint = "`nanobot gateway` registers it when it starts."
         return CheckFinding(
             "warn", f"The webhook {wanted} is not registered with Telegram yet", hint
         )
@@ -242,4 +242,4 @@ async def check_webhook(client: TelegramClient, wanted: str, now: datetime) -> C
         said = info.last_error_message or "no reason given"
         hint = "Check that the address can be reached from outside (docs/channels/telegram.md)."
         return CheckFinding("warn", f"Telegram could not call {wanted}: {said}", hint)
-    return CheckFinding("ok", f"Telegram calls {wanted}")
+    return CheckFinding("ok", f"Telegram uses the webhook {wanted}")

@@ -78,7 +78,7 @@ class Webhook:
             async with self._order:
                 await self._ingest.ingest([update])
         except StorageError as error:
-            self._health.report("connection", f"messages wait at Telegram: {error}")
+            self._health.report("connection", f"messages are waiting at Telegram: {error}")
             return WebhookReply(500)
         self._health.resolve("connection")
         return WebhookReply(200)
@@ -90,7 +90,7 @@ class Webhook:
             if not any(words in error.message.casefold() for words in _INVALID_ADDRESS):
                 raise
             raise ChannelOff(
-                f"Telegram refuses the webhook address: {error}",
+                f"Telegram rejects the webhook address: {error}",
                 hint="Correct channels.telegram.webhook_url, or set mode to polling.",
             ) from None
 
@@ -125,7 +125,7 @@ class Webhook:
                 await self._client.verify_token(error, self._health)
                 pause = 0.0
             except TelegramError as error:
-                what = "does not take the webhook, and is asked again"
+                what = "does not accept the webhook yet (retrying)"
                 if not isinstance(error, BadRequest):
                     what = "cannot be reached"
                 self._health.report("connection", f"Telegram {what}: {error}")

@@ -124,7 +124,7 @@ class Ingest:
             person = self._people.chat_of(incoming.person.ids)
             message = build_message(incoming, person, sender, chat, self._host)
         except (TypeError, ValueError) as error:
-            logger.warning("whatsapp: a message is left out: {}", error)
+            logger.warning("whatsapp: skipped a message: {}", error)
             return None
         if message is None:
             return None
@@ -132,7 +132,7 @@ class Ingest:
             return message  # `publish` checks access, without pairing instructions for strangers
         addressed = self._is_addressed(incoming)
         if self._host.admit(sender, chat, addressed=addressed) != "allowed":
-            logger.debug("whatsapp: not let in, or not meant: {} in {}", sender.id, chat.id)
+            logger.debug("whatsapp: not admitted or not addressed: {} in {}", sender.id, chat.id)
             return None
         self._people.mark_admitted(person)
         return message
@@ -140,7 +140,7 @@ class Ingest:
     def _sender_and_chat(self, incoming: IncomingMessage) -> tuple[Sender, Chat]:
         """Return the sender and the chat. Raises `ValueError` for an invalid id."""
         if not is_id(incoming.id) or (incoming.group and not is_group(incoming.group)):
-            raise ValueError("its id or that of its group is none")
+            raise ValueError("its id or its group's id is invalid")
         sender = self._people.sender(incoming.person)
         chat = Chat(sender.id)
         if incoming.group:

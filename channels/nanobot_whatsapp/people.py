@@ -94,8 +94,8 @@ def phone_digits(text: str) -> str:
     digits = _BETWEEN_DIGITS.sub("", text).removeprefix("00")
     if not _PHONE.fullmatch(digits):
         raise NanobotError(
-            "that is no phone number with its country code",
-            hint="For one in the United States: 15550001111",
+            "that is not a phone number with a country code",
+            hint="A number in the United States looks like 15550001111",
         )
     return digits
 
@@ -214,8 +214,8 @@ class People:
         if address:
             return address
         raise SendRefused(
-            f"{chat_id!r} is no chat of WhatsApp",
-            hint="Chats are numbers with the country code, digits only, or ids as they came in.",
+            f"{chat_id!r} is not a WhatsApp chat",
+            hint="Use a phone number with the country code (digits only), or an id from WhatsApp.",
         )
 
     def change_id(self, old: str, new: str) -> None:
@@ -225,7 +225,7 @@ class People:
         Raises `ValueError` for an invalid id."""
         old, new = id_of(old), id_of(new)
         if not is_id(new):
-            raise ValueError("a move to nowhere")
+            raise ValueError("the new id is invalid")
         if old not in self._by_id and new in self._by_id:
             return
         known = self._by_id.get(old) or self._by_chat[self.chat_of([old])]

@@ -50,7 +50,7 @@ def check_api_address(text: str) -> str:
     url = text.strip().rstrip("/")
     parts = address_parts(url, "https", "http")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError(f"must be no more than an address, such as {OFFICIAL_API}")
+        raise ValueError(f"must be only an address, such as {OFFICIAL_API}")
     return url
 
 
@@ -62,9 +62,9 @@ def check_webhook_address(text: str) -> str:
     if url:
         parts = address_parts(url, "https")
         if parts.username is not None or parts.query or parts.fragment:
-            raise ValueError("must hold no user name, no '?' and no '#'")
+            raise ValueError("must not contain a user name, '?', or '#'")
         if not _PATH.fullmatch(parts.path.rstrip("/")):
-            raise ValueError("must hold a path, as in https://example.org/whatsapp")
+            raise ValueError("must contain a path, such as https://example.org/whatsapp")
     return url
 
 
@@ -110,10 +110,10 @@ class WhatsAppSettings(Checked, frozen=True):
         if self.transport != "cloud":
             for key in ("webhook_url", "proxy"):
                 if len(getattr(self, key)):
-                    yield Fault((key,), "works with transport: cloud only")
+                    yield Fault((key,), "works only with transport: cloud")
             return
         if self.self_chat:
-            yield Fault(("self_chat",), "works with transport: linked only")
+            yield Fault(("self_chat",), "works only with transport: linked")
         required = ("phone_number_id", "access_token", "app_secret", "verify_token", "webhook_url")
         for key in required:
             if not len(getattr(self, key)):

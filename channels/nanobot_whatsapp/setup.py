@@ -24,9 +24,9 @@ from nanobot_whatsapp.settings import WhatsAppSettings
 _LINKED, _CLOUD = "linked", "cloud"
 _WAYS = (
     "As a linked device (WhatsApp may ban the number)",
-    "By Meta's Cloud API (a business number, public https)",
+    "Through Meta's Cloud API (needs a business number and public https)",
 )
-_BAN = "WhatsApp permits no unofficial programs as linked devices, and may ban the number."
+_BAN = "WhatsApp does not permit unofficial programs as linked devices, and may ban the number."
 _ASKED = (
     ("phone_number_id", "The phone number's id, from Meta's app dashboard"),
     ("access_token", "The access token of a system user"),
@@ -38,8 +38,8 @@ _SECRETS = frozenset({"access_token", "app_secret", "verify_token"})
 
 _LARGEST = 4_000_000
 _LOGIN = "`nanobot channels login whatsapp`"
-_ONLINE = "Is this machine online, and may it reach Meta?"
-_LATER = "Look at the app in Meta's dashboard, or try again later."
+_ONLINE = "Is this machine online, and can it reach Meta?"
+_LATER = "Check the app in Meta's dashboard, or try again later."
 
 
 class _Wrong(NanobotError):
@@ -60,7 +60,7 @@ async def setup(request: SetupRequest) -> SetupResult:
         request.person.say(f"Note: {_BAN}")
         return SetupResult({}, {}, (number,), "as a linked device", sign_in=True)
     was_cloud = present is not None and present.transport == _CLOUD
-    way = await request.person.choose("How shall WhatsApp be reached?", _WAYS, int(was_cloud))
+    way = await request.person.choose("How should nanobot use WhatsApp?", _WAYS, int(was_cloud))
     return await (set_up_cloud if way else set_up_linked)(request, present)
 
 
@@ -76,7 +76,7 @@ async def set_up_linked(request: SetupRequest, present: WhatsAppSettings | None)
     values: dict[str, str | bool] = {}
     if present is not None and present.transport != _LINKED:
         values |= {"transport": _LINKED, "webhook_url": ""}
-    if await person.confirm("Will you link that very number?", default=own) != own:
+    if await person.confirm("Will you link that same number?", default=own) != own:
         values["self_chat"] = not own
     return SetupResult(values, {}, owners, "as a linked device", sign_in=True)
 
@@ -86,11 +86,11 @@ async def set_up_cloud(request: SetupRequest, present: WhatsAppSettings | None) 
     from nanobot.channel.http import HttpFault
 
     person = request.person
-    person.say("docs/channels/whatsapp.md leads through Meta's side of it.")
+    person.say("docs/channels/whatsapp.md explains the setup at Meta.")
     asked = {key: current_value(present, key) for key, _ in _ASKED}
     asked["verify_token"] = asked["verify_token"] or secrets.token_hex(12)
     hidden = _SECRETS if current_value(present, "verify_token") else _SECRETS - {"verify_token"}
-    wrong, who, unchecked = [*asked], "by the Cloud API", False
+    wrong, who, unchecked = [*asked], "through the Cloud API", False
     while wrong:
         for key, question in [one for one in _ASKED if one[0] in wrong]:
             asked[key] = await person.ask(question, asked[key], secret=key in hidden)
@@ -100,8 +100,8 @@ async def set_up_cloud(request: SetupRequest, present: WhatsAppSettings | None) 
             person.say(error.for_people())
             wrong = [error.key]
         except HttpFault as error:
-            person.say(f"Meta does not say which number this is: {error}.\n  {_ONLINE}")
-            unchecked = await person.confirm("Keep your answers unchecked and go on?")
+            person.say(f"Meta did not identify the number: {error}.\n  {_ONLINE}")
+            unchecked = await person.confirm("Keep your answers unchecked, and continue?")
             wrong = [] if unchecked else [*asked]
     given = {key: asked.pop(key) for key in _SECRETS}
     values: dict[str, str | bool] = {"transport": _CLOUD, **asked}
@@ -131,7 +131,7 @@ async def check_answers(
         (asked_of,) = re.findall("^[^,;]+", dict(_ASKED).get(key, key))
         raise _Wrong(key, f"{asked_of} {fault.message}") from None
     if not request.test:
-        return "by the Cloud API"
+        return "through the Cloud API"
     from nanobot_whatsapp.cloud.graph import Graph, Refused
 
     graph = Graph(options)
@@ -145,7 +145,7 @@ async def check_answers(
     finally:
         await graph.close()
     who = f"+{me.number} ({me.name})"
-    request.person.say(f"Meta knows this number: {who}")
+    request.person.say(f"Meta recognizes this number: {who}")
     return who
 
 
@@ -183,10 +183,10 @@ def check_machine(options: WhatsAppSettings, folder: Path) -> list[CheckFinding]
         found.append(CheckFinding("fail", str(error), error.hint))
     try:
         if bridge_program(folder) is not None:
-            found.append(CheckFinding("ok", "its helper is installed"))
+            found.append(CheckFinding("ok", "the helper is installed"))
         else:
-            text = "the helper of this version of nanobot is not installed"
-            found.append(CheckFinding("fail", text, f"{_LOGIN} installs it."))
+            text = "the helper for this version of nanobot is not installed"
+            found.append(CheckFinding("fail", text, f"To install it, run {_LOGIN}."))
     except NanobotError as error:
         found.append(CheckFinding("fail", str(error), error.hint))
     return [*found, check_account(folder / "auth" / "creds.json")]
@@ -200,11 +200,11 @@ def check_account(path: Path) -> CheckFinding:
     except FileNotFoundError:
         known = {}
     except (OSError, ValueError, RecursionError):
-        hint = f"If the channel does not come up by itself: {_LOGIN}."
+        hint = f"If the channel does not start, run {_LOGIN}."
         return CheckFinding("warn", "the stored account can't be read", hint)
     me = known.get("me") if isinstance(known, dict) else None
     if not isinstance(me, dict) or not known.get("account"):
-        hint = f"{_LOGIN} links one: have the phone at hand."
+        hint = f"Have your phone at hand, and run {_LOGIN}."
         return CheckFinding("fail", "no account is linked", hint)
     number = str(me.get("id", "")).partition("@")[0].partition(":")[0]
     return CheckFinding(
@@ -226,9 +226,9 @@ async def check_cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding
     except Refused as error:
         if (off := error.as_channel_off()) is not None:
             return CheckFinding("fail", str(off), off.hint)
-        return CheckFinding("fail", f"Meta does not say which number this is: {error}", _LATER)
+        return CheckFinding("fail", f"Meta did not identify the number: {error}", _LATER)
     except HttpFault as error:
         return CheckFinding("fail", f"Meta cannot be reached: {error}", _ONLINE)
     finally:
         await graph.close()
-    return CheckFinding("ok", f"Meta knows the number +{identity.number} ({identity.name})")
+    return CheckFinding("ok", f"Meta recognizes the number +{identity.number} ({identity.name})")

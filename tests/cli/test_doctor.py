@@ -221,7 +221,7 @@ async def test_telegram_is_asked_whether_it_knows_the_bot(doctor: Any) -> None:
         _, found = await asyncio.to_thread(doctor, given)
         _, refused = await asyncio.to_thread(doctor, given.replace(server.token, "1:" + "x" * 35))
         assert {call.method for call in server.calls} == {"getMe"}
-    assert found["channels"][1]["text"] == f"telegram: Telegram knows the bot @{server.username}"
+    assert found["channels"][1]["text"].endswith(f"Telegram recognizes the bot @{server.username}")
     assert "does not accept the bot token" in refused["channels"][1]["text"]
 
 

@@ -78,14 +78,14 @@ _PERSON_WAIT = 300.0  # the pause between attempts until a person fixes the prob
 _MAX_WAIT = 3600.0
 
 _EXPLAINED = {
-    131026: "it cannot be delivered: there may be no WhatsApp at this number, or an old one",
-    131030: "a test number sends only to the numbers that were entered for it at Meta",
-    131051: "WhatsApp does not carry messages of this kind",
+    131026: "it can't be delivered, because the number may have no WhatsApp or an old version",
+    131030: "a test number can send only to the numbers registered for it with Meta",
+    131051: "WhatsApp does not support this kind of message",
 }
 """Explanations for codes whose text from Meta does not help."""
 
 OUTSIDE_WINDOW = (
-    "the person has not written for 24 hours, and until they do only templates are accepted"
+    "the person has not written for 24 hours, so only templates are accepted until they do"
 )
 
 
@@ -125,14 +125,14 @@ class Refused(HttpFault):
         if self.kind == "token":
             return ChannelOff(
                 self.needs_person,
-                hint="Make a new one for a system user, with the permission "
-                "whatsapp_business_messaging, and put it into channels.whatsapp.access_token.",
+                hint="Create a new one for a system user with the whatsapp_business_messaging "
+                "permission, and put it into channels.whatsapp.access_token.",
             )
         if (self.code, self.subcode) == _NO_SUCH_OBJECT:
             return ChannelOff(
-                f"Meta knows no such phone number: {self}",
+                f"Meta does not know this phone number: {self}",
                 hint="Compare channels.whatsapp.phone_number_id with Meta's app dashboard. It is "
-                "not the number itself.",
+                "an id, not the number itself.",
             )
         return None
 
@@ -220,7 +220,7 @@ class Graph:
             self._health.resolve("account")
         ids = [text_in(one, "id") for one in objects_in(answer, "messages")]
         if not ids or not ids[0]:
-            raise Unconfirmed("an answer that names no message")
+            raise Unconfirmed("the answer names no message")
         return ids[0]
 
     async def upload(self, path: Path, name: str, mime: str) -> str:
@@ -245,7 +245,7 @@ class Graph:
             WRITING.reset(before)
         id = text_in(answer, "id")
         if not id:
-            raise Unconfirmed("an answer that names no file")
+            raise Unconfirmed("the answer names no file")
         return id
 
     async def mark_read(self, message_id: str, *, typing: bool) -> None:
@@ -275,7 +275,7 @@ class Graph:
                         failure = as_send_error(error, is_idempotent=True)
                 raise failure
         except TimeoutError:
-            raise SendError(f"the file did not come within {DOWNLOAD_SECONDS:.0f} s") from None
+            raise SendError(f"the file did not arrive within {DOWNLOAD_SECONDS:.0f} s") from None
 
     async def _download(self, media_id: str, limit: int) -> bytes:
         """Make one attempt: an address is valid for only five minutes. Raises `SendRefused` if a
@@ -297,7 +297,7 @@ class Graph:
             raise too_large(limit) from None
         except Refused as error:
             if error.kind in {"no", "token", "account"}:
-                raise SendRefused(f"WhatsApp does not give this file: {error}") from None
+                raise SendRefused(f"WhatsApp can't provide this file: {error}") from None
             raise
         return answer.body
 
@@ -315,7 +315,7 @@ class Graph:
         base = urlsplit(self._options.base_url)
         is_base = (parts.scheme, host, port) == (base.scheme, base.hostname, base.port)
         if not (is_meta or is_base) or parts.username is not None:
-            raise SendRefused("WhatsApp names an address for this file that is not Meta's")
+            raise SendRefused("WhatsApp gave an address for this file that is not Meta's")
 
     async def _call(
         self, method: str, path: str, seconds: float = _CALL_SECONDS, **content: Any
@@ -342,7 +342,7 @@ class Graph:
         if not 200 <= status < 300:
             raise Unconfirmed(f"HTTP status {status}")
         if not isinstance(document, dict):
-            raise Unconfirmed("an answer that is not Meta's")
+            raise Unconfirmed("the answer did not come from Meta")
         return document
 
     def _refusal(self, error: Raw, status: int, seconds: float) -> Refused:
@@ -363,4 +363,4 @@ class Graph:
 
 
 def too_large(limit: int) -> SendRefused:
-    return SendRefused(f"the file has more than {limit:,} bytes")
+    return SendRefused(f"the file is larger than the limit of {limit:,} bytes")

@@ -174,8 +174,8 @@ class Outbound:
                     raise
                 logger.info("whatsapp: {} is not accepted as {}: {}", form.name, form.kind, error)
         raise SendRefused(
-            f"WhatsApp takes no such file from a business: {upload.name} ({upload.mime})",
-            hint="It takes JPEG, PNG, MP4, Ogg, MP3, PDF, text and office documents.",
+            f"WhatsApp does not accept this type of file: {upload.name} ({upload.mime})",
+            hint="It accepts JPEG, PNG, MP4, Ogg, MP3, PDF, text, and office documents.",
         )
 
     async def _send(self, target: Json, content: Json, reply_to: str) -> str:
@@ -198,8 +198,8 @@ def find_target(address: str) -> Json:
     if is_person(address) and not address.endswith("@lid"):
         return {"recipient_type": "individual", "recipient": address}
     raise SendRefused(
-        f"{one_line(address)!r} is no chat of WhatsApp",
-        hint="People have numbers with a country code and without a plus sign.",
+        f"{one_line(address)!r} is not a WhatsApp chat",
+        hint="Use a phone number with the country code, without a plus sign.",
     )
 
 

@@ -149,7 +149,7 @@ def read(document: object, phone_number_id: str, now: datetime) -> list[Item]:
     """Return the items of a call, in order. `now` (aware) replaces missing times and provides the
     time zone. Items beyond the largest batch become one `BrokenItem`."""
     if not isinstance(document, dict):
-        return [BrokenItem(document, "no object")]
+        return [BrokenItem(document, "not an object")]
     if not isinstance(document.get("entry"), list):
         return [BrokenItem(document, "no entries")]
     items = iterate_items(document, phone_number_id, now)
@@ -162,13 +162,13 @@ def read(document: object, phone_number_id: str, now: datetime) -> list[Item]:
 def iterate_items(document: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     for entry in list_in(document, "entry"):
         if not isinstance(entry, dict):
-            yield BrokenItem(entry, "an entry that is no object")
+            yield BrokenItem(entry, "an entry that is not an object")
             continue
         for change in list_in(entry, "changes"):
             if isinstance(change, dict):
                 yield from read_change(change, phone_number_id, now)
             else:
-                yield BrokenItem(change, "a change that is no object")
+                yield BrokenItem(change, "a change that is not an object")
 
 
 def read_change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
@@ -176,13 +176,13 @@ def read_change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[It
     metadata = object_in(value, "metadata")
     if field in _ACCOUNT_FIELDS:
         shown = one_line(json.dumps(value), _DETAIL_CHARACTERS)
-        yield Remark(f"Meta sends an {field}, see its WhatsApp Manager: {shown}", level="WARNING")
+        yield Remark(f"Meta sent {field}, see its WhatsApp Manager: {shown}", level="WARNING")
         return
     if field not in ("messages", "calls"):
-        yield Remark(f"a notification about {one_line(field) or 'nothing'} is not used")
+        yield Remark(f"ignored a notification about {one_line(field) or 'nothing'}")
         return
     if text_in(metadata, "phone_number_id") != phone_number_id:
-        yield Remark("a notification for another number is not used")
+        yield Remark("ignored a notification for another number")
         return
     shown = re.sub(r"[^0-9]+", "", text_in(metadata, "display_phone_number"))
     ours = frozenset(filter(None, (shown, phone_number_id)))
@@ -205,7 +205,7 @@ def read_change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[It
 def read_message(message: object, context: _Context) -> Iterator[Item]:
     """Yield the items of one message, or `BrokenItem` and a note if it cannot be read."""
     if not isinstance(message, dict):
-        yield BrokenItem(message, "a message that is no object")
+        yield BrokenItem(message, "a message that is not an object")
         return
     try:
         items = list(parse_message(message, context))
@@ -266,15 +266,15 @@ def parse_message(message: Raw, context: _Context) -> Iterator[Item]:
         yield from parse_system(message)
         return
     if text_in(message, "group_id"):
-        yield Remark("a message in a group is not used")
+        yield Remark("ignored a group message")
         return
     unsupported = text_in(object_in(message, "unsupported"), "type")
     if kind in _SILENT or unsupported in _SILENT_UNSUPPORTED:
-        yield Remark(f"a message of the kind {kind} is not used")
+        yield Remark(f"ignored a message of kind {kind}")
         return
     person = person_of(message, context)
     if context.ours.intersection(person.ids):
-        yield Remark("a message of our own is not used")
+        yield Remark("ignored our own message")
         return
     match kind:
         case "edit":
@@ -367,7 +367,7 @@ def parse_interactive(inner: Raw, bare: IncomingMessage) -> IncomingMessage:
         return replace(bare, notes=(note,))
     reply = object_in(inner, "button_reply") or object_in(inner, "list_reply")
     about = text_in(reply, "description")
-    notes = (format_note("it was described there as", about),) if about else ()
+    notes = (format_note("described there as", about),) if about else ()
     return replace(bare, text=text_in(reply, "title"), notes=notes, button=text_in(reply, "id"))
 
 
@@ -392,7 +392,7 @@ def add_media(inner: Raw, kind: str, bare: IncomingMessage) -> IncomingMessage:
     media, caption = parse_media(inner, _KINDS[kind]), text_in(inner, "caption")
     notes = ("sticker",) if kind == "sticker" else ()
     if media is None and caption.strip():
-        notes = (f"{kind}: it cannot be fetched",)
+        notes = (f"{kind}: could not be fetched",)
     return replace(bare, text=caption, media=media, notes=notes)
 
 
@@ -454,7 +454,7 @@ def parse_system(message: Raw) -> Iterator[Item]:
     for old, new in ((normalize_id(old), normalize_id(new)) for old, new in pairs):
         if is_person(old) and is_person(new) and old != new:
             yield IdChange(old, new)
-    yield Remark(f"a system message of the kind {kind}")
+    yield Remark(f"a system message of kind {kind}")
 
 
 def require_id(raw: Raw, key: str) -> str:
@@ -479,12 +479,12 @@ def parse_status(status: object) -> Item:
     """Read the status of our message. Only a failure is relevant, mostly because the recipient had
     not written for 24 hours."""
     if not isinstance(status, dict):
-        return BrokenItem(status, "no object")
+        return BrokenItem(status, "not an object")
     state, id = text_in(status, "status"), text_in(status, "id")
     if not state or not id:
-        return BrokenItem(status, "a status of nothing")
+        return BrokenItem(status, "a status without a state or an id")
     if state != "failed":
-        return Remark(f"a message of ours was {one_line(state)}")
+        return Remark(f"our message was {one_line(state)}")
     error = next(iter(objects_in(status, "errors")), {})
     code = int(number_in(error, "code") or 0)
     return DeliveryFailure(id, code, describe_error(error) if error else "")

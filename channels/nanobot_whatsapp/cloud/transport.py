@@ -80,7 +80,7 @@ class CloudTransport:
     async def fetch(self, media: Media, limit: int) -> bytes:
         """Return an inbound file; see `nanobot.channel`."""
         if media.size > limit:
-            raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
+            raise SendRefused(f"the file is {media.size:,} bytes, but the limit is {limit:,}")
         return await (await self._slot.wait()).graph.download(media.ref, limit)
 
     async def show_progress(self, event: Progress) -> None:
@@ -114,7 +114,7 @@ class CloudTransport:
             backoff = Backoff(host.clock, _MAX_PAUSE)
             while (identity := await identify(graph, health)) is None:
                 await backoff.wait()
-            logger.info("whatsapp: this is {} ({})", identity.number, identity.name)
+            logger.info("whatsapp: connected as {} ({})", identity.number, identity.name)
             host.report_connected(f"+{identity.number} (cloud)")
             await asyncio.Event().wait()
 
@@ -128,7 +128,7 @@ async def identify(graph: Graph, health: HealthReporter) -> Identity | None:
         if isinstance(error, Refused) and (off := error.as_channel_off()) is not None:
             raise off from None
         refused = isinstance(error, Refused)
-        problem = "does not say which number this is" if refused else "cannot be reached"
+        problem = "did not identify the number" if refused else "cannot be reached"
         health.report("meta", f"Meta {problem}: {error}")
         return None
     health.resolve("meta")

@@ -114,7 +114,7 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> ReceivedMe
     provides the time zone. Raises `Unreadable`."""
     kind = body.get("kind")
     if not isinstance(kind, str):
-        raise Unreadable("an event of no kind")
+        raise Unreadable("an event without a kind")
     if kind != "message":
         return None
     try:
@@ -255,7 +255,7 @@ def describe_rest(message: _Message, media: Media | None) -> tuple[str, ...]:
     if message.media is not None and message.media.kind == "sticker":
         notes.append("sticker")
     if message.media is not None and media is None:
-        notes.append(f"{message.media.kind}: it cannot be fetched")
+        notes.append(f"{message.media.kind}: could not be fetched")
     if message.unknown:
         notes.append(f"a message of a kind that nanobot cannot read: {message.unknown}")
     return tuple(notes)
@@ -288,7 +288,7 @@ class Inbox:
                 admitted = set(await self._ingest.store([one.message for one in received]))
                 break
             except StorageError as error:
-                self._health.report("disk", f"messages wait: {error}")
+                self._health.report("disk", f"messages are waiting: {error}")
                 await backoff.wait()
         self._health.resolve("disk")
         for one in received:
@@ -346,13 +346,13 @@ class Downloads:
         Raises `SendRefused` if it is larger or unavailable, and another `SendError` if WhatsApp
         cannot be reached."""
         if media.size > limit:
-            raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
+            raise SendRefused(f"the file is {media.size:,} bytes, but the limit is {limit:,}")
         try:
             ref = json.loads(media.ref)
         except ValueError:
             ref = None
         if not isinstance(ref, dict):
-            raise SendRefused("the file is not one of this linked device")
+            raise SendRefused("the file is not from this linked device")
         # No request still waits for files this old.
         await asyncio.to_thread(self.sweep, 2 * _DOWNLOAD_SECONDS)
         data = await self._request(connected, {"ref": ref, "limit": limit})
@@ -381,7 +381,7 @@ class Downloads:
                 content = file.read(limit + 1)
             path.unlink()
         except OSError as error:
-            raise SendError(f"the file was downloaded and cannot be read: {error}") from error
+            raise SendError(f"the file was downloaded but can't be read: {error}") from error
         if len(content) > limit:
-            raise SendRefused(f"the file has more than {limit:,} bytes")
+            raise SendRefused(f"the file is larger than the limit of {limit:,} bytes")
         return content

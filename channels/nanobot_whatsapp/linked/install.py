@@ -97,7 +97,7 @@ def find_node(setting: str) -> Path:
             return Path(found)
         problem = f"{found} is version {said[:20]!r}"
     raise NodeMissing(
-        f"WhatsApp as a linked device needs Node.js {NODE_VERSION} or newer, and {problem}",
+        f"WhatsApp as a linked device needs Node.js {NODE_VERSION} or newer, but {problem}",
         hint=_GET_NODE,
     )
 
@@ -129,7 +129,7 @@ async def install(
         with hold_lock(state_folder / _LOCK) as lock:
             try:
                 await asyncio.to_thread(copy_sources, sources, fresh)
-                say("Installing the WhatsApp helper (some 70 MB, once per version) …")
+                say("Installing the WhatsApp helper (about 70 MB, once per version) …")
                 await run_npm(npm, node, _PACKAGES, fresh, lock)
                 await run_npm(npm, node, _BUILD, fresh, lock)
                 await asyncio.to_thread(put_in_place, fresh, target)
@@ -138,7 +138,7 @@ async def install(
                 raise
     except BlockingIOError:
         raise InstallFailed(
-            "the WhatsApp helper is being installed already",
+            "the WhatsApp helper is already being installed",
             hint="Wait a minute, then run this again.",
         ) from None
     except OSError as error:
@@ -248,7 +248,7 @@ def copy_sources(sources: Path, fresh: Path) -> None:
 
 def put_in_place(fresh: Path, target: Path) -> None:
     if not (fresh / _MAIN).is_file():
-        raise InstallFailed("the WhatsApp helper was built, and its program is not there")
+        raise InstallFailed("the WhatsApp helper was built, but its program is missing")
     os.sync()  # thousands of files must not be empty after a power failure
     shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)

@@ -74,8 +74,8 @@ async def greet(
     if hello.protocol != PROTOCOL:
         writer.write(encode("goodbye", reason=f"this nanobot speaks version {PROTOCOL}"))
         raise HelperFailed(
-            f"the WhatsApp helper speaks version {hello.protocol} of the protocol, not {PROTOCOL}",
-            hint="Build the one of this nanobot: `nanobot channels login whatsapp`.",
+            f"the WhatsApp helper uses protocol version {hello.protocol}, not {PROTOCOL}",
+            hint="To install this version's helper, run `nanobot channels login whatsapp`.",
         )
     writer.write(welcome_line(welcome))
     logger.debug(
@@ -134,7 +134,7 @@ class BridgeLink:
         within `patience` seconds."""
         async with self._room:
             if self._ended or self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
-                raise SendLater("the WhatsApp helper is not there", retry_after=_RETRY_SECONDS)
+                raise SendLater("the WhatsApp helper is not available", retry_after=_RETRY_SECONDS)
             number = next(self._numbers)
             try:
                 line = request_line(number, method, params)
@@ -176,7 +176,7 @@ class BridgeLink:
         self._ended = True
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(SendUnknown("the WhatsApp helper ended before it answered"))
+                future.set_exception(SendUnknown("the WhatsApp helper exited before it answered"))
 
     async def _read(self) -> None:
         while line := await read_line(self._reader):
@@ -194,7 +194,7 @@ class BridgeLink:
                 self._me = (received.me if isinstance(received, State) else None) or self._me
             case Event() if self._ingest is not None:
                 if len(self._events) >= 2 * WINDOW:
-                    raise HelperFailed("the WhatsApp helper sends too many unconfirmed events")
+                    raise HelperFailed("the WhatsApp helper sent too many unconfirmed events")
                 self._events.append(received)
                 self._arrived.set()
             case Answer(id=number) if (future := self._waiting.get(number)) is not None:
@@ -242,7 +242,7 @@ async def _result(future: asyncio.Future[Answer]) -> Answer:
 
 
 def as_send_error(failure: Failure) -> SendError:
-    reason = failure.message or "the WhatsApp helper did not say why"
+    reason = failure.message or "the WhatsApp helper gave no reason"
     match failure.code:
         case "later":
             return SendLater(reason, retry_after=failure.retry_after or _RETRY_SECONDS)
@@ -268,7 +268,7 @@ async def hangup_error(clock: Clock) -> HelperFailed:
     """Return the error for a closed connection, after a delay: the watcher of the process has a
     more helpful error."""
     await clock.sleep(_LEAVING_SECONDS)
-    return HelperFailed("the WhatsApp helper hung up")
+    return HelperFailed("the WhatsApp helper closed the connection")
 
 
 def parse_or_fail(line: bytes) -> FromHelper | None:
@@ -276,7 +276,7 @@ def parse_or_fail(line: bytes) -> FromHelper | None:
     try:
         received = parse(line)
     except ProtocolViolation as error:
-        raise HelperFailed(f"the WhatsApp helper does not keep to the protocol: {error}") from None
+        raise HelperFailed(f"the WhatsApp helper violated the protocol: {error}") from None
     if received is None:
         logger.debug("the WhatsApp helper sent a line of an unknown type")
     return received

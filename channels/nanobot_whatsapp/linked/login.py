@@ -42,8 +42,8 @@ _DARK = {(True, True): "█", (True, False): "▀", (False, True): "▄", (False
 """The character for a pair of modules, by whether the upper and lower are inked."""
 
 _TOO_LARGE = (
-    "Is it too large for the window? Make that larger or its letters smaller, or press Ctrl-C and "
-    "use --pair-code NUMBER."
+    "If it is too large for the window, enlarge the window or reduce its font size, or press "
+    "Ctrl-C and use --pair-code NUMBER."
 )
 _WHERE = "On the phone: WhatsApp > Settings (or ⋮) > Linked devices > Link a device"
 
@@ -69,8 +69,8 @@ async def login(request: LoginRequest) -> None:
         # The helper sets an account aside that is no longer linked. The next run may pair.
         if await dialogue.run(program, welcome):
             return
-        request.say("The account that was linked here is no longer linked. Linking one again …")
-    raise NanobotError("WhatsApp does not take this device", hint="Try again in some minutes.")
+        request.say("The account that was linked here is no longer linked. Linking again …")
+    raise NanobotError("WhatsApp does not accept this device", hint="Try again in a few minutes.")
 
 
 class _Dialogue:
@@ -117,7 +117,7 @@ class _Dialogue:
                     return None
                 case State():
                     self._report_state(change)
-        raise HelperFailed("the WhatsApp helper hung up")
+        raise HelperFailed("the WhatsApp helper closed the connection")
 
     def _show(self, data: str) -> None:
         """Show a code to scan. Raises `HelperFailed` if it is too long."""
@@ -127,7 +127,7 @@ class _Dialogue:
             coloured = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
             drawn = draw_qr(data, coloured=coloured)
         except ValueError as error:
-            raise HelperFailed("the WhatsApp helper sent too much for a QR code") from error
+            raise HelperFailed("the WhatsApp helper sent too much data for a QR code") from error
         if show_code is not None:
             self._say(_WHERE)
             show_code(data)
@@ -150,7 +150,7 @@ class _Dialogue:
         if state.state in _FINAL:
             text, hint = _FINAL[state.state]
             raise NanobotError(f"{text}{detail}", hint=hint)
-        problem = f"WhatsApp can't be reached{detail}; trying again …"
+        problem = f"WhatsApp can't be reached{detail}; retrying …"
         if state.state == "backoff" and problem != self._problem:
             self._problem = problem
             self._say(problem)
@@ -158,16 +158,16 @@ class _Dialogue:
 
 _FINAL: Mapping[str, tuple[str, str]] = {
     "banned": (
-        "WhatsApp refuses this account",
+        "WhatsApp rejects this account",
         "Check the account on the phone, and try again later.",
     ),
     "logged_out": (
-        "WhatsApp refused the new device",
-        "On the phone, see under Linked devices whether there are too many.",
+        "WhatsApp rejected the new device",
+        "On the phone, check under Linked devices whether there are too many.",
     ),
     "replaced": (
-        "another program is connected as this linked device",
-        "Is there a second nanobot, with a copy of this folder? End it first.",
+        "another program is using this linked device",
+        "If a second nanobot is using a copy of this folder, stop it first.",
     ),
 }
 
@@ -184,7 +184,7 @@ def describe_account(me: Me, *, is_new: bool, is_set_up: bool) -> str:
         )
     if is_set_up:
         return f"Linked: {account}."
-    return f"""Linked: {account}. Now write into config.yaml:
+    return f"""Linked: {account}. Now add this to config.yaml:
 
   owner:
     whatsapp: ["…"]    # your own number, with its country code
@@ -193,7 +193,7 @@ def describe_account(me: Me, *, is_new: bool, is_set_up: bool) -> str:
       enabled: true
 
 If {account} is your own number and you want to use the chat with yourself,
-write whatsapp: ["{number}"] under owner, and add self_chat: true next to enabled.
+put whatsapp: ["{number}"] under owner, and add self_chat: true next to enabled.
 Then start `nanobot gateway`, or restart it if it is running."""
 
 

@@ -81,7 +81,7 @@ class Outbound:
         text = render(with_choices(part.content, part.buttons))
         files = [describe_file(media, self._media_path(media)) for media in part.media]
         if len(files) > 1:
-            raise SendRefused("WhatsApp takes one file with a message")
+            raise SendRefused("WhatsApp accepts only one file per message")
         if not files and not text.strip():
             raise SendRefused("there is nothing to send")
         text = self._add_prefix(text, part)

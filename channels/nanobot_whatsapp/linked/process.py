@@ -73,7 +73,7 @@ async def run_helper(
             if not try_lock(ours):
                 other = read_pid(ours) or "unknown"
                 raise HelperFailed(
-                    f"another nanobot (pid {other}) uses WhatsApp from here", hint="Stop it first."
+                    f"another nanobot (pid {other}) is using this device", hint="Stop it first."
                 )
             write_pid(ours, os.getpid())
             lock = stack.enter_context(open_lock(folder / "helper.lock"))
@@ -129,7 +129,7 @@ async def _watch(process: Process) -> None:
                 logger.warning("whatsapp helper: {}", last[-1])
     status = await process.wait()
     end = f"signal {-status}" if status < 0 else f"status {status}"
-    raise HelperFailed("; ".join((f"the WhatsApp helper ended with {end}", *filter(None, last))))
+    raise HelperFailed("; ".join((f"the WhatsApp helper exited with {end}", *filter(None, last))))
 
 
 async def _end(process: Process, clock: Clock) -> None:
@@ -140,7 +140,7 @@ async def _end(process: Process, clock: Clock) -> None:
             await with_timeout(clock, STOP_SECONDS, process.communicate())
     finally:
         if process.returncode is None:
-            logger.warning("whatsapp: the helper does not exit and is killed")
+            logger.warning("whatsapp: the helper did not exit and was killed")
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # it leads its own process group
             await process.communicate()
@@ -202,7 +202,7 @@ async def lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
             return
         await clock.sleep(_POLL_SECONDS)
     raise HelperFailed(
-        f"an old WhatsApp helper (pid {read_pid(lock) or 'unknown'}) still runs",
+        f"an old WhatsApp helper (pid {read_pid(lock) or 'unknown'}) is still running",
         hint=f"Kill it. It holds {folder / 'helper.lock'}.",
     )
 

@@ -56,8 +56,8 @@ def find_installed_program(options: WhatsAppSettings, folder: Path) -> Sequence[
     main = bridge_program(folder)
     if main is None:
         raise ChannelOff(
-            "the WhatsApp helper of this version of nanobot is not installed",
-            hint=f"Run `{LOGIN}`, which installs it.",
+            "the WhatsApp helper for this version of nanobot is not installed",
+            hint=f"To install it, run `{LOGIN}`.",
         )
     return (str(node), str(main))
 
@@ -107,7 +107,7 @@ class LinkedTransport:
                         await self._slot.clear()
             except (HelperFailed, StorageError) as error:
                 reason = f"{error}. {error.hint}" if error.hint else str(error)
-                session.health.report("connection", f"{reason} (it is started again)")
+                session.health.report("connection", f"{reason} (it will be restarted)")
             if clock.monotonic() - started > MAX_PAUSE:
                 backoff.reset()
             host.report_alive(MAX_PAUSE + SILENT_SECONDS)
@@ -205,7 +205,7 @@ class _Connection:
                         await FENCE.wait_aside()
                         self._note_identity(self.link.me or Me(), (number, lid))
                     case _:
-                        logger.debug("whatsapp: the helper wants to link an account unasked")
+                        logger.debug("whatsapp: the helper tried to link an account unprompted")
 
     def _report_state(self, state: State) -> None:
         """Report the connection. Raises `ChannelOff` if only a person can fix it."""
@@ -240,7 +240,7 @@ class _Connection:
             self.session.people.chat_of(sorted(ids))
             self.session.people.save()
         except (ValueError, StorageError) as error:
-            logger.debug("whatsapp: who is who is not kept: {}", error)
+            logger.debug("whatsapp: could not save a person's ids: {}", error)
 
 
 async def report_alive_while_responsive(host: ChannelHost, link: BridgeLink) -> None:
@@ -261,7 +261,7 @@ def as_channel_off(state: State) -> ChannelOff | None:
             return ChannelOff(f"WhatsApp has unlinked this device{detail}", hint=_LINK_HINT)
         case "banned" if state.retry_in is None:
             return ChannelOff(
-                f"WhatsApp refuses this account{detail}",
+                f"WhatsApp rejects this account{detail}",
                 hint="Check the account in the app on the phone. After the restriction has ended, "
                 f"run `{LOGIN}` to start the channel again.",
             )
@@ -272,9 +272,9 @@ def describe_problem(state: State) -> str:
     """Describe a temporary problem."""
     detail = f": {state.detail}" if state.detail else ""
     if state.state == "replaced":
-        return "another program uses the same linked device: stop it"
+        return "another program is using this linked device: stop it"
     if state.state != "banned":
         return f"WhatsApp cannot be reached{detail}"
     seconds = state.retry_in or 0.0
     span = f"{ceil(seconds / 60)} min" if seconds < 7200 else f"{ceil(seconds / 3600)} h"
-    return f"WhatsApp refuses this account for {span}{detail}"
+    return f"WhatsApp rejects this account for {span}{detail}"

@@ -28,7 +28,7 @@ BAD: list[tuple[str, object, str]] = [
         "no message with the role `user`",
     ),
     ("chat/completions", chat(""), "is empty"),
-    ("chat/completions", chat("x", conversation=7), "must be a text"),
+    ("chat/completions", chat("x", conversation=7), "must be text or"),
     ("chat/completions", chat("x", metadata={"session_id": "u" * 600}), "at most 512"),
     (
         "chat/completions",
@@ -50,8 +50,8 @@ BAD: list[tuple[str, object, str]] = [
         },
         "not valid base64",
     ),
-    ("responses", {"model": "nanobot"}, "must be a text or a list"),
-    ("responses", {"model": "nanobot", "input": "x", "background": True}, "in the background"),
+    ("responses", {"model": "nanobot"}, "must be text or a list"),
+    ("responses", {"model": "nanobot", "input": "x", "background": True}, "background responses"),
     (
         "responses",
         {"model": "nanobot", "input": "x", "conversation": "a", "previous_response_id": "resp_1"},

@@ -102,5 +102,5 @@ def test_a_chat_that_is_gone_is_so_under_all_its_ids_until_it_is_back(tmp_path: 
 
 
 def test_what_is_no_id_of_telegram_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SendRefused, match="no chat"):
+    with pytest.raises(SendRefused, match="is not a Telegram chat"):
         Chats(tmp_path).current("somebody")

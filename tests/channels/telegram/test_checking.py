@@ -24,7 +24,7 @@ async def test_the_bot_is_named_and_no_update_confirmed(
     async with FakeTelegram() as server:
         (known,) = await run_check(server, tmp_path)
         assert {call.method for call in server.calls} == {"getMe"}
-    assert (known.state, known.text) == ("ok", f"Telegram knows the bot @{server.username}")
+    assert (known.state, known.text) == ("ok", f"Telegram recognizes the bot @{server.username}")
 
 
 async def test_a_webhook_that_telegram_was_not_told_of_is_a_warning(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ async def test_polls_that_are_refused_while_the_token_is_right_are_reported(
     telegram.say("hello")
     async with running(telegram, host):
         await clock.until_asked(1.0)
-        assert host.reports[-1].startswith("Telegram knows the bot and refuses the request")
+        assert host.reports[-1].startswith("Telegram accepts the bot's token but rejects")
         await clock.advance(1.0)
         assert await host.texts(1) == ["hello"]
         await host.until(lambda: host.reports[-1] == "")
@@ -156,7 +156,7 @@ async def test_a_stall_is_noticed_and_repaired_within_90_seconds(
         assert host.expected < clock.monotonic() + 80  # by when somebody is told that it hangs
         await clock.advance(STALL_SECONDS)
         assert await host.texts(1) == ["hello"]
-    assert host.reports == ["no poll was answered for 90 s, connecting again", ""]
+    assert host.reports == ["no response to polling for 90 s; reconnecting", ""]
 
 
 async def test_waiting_for_the_inbox_is_no_stall(
@@ -199,7 +199,7 @@ async def test_another_poller_is_reported_and_given_time(
     telegram.say("hello")
     async with running(telegram, host):
         await clock.until_asked(1.0)
-        assert "another program polls" in host.reports[-1]
+        assert "another program is polling" in host.reports[-1]
         await clock.advance(1.0)
         await clock.until_asked(2.0)
         await clock.advance(2.0)

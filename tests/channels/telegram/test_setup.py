@@ -120,7 +120,7 @@ async def test_an_id_can_be_typed_and_a_name_cannot(
     ("given", "message"),
     [
         ({"token": WRONG}, "Telegram does not accept"),
-        ({"owner": "@ada"}, "your id at Telegram is a number"),
+        ({"owner": "@ada"}, "your Telegram id must be a number"),
     ],
 )
 async def test_where_nobody_is_asked_what_is_wrong_is_an_error(

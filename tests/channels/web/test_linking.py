@@ -94,7 +94,7 @@ async def test_what_goes_wrong_is_said(browser: Browser) -> None:
     banned = {"type": "state", "state": "banned"}
     async with _unlink(FakeClock(), [banned]) as web, looking(browser, web) as page:
         await _show_code(page)
-        await expect(page.get_by_text("WhatsApp refuses this account")).to_be_visible()
+        await expect(page.get_by_text("WhatsApp rejects this account")).to_be_visible()
         status, text = await page.evaluate(
             "fetch('/people/sign-in?channel=telegram').then(async a => [a.status, await a.text()])"
         )

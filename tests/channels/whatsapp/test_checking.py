@@ -40,7 +40,7 @@ async def test_meta_is_asked_which_number_it_is_and_whether_it_takes_the_token(
         (known,) = await run_check(tmp_path, **options)
         graph.revoke_token()
         (refused,) = await run_check(tmp_path, **options)
-    assert (known.state, known.text[:23]) == ("ok", "Meta knows the number +")
+    assert (known.state, known.text[:28]) == ("ok", "Meta recognizes the number +")
     assert (refused.state, "access_token" in refused.hint) == ("fail", True)
     (away,) = await run_check(tmp_path, **options)
     assert away.text.startswith("Meta cannot be reached")

@@ -180,7 +180,7 @@ def test_a_number_is_written_to_however_it_is_written(people: People) -> None:
 
 @pytest.mark.parametrize("chat_id", ["", "Ada", "12", "status@broadcast"])
 def test_what_is_no_chat_is_refused(people: People, chat_id: str) -> None:
-    with pytest.raises(SendRefused, match="no chat of WhatsApp"):
+    with pytest.raises(SendRefused, match="not a WhatsApp chat"):
         people.address(chat_id)
 
 

@@ -215,7 +215,7 @@ PRESSED: dict[str, IncomingMessage] = {
     "row with more": (
         make_choice("list_reply", id="b-2", title="Two", description="the second"),
         "Two",
-        ("it was described there as: the second",),
+        ("described there as: the second",),
     ),
     "template's button": (
         message("button", {"payload": "p", "text": "No"}, context=ASKED),

@@ -182,7 +182,7 @@ def test_the_fate_of_what_we_sent_is_told() -> None:
     assert found[0] == DeliveryFailure("wamid.s", 131047, "too late")
     assert isinstance(found[1], BrokenItem)
     assert isinstance(found[2], BrokenItem)
-    assert found[3] == Remark("a message of ours was read")
+    assert found[3] == Remark("our message was read")
 
 
 def test_errors_of_meta_are_grave_and_other_notifications_are_not() -> None:

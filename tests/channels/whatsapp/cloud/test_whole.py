@@ -261,7 +261,7 @@ async def test_a_number_that_meta_does_not_know_turns_whatsapp_off(
 ) -> None:
     wrong = {"phone_number_id": "100000000000002"}
     async with talking(tmp_path, graph, ScriptedModel(), clock, settings=wrong):
-        await until(tmp_path, "off", "no such phone number")
+        await until(tmp_path, "off", "does not know this phone number")
 
 
 async def test_a_token_that_is_refused_turns_whatsapp_off_alone_and_what_waited_shows_its_age(

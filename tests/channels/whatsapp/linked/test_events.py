@@ -153,7 +153,7 @@ def test_a_file_can_be_fetched_later() -> None:
         ),
         (
             {"media": {"kind": "image", "ref": {"x": "y" * 20_000}}},
-            ("image: it cannot be fetched",),
+            ("image: could not be fetched",),
         ),
         (
             {"unknown": "pollCreationMessage"},

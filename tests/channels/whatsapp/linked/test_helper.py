@@ -73,7 +73,7 @@ async def test_one_that_dies_says_how_and_what_it_said_last(folder: Path, clock:
         helper.write("!exit 70")
         failure = await child
     logger.remove(sink)
-    assert failure == "the WhatsApp helper ended with status 70; ?[31mout of memory"
+    assert failure == "the WhatsApp helper exited with status 70; ?[31mout of memory"
     assert "whatsapp helper: ?[31mout of memory\n" in lines
 
 
@@ -83,7 +83,7 @@ async def test_one_that_ends_before_it_said_hello_has_failed(
     async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         child = group.create_task(failing(folder, clock))
         (await pool.next()).write("!exit 3")
-        assert "ended with status 3" in await child
+        assert "exited with status 3" in await child
 
 
 async def test_one_that_never_says_hello_is_given_up(folder: Path, clock: FakeClock) -> None:
@@ -167,7 +167,7 @@ async def test_an_orphan_that_does_not_leave_is_named(folder: Path, clock: FakeC
         child = group.create_task(failing(folder, clock))
         await clock.until_sleeping()
         await clock.advance(LEAVE_SECONDS + 0.1)
-        assert f"(pid {os.getpid()}) still runs" in await child
+        assert f"(pid {os.getpid()}) is still running" in await child
     os.close(lock)
 
 

@@ -203,7 +203,7 @@ async def test_one_that_is_killed_is_done_anew_once_its_npm_is_gone(
     assert bridge_program(state, sources=sources) is None
 
     node_and_npm(tmp_path / "bin")
-    with pytest.raises(NanobotError, match="being installed already"):  # its npm still writes there
+    with pytest.raises(NanobotError, match="already being installed"):  # its npm still writes there
         await install(state, node, silent, sources=sources)
 
     watched = os.pidfd_open(npm)

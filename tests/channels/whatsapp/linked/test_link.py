@@ -233,7 +233,7 @@ async def test_when_the_helper_ends_what_was_asked_is_unknown_and_what_is_asked_
         assert isinstance(await outcome(pair.link), SendLater)
         await clock.until_sleeping(2)
         await clock.advance(2.0)
-        assert "hung up" in await pair.failure()
+        assert "closed the connection" in await pair.failure()
 
 
 async def test_a_helper_that_answers_no_pings_has_failed_after_a_minute(

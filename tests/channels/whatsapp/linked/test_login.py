@@ -142,9 +142,9 @@ async def test_one_that_was_unlinked_on_the_phone_is_linked_anew(terminal: Termi
 @pytest.mark.parametrize(
     ("last", "words"),
     [
-        (state("banned", detail="403"), "refuses this account"),
+        (state("banned", detail="403"), "rejects this account"),
         (state("replaced"), "another program"),
-        (state("logged_out"), "refused the new device"),
+        (state("logged_out"), "rejected the new device"),
     ],
 )
 async def test_what_waiting_does_not_mend_ends_it(

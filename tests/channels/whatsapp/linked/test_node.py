@@ -31,13 +31,13 @@ def test_a_missing_node_is_said_with_the_fix(
 
 
 def test_a_node_in_the_folder_of_an_unknown_user_is_said() -> None:
-    with pytest.raises(NodeMissing, match="user in '~nosuch/node' is not known"):
+    with pytest.raises(NodeMissing, match="user in '~nosuch/node' is unknown"):
         find_node("~nosuch/node")
 
 
 def test_a_node_that_is_too_old_says_which_version_it_is(tmp_path: Path) -> None:
     node = node_and_npm(tmp_path, version="v18.20.4")
-    with pytest.raises(NodeMissing, match=r"20 or newer, and .* is version .v18\.20\.4."):
+    with pytest.raises(NodeMissing, match=r"20 or newer, but .* is version .v18\.20\.4."):
         find_node(str(node))
 
 

@@ -184,7 +184,7 @@ async def test_what_cannot_be_sent_is_refused_and_nothing_of_it_goes_out(wire: W
         (part("  "), "nothing to send"),
         (part("x", ANN, Media("gone")), "no longer exists"),
         (part("x", ANN, picture, picture), "one file"),
-        (part("x", "the neighbours"), "no chat"),
+        (part("x", "the neighbours"), "is not a WhatsApp chat"),
         (part("x", ANN, wire.file("document", "", MAX_FILE_BYTES + 1)), "at most"),
     ):
         with pytest.raises(SendRefused, match=why):

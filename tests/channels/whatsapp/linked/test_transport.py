@@ -110,7 +110,7 @@ async def test_a_helper_that_dies_is_started_again_and_nothing_is_lost(
     [
         ("need_pairing", "no WhatsApp account is linked"),
         ("logged_out", "unlinked this device: by the phone"),
-        ("banned", "refuses this account: by the phone"),
+        ("banned", "rejects this account: by the phone"),
     ],
 )
 async def test_what_only_a_person_can_mend_turns_the_channel_off(
@@ -139,7 +139,7 @@ async def test_without_node_the_channel_is_off_and_says_what_is_missing(folder: 
     [
         ("backoff", "cannot be reached: stream errored"),
         ("replaced", "another program"),
-        ("banned", "refuses this account for 2 h: stream errored"),
+        ("banned", "rejects this account for 2 h: stream errored"),
     ],
 )
 async def test_what_passes_by_itself_is_reported_until_it_is_over(
