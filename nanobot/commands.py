@@ -166,7 +166,7 @@ class CommandRegistry:
         if name == EXPIRED_BUTTON[1:]:
             return _saying(name, "This button is no longer valid. Nothing was done."), ""
         near = close_matches(name, self._commands, n=1)
-        hint = f"Did you mean /{near[0]}?" if near else "/help lists them all."
+        hint = f"Did you mean /{near[0]}?" if near else "To list all commands, send /help."
         return _saying(name, f"There is no command /{name}. {hint}"), arguments
 
 

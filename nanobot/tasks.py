@@ -83,7 +83,7 @@ class Background:
                 task.cancel()
             _, stubborn = await asyncio.wait(leftover, timeout=_CANCEL_SECONDS)
             for task in stubborn:
-                logger.warning("{} was cancelled but does not end", task.get_name())
+                logger.warning("{} was cancelled but has not ended", task.get_name())
             if stubborn:
                 return
 

@@ -59,7 +59,8 @@ def test_a_command_is_found_with_its_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "hint"), [("/histroy 5", "Did you mean /history?"), ("/xyz", "/help lists them all")]
+    ("text", "hint"),
+    [("/histroy 5", "Did you mean /history?"), ("/xyz", "list all commands, send /help")],
 )
 async def test_an_unknown_command_is_answered_with_the_nearest_one(
     text: str, hint: str, tmp_path: Path

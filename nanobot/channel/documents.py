@@ -117,7 +117,7 @@ def file_facts(media: Media, path: Path, limit: int, platform: str) -> FileFacts
         raise SendRefused(f"the file {name} no longer exists", hint=hint) from None
     if size > limit:
         raise SendRefused(
-            f"{name} has {size / 1e6:.0f} MB, but {platform} accepts at most {limit / 1e6:.0f} MB",
+            f"{name} is {size / 1e6:.0f} MB, but {platform} accepts at most {limit / 1e6:.0f} MB",
             hint="Make it smaller, or share a link to it.",
         )
     if size == 0:

@@ -118,7 +118,7 @@ class HttpClient:
             why = f" ({said or type(error).__name__})"
             failure = Unsent(f"no connection{why}")
             if is_written:
-                failure = Unconfirmed(f"the connection broke before the end of the answer{why}")
+                failure = Unconfirmed(f"the connection broke off before the end of the answer{why}")
         except httpx.InvalidURL:
             failure = BadAddress("an invalid address")
         except TimeoutError:
@@ -146,7 +146,7 @@ class HttpClient:
                         if is_too_large := len(body) > limit:
                             break
                 if is_too_large:
-                    raise AnswerTooLarge(f"an answer of more than {limit:,} bytes")
+                    raise AnswerTooLarge(f"an answer larger than {limit:,} bytes")
                 return HttpAnswer(response.status_code, bytes(body), headers.get("Retry-After", ""))
             finally:
                 # After `close` during the request, httpx forgets a connection that was just being

@@ -66,7 +66,10 @@ async def test_an_unknown_command_gets_a_suggestion_and_never_reaches_the_model(
     channel, model = FakeChannel(), ScriptedModel()
     async with running(tmp_path, model, channel):
         assert await channel.ask("/hepl") == "There is no command /hepl. Did you mean /help?"
-        assert await channel.ask("/qqqqqq") == "There is no command /qqqqqq. /help lists them all."
+        assert (
+            await channel.ask("/qqqqqq")
+            == "There is no command /qqqqqq. To list all commands, send /help."
+        )
     assert model.prompts == []
 
 

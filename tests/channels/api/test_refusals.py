@@ -28,7 +28,7 @@ BAD: list[tuple[str, object, str]] = [
         "no message with the role `user`",
     ),
     ("chat/completions", chat(""), "is empty"),
-    ("chat/completions", chat("x", conversation=7), "must be text or"),
+    ("chat/completions", chat("x", conversation=7), "must be text"),
     ("chat/completions", chat("x", metadata={"session_id": "u" * 600}), "at most 512"),
     (
         "chat/completions",

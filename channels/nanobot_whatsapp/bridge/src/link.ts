@@ -215,7 +215,7 @@ export class Link {
 
   async #answer(id: number, request: Request): Promise<void> {
     if (this.#session === null || this.#requests >= MOST_REQUESTS) {
-      this.#refuse(id, { code: 'later', message: 'too much at once', retry_after: 5 })
+      this.#refuse(id, { code: 'later', message: 'too many requests at once', retry_after: 5 })
       return
     }
     this.#requests += 1

@@ -89,7 +89,7 @@ export async function download(
   } catch (error) {
     await rm(whole, { force: true })
     if (error instanceof RequestFailed) throw error
-    const words = `WhatsApp's file cannot be fetched: ${wordsOf(error)}`
+    const words = `the file could not be downloaded from WhatsApp: ${wordsOf(error)}`
     throw new RequestFailed('later', words, LATER)
   } finally {
     abort.abort()
@@ -127,7 +127,7 @@ async function bodyOf(url: string, limit: number, signal: AbortSignal): Promise<
   const headers = { Origin: DEFAULT_ORIGIN }
   const response = await fetch(url, { headers, redirect: 'error', signal })
   const { status, body } = response
-  if (status === 429 || status >= 500) throw new Error(`the host answered ${status}`)
+  if (status === 429 || status >= 500) throw new Error(`the host answered with status ${status}`)
   if (!response.ok || body === null) {
     throw new RequestFailed('refused', `WhatsApp no longer has the file (${status})`)
   }

@@ -180,7 +180,7 @@ function oneOf<T extends string>(...allowed: readonly T[]): Reader<T> {
   return (value, name) => {
     const found = allowed.find((each) => each === value)
     if (found !== undefined) return found
-    throw new ProtocolError(`"${name}" is none of ${allowed.join(', ')}`)
+    throw new ProtocolError(`"${name}" is not one of ${allowed.join(', ')}`)
   }
 }
 

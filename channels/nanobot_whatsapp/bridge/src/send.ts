@@ -66,7 +66,7 @@ export class Sender {
       return messages
     } catch (error) {
       if (error instanceof RequestFailed) throw error
-      const words = `WhatsApp did not help to send: ${wordsOf(error)}`
+      const words = `the message could not be prepared: ${wordsOf(error)}`
       throw failure(refusalOf(error)) ?? new RequestFailed('later', words, SOON)
     }
   }
@@ -109,7 +109,7 @@ export class Sender {
     const found = isNumber(to) ? await this.parts.sock.onWhatsApp(to) : undefined
     const exists = found === undefined || found.some((each) => each.exists)
     return exists
-      ? new RequestFailed('later', 'WhatsApp did not list the devices of this number', SOON)
+      ? new RequestFailed('later', "WhatsApp did not list this number's devices", SOON)
       : new RequestFailed('refused', 'this number is not on WhatsApp')
   }
 
@@ -150,8 +150,8 @@ async function readable(path: string | undefined): Promise<void> {
 
 function accept(refusal: number | null): void {
   if (refusal === 0) return
-  if (refusal === null) throw unknown('no confirmation')
-  const words = `WhatsApp answered ${refusal}`
+  if (refusal === null) throw unknown('no answer')
+  const words = `WhatsApp answered with error ${refusal}`
   if (STALE.has(refusal)) throw unknown(words)
   throw failure(refusal) ?? new RequestFailed('refused', words)
 }
@@ -165,7 +165,7 @@ function unknown(words: string): RequestFailed {
 
 /** WhatsApp's error numbers; null for those that do not say whether a retry makes sense. */
 export function failure(code: number): RequestFailed | null {
-  if (code === 429) return new RequestFailed('later', 'WhatsApp asks for fewer messages', NOT_NOW)
+  if (code === 429) return new RequestFailed('later', 'WhatsApp asks us to slow down', NOT_NOW)
   if (code > 500 && code < 600) {
     return new RequestFailed('later', `WhatsApp's server failed (${code})`, SOON)
   }
@@ -175,14 +175,14 @@ export function failure(code: number): RequestFailed | null {
 
 const REFUSED: ReadonlyMap<number, string> = new Map([
   [400, 'WhatsApp does not accept this message'],
-  [401, 'WhatsApp does not let us write there'],
-  [403, 'WhatsApp does not let us write there: not a member of the group, or blocked'],
+  [401, 'WhatsApp does not allow messages to this chat'],
+  [403, 'WhatsApp does not allow messages to this chat (blocked, or not in the group)'],
   [404, 'there is no such person or group on WhatsApp'],
-  [405, 'WhatsApp does not let us write there'],
+  [405, 'WhatsApp does not allow messages to this chat'],
   [406, 'WhatsApp does not accept this message'],
-  [410, 'this group is gone'],
-  [500, 'WhatsApp cannot do anything with this message'],
-  [463, 'WhatsApp does not let this account begin chats with people it does not know'],
+  [410, 'this group no longer exists'],
+  [500, 'WhatsApp cannot process this message'],
+  [463, 'WhatsApp does not let this account start chats with unknown people'],
 ])
 
 /**

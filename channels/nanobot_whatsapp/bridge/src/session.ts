@@ -165,10 +165,10 @@ export class WhatsAppSession implements Session {
       case 'newer_version':
         return (await this.#findVersion()) ? 0 : this.#later(closing.words, held)
       case 'replaced':
-        this.#report('replaced', 'another program uses this link', wait)
+        this.#report('replaced', 'another program is using this linked device', wait)
         return wait
       case 'banned':
-        this.#report('banned', `WhatsApp has shut the account out: ${closing.words}`, wait)
+        this.#report('banned', `WhatsApp has locked the account out: ${closing.words}`, wait)
         return wait
       case 'logged_out':
         this.#forget()
