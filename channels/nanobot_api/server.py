@@ -113,7 +113,7 @@ class Server:
         except (web.HTTPException, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: clients read one shape of errors
-            logger.opt(exception=error).error("a request at {} failed", http.path)
+            logger.opt(exception=error).error("a request to {} failed", http.path)
             answer = _refusal(Problem(500, "nanobot could not answer this.", again=False))
         if not answer.prepared:
             answer.headers.update(headers)

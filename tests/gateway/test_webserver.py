@@ -256,7 +256,7 @@ async def test_a_failing_handler_is_status_500_and_one_line(
         assert (await platform.send(other, body=b"canary", headers=secret))[0] == 500
     first, second = lines
     assert first.strip() == "WARNING a request to /full failed: cannot use journal.db: no space"
-    assert second.startswith("ERROR a request at /broken failed\n")
+    assert second.startswith("ERROR a request to /broken failed\n")
     assert "canary" not in first + second
 
 

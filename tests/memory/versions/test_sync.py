@@ -317,7 +317,7 @@ def test_a_file_that_changes_during_the_merge_is_not_overwritten(
         ("http://user:secret@127.0.0.1:9/memory.git", "127.0.0.1"),
         ("ftp://127.0.0.1/memory.git", ""),
         ("git://127.0.0.1/memory.git", "unknown kind of address"),
-        ("~nosuch/memory.git", "the user in '~nosuch/memory.git' is not known"),
+        ("~nosuch/memory.git", "the user in '~nosuch/memory.git' is unknown"),
     ],
 )
 def test_a_sync_that_fails_says_what_to_do_and_changes_nothing(
