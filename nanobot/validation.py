@@ -74,7 +74,7 @@ def address_parts(url: str, *schemes: str) -> SplitResult:
         if usable and not any(character.isspace() for character in url):
             return parts
     wanted = " or ".join(f"{scheme}://" for scheme in schemes)
-    raise InvalidValue(f"must be an address that begins with {wanted}")
+    raise InvalidValue(f"must be a URL that begins with {wanted}")
 
 
 def check_client_proxy(secret: SecretStr) -> SecretStr:

@@ -16,7 +16,7 @@ def _https(text: str) -> str:
     parts = urlsplit(text)
     if text and (parts.scheme != "https" or not parts.hostname or parts.path or parts.query):
         hint = "Use the address of a proxy in front of nanobot, such as https://bot.example.org."
-        raise InvalidValue("must be an address that begins with https:// and has no path", hint)
+        raise InvalidValue("must be a URL that begins with https:// and has no path", hint)
     return text
 
 

@@ -181,7 +181,7 @@ class Client:
             return answer.get("data")
         refused = parse_event(answer)
         if not isinstance(refused, Refused):
-            raise NanobotError(f"the gateway sent an invalid answer to {operation!r}")
+            raise NanobotError(f"the gateway sent an invalid response to {operation!r}")
         if refused.going:
             raise NoGateway(refused.error)
         raise NanobotError(refused.error, hint=refused.hint)
@@ -359,5 +359,5 @@ def _parse_answer(line: bytes) -> dict[str, object]:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise NanobotError("the gateway sent an invalid answer")
+        raise NanobotError("the gateway sent an invalid response")
     return answer

@@ -115,7 +115,7 @@ def operate(home: Path, operation: str, **arguments: object) -> Data:
 
     data = in_gateway_or_here(in_gateway, on_files)
     if not isinstance(data, dict):
-        raise NanobotError(f"the gateway sent an invalid answer to {operation!r}")
+        raise NanobotError(f"the gateway sent an invalid response to {operation!r}")
     return Data(data)
 
 

@@ -40,7 +40,7 @@ TIMEOUT_SECONDS = 15.0
 _TOKENS = ("prompt", "cached", "completion", "memory")
 _WORKING = ("ok", "degraded")
 _NOTHING_RUNS = Data(health={"state": "stopped"})
-_SILENT = "the gateway is running but does not answer"
+_SILENT = "the gateway is running but does not respond"
 
 
 def add_status(commands: Commands) -> None:

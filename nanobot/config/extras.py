@@ -16,7 +16,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "mcp": ("mcp", "MCP servers"),
     "metrics": ("prometheus_client", "/metrics"),
     "pdf": ("pypdf", "PDF files"),
-    "team": ("psycopg", "several machines with PostgreSQL"),
+    "team": ("psycopg", "a team of workers with PostgreSQL"),
 }
 """For each extra, one of its modules and the feature that needs it."""
 

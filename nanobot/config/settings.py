@@ -156,7 +156,7 @@ def check_interval(text: str) -> str:
         return "off"
     interval = parse_interval(text)
     if interval is None or not timedelta(minutes=1) <= interval <= timedelta(days=30):
-        hint = "Write it like 30m, 2h or 1d, or off."
+        hint = "Write it like 30m, 2h, or 1d, or write off."
         raise InvalidValue("must be a time between a minute and 30 days, or off", hint)
     return text
 
@@ -338,7 +338,7 @@ class TeamSettings(Checked, frozen=True):
             yield Fault((missing,), "is also required", hint)
         elif database and not database.startswith(("postgresql://", "postgres://")):
             hint = "Write it like postgresql://nanobot:password@db.example.org/nanobot."
-            yield Fault(("database",), "must be the address of a PostgreSQL database", hint)
+            yield Fault(("database",), "must be the URL of a PostgreSQL database", hint)
         shared = Path(self.shared)
         if self.shared and not shared.is_absolute():
             hint = "Write it like /srv/nanobot."

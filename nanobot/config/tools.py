@@ -147,7 +147,7 @@ _BOTH = Fault(("url",), "cannot be combined with `command`", "Remove one of them
 _NEITHER = Fault(
     (),
     "needs a `command` or a `url`",
-    "Write `command:` with a program, or `url:` with an address.",
+    "Write `command:` with a program, or `url:` with a URL.",
 )
 
 

@@ -71,9 +71,7 @@ def check_proxy(secret: SecretStr) -> SecretStr:
     with suppress(InvalidValue):
         if not url or not any(address_parts(url, "http")[2:]):
             return SecretStr(url)
-    raise InvalidValue(
-        "must be the address of an http proxy", "Write it like http://127.0.0.1:3128."
-    )
+    raise InvalidValue("must be the URL of an HTTP proxy", "Write it like http://127.0.0.1:3128.")
 
 
 def check_key(secret: SecretStr) -> SecretStr:
@@ -93,7 +91,7 @@ def check_host(text: str) -> str:
         return parse_host(text.strip())
     except (ValueError, ToolError):
         hint = "Write it like bot.example.org or 127.0.0.1, without http:// or a port."
-        raise InvalidValue("must be a host name or an address", hint) from None
+        raise InvalidValue("must be a host name or an IP address", hint) from None
 
 
 def check_rule(text: str) -> str:
@@ -103,7 +101,7 @@ def check_rule(text: str) -> str:
     try:
         networks = parse_exceptions([rule]).networks
     except ValueError:
-        message = "must be a host name, an address, or a network, optionally with a port"
+        message = "must be a host name, an IP address, or a network, optionally with a port"
         hint = "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24."
         raise InvalidValue(message, hint) from None
     if any(network.prefixlen == 0 for network, _ in networks):

@@ -101,7 +101,7 @@ def assess(
         hint = f"{refusal.hint} Until then, messages stay on the chat platforms.".lstrip()
         found.append(Concern("failing", f"the journal rejects writes: {refusal}", hint))
     elif waiting > JOURNAL_SECONDS:
-        text = f"the journal has not answered for {waiting:.0f} s"
+        text = f"the journal has not responded for {waiting:.0f} s"
         found.append(Concern("failing", text, "Check the disk or the team's database.", stuck=True))
     found.sort(key=lambda concern: concern.level, reverse=True)
     return Health(tuple(found), queue, not waiting and not refusal)

@@ -172,7 +172,7 @@ class TeamWorker:
             for scope in names:
                 self.notifications.tell("free", scope)
         except (StorageError, TimeoutError) as error:
-            said = str(error) or "the database does not answer"
+            said = str(error) or "the database does not respond"
             logger.warning("other workers take over once they consider this one dead: {}", said)
         await self.notifications.close()
         if busy:

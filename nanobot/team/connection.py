@@ -128,7 +128,7 @@ class DatabaseAddress:
         except psycopg.Error:
             raise StorageError(
                 "team.database",
-                "it is not the address of a PostgreSQL database",
+                "it is not the URL of a PostgreSQL database",
                 hint=(
                     "Write postgresql://USER:PASSWORD@HOST:5432/DATABASE. In the password, "
                     "replace @ with %40 and / with %2F."

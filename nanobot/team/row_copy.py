@@ -54,7 +54,7 @@ def expect_nobody(db: Database) -> None:
     alive = db.execute("SELECT name FROM worker WHERE until > clock_timestamp()").fetchall()
     if names := ", ".join(sorted({name for (name,) in alive})):
         hint = "Stop all workers first. `nanobot team status` lists them."
-        raise NanobotError(f"workers of the team are running: {names}", hint=hint)
+        raise NanobotError(f"the team's workers are still running: {names}", hint=hint)
 
 
 def has_rows(db: sqlite3.Connection | Database) -> bool:

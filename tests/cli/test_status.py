@@ -147,7 +147,7 @@ def test_a_gateway_that_does_not_answer_is_failing(
 ) -> None:
     gateway.hold("status")
     assert status(gateway.home, as_json=False, check=True, timeout=0.05) == 1
-    assert capsys.readouterr().out == "failing: the gateway is running but does not answer\n"
+    assert capsys.readouterr().out == "failing: the gateway is running but does not respond\n"
     status(gateway.home, as_json=True, check=False, timeout=0.05)
     told = json.loads(capsys.readouterr().out)
     assert (told["running"], told["health"]["state"]) == (True, "failing")

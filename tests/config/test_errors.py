@@ -332,17 +332,17 @@ def test_references_that_make_a_few_lines_endless_are_an_error(home: Home, text:
     [
         (
             "api.openai.com/v1",
-            "must be an address that begins with http:// or https://\n"
+            "must be a URL that begins with http:// or https://\n"
             "  Write it like https://llm.example.com/v1 or http://127.0.0.1:11434/v1.",
         ),
         (
             "http://[::1/v1",
-            "must be an address that begins with http:// or https://\n"
+            "must be a URL that begins with http:// or https://\n"
             "  Write it like https://llm.example.com/v1 or http://127.0.0.1:11434/v1.",
         ),
         (
             "http://box:port/v1",
-            "must be an address that begins with http:// or https://\n"
+            "must be a URL that begins with http:// or https://\n"
             "  Write it like https://llm.example.com/v1 or http://127.0.0.1:11434/v1.",
         ),
         (

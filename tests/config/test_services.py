@@ -56,7 +56,7 @@ def test_the_http_server_is_for_this_machine_unless_told_otherwise(home: Home) -
     [
         ("http: {port: 0}\n", "http.port: must be at least 1"),
         ("http: {port: 70000}\n", "http.port: must be at most 65535"),
-        ("http: {host: ''}\n", "http.host: must be a host name or an address"),
+        ("http: {host: ''}\n", "http.host: must be a host name or an IP address"),
         ("http: {public_hosts: ['https://a.b']}\n", "http.public_hosts[0]: must be a host name"),
         ("http: {public_hosts: ['a.b:80']}\n", "http.public_hosts[0]: must be a host name"),
         ("owner: {plain: ['*']}\n", "owner: must list your ids"),

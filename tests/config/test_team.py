@@ -44,7 +44,7 @@ def test_a_team_without_a_time_zone_is_refused(tmp_path: Path) -> None:
         ({"shared": "/srv/nanobot"}, "team.database: is also required"),
         (
             {"database": "mysql://x", "shared": "/srv/nanobot"},
-            "team.database: must be the address of a PostgreSQL database",
+            "team.database: must be the URL of a PostgreSQL database",
         ),
         (
             {"database": _DATABASE, "shared": "srv"},

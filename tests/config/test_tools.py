@@ -71,7 +71,7 @@ def tools(*lines: str) -> str:
         ),
         (
             tools("web:", "  proxy: socks5://127.0.0.1:1"),
-            "3: tools.web.proxy: must be the address of an http proxy\n"
+            "3: tools.web.proxy: must be the URL of an HTTP proxy\n"
             "  Write it like http://127.0.0.1:3128.",
         ),
         (
@@ -82,7 +82,7 @@ def tools(*lines: str) -> str:
         (
             server("args: [x]"),
             "3: mcp.servers.files: needs a `command` or a `url`\n"
-            "  Write `command:` with a program, or `url:` with an address.",
+            "  Write `command:` with a program, or `url:` with a URL.",
         ),
         (
             server("command: npx", "url: https://example.org/mcp"),
@@ -113,7 +113,7 @@ def tools(*lines: str) -> str:
         (
             "heartbeat:\n  every: sometimes\n",
             "2: heartbeat.every: must be a time between a minute and 30 days, or off\n"
-            "  Write it like 30m, 2h or 1d, or off.",
+            "  Write it like 30m, 2h, or 1d, or write off.",
         ),
         (
             "heartbeat:\n  active_hours: 08:00-25:00\n",

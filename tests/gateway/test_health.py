@@ -66,7 +66,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
             (),
             "failing",
             True,
-            "the journal has not answered for 61 s",
+            "the journal has not responded for 61 s",
         ),
         ([], (59.0, None), QueueCounts(), (), "ok", False, ""),
         # A new process would find the same disk.

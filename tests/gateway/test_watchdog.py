@@ -151,7 +151,7 @@ async def test_a_disk_that_hangs_is_told_of_at_once_and_ends_the_signs_of_life(
         await clock.advance(30)
         later = manager.read_new()
         logger.remove(sink)
-        assert logged == ["health: failing: the journal has not answered for 68 s\n"]
+        assert logged == ["health: failing: the journal has not responded for 68 s\n"]
         assert len({*said, *later}) > len(said) > 1, "it is told for how long"
         assert "WATCHDOG=1" not in later
         hanging.works.set()

@@ -161,7 +161,7 @@ class Egress:
             if not time.expired():
                 raise
             raise EgressError(
-                f"{url.host} did not send a complete answer within {limits.seconds:g} seconds"
+                f"{url.host} did not send a complete response within {limits.seconds:g} seconds"
             ) from None
 
     async def close(self) -> None:

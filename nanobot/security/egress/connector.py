@@ -180,7 +180,7 @@ async def read_proxy_answer(read: Callable[[int], Awaitable[bytes]]) -> None:
         byte = await read(1)
         answer += byte
         if not byte or len(answer) > _MAX_PROXY_ANSWER:
-            raise EgressError("the proxy (tools.web.proxy) sent an invalid answer")
+            raise EgressError("the proxy (tools.web.proxy) sent an invalid response")
     status = answer.split(b"\r\n", 1)[0].split(b" ")
     if len(status) < 2 or status[1] != b"200":
         shown = b" ".join(status[1:])[:80].decode("ascii", "replace")
@@ -229,7 +229,7 @@ class Dialler:
                 async with asyncio.timeout(_SECONDS_EACH):
                     return await connect(str(address))
             except TimeoutError:
-                problem = "no answer"
+                problem = "no response"
             except OSError as error:
                 problem = error.strerror or "it failed"
         raise EgressError(f"could not connect to {bracket(host)}:{port}: {problem}")

@@ -71,7 +71,9 @@ class EgressTransport(httpx2.AsyncBaseTransport):
         packed = response.headers.get("content-encoding", "identity") != "identity"
         if self._most_bytes and packed:
             await response.aclose()
-            raise httpx2.DecodingError("the server sent a compressed answer that was not requested")
+            raise httpx2.DecodingError(
+                "the server sent a compressed response that was not requested"
+            )
         return response
 
     async def aclose(self) -> None:
@@ -89,12 +91,12 @@ class _Body(httpx2.AsyncByteStream):
             async for chunk in self._stream:
                 size += len(chunk)
                 if self._most and size > self._most:
-                    raise httpx2.StreamError(f"the answer has more than {self._most:,} bytes")
+                    raise httpx2.StreamError(f"the response has more than {self._most:,} bytes")
                 try:
                     if self._values:
                         self._values.feed(chunk)
                 except TooManyValues as error:
-                    raise httpx2.StreamError(f"the answer has {error}") from error
+                    raise httpx2.StreamError(f"the response has {error}") from error
                 yield chunk
 
     async def aclose(self) -> None:
@@ -119,7 +121,7 @@ class _Backend(httpcore2.AnyIOBackend):
             async with asyncio.timeout(timeout):
                 return await self._dialler.dial(host, port, partial(self._connect, port))
         except TimeoutError as error:
-            raise httpcore2.ConnectTimeout("no answer") from error
+            raise httpcore2.ConnectTimeout("no response") from error
         except EgressError as error:
             raise httpcore2.ConnectError(str(error)) from error
 

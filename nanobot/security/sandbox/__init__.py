@@ -164,7 +164,7 @@ class Sandbox(Struct, frozen=True):
         if self.kind == "landlock":
             if relay:
                 raise SandboxRefused(
-                    "commands have no network in this sandbox",
+                    "commands have no network access in this sandbox",
                     hint=(
                         "Network access needs bubblewrap (see `nanobot doctor`). web_fetch works "
                         "without it."

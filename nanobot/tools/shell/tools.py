@@ -186,7 +186,7 @@ class Exec(Tool, Struct, frozen=True):
         if wanted.network:
             if sandbox.kind == "landlock":
                 raise ToolError(
-                    "commands have no network in this sandbox (Landlock). Use web_fetch",
+                    "commands have no network access in this sandbox (Landlock). Use web_fetch",
                     hint="The owner can install bubblewrap to allow network access.",
                 )
             if sandbox.kind != "none" and not self.limits.network:

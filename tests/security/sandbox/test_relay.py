@@ -91,7 +91,7 @@ async def test_without_its_relay_a_command_does_not_start(
 
 
 def test_landlock_says_that_it_has_no_network(folders: SandboxFolders) -> None:
-    with pytest.raises(SandboxRefused, match="no network in this sandbox") as refused:
+    with pytest.raises(SandboxRefused, match="no network access in this sandbox") as refused:
         Sandbox("landlock").launch(("true",), folders.confined, folders.outside / "relay")
     assert "bubblewrap" in refused.value.hint
 
