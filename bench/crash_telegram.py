@@ -188,8 +188,8 @@ def outage(seconds: float) -> Scene:
         await people.until_answered(OWNER, "m1")
         telegram.cut("sendMessage", times=_ALWAYS)
         people.say(OWNER, "m2: during")
-        sent = len(telegram.called("sendMessage"))
-        await telegram.wait_for(lambda: len(telegram.called("sendMessage")) > sent, patience=None)
+        sent = len(telegram.calls_of("sendMessage"))
+        await telegram.wait_for(lambda: len(telegram.calls_of("sendMessage")) > sent, patience=None)
         for method in ("", "getUpdates"):
             telegram.cut(method, times=_ALWAYS)
         await asyncio.sleep(seconds / SPEED)

@@ -103,7 +103,7 @@ class TelegramSide:
 
     def sends(self) -> int:
         """Return the number of started sends."""
-        return len(self.fake.called("sendMessage"))
+        return len(self.fake.calls_of("sendMessage"))
 
     def texts(self, chat: int) -> list[str]:
         """Return the replies that a person sees."""
@@ -132,7 +132,7 @@ class WhatsAppSide:
         self.fake.late("messages", seconds)
 
     def sends(self) -> int:
-        return len(self.fake.called("messages"))
+        return len(self.fake.calls_of("messages"))
 
     def texts(self, chat: int) -> list[str]:
         return self.fake.texts(f"1555000{chat}")

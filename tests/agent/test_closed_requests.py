@@ -19,9 +19,9 @@ async def test_stop_closes_the_request(tmp_path: Path, begins: bool) -> None:
     server, channel = SlowServer(begins=begins), FakeChannel()
     async with server.serving() as model, running(tmp_path, model, channel):
         await channel.say("one")
-        await server.asked()
+        await server.until_asked()
         assert await channel.ask("/stop") == "Stopped."
-        await server.abandoned()
+        await server.until_abandoned()
         assert await channel.ask("two") == "Done."
 
 
@@ -32,7 +32,7 @@ async def test_a_message_that_interrupts_closes_the_request(tmp_path: Path, begi
         running(tmp_path, model, channel, NANOBOT_AGENT__ON_BUSY="interrupt"),
     ):
         await channel.say("one")
-        await server.asked()
+        await server.until_asked()
         assert await channel.ask("two") == "Done."
         assert server.left == 1
 
@@ -41,9 +41,9 @@ async def test_deleting_the_message_closes_the_request(tmp_path: Path, begins: b
     server, channel = SlowServer(begins=begins), FakeChannel()
     async with server.serving() as model, running(tmp_path, model, channel):
         message = await channel.say("one")
-        await server.asked()
+        await server.until_asked()
         await channel.say("", deletes=message)
-        await server.abandoned()
+        await server.until_abandoned()
         assert await channel.ask("two") == "Done."
     assert [part.content for part in channel.sent] == ["Done."]
     assert [text for _, text in await window(tmp_path)] == ["one", "two", "Done."]
@@ -55,7 +55,7 @@ async def test_deleting_it_from_another_account_closes_nothing(
     server, channel = SlowServer(begins=begins), FakeChannel()
     async with server.serving() as model, running(tmp_path, model, channel):
         message = await channel.say("one")
-        await server.asked()
+        await server.until_asked()
         await channel.say("", deletes=message, sender_id="another")
         await channel.ask("/status")
         assert server.left == 0
@@ -83,13 +83,13 @@ async def test_stop_closes_the_request_that_makes_room_for_the_turn(
             NANOBOT_MODEL__MAX_COMPLETION_TOKENS="2000",
         ),
     ):
-        asked = asyncio.ensure_future(memory.asked())
+        asked = asyncio.ensure_future(memory.until_asked())
         while not asked.done():
             answer = asyncio.ensure_future(channel.ask(long))
             await asyncio.wait({answer, asked}, return_when=asyncio.FIRST_COMPLETED)
         before = len(chat.requests)
         assert not answer.done()
         assert await channel.ask("/stop") == "Stopped."
-        await memory.abandoned()
+        await memory.until_abandoned()
         answer.cancel()
         assert len(chat.requests) == before

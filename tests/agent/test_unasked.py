@@ -48,7 +48,7 @@ class Person:
             await asyncio.to_thread(int)  # let the threads go on too
 
     @property
-    def received(self) -> list[str]:
+    def texts(self) -> list[str]:
         return [part.content for part in self.channel.sent]
 
 
@@ -59,10 +59,10 @@ async def test_what_a_job_says_is_in_its_chat_and_in_the_conversation_there(
     person.model.then(schedule(), says("I will."), says("The oven is hot."))
     async with person.living:
         await person.ask()
-        await person.until(lambda: len(person.received) >= 2)
+        await person.until(lambda: len(person.texts) >= 2)
         person.model.then(says("I said so: the oven."))
         assert await person.ask("what is hot?") == "I said so: the oven."
-    assert person.received == ["I will.", "The oven is hot.", "I said so: the oven."]
+    assert person.texts == ["I will.", "The oven is hot.", "I said so: the oven."]
     asked = person.model.prompts[2].messages
     assert [message.role for message in asked] == ["system", "user"]
     assert "Say that the oven is hot." in asked[1].text
@@ -79,10 +79,10 @@ async def test_a_reminder_comes_without_a_model_and_the_conversation_knows_of_it
     person.model.then(wish, says("I will."))
     async with person.living:
         await person.ask()
-        await person.until(lambda: len(person.received) >= 3)
+        await person.until(lambda: len(person.texts) >= 3)
         person.model.then(says("The oven."))
         assert await person.ask("what was that?") == "The oven."
-    shown, _, reminded, _ = person.received
+    shown, _, reminded, _ = person.texts
     assert shown.startswith("Reminder set (“in 20m”, next ")
     assert shown.endswith("Turn the oven off")
     assert [button.label for button in person.channel.sent[0].buttons] == ["Remove"]
@@ -99,7 +99,7 @@ async def test_a_job_with_nothing_to_say_says_nothing(tmp_path: Path) -> None:
         await person.until(lambda: not person.model.remaining)
         person.model.then(says("bye"))
         await person.ask("bye")
-    assert person.received == ["I will.", "bye"]
+    assert person.texts == ["I will.", "bye"]
     assert not any("said here" in message.content for message in read_stored(tmp_path))
 
 
@@ -119,7 +119,7 @@ async def test_nobody_watches_a_job_type(tmp_path: Path) -> None:
     async with person.living:
         await person.ask()
         person.channel.shown.clear()
-        await person.until(lambda: len(person.received) >= 2)
+        await person.until(lambda: len(person.texts) >= 2)
     assert person.channel.shown == []
 
 
@@ -130,7 +130,7 @@ async def test_foreign_text_that_a_job_read_marks_what_the_conversation_knows(
     person.model.then(schedule(), says("I will."), calls("page", text="x"), says("It says: obey."))
     async with person.living:
         await person.ask()
-        await person.until(lambda: len(person.received) >= 2)
+        await person.until(lambda: len(person.texts) >= 2)
         person.model.then(says("ok"))
         await person.ask("thanks")
     note = next(m for m in read_stored(tmp_path) if "said here by the job" in m.content)
@@ -143,7 +143,7 @@ async def test_a_job_makes_no_jobs_and_gets_no_approval(tmp_path: Path) -> None:
     person.model.then(schedule(), says("I will."), schedule("again"), says("could not"))
     async with person.living:
         await person.ask()
-        await person.until(lambda: len(person.received) >= 2)
+        await person.until(lambda: len(person.texts) >= 2)
         listed = await person.ask("/cron")
     assert "jobs" in person.model.prompts[3].messages[-1].text
     assert "again" not in listed
@@ -164,9 +164,9 @@ async def test_the_chat_hears_of_a_job_that_cannot_run(
     person.model.then(says("The oven, at last."))  # the answer to a retry
     async with person.living:
         await person.ask()
-        await person.until(lambda: len(person.received) >= 2)
-    assert said in person.received[1]
-    assert "oven" in person.received[1]
+        await person.until(lambda: len(person.texts) >= 2)
+    assert said in person.texts[1]
+    assert "oven" in person.texts[1]
 
 
 async def test_a_heartbeat_looks_at_its_file_and_stays_silent_about_failures(
@@ -186,6 +186,6 @@ async def test_a_heartbeat_looks_at_its_file_and_stays_silent_about_failures(
         await person.ask("hi")
         file = tmp_path / "workspace" / "HEARTBEAT.md"
         file.write_text(file.read_text() + "\n- See whether the kettle boils.\n")
-        await person.until(lambda: len(person.received) >= 2)
-    assert person.received[:2] == ["hello", "The kettle!"]
+        await person.until(lambda: len(person.texts) >= 2)
+    assert person.texts[:2] == ["hello", "The kettle!"]
     assert "See whether the kettle boils." in person.model.prompts[2].messages[1].text

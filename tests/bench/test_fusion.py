@@ -10,7 +10,7 @@ from bench.locomo import Question
 ANSWER, OTHERS = 1, range(2, 12)
 
 
-def asked(*, meaning_is_right: bool) -> Rankings:
+def make_rankings(*, meaning_is_right: bool) -> Rankings:
     """A question whose answer only one of the rankings has, while the other fills ten places."""
     answer, others = [(ANSWER, 1.0)], [(seq, 1.0) for seq in OTHERS]
     words, meaning = (others, answer) if meaning_is_right else (answer, others)
@@ -18,7 +18,7 @@ def asked(*, meaning_is_right: bool) -> Rankings:
 
 
 def test_the_weight_is_chosen_on_the_others_and_checked_on_the_one() -> None:
-    meaning, words = asked(meaning_is_right=True), asked(meaning_is_right=False)
+    meaning, words = make_rankings(meaning_is_right=True), make_rankings(meaning_is_right=False)
     figures = leave_one_out([[meaning], [words, words], [words, words]])
     assert figures["1: weight chosen on the others"] == pytest.approx(0.9)
     assert figures["1: recall@10 with it"] == 0.0

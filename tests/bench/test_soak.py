@@ -23,29 +23,29 @@ ROOT = Path(__file__).parents[2]
 NOTICE = waiting_text(ProviderUnavailable("it is out"), is_owner=True)
 
 
-def said(*marks: str) -> list[Line]:
+def say(*marks: str) -> list[Line]:
     return [Line("", mark) for mark in marks]
 
 
 @pytest.mark.parametrize(
     ("lines", "faults"),
     [
-        ([*said("m1"), Line("answer to m1")], 0),
-        ([*said("m1", "m2"), Line("answer to m1 m2")], 0),
-        ([*said("m1"), Line(NOTICE), Line("answer to m1")], 0),
-        ([*said("m1"), Line("The model refused it."), *said("m2"), Line("answer to m2")], 0),
+        ([*say("m1"), Line("answer to m1")], 0),
+        ([*say("m1", "m2"), Line("answer to m1 m2")], 0),
+        ([*say("m1"), Line(NOTICE), Line("answer to m1")], 0),
+        ([*say("m1"), Line("The model refused it."), *say("m2"), Line("answer to m2")], 0),
         (
-            [*said("m1"), Line("Refused."), *said("m2"), Line("Refused."), *said("m3"), Line("m3")],
+            [*say("m1"), Line("Refused."), *say("m2"), Line("Refused."), *say("m3"), Line("m3")],
             0,
         ),
-        ([*said("m1", "r1"), Line("answer to m1"), Line("It could not be told.")], 0),
-        ([*said("m1"), Line("answer to m1"), Line("Remember this?\n1: tea")], 0),
-        ([*said("m1"), Line(NOTICE)], 1),
-        ([*said("m1"), Line("Remember this?\n1: tea")], 1),
-        ([*said("m1", "m2"), Line("answer to m2")], 1),
-        ([*said("m1"), Line("answer to m1"), Line("answer to m1, again")], 1),
-        ([*said("m1"), Line("answer to m1"), Line("The model refused it.")], 1),
-        ([*said("m1"), Line("nanobot had an internal error (KeyError).")], 1),
+        ([*say("m1", "r1"), Line("answer to m1"), Line("It could not be told.")], 0),
+        ([*say("m1"), Line("answer to m1"), Line("Remember this?\n1: tea")], 0),
+        ([*say("m1"), Line(NOTICE)], 1),
+        ([*say("m1"), Line("Remember this?\n1: tea")], 1),
+        ([*say("m1", "m2"), Line("answer to m2")], 1),
+        ([*say("m1"), Line("answer to m1"), Line("answer to m1, again")], 1),
+        ([*say("m1"), Line("answer to m1"), Line("The model refused it.")], 1),
+        ([*say("m1"), Line("nanobot had an internal error (KeyError).")], 1),
         ([Line("answer to m1")], 1),
     ],
 )
@@ -54,7 +54,7 @@ def test_a_message_must_have_exactly_one_outcome(lines: list[Line], faults: int)
 
 
 def test_a_text_that_comes_twice_in_a_row_is_counted_and_no_fault() -> None:
-    verdict = judge([*said("m1"), Line("answer to m1"), Line("answer to m1")])
+    verdict = judge([*say("m1"), Line("answer to m1"), Line("answer to m1")])
     assert (verdict.answered, verdict.repeats, verdict.faults) == (1, 1, [])
 
 

@@ -268,7 +268,7 @@ class Relay:
 
 
 @contextlib.asynccontextmanager
-async def relayed(server: PostgresServer) -> AsyncIterator[tuple[Relay, str]]:
+async def run_relay(server: PostgresServer) -> AsyncIterator[tuple[Relay, str]]:
     """Run a relay in front of a server, and yield it and the folder of its socket."""
     relay = Relay(str(server.sockets / ".s.PGSQL.5432"))
     with scratch() as folder:

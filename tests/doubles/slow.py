@@ -42,12 +42,12 @@ class SlowServer:
             server.close()
             await server.wait_closed()
 
-    async def asked(self, count: int = 1) -> None:
+    async def until_asked(self, count: int = 1) -> None:
         """Return when this many requests have started."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.requests) >= count)
 
-    async def abandoned(self, count: int = 1) -> None:
+    async def until_abandoned(self, count: int = 1) -> None:
         """Return when this many hanging requests were abandoned by their clients."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.left >= count)
@@ -69,7 +69,7 @@ class SlowServer:
         if self._begins or not hangs:
             writer.write(_HEAD + _chunk({"content": "Done." if not hangs else "Let me see"}))
             if not hangs:
-                writer.write(_chunk({}, "stop") + _framed(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+                writer.write(_chunk({}, "stop") + _frame(b"data: [DONE]\n\n") + b"0\r\n\r\n")
             await writer.drain()
         async with self._changed:
             self.requests.append(body)
@@ -94,8 +94,8 @@ async def _request(reader: asyncio.StreamReader) -> str:
 def _chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     event = {"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
-    return _framed(f"data: {json.dumps(event)}\n\n".encode())
+    return _frame(f"data: {json.dumps(event)}\n\n".encode())
 
 
-def _framed(data: bytes) -> bytes:
+def _frame(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"

@@ -47,7 +47,7 @@ class FakeSocks:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, ValueError):
             async with _closing(writer):
                 await self._greet(reader, writer)
-                port = await self._wanted(reader, writer)
+                port = await self._read_target(reader, writer)
                 there_in, there_out = await asyncio.open_connection("127.0.0.1", port)
                 async with _closing(there_out):
                     writer.write(bytes([5, _SUCCEEDED, 0, 1, 0, 0, 0, 0, 0, 0]))
@@ -64,18 +64,18 @@ class FakeSocks:
         if self._login is None:
             return
         (version,) = await reader.readexactly(1)
-        name = (await _sized(reader)).decode()
-        fits = version == 1 and (name, (await _sized(reader)).decode()) == self._login
+        name = (await _read_sized(reader)).decode()
+        fits = version == 1 and (name, (await _read_sized(reader)).decode()) == self._login
         writer.write(bytes([1, 0 if fits else 1]))
         if not fits:
             raise ValueError
 
-    async def _wanted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+    async def _read_target(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
         version, command, reserved, kind = await reader.readexactly(4)
         if (version, command, reserved, kind) != (5, 1, 0, _DOMAIN):
             writer.write(bytes([5, _NOT_ALLOWED, 0, 1, 0, 0, 0, 0, 0, 0]))
             raise ValueError
-        host = (await _sized(reader)).decode()
+        host = (await _read_sized(reader)).decode()
         port = int.from_bytes(await reader.readexactly(2), "big")
         self.asked.append((host, port))
         if host not in self._servers:
@@ -84,7 +84,7 @@ class FakeSocks:
         return self._servers[host]
 
 
-async def _sized(reader: asyncio.StreamReader) -> bytes:
+async def _read_sized(reader: asyncio.StreamReader) -> bytes:
     (size,) = await reader.readexactly(1)
     return await reader.readexactly(size)
 

@@ -92,33 +92,33 @@ def hostile() -> Mapping[str, Handler]:
         "endless": _endless,
         "gzip-bomb": _bomb("gzip", 31),
         "deflate-bomb": _bomb("deflate", 15),
-        "brotli": _fixed("Content-Encoding: br\r\n", b"\x0b\x02\x80hello\x03"),
-        "broken-gzip": _fixed(
+        "brotli": _send_fixed("Content-Encoding: br\r\n", b"\x0b\x02\x80hello\x03"),
+        "broken-gzip": _send_fixed(
             "Content-Encoding: gzip\r\n", b"\x1f\x8b\x08\0\0\0\0\0\0\x03" + b"\xff" * 20
         ),
-        "short-gzip": _fixed("Content-Encoding: gzip\r\n", _packed(31, 1)[:500]),
+        "short-gzip": _send_fixed("Content-Encoding: gzip\r\n", _pack_zeros(31, 1)[:500]),
         "redirects/": _redirects,
         "to-loopback": _to("http://127.0.0.1/"),
         "to-metadata": _to("http://169.254.169.254/latest/meta-data/"),
         "to-mapped": _to("http://[::ffff:127.0.0.1]/"),
         "to-file": _to("file:///etc/passwd"),
         "to-nowhere": _to("http://:80/"),
-        "wrong-charset": _fixed(
+        "wrong-charset": _send_fixed(
             "Content-Type: text/html; charset=utf-8\r\n", "<p>Grüße aus Köln</p>".encode("latin-1")
         ),
-        "no-charset": _fixed("Content-Type: text/html; charset=klingon\r\n", b"<p>plain</p>"),
-        "binary": _fixed(_HTML, bytes(range(256)) * 40),
-        "zip": _fixed("Content-Type: application/zip\r\n", b"PK\x03\x04"),
+        "no-charset": _send_fixed("Content-Type: text/html; charset=klingon\r\n", b"<p>plain</p>"),
+        "binary": _send_fixed(_HTML, bytes(range(256)) * 40),
+        "zip": _send_fixed("Content-Type: application/zip\r\n", b"PK\x03\x04"),
         "silent": _silent,
         "slow": _slow,
         "huge-header": _huge_header,
         "many-headers": _many_headers,
-        "truncated": _truncated,
+        "truncated": _truncate,
         "no-http": _no_http,
     }
 
 
-def _fixed(headers: str, body: bytes) -> Handler:
+def _send_fixed(headers: str, body: bytes) -> Handler:
     async def handler(_: Asked, line: Line) -> None:
         head = f"HTTP/1.1 200 OK\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
         await line.send(head.encode() + body)
@@ -146,7 +146,7 @@ async def _endless(_: Asked, line: Line) -> None:
 
 
 @cache
-def _packed(window: int, megabytes: int) -> bytes:
+def _pack_zeros(window: int, megabytes: int) -> bytes:
     packer = zlib.compressobj(1, wbits=window)
     zeros = bytes(_MEGABYTE)
     return b"".join(packer.compress(zeros) for _ in range(megabytes)) + packer.flush()
@@ -154,7 +154,9 @@ def _packed(window: int, megabytes: int) -> bytes:
 
 def _bomb(encoding: str, window: int) -> Handler:
     async def handler(asked: Asked, line: Line) -> None:
-        await _fixed(f"{_HTML}Content-Encoding: {encoding}\r\n", _packed(window, 50))(asked, line)
+        await _send_fixed(f"{_HTML}Content-Encoding: {encoding}\r\n", _pack_zeros(window, 50))(
+            asked, line
+        )
 
     return handler
 
@@ -184,7 +186,7 @@ async def _many_headers(_: Asked, line: Line) -> None:
     await line.send(b"HTTP/1.1 200 OK\r\n" + b"X-Many: x\r\n" * 100_000 + b"\r\n")
 
 
-async def _truncated(_: Asked, line: Line) -> None:
+async def _truncate(_: Asked, line: Line) -> None:
     await line.send(f"HTTP/1.1 200 OK\r\n{_HTML}Content-Length: 1000\r\n\r\n<p>only".encode())
 
 
@@ -219,14 +221,14 @@ class _Answers:
         if self.fault() == "blocked":
             page = '<div class="anomaly-modal__title">Unfortunately, bots use DuckDuckGo too.</div>'
             await line.answer(page.encode(), status=202, headers={"Content-Type": "text/html"})
-        elif not await _failed(line, self.fault()):
+        elif not await _send_fault(line, self.fault()):
             page = _duckduckgo_page(self.hits())
             await line.answer(page.encode(), headers={"Content-Type": "text/html; charset=UTF-8"})
 
     async def brave(self, asked: Asked, line: Line) -> None:
         if asked.headers.get("x-subscription-token") != KEY:
             await line.answer(b'{"error": {}}', status=422, headers=_JSON)
-        elif not await _failed(line, self.fault()):
+        elif not await _send_fault(line, self.fault()):
             found = [
                 {"title": hit.title, "url": hit.url, "description": f"<b>{escape(hit.snippet)}</b>"}
                 for hit in self.hits()
@@ -239,14 +241,14 @@ class _Answers:
             await line.answer(b'{"detail": {}}', status=401, headers=_JSON)
         elif asked.method == "GET" and closed:
             await line.answer(b"Forbidden", status=403)
-        elif not await _failed(line, self.fault()):
+        elif not await _send_fault(line, self.fault()):
             found = [
                 {"title": hit.title, "url": hit.url, "content": hit.snippet} for hit in self.hits()
             ]
             await line.answer(json.dumps({"results": found}).encode(), headers=_JSON)
 
 
-async def _failed(line: Line, fault: SearchFault) -> bool:
+async def _send_fault(line: Line, fault: SearchFault) -> bool:
     if fault == "busy":
         await line.answer(b"{}", status=429, headers=_JSON)
     elif fault == "garbage":
@@ -289,7 +291,7 @@ class FakeWeb:
     async def __aenter__(self) -> Self:
         self._routes |= {f"/hostile/{name}": handler for name, handler in hostile().items()}
         self._routes |= engines(lambda: self.hits, lambda: self.search_fault)
-        self._server = await asyncio.start_server(self._connected, self.host, 0, ssl=self.tls)
+        self._server = await asyncio.start_server(self._connect, self.host, 0, ssl=self.tls)
         return self
 
     async def __aexit__(
@@ -349,7 +351,7 @@ class FakeWeb:
         self._routes[path] = handler
         return self.url(path)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         task = asyncio.current_task()
         if task is not None:
@@ -358,14 +360,14 @@ class FakeWeb:
         line = Line(writer, self._over)
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                await self._answered(await _read(reader), line)
+                await self._answer(await _read(reader), line)
         finally:
             self.sent += line.sent
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answered(self, asked: Asked, line: Line) -> None:
+    async def _answer(self, asked: Asked, line: Line) -> None:
         self.requests.append(asked)
         handler = self._routes.get(asked.path) or self._routes.get(_folder(asked.path))
         if handler is None:

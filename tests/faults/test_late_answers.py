@@ -20,7 +20,7 @@ MORNING = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 OVEN = "is the oven on? I left the house at eight and am not sure whether I turned it off"
 
 
-def said(home: Path, text: str) -> Reply:
+def ask_in_terminal(home: Path, text: str) -> Reply:
     """Return the output of `nanobot agent -m`."""
     with Client(home) as client:
         *_, reply = replies(client, client.send_message(text, DEFAULT_SESSION), DEFAULT_SESSION)
@@ -28,7 +28,7 @@ def said(home: Path, text: str) -> Reply:
     return reply
 
 
-def seen(home: Path, count: int) -> list[str]:
+def open_chat(home: Path, count: int) -> list[str]:
     """Return the chat as a person sees it when opening it now."""
     found: list[str] = []
     with Client(home) as client:
@@ -45,17 +45,17 @@ async def test_in_a_terminal_that_is_opened_later_its_words_and_time_stand_above
     model = ScriptedModel(out, says("It is off."), says("It is on."), says("Gladly."))
     clock = FakeClock(MORNING)
     async with asyncio.timeout(PATIENCE), start_configured(tmp_path, {}, model, clock=clock):
-        first = await asyncio.to_thread(said, tmp_path, OVEN)
+        first = await asyncio.to_thread(ask_in_terminal, tmp_path, OVEN)
         assert (first.outcome, "will be answered if" in first.text) == ("waiting", True)
-        behind = await asyncio.to_thread(said, tmp_path, "and the light?")
+        behind = await asyncio.to_thread(ask_in_terminal, tmp_path, "and the light?")
         assert (behind.outcome, "is saved" in behind.text) == ("waiting", True)
         await clock.advance(16)
-        assert await asyncio.to_thread(seen, tmp_path, 2) == [
+        assert await asyncio.to_thread(open_chat, tmp_path, 2) == [
             "Answer to “is the oven on? I left the house at eight and am not sure w…” (09:00):\n\n"
             "It is off.",
             "Answer to “and the light?” (09:00):\n\nIt is on.",
         ]
-        assert (await asyncio.to_thread(said, tmp_path, "thanks")).text == "Gladly."
+        assert (await asyncio.to_thread(ask_in_terminal, tmp_path, "thanks")).text == "Gladly."
     texts = [text for _, text in await window(tmp_path, DEFAULT_SESSION)]
     assert texts == [OVEN, "It is off.", "and the light?", "It is on.", "thanks", "Gladly."]
 
@@ -84,11 +84,11 @@ async def test_after_a_restart_it_is_still_known_which_one_had_to_wait(tmp_path:
     out = ScriptedModel(fails(ProviderUnavailable("it is out")))
     async with asyncio.timeout(PATIENCE), start_configured(tmp_path, {}, out, clock=clock):
         for text in (OVEN, "and the light?"):
-            assert (await asyncio.to_thread(said, tmp_path, text)).outcome == "waiting"
+            assert (await asyncio.to_thread(ask_in_terminal, tmp_path, text)).outcome == "waiting"
     back = ScriptedModel(says("It is off."), says("It is on."))
     later = FakeClock(MORNING.replace(day=3))
     async with asyncio.timeout(PATIENCE), start_configured(tmp_path, {}, back, clock=later):
-        texts = await asyncio.to_thread(seen, tmp_path, 2)
+        texts = await asyncio.to_thread(open_chat, tmp_path, 2)
     assert texts[0].startswith("Answer to “is the oven on?")
     assert texts[0].endswith("(2026-03-02 09:00):\n\nIt is off.")
     assert texts[1] == "Answer to “and the light?” (2026-03-02 09:00):\n\nIt is on."

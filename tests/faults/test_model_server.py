@@ -25,8 +25,8 @@ from tests.doubles.openai.faults import (
     context_length_exceeded,
     refusal,
     server_error,
-    unauthorized,
     wants,
+    wrong_key,
 )
 from tests.doubles.openai.rules import ApiError
 from tests.doubles.openai.server import FakeOpenAI
@@ -155,7 +155,7 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> N
 
 FINAL: dict[str, tuple[Sequence[Step], str]] = {
     "401": (
-        [unauthorized("sk-secret-key")],
+        [wrong_key("sk-secret-key")],
         "The model gave no answer: the model server at {url} rejected the request (401):"
         " Incorrect API key provided: [api key]. Check model.api_key: the server does not accept"
         " it. To try again, send /retry.",
@@ -302,7 +302,7 @@ async def test_verdicts_that_nothing_was_filtered_change_nothing(tmp_path: Path)
 
 
 async def test_once_the_key_is_mended_retry_answers(tmp_path: Path) -> None:
-    async with talking(tmp_path, [unauthorized("sk-secret-key")]) as (channel, _):
+    async with talking(tmp_path, [wrong_key("sk-secret-key")]) as (channel, _):
         assert "Check model.api_key" in await channel.ask("hello")
         assert await channel.ask("/retry") == "fine"
 

@@ -133,7 +133,7 @@ class Owned:
         """Return MEMORY.md."""
         return self.memories.of(scope).store.read("memory/MEMORY.md")
 
-    async def said(self, key: str, *texts: str, **metadata: JsonValue) -> Session:
+    async def add_messages(self, key: str, *texts: str, **metadata: JsonValue) -> Session:
         """Add messages to a conversation, alternately the person's and the answers."""
         session = await self.sessions.get_or_create(key)
         for at, text in enumerate(texts):

@@ -65,7 +65,7 @@ class Large:
         marked = with_mark(fact(number), Importance(level, "why").mark)
         self.path.write_text(text.replace(fact(number), marked))
 
-    def shown(self) -> list[int]:
+    def numbers_in_prompt(self) -> list[int]:
         part = self.memory.recall.memory_part()
         assert estimate_tokens(part) <= SHARE
         return [int(found) for found in re.findall(r"- Number (\d{4})", part)]
@@ -77,7 +77,7 @@ async def large(home: RealHome) -> Large:
 
 
 async def test_the_prompt_keeps_its_share_and_says_where_the_others_are(large: Large) -> None:
-    shown = large.shown()
+    shown = large.numbers_in_prompt()
     part = large.memory.recall.memory_part()
     assert estimate_tokens(part) > 0.9 * SHARE
     assert "## Topic 19\n\n- Number" in part
@@ -91,9 +91,9 @@ async def test_the_prompt_keeps_its_share_and_says_where_the_others_are(large: L
 
 
 async def test_facts_are_chosen_while_the_database_is_away(large: Large) -> None:
-    shown = large.shown()
+    shown = large.numbers_in_prompt()
     large.state.is_far = True
-    assert large.shown() == shown
+    assert large.numbers_in_prompt() == shown
 
 
 async def test_importance_age_and_use_say_which_facts_are_shown(large: Large) -> None:
@@ -109,7 +109,7 @@ async def test_importance_age_and_use_say_which_facts_are_shown(large: Large) ->
     large.memory.recall.refresh()
     large.home.clock.jump(86_400)
 
-    shown = large.shown()
+    shown = large.numbers_in_prompt()
 
     assert {200, 201, 100, 300} <= {*shown}  # important, important, new, looked up
     assert not {202, 1_999, 1_998, 301} & {*shown}  # usual and old; unimportant, though last
@@ -130,7 +130,7 @@ async def test_the_choice_is_the_same_all_day_whatever_is_looked_up_and_after_a_
     assert large.memory.recall.memory_part() == part
     assert large.start().recall.memory_part() == part
     large.home.clock.jump(86_400)
-    assert {*range(50)} <= {*large.shown()}
+    assert {*range(50)} <= {*large.numbers_in_prompt()}
 
 
 async def test_what_dream_notes_down_of_facts_counts_from_the_next_day_on(large: Large) -> None:
@@ -143,14 +143,14 @@ async def test_what_dream_notes_down_of_facts_counts_from_the_next_day_on(large:
     assert large.memory.recall.memory_part() == part
     assert large.start().recall.memory_part() == part
     large.home.clock.jump(86_400)
-    assert {*range(9)} <= {*large.shown()}
+    assert {*range(9)} <= {*large.numbers_in_prompt()}
     part = large.memory.recall.memory_part()
     large.memory.recall.refresh()
     assert large.memory.recall.memory_part() == part
 
 
 async def test_what_the_prompt_does_not_hold_is_found(large: Large) -> None:
-    shown = large.shown()
+    shown = large.numbers_in_prompt()
     for number in (0, 3, 777, 1_234):
         assert number not in shown
         result = await large.home.index.search(Query(f"number {number:04}", (OWNER,), limit=1))
@@ -169,7 +169,7 @@ async def test_todays_notes_keep_a_part_of_the_share(large: Large) -> None:
     assert "buy milk" in part
     for number in range(300):
         await large.memory.store.append_today(f"note {number} of a long day with much to write")
-    large.shown()
+    large.numbers_in_prompt()
     assert "read_file memory/MEMORY.md, and the notes" in large.memory.recall.memory_part()
 
 

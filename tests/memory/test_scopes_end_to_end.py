@@ -151,10 +151,10 @@ class SharedNanobot:
             if (answer := await self.ask(c, chat, sender, **how))
         ]
         prompts = [*self.model.prompts[seen:], *self.learner.prompts[learnt:]]
-        return [*answers, *(text for prompt in prompts for text in told(prompt))]
+        return [*answers, *(text for prompt in prompts for text in text_of_prompt(prompt))]
 
 
-def told(prompt: Prompt) -> Iterator[str]:
+def text_of_prompt(prompt: Prompt) -> Iterator[str]:
     """Return the text of a prompt, without the model's own calls."""
     yield from (m.text for m in prompt.messages)
 

@@ -123,8 +123,8 @@ async def test_what_is_asked_about_is_no_longer_than_a_fact(tmp_path: Path, comm
 
 
 def test_messages_of_one_role_become_one_in_linear_time() -> None:
-    def joined(messages: int) -> object:
+    def join(messages: int) -> object:
         said = [user_message("a few words") for _ in range(messages)]
         return well_formed([*said, assistant_message("hm"), *said], Dialect(strict_roles=True))
 
-    assert_linear(joined, 200)
+    assert_linear(join, 200)

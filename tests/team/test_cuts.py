@@ -11,7 +11,7 @@ import pytest
 from nanobot.errors import StorageError
 from nanobot.team.connection import Connection, execute
 from nanobot.team.postgres import Database, Work
-from tests.doubles.postgres import PostgresServer, Relay, relayed
+from tests.doubles.postgres import PostgresServer, Relay, run_relay
 from tests.team.support import enlist, open_database, sql
 
 _PLACES = (b"COMMIT", b"BEGIN", b"INSERT INTO note", b"stamp")
@@ -65,7 +65,7 @@ async def test_nothing_is_lost_or_stored_twice(
     chance = random.Random(seed)
     sql(team_database, "CREATE TABLE note (number bigserial, text text NOT NULL)")
     worker = enlist(team_database)
-    async with relayed(postgres) as (relay, sockets):
+    async with run_relay(postgres) as (relay, sockets):
         away = team_database.replace(str(postgres.sockets), sockets)
         async with open_database(away, worker) as database:
             cutting = asyncio.create_task(cut(relay, database, chance))

@@ -24,7 +24,7 @@ from nanobot.team.connection import (
 from nanobot.team.journal import PostgresJournal
 from nanobot.team.postgres import Database, Work
 from nanobot.testing import FakeClock
-from tests.doubles.postgres import PostgresServer, relayed
+from tests.doubles.postgres import PostgresServer, run_relay
 from tests.team.support import enlist, open_database, sql
 
 
@@ -150,7 +150,7 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once(
     postgres: PostgresServer, dsn: str, worker: int, *, pass_on: bool
 ) -> None:
     async with (
-        relayed(postgres) as (relay, sockets),
+        run_relay(postgres) as (relay, sockets),
         open_database(dsn.replace(str(postgres.sockets), sockets), worker) as database,
     ):
         await database.run(add("before"))
@@ -168,7 +168,7 @@ async def test_without_a_worker_nobody_knows_whether_it_was_stored(
     postgres: PostgresServer, dsn: str
 ) -> None:
     async with (
-        relayed(postgres) as (relay, sockets),
+        run_relay(postgres) as (relay, sockets),
         open_database(dsn.replace(str(postgres.sockets), sockets), None) as database,
     ):
         relay.cut_at(b"COMMIT", pass_on=False)
@@ -267,7 +267,7 @@ async def test_a_server_that_dies_with_a_commit_under_way_tells_whether_it_was_s
             sql(dsn, "INSERT INTO note (text) VALUES (%s)", other)
 
     async with (
-        relayed(mortal) as (relay, sockets),
+        run_relay(mortal) as (relay, sockets),
         open_database(dsn.replace(str(mortal.sockets), sockets), worker) as database,
     ):
         relay.on_cut = crash
@@ -280,7 +280,7 @@ async def test_a_server_that_dies_with_a_commit_under_way_tells_whether_it_was_s
 async def test_what_was_never_taken_is_refused_when_the_database_is_closed(
     postgres: PostgresServer, dsn: str, worker: int
 ) -> None:
-    async with relayed(postgres) as (relay, sockets):
+    async with run_relay(postgres) as (relay, sockets):
         away = dsn.replace(str(postgres.sockets), sockets)
         async with open_database(away, worker) as database:
             relay.close()
@@ -311,7 +311,7 @@ async def test_one_that_is_fenced_while_a_commit_is_in_doubt_ends(
 ) -> None:
     said: list[str] = []
     async with (
-        relayed(postgres) as (relay, sockets),
+        run_relay(postgres) as (relay, sockets),
         open_database(
             dsn.replace(str(postgres.sockets), sockets), worker, lambda: said.append("fenced")
         ) as database,
@@ -377,7 +377,7 @@ async def test_a_way_that_is_gone_without_a_word_holds_up_nobody(
     postgres: PostgresServer, dsn: str, worker: int
 ) -> None:
     async with (
-        relayed(postgres) as (relay, sockets),
+        run_relay(postgres) as (relay, sockets),
         open_database(dsn.replace(str(postgres.sockets), sockets), worker) as database,
     ):
         for number in range(3):

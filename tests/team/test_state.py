@@ -11,7 +11,7 @@ from nanobot.bus.state import Stored
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.state import PostgresState
-from tests.doubles.postgres import PostgresServer, relayed
+from tests.doubles.postgres import PostgresServer, run_relay
 from tests.team.support import sql
 
 
@@ -19,7 +19,7 @@ async def test_a_write_whose_answer_is_lost_is_made_once(
     postgres: PostgresServer, team_database: str
 ) -> None:
     for pass_on in (True, False):
-        async with relayed(postgres) as (relay, sockets):
+        async with run_relay(postgres) as (relay, sockets):
             away = team_database.replace(str(postgres.sockets), sockets)
             with contextlib.closing(PostgresState(DatabaseAddress(away))) as state:
                 before = await asyncio.to_thread(state.read, "jobs")
@@ -46,7 +46,7 @@ async def test_a_connection_that_died_is_made_again(team_database: str) -> None:
 async def test_while_the_database_is_away_it_says_what_to_do(
     postgres: PostgresServer, team_database: str
 ) -> None:
-    async with relayed(postgres) as (relay, sockets):
+    async with run_relay(postgres) as (relay, sockets):
         away = team_database.replace(str(postgres.sockets), sockets)
         with contextlib.closing(PostgresState(DatabaseAddress(away))) as state:
             await asyncio.to_thread(state.write, "jobs", b"[1]", 0)

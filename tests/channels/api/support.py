@@ -94,10 +94,10 @@ class Api:
         async with start_configured(
             self.home, self.config, model, clock=clock, tools=tools, hooks=hooks, **environ
         ) as gateway:
-            await self.reached()
+            await self.until_reached()
             yield gateway
 
-    async def reached(self) -> None:
+    async def until_reached(self) -> None:
         """Return when the server answers."""
         async with aiohttp.ClientSession() as session:
             while True:

@@ -37,7 +37,7 @@ class Ended:
             self._stored += 1
             self._changed.set()
 
-    async def stored(self, count: int) -> None:
+    async def until_stored(self, count: int) -> None:
         """Wait until so many messages were stored."""
         while self._stored < count:
             self._changed.clear()
@@ -81,8 +81,8 @@ async def test_a_request_for_itself_ends_with_its_connection(
     server = SlowServer(begins=begins)
     async with server.serving() as model, api.running(model):
         async with send_and_close(api, path, {**body, "stream": stream}):
-            await server.asked()
-        await server.abandoned()
+            await server.until_asked()
+        await server.until_abandoned()
         assert await api.chat("two") == "Done."
     assert len(server.requests) == 2
     assert not list((api.home / "sessions").glob("*once*"))
@@ -93,8 +93,8 @@ async def test_stop_in_a_chat_client_ends_the_turn_of_a_conversation(api: Api) -
     async with server.serving() as model, api.running(model):
         body, headers = {**chat("one"), "stream": True}, {"X-OpenWebUI-Chat-Id": "c-1"}
         async with send_and_close(api, "chat/completions", body, **headers):
-            await server.asked()
-        await server.abandoned()
+            await server.until_asked()
+        await server.until_abandoned()
         answer = await api.post("chat/completions", chat("two"), X_OpenWebUI_Chat_Id="c-1")
     assert answer.data["choices"][0]["message"]["content"] == "Done."
     assert "one" in json.dumps(server.requests[-1]), "what was asked stays in the conversation"
@@ -142,8 +142,8 @@ async def test_of_a_request_that_ended_with_its_connection_no_file_stays(api: Ap
     body = responses("", store=False) | {"input": [{"role": "user", "content": content}]}
     async with server.serving() as model, api.running(model):
         async with send_and_close(api, "responses", body):
-            await server.asked()
-        await server.abandoned()
+            await server.until_asked()
+        await server.until_abandoned()
     assert list((api.home / "state" / "channels" / "api" / "files").iterdir()) == []
 
 
@@ -168,8 +168,8 @@ async def test_one_that_waits_for_its_turn_never_begins(api: Api) -> None:
     ):
         await gate.reached.wait()
         async with send_and_close(api, "chat/completions", chat("two")):
-            await ended.stored(2)
-        await ended.stored(3)  # what takes it back
+            await ended.until_stored(2)
+        await ended.until_stored(3)  # what takes it back
         gate.opened.set()
         assert await api.chat("three") == "re: three"
     assert [newest_text(prompt) for prompt in model.prompts] == ["one", "three"]
@@ -179,13 +179,13 @@ async def test_one_that_takes_too_long_is_stopped(api: Api) -> None:
     clock, server = FakeClock(), SlowServer(begins=False)
     async with server.serving() as model, api.running(model, clock=clock):
         asking = asyncio.create_task(api.post("chat/completions", chat("one")))
-        await server.asked()
+        await server.until_asked()
         while not asking.done():
             await clock.advance(15.0)
             await asyncio.wait([asking], timeout=0.01)
         answer = await asking
         assert (answer.status, answer.code) == (504, "timeout")
-        await server.abandoned()
+        await server.until_abandoned()
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -117,7 +117,7 @@ async def kill_at_the_end(api: Api, model: FakeOpenAI) -> AsyncIterator[None]:
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        await api.reached()
+        await api.until_reached()
         yield
     finally:
         process.kill()

@@ -267,8 +267,8 @@ async def test_an_ephemeral_message_is_declined_to_its_sender_alone(
     async with running(telegram, host):
         telegram.group(int(str(GROUP["id"])))
         telegram.push({"message": unseen})
-        await telegram.wait_for(lambda: telegram.called("sendMessage"))
-    (call,) = telegram.called("sendMessage")
+        await telegram.wait_for(lambda: telegram.calls_of("sendMessage"))
+    (call,) = telegram.calls_of("sendMessage")
     assert (call.params["receiver_user_id"], call.chat_id) == (7, GROUP["id"])
     assert "only I can see" in call.text("text")
     assert (host.stored, telegram.violations) == ([], [])

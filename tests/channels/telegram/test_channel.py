@@ -74,7 +74,7 @@ async def test_strangers_are_not_stored_and_the_core_is_asked_once_for_each(
     async with running(telegram, host):
         assert await host.texts(1) == ["hello"]
     assert [sender.id for sender, _, _ in host.asked] == ["666", "666", "7"]
-    assert telegram.called("getFile", "sendMessage") == []
+    assert telegram.calls_of("getFile", "sendMessage") == []
 
 
 async def test_a_pressed_button_is_its_value_stops_spinning_and_goes_with_the_others(
@@ -128,7 +128,7 @@ async def test_in_a_group_that_moved_nothing_is_mixed_up_with_messages_of_before
             replace(part("Shall I?", "-5"), buttons=(Button("Yes", "yes", "", "b1"),))
         )
         telegram.press(int(told.platform_id), "Yes", chat=-1005, user=ANN)
-        await telegram.wait_for(lambda: telegram.called("editMessageReplyMarkup"))
+        await telegram.wait_for(lambda: telegram.calls_of("editMessageReplyMarkup"))
         assert await host.texts(3) == ["before", "after", "yes"]
         await channel.send(replace(part("I do", "-5"), reply_to=host.stored[-1].message_id))
     quoted = [sent.reply_to for sent in telegram.messages(-1005)]
@@ -166,7 +166,7 @@ async def test_nothing_is_sent_to_who_blocked_the_bot_until_they_write_again(
         await telegram.wait_for(lambda: telegram.confirmed)
         with pytest.raises(SendRefused):
             await channel.send(part("anyone?"))
-        assert telegram.called("sendMessage") == []
+        assert telegram.calls_of("sendMessage") == []
         telegram.unblock(ANN)
         telegram.say("back", user=ANN)
         await host.texts(2)
@@ -180,12 +180,12 @@ async def test_a_file_is_fetched_when_the_core_wants_it(
     telegram.document(b"some notes", user=ANN)
     async with running(telegram, host) as channel:
         await host.texts(1)
-        assert telegram.called("getFile") == []
+        assert telegram.calls_of("getFile") == []
         (media,) = host.stored[0].media
         assert await channel.fetch(media, 100) == b"some notes"
         with pytest.raises(SendRefused):
             await channel.fetch(Media(media.ref, size=101), 100)
-    assert len(telegram.called("getFile")) == 1
+    assert len(telegram.calls_of("getFile")) == 1
 
 
 MENU = [
@@ -209,7 +209,7 @@ async def test_the_menu_shows_each_what_they_may_use_and_is_told_once(
     telegram.person(8)
     async with running(telegram, host):
         await telegram.wait_for(lambda: len(telegram.commands) == 3)
-    assert len(telegram.called("setMyCommands")) == 3
+    assert len(telegram.calls_of("setMyCommands")) == 3
 
 
 async def test_what_is_known_of_menus_and_chats_is_kept_beside_the_event_loop(

@@ -98,7 +98,7 @@ async def test_a_wedged_poll_does_not_keep_messages_from_being_sent(
     telegram.half_open(3)
     async with asyncio.TaskGroup() as group:
         polls = [group.create_task(client.get_updates(None, 30)) for _ in range(3)]
-        await telegram.wait_for(lambda: len(telegram.called("getUpdates")) == 3)
+        await telegram.wait_for(lambda: len(telegram.calls_of("getUpdates")) == 3)
         await client.bot.send_message(PERSON, "hello yourself")
         for poll in polls:
             poll.cancel()
@@ -186,7 +186,7 @@ async def test_a_file_that_is_too_large_is_not_asked_for(
     file_id = await receive_file(telegram, client, b"x" * 1001)
     with pytest.raises(SendRefused, match="1,001 bytes, but the limit is 1,000"):
         await client.download(file_id, 1000)
-    assert telegram.called("file") == []
+    assert telegram.calls_of("file") == []
 
 
 async def test_a_file_that_grows_while_it_comes_is_given_up(

@@ -41,7 +41,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 def calls(rig: Rig) -> list[str]:
-    return [call.method for call in rig.telegram.called(*SENDING)]
+    return [call.method for call in rig.telegram.calls_of(*SENDING)]
 
 
 async def test_a_text_is_one_message_with_entities_and_without_link_previews(rig: Rig) -> None:
@@ -328,7 +328,7 @@ async def test_a_group_that_became_a_supergroup_is_followed_and_remembered(
     async with start_rig(tmp_path, rig.telegram) as later:
         await later.send("two", chat=GROUP)
     assert rig.telegram.texts(new) == ["one", "two"]
-    assert [call.chat_id for call in rig.telegram.called("sendMessage")] == [GROUP, new, new]
+    assert [call.chat_id for call in rig.telegram.calls_of("sendMessage")] == [GROUP, new, new]
 
 
 async def test_nothing_to_say_and_nowhere_to_say_it_are_refused_without_a_call(rig: Rig) -> None:

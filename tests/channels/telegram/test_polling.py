@@ -22,7 +22,7 @@ def offsets(telegram: FakeTelegram) -> list[str | None]:
     """The offset of each poll."""
     return [
         None if (offset := call.params.get("offset")) is None else str(offset)
-        for call in telegram.called("getUpdates")
+        for call in telegram.calls_of("getUpdates")
     ]
 
 
@@ -61,7 +61,7 @@ async def test_after_a_crash_behind_the_commit_polling_goes_on_from_there(
         await host.texts(1)
     cursor = Cursor.parse(host.stored_cursor)
     assert cursor is not None
-    polled = len(telegram.called("getUpdates"))
+    polled = len(telegram.calls_of("getUpdates"))
     telegram.say("again")
     async with running(telegram, host):
         assert await host.texts(2) == ["hello", "again"]
@@ -188,7 +188,7 @@ async def test_an_offset_grows_stale_while_it_runs_too(
         await host.texts(1)
         await telegram.wait_for(lambda: telegram.confirmed)
         clock.jump(7 * 24 * 3600.0)
-        polled = len(telegram.called("getUpdates"))
+        polled = len(telegram.calls_of("getUpdates"))
         await end_poll(telegram, clock)
-        await telegram.wait_for(lambda: len(telegram.called("getUpdates")) > polled)
+        await telegram.wait_for(lambda: len(telegram.calls_of("getUpdates")) > polled)
     assert offsets(telegram)[-1] is None

@@ -149,7 +149,7 @@ async def test_a_stall_is_noticed_and_repaired_within_90_seconds(
         await telegram.wait_for(lambda: telegram.polls)
         stall(telegram)
         await end_poll(telegram, clock)
-        await telegram.wait_for(lambda: len(telegram.called("getUpdates")) == 2)
+        await telegram.wait_for(lambda: len(telegram.calls_of("getUpdates")) == 2)
         telegram.say("hello")
         await clock.until_asked(STALL_SECONDS, times=2)
         assert host.stored == []

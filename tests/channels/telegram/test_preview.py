@@ -230,13 +230,13 @@ async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: 
     await at_rest(rig)
     rig.telegram.flood(PERSON, 30)
     await show(rig, text("one"))
-    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
+    await rig.telegram.wait_for(lambda: rig.telegram.calls_of("sendMessageDraft"))
     await show(rig, text("two"), end())
     await rig.previews.finish(str(PERSON))
     await show(rig, notice("waits as well"), start("t2"), text("three", "t2"))
     await at_rest(rig, 2)
     await rig.clock.advance(29)
-    assert (len(rig.telegram.called("sendMessageDraft")), rig.telegram.texts()) == (1, [])
+    assert (len(rig.telegram.calls_of("sendMessageDraft")), rig.telegram.texts()) == (1, [])
     await rig.clock.advance(1)
     await wait_for_draft(rig, "three")
     assert await rig.telegram.receive(1) == ["waits as well"]
@@ -251,13 +251,13 @@ async def test_a_flood_told_to_a_send_quiets_the_previews_too(rig: Rig) -> None:
         await rig.send("hello")
     await show(rig, text("one"))
     await rig.clock.advance(60)
-    assert len(rig.telegram.called("sendMessageDraft", "sendChatAction")) == 1
+    assert len(rig.telegram.calls_of("sendMessageDraft", "sendChatAction")) == 1
 
 
 async def test_drafts_that_fail_leave_typing(rig: Rig) -> None:
     rig.telegram.fail("sendMessageDraft", 500)
     await show(rig, start(), text("one"))
-    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
+    await rig.telegram.wait_for(lambda: rig.telegram.calls_of("sendMessageDraft"))
     await wait_for_typing(rig, 2)
     await show(rig, text("two"))
     await at_rest(rig)
@@ -281,7 +281,7 @@ async def test_in_a_group_there_is_typing_only(rig: Rig) -> None:
     await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
     await at_rest(rig)
     await rig.clock.advance(30)
-    assert not rig.telegram.called("sendMessage", "sendMessageDraft", "editMessageText")
+    assert not rig.telegram.calls_of("sendMessage", "sendMessageDraft", "editMessageText")
 
 
 async def test_nothing_is_shown_of_a_turn_that_is_over(rig: Rig) -> None:
@@ -299,7 +299,7 @@ async def test_nothing_is_shown_of_a_turn_that_is_over(rig: Rig) -> None:
 async def test_a_draft_under_way_is_there_before_the_reply_and_not_after_it(rig: Rig) -> None:
     gate = rig.telegram.hang("sendMessageDraft")
     await show(rig, start(), text("one"))
-    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
+    await rig.telegram.wait_for(lambda: rig.telegram.calls_of("sendMessageDraft"))
     await show(rig, end())
     async with asyncio.TaskGroup() as group:
         group.create_task(rig.send("one"))
@@ -318,7 +318,7 @@ async def test_a_draft_that_hangs_holds_the_reply_up_for_a_second_and_no_other_c
     rig.telegram.person(8)
     rig.telegram.hang("sendMessageDraft", chat=PERSON)
     await show(rig, start(), text("one"), start("t2", 8), text("two", "t2", 8))
-    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
+    await rig.telegram.wait_for(lambda: rig.telegram.calls_of("sendMessageDraft"))
     await wait_for_draft(rig, "two", 8)
     await show(rig, end(), end("t2", 8))
     await rig.send("two", chat=8)
@@ -373,7 +373,7 @@ async def test_the_more_chats_show_text_the_slower_each_does(rig: Rig) -> None:
         await show(rig, text(" two", f"t{chat}", chat))
     await rig.clock.advance(0.9)
     await at_rest(rig, len(chats))
-    assert len(rig.telegram.called("sendMessageDraft")) == len(chats)
+    assert len(rig.telegram.calls_of("sendMessageDraft")) == len(chats)
     await rig.clock.advance(0.1)
     for chat in chats:
         await wait_for_draft(rig, "one two", chat)
@@ -405,7 +405,7 @@ async def test_a_reply_is_delivered_while_the_previews_close(tmp_path: Path) -> 
         await at_rest(rig)
         telegram.hang("sendChatAction", chat=8)
         await show(rig, start("t2", 8))
-        await telegram.wait_for(lambda: len(telegram.called("sendChatAction")) == 2)
+        await telegram.wait_for(lambda: len(telegram.calls_of("sendChatAction")) == 2)
         rig.showing.cancel()
         await clock.stopping.wait()
         await rig.send("hello", chat=8)

@@ -33,7 +33,7 @@ async def end_turn(
 
 def marks(telegram: FakeTelegram) -> list[str]:
     """Return every mark that was set in order, "" for a removed one."""
-    reactions = [call.objects("reaction") for call in telegram.called("setMessageReaction")]
+    reactions = [call.objects("reaction") for call in telegram.calls_of("setMessageReaction")]
     return [str(one[0]["emoji"]) if one else "" for one in reactions]
 
 
@@ -96,7 +96,7 @@ async def test_what_changes_while_a_call_is_under_way_is_not_caught_up_with(
     async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
         gate = telegram.hang("setMessageReaction")
         question = telegram.say("hello")
-        await telegram.wait_for(lambda: telegram.called("setMessageReaction"))
+        await telegram.wait_for(lambda: telegram.calls_of("setMessageReaction"))
         await start_turn(channel, question)
         await end_turn(channel, question)
         gate.set()
@@ -111,7 +111,7 @@ async def test_a_mark_that_hangs_holds_up_neither_a_reply_nor_the_next_message(
     async with running(telegram, host) as channel:
         telegram.hang("setMessageReaction")
         question = telegram.say("hello")
-        await telegram.wait_for(lambda: telegram.called("setMessageReaction"))
+        await telegram.wait_for(lambda: telegram.calls_of("setMessageReaction"))
         telegram.say("again")
         assert await host.texts(2) == ["hello", "again"]
         await channel.send(OutboundPart("k", "telegram", str(PERSON), "hi", reply_to=str(question)))

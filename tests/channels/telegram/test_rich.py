@@ -18,7 +18,7 @@ from nanobot_telegram.rich import Block, rich_blocks
 from tests.channels.telegram.sending import GROUP, Rig, set_up_rig, start_rig
 from tests.channels.telegram.test_markdown import MARKDOWN
 from tests.doubles.telegram import FakeTelegram
-from tests.doubles.telegram.rich import rich_problem, shown_text
+from tests.doubles.telegram.rich import rich_problem, visible_text
 from tests.doubles.telegram.schema import DOCUMENTED, read_schema
 
 REPORT = """# Trip
@@ -55,7 +55,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 def calls(telegram: FakeTelegram) -> list[str]:
-    return [call.method for call in telegram.called(*BOTH)]
+    return [call.method for call in telegram.calls_of(*BOTH)]
 
 
 async def test_headings_and_tables_are_shown_as_such(rig: Rig) -> None:
@@ -86,7 +86,7 @@ async def test_headings_and_tables_are_shown_as_such(rig: Rig) -> None:
         ],
         [{**side, "text": "by land"}, {"text": "", "align": "right", "valign": "top"}],
     ]
-    assert shown_text([quote]) == "quoted\n• item"
+    assert visible_text([quote]) == "quoted\n• item"
     inner = {"blocks": [{"type": "paragraph", "text": "second"}], "value": 1, "type": "1"}
     assert points["items"] == [
         {"blocks": [{"type": "paragraph", "text": "☕ first"}, {"type": "list", "items": [inner]}]},
@@ -181,7 +181,7 @@ def test_both_forms_of_any_markdown_say_the_same_and_the_rich_one_is_valid(
     markdown = first + markdown
     if blocks := rich_blocks(markdown):
         check(blocks)
-        lost = set(words(shown_text(blocks))) ^ set(words(render(markdown).text))
+        lost = set(words(visible_text(blocks))) ^ set(words(render(markdown).text))
         assert not {word for word in lost if not re.match(r"https?|a|example", word)}
 
 

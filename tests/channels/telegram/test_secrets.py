@@ -131,7 +131,7 @@ async def test_whatever_goes_wrong_the_token_stays_where_it_is(
     assert "telegram" in printed.out
     assert any("crashed" in line for line in lines)
     assert any("is set aside" in line for line in lines)
-    assert telegram.called("file")
+    assert telegram.calls_of("file")
     assert leaks(tmp_path, telegram, *lines, printed.out, printed.err) == []
 
 
@@ -185,7 +185,7 @@ async def test_a_webhook_is_set_up_without_a_word_about_token_or_secret(
             async with web.post(url, json={}, headers={HEADER: "wrong"}) as answer:
                 assert answer.status == 403
                 lines.append(await answer.text())
-            secret = telegram.called("setWebhook")[-1].text("secret_token")
+            secret = telegram.calls_of("setWebhook")[-1].text("secret_token")
             async with web.post(url, data=b"\xff", headers={HEADER: secret}) as answer:
                 assert answer.status == 200
     assert leaks(tmp_path, telegram, *lines) == []

@@ -82,7 +82,7 @@ async def test_strangers_cost_no_model_call_hold_up_nobody_and_leave_no_trace(
         flood(telegram, 500)
         assert (await telegram.answer_to(question)).text == "Hello, Robin."
         await all_taken(telegram)
-        await telegram.wait_for(lambda: len(telegram.called("sendMessage")) == 51)
+        await telegram.wait_for(lambda: len(telegram.calls_of("sendMessage")) == 51)
         assert not codes(telegram)  # all of them are still on their way
         telegram.heal()
         await telegram.wait_for(lambda: len(codes(telegram)) == 50)
@@ -94,7 +94,7 @@ async def test_strangers_cost_no_model_call_hold_up_nobody_and_leave_no_trace(
         assert (await telegram.answer_to(question)).text == "Still here."
         again = await telegram.receive(2, first)
     assert len(model.prompts) == 2
-    assert not telegram.called("getFile", "file", "getChat")
+    assert not telegram.calls_of("getFile", "file", "getChat")
     assert not telegram.messages(GROUP)
     assert sorted(map(len, told.values())) == [1] * 50
     assert all("Your pairing code" in text for [text] in told.values())
@@ -131,7 +131,7 @@ async def test_the_memory_that_strangers_take_is_bounded(
                 telegram.say(SAID, user=stranger)
                 telegram.block(telegram.person(stranger + 1))
             await all_taken(telegram)
-            await telegram.wait_for(lambda: len(telegram.called("sendMessage")) >= 50)
+            await telegram.wait_for(lambda: len(telegram.calls_of("sendMessage")) >= 50)
             await telegram.wait_for(lambda: telegram.polls)
             sizes.append(_size(gateway))
     assert sizes[1] - sizes[0] < 50, sizes

@@ -90,7 +90,7 @@ async def test_a_voice_message_that_telegram_refuses_for_a_while_arrives_once(
     async with gateway(home, telegram, ScriptedModel(author=answer), clock):
         telegram.fail("sendVoice", code, parameters={"retry_after": 2} if code == 429 else None)
         telegram.voice(b"buy milk")
-        await telegram.wait_for(lambda: telegram.called("sendVoice"))
+        await telegram.wait_for(lambda: telegram.calls_of("sendVoice"))
         await clock.until_asked(pause)
         await clock.advance(pause)
         await telegram.wait_for(lambda: aloud(telegram))

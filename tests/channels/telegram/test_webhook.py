@@ -45,7 +45,7 @@ async def call(url: str, secret: str, *, method: str = "POST", body: bytes = b"{
 
 def secrets(telegram: FakeTelegram) -> list[str]:
     """The secrets that were agreed with Telegram, in order."""
-    return [str(call.params["secret_token"]) for call in telegram.called("setWebhook")]
+    return [str(call.params["secret_token"]) for call in telegram.calls_of("setWebhook")]
 
 
 async def test_200_is_said_only_after_the_commit(

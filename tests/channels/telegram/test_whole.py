@@ -90,10 +90,10 @@ async def test_what_came_while_it_was_down_is_answered_in_order(
     people = {"allow_from": [str(chat) for chat in chats]}
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, telegram, model, settings=people, NANOBOT_AGENT__ON_BUSY=QUEUE):
-        await telegram.wait_for(lambda: len(telegram.called("sendMessage")) >= BACKLOG)
+        await telegram.wait_for(lambda: len(telegram.calls_of("sendMessage")) >= BACKLOG)
         for offset, chat in enumerate(chats):
             expected = [f"re: message {number}" for number in range(offset, BACKLOG, 20)]
             assert await telegram.receive(len(expected), chat) == expected
         await telegram.wait_for(lambda: telegram.pending == 0)
-    assert len(telegram.called("sendMessage")) == BACKLOG
+    assert len(telegram.calls_of("sendMessage")) == BACKLOG
     assert telegram.violations == []

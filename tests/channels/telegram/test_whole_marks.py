@@ -19,7 +19,7 @@ REPORT = "# Weather\n\n| day | °C |\n|---|---|\n| Monday | 12 |\n\nTake a **coa
 
 def marks(telegram: FakeTelegram, message_id: int) -> list[str]:
     """Return every mark of a message in order, "" for a removed one."""
-    calls = telegram.called("setMessageReaction")
+    calls = telegram.calls_of("setMessageReaction")
     reactions = [c.objects("reaction") for c in calls if c.number("message_id") == message_id]
     return [str(one[0]["emoji"]) if one else "" for one in reactions]
 

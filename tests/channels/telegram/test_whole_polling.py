@@ -72,7 +72,7 @@ async def test_an_answer_that_was_ready_when_the_token_was_revoked_goes_out_with
         telegram.fail("sendMessage", 401, times=100)
         telegram.say("one")
         gate.set()
-        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        await telegram.wait_for(lambda: telegram.calls_of("sendMessage"))
         telegram.revoke_token()
     telegram.heal()
     async with talking(tmp_path, telegram, ScriptedModel(), clock=clock):

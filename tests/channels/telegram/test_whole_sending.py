@@ -61,7 +61,7 @@ async def test_a_chat_whose_sends_hang_delays_no_other(
     async with talking(tmp_path, telegram, model, clock=clock, settings=PEOPLE):
         gate = telegram.hang("sendMessage", chat=OWNER)
         telegram.say("one")
-        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        await telegram.wait_for(lambda: telegram.calls_of("sendMessage"))
         telegram.say("hello", user=OTHER)
         assert await telegram.receive(1, OTHER) == ["re: hello"]
         gate.set()
@@ -124,7 +124,7 @@ async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_pe
         assert answers == ["re: one", "re: one", "re: two"]
         assert told.startswith("⚠️ A message that begins “re: one” may not have arrived here")
         assert (await status_of(tmp_path))["queue"]["dead"] == 1
-    assert len(telegram.called("sendMessage")) == 4
+    assert len(telegram.calls_of("sendMessage")) == 4
 
 
 HTML = b"<h1>Bad Gateway</h1>"
@@ -229,7 +229,7 @@ async def test_a_network_that_resets_every_connection_for_a_while_costs_no_answe
         for method in ("", "getUpdates"):
             telegram.cut(method, times=10_000)
         gate.opened.set()
-        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        await telegram.wait_for(lambda: telegram.calls_of("sendMessage"))
         for _ in range(seconds):
             await clock.advance(1.0)
         telegram.heal()
@@ -237,7 +237,7 @@ async def test_a_network_that_resets_every_connection_for_a_while_costs_no_answe
             await clock.advance(1.0)
         assert await telegram.receive(1) == ["re: one"]
         assert (await status_of(tmp_path))["queue"]["dead"] == 0
-    assert len(telegram.called("sendMessage")) == 2
+    assert len(telegram.calls_of("sendMessage")) == 2
 
 
 async def test_who_blocked_the_bot_is_answered_again_once_they_are_back(
@@ -246,7 +246,7 @@ async def test_who_blocked_the_bot_is_answered_again_once_they_are_back(
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
         telegram.fail("sendMessage", 403, "Forbidden: bot was blocked by the user")
         telegram.say("one")
-        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        await telegram.wait_for(lambda: telegram.calls_of("sendMessage"))
         while (await status_of(tmp_path))["queue"]["dead"] == 0:
             pass
         telegram.say("two")
@@ -278,7 +278,7 @@ async def test_a_long_answer_goes_on_after_a_restart_at_the_first_part_not_confi
     async with talking(tmp_path, telegram, ScriptedModel(says(long)), clock=clock):
         telegram.say("write a lot")
         gate = telegram.hang("sendMessage")
-        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        await telegram.wait_for(lambda: telegram.calls_of("sendMessage"))
         telegram.fail("sendMessage", 500)
         gate.set()
         await clock.until_asked(60.0)
@@ -287,7 +287,7 @@ async def test_a_long_answer_goes_on_after_a_restart_at_the_first_part_not_confi
         await clock.advance(60.0)
         texts = await telegram.receive(3)
     assert [text[0] for text in texts] == ["a", "b", "c"]
-    assert len(telegram.called("sendMessage")) == 4
+    assert len(telegram.calls_of("sendMessage")) == 4
     assert telegram.violations == []
 
 
@@ -298,7 +298,7 @@ async def test_an_answer_that_is_being_sent_when_it_stops_is_not_sent_twice(
     async with talking(tmp_path, telegram, model) as gateway:
         gate = telegram.hang("sendMessage")
         telegram.say("one")
-        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        await telegram.wait_for(lambda: telegram.calls_of("sendMessage"))
         await telegram.wait_for(lambda: telegram.polls)
         gateway.request_stop()
         for _ in range(100):  # whatever would be cut off is
@@ -331,7 +331,7 @@ async def test_no_draft_is_shown_after_the_answer(
         for seconds in (0.5, 19.5):  # the pace of drafts, and the rest of its life
             await clock.until_asked(seconds)
             await clock.advance(seconds)
-        await telegram.wait_for(lambda: len(telegram.called("sendMessageDraft")) == 2)
+        await telegram.wait_for(lambda: len(telegram.calls_of("sendMessageDraft")) == 2)
         gate.opened.set()
         await clock.until_asked(1.0)  # what hangs is given a moment
         await clock.advance(1.0)
@@ -340,5 +340,5 @@ async def test_no_draft_is_shown_after_the_answer(
         await clock.advance(60.0)
         telegram.say("two")
         await telegram.receive(2)
-    shown = [call.method for call in telegram.called("sendMessageDraft", "sendMessage")]
+    shown = [call.method for call in telegram.calls_of("sendMessageDraft", "sendMessage")]
     assert shown[:3] == ["sendMessageDraft", "sendMessageDraft", "sendMessage"]

@@ -114,7 +114,7 @@ class PageKit:
         """Wait for a text on the page."""
         await expect(self.page.get_by_text(text).first).to_be_visible()
 
-    def audited(self, operation: str) -> list[dict[str, Any]]:
+    def audit_records(self, operation: str) -> list[dict[str, Any]]:
         """Return the audit records of an operation, oldest first."""
         lines = (self.web.home / "logs" / "audit.jsonl").read_text().splitlines()
         return [one for line in lines if (one := json.loads(line)).get("tool") == operation]

@@ -173,7 +173,7 @@ async def _questions(kit: PageKit) -> None:
         await kit.expect_text("None. nanobot asks you each time.")
         assert (await kit.web.ask("approvals.list"))["approvals"] == []
         await page.goto(chat)
-    done = [(one["outcome"], one["by"]) for one in kit.audited("switch") if "by" in one]
+    done = [(one["outcome"], one["by"]) for one in kit.audit_records("switch") if "by" in one]
     assert {by.partition(",")[0] for _, by in done} == {"web:owner"}  # or of theirs, in advance
 
 
@@ -198,7 +198,7 @@ async def _facts(kit: PageKit) -> None:
     assert "- Ana was born on 4 May\n" in file.read_text()
     version = await kit.web.ask("memory.log", version=2)
     assert (version["author"], version["summary"][:11]) == ("you", "on the page")
-    (done,) = kit.audited("memory.edit")
+    (done,) = kit.audit_records("memory.edit")
     assert (done["outcome"], done["scope"]) == ("done", "owner")
     await open_fact("Ana was born on 4 May")
     why = page.locator("section", has=page.get_by_role("heading", name="Why"))
@@ -215,7 +215,7 @@ async def _facts(kit: PageKit) -> None:
     await user.button("Forget")
     await kit.expect_text("Forgotten: 1 lines")
     assert "Tom" not in file.read_text()
-    assert "Tom" not in json.dumps(kit.audited("memory.forget"))
+    assert "Tom" not in json.dumps(kit.audit_records("memory.forget"))
     await open_fact("Old Birnbaum")
     await user.follow("Forget …")
     await user.follow("Erase everywhere instead …")
@@ -234,7 +234,7 @@ async def _facts(kit: PageKit) -> None:
     assert "museum" in file.read_text()
     assert "baker" not in file.read_text()
     for name in ("edit", "importance", "forget", "accept", "drop"):
-        assert {one["by"] for one in kit.audited(f"memory.{name}")} == {"web:owner"}, name
+        assert {one["by"] for one in kit.audit_records(f"memory.{name}")} == {"web:owner"}, name
 
 
 async def _versions(kit: PageKit) -> None:
@@ -264,7 +264,7 @@ async def _versions(kit: PageKit) -> None:
     await user.button("Restore")
     await kit.expect_text(f"Restored version {number}")
     assert "Miso" in file.read_text()
-    assert [one["by"] for one in kit.audited("memory.restore")] == ["web:owner"] * 4
+    assert [one["by"] for one in kit.audit_records("memory.restore")] == ["web:owner"] * 4
 
 
 async def _search(kit: PageKit) -> None:
@@ -310,7 +310,7 @@ async def _jobs(kit: PageKit) -> None:
     await kit.expect_text("Nothing is scheduled.")
     assert (await kit.web.ask("cron.list"))["jobs"] == []
     for word in ("add", "pause", "resume", "run", "remove"):
-        done = kit.audited(f"cron.{word}")[-1]
+        done = kit.audit_records(f"cron.{word}")[-1]
         assert done["by"] == "web:owner", word
         assert done["changed"].startswith(f"id {stored['id']}"), word
     await user.write("When", "every 2h")
@@ -370,7 +370,7 @@ async def _people(kit: PageKit) -> None:
         await kit.expect_text("Signed out")
         assert (await max.get("/memory"))[0] == 401
     for operation in ("pair.approve", "pair.revoke", "web.revoke"):
-        assert {one["by"] for one in kit.audited(operation)} == {"web:owner"}, operation
+        assert {one["by"] for one in kit.audit_records(operation)} == {"web:owner"}, operation
 
 
 async def _activity(kit: PageKit) -> None:
@@ -438,7 +438,7 @@ async def _health(kit: PageKit) -> None:
     await kit.expect_text(f"{name} was dropped.")
     await kit.expect_text("Nothing is pending or failed.")
     for do in ("retry", "drop"):
-        (done,) = kit.audited(f"queue.{do}")
+        (done,) = kit.audit_records(f"queue.{do}")
         assert (done["by"], done["changed"]) == ("web:owner", f"id {name}")
     await user.button("Back up now")
     await kit.expect_text("A backup is running.")
@@ -484,7 +484,7 @@ async def _settings(kit: PageKit) -> None:
     await kit.expect_text("agent.max_iterations has been changed.")
     await kit.expect_text("The change takes effect after a restart.")
     assert "max_iterations: 7" in file.read_text()
-    (done,) = kit.audited("config.apply")
+    (done,) = kit.audit_records("config.apply")
     assert done["changed"] == "changed agent.max_iterations"
     await kit.open("/settings")
     await user.tick("Only changed settings")
@@ -494,7 +494,7 @@ async def _settings(kit: PageKit) -> None:
     await user.button("Apply")
     await kit.expect_text("agent.max_iterations has been changed.")
     assert "max_iterations" not in file.read_text()
-    assert {one["by"] for one in kit.audited("config.apply")} == {"web:owner"}
+    assert {one["by"] for one in kit.audit_records("config.apply")} == {"web:owner"}
     await user.follow("Restart …")
     await user.look()
     await user.follow("Cancel")

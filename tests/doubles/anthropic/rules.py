@@ -389,7 +389,7 @@ def _results(request: _Request) -> str:
     return ""
 
 
-def _returned_thinking(request: _Request) -> str:
+def _check_returned_thinking(request: _Request) -> str:
     """DOCS/build-with-claude/thinking, on thinking with tools."""
     for index, message in enumerate(request.messages):
         kinds = [string(block.get("type")) for block in blocks_of(message)]
@@ -473,6 +473,6 @@ _CHECKS: tuple[Callable[[_Request], str], ...] = (
     _system,
     _blocks,
     _results,
-    _returned_thinking,
+    _check_returned_thinking,
     _breakpoints,
 )

@@ -285,13 +285,13 @@ def gemini_signatures(body: Json) -> str:
             google = obj(obj(call.get("extra_content")).get("google"))
             given = google.get("thought_signature")
             if given is None:
-                return unsigned(call, index)
+                return missing_signature(call, index)
             if given != _SKIP and not is_signature(given):
                 return "Corrupted thought signature."
     return ""
 
 
-def unsigned(call: Json, index: int) -> str:
+def missing_signature(call: Json, index: int) -> str:
     """Return Gemini's error for a call without a signature."""
     return (
         "Function call is missing a thought_signature in functionCall parts. This is required for "
@@ -393,7 +393,7 @@ def openrouter_details(body: Json) -> Refusal | None:
             encrypted = [one for one in details if one.get("type") == "reasoning.encrypted"]
             own = [one for one in encrypted if one.get("id") == call.get("id")]
             if not own or not all(is_signature(one.get("data")) for one in encrypted):
-                return openrouter(_PRESERVE + as_json(_invalid(unsigned(call, index))))
+                return openrouter(_PRESERVE + as_json(_invalid(missing_signature(call, index))))
     return None
 
 
@@ -499,9 +499,9 @@ def _minimax(text: str) -> Refusal:
 
 
 def _is_object(arguments: object) -> bool:
-    from tests.doubles.dialects.templates import parsed
+    from tests.doubles.dialects.templates import parse_arguments
 
-    return isinstance(parsed(arguments), dict)
+    return isinstance(parse_arguments(arguments), dict)
 
 
 # xAI. Empty content: github.com/AstrBotDevs/AstrBot/issues/6447 and

@@ -29,7 +29,7 @@ _TRACE = (
 )
 
 
-def parsed(arguments: object) -> object:
+def parse_arguments(arguments: object) -> object:
     """Return the value of a call's arguments, or `_UNREADABLE`."""
     try:
         value: object = json.loads(arguments) if isinstance(arguments, str) else _UNREADABLE
@@ -90,7 +90,7 @@ def llama_arguments(body: Json) -> Refusal | None:
     """Require arguments in JSON."""
     for message in messages_of(body):
         for call in calls_of(message):
-            if parsed(arguments_of(call)) is _UNREADABLE:
+            if parse_arguments(arguments_of(call)) is _UNREADABLE:
                 return llama(
                     "Failed to parse tool call arguments as JSON: [json.exception.parse_error.101] "
                     "parse error at line 1, column 12: syntax error while parsing value - "
@@ -171,7 +171,7 @@ def vllm_arguments(body: Json) -> Refusal | None:
     for message in messages_of(body):
         for call in calls_of(message):
             arguments = arguments_of(call)
-            value = parsed(arguments) if arguments else {}
+            value = parse_arguments(arguments) if arguments else {}
             if value is _UNREADABLE:
                 return vllm(400, "Unterminated string starting at: line 1 column 10 (char 9)")
             if value is not None and not isinstance(value, dict):
@@ -219,7 +219,7 @@ def ollama(body: Json) -> Refusal | None:
         calls = calls_of(message)
         if not isinstance(message.get("content"), str | list) and not calls:
             return _ollama("invalid message content type: <nil>")
-        if any(not isinstance(parsed(arguments_of(call)), dict) for call in calls):
+        if any(not isinstance(parse_arguments(arguments_of(call)), dict) for call in calls):
             return _ollama("invalid tool call arguments")
         for part in array(message.get("content")):
             if not _ollama_part(obj(part)):

@@ -57,7 +57,7 @@ _DETAILS = {
 }
 
 
-def refused(refusal: Refusal) -> Reply:
+def reject(refusal: Refusal) -> Reply:
     """Return the answer to a rejected request."""
     status, words = _CODES.get(refusal.code, (400, "Error"))
     error: Json = {

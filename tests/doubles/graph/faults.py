@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.doubles.graph.errors import refused
+from tests.doubles.graph.errors import reject
 from tests.doubles.graph.values import Call, Refusal
 from tests.doubles.server import After, Arming, Cut, Hang, Huge, Instead, Late, Reply, Slow, Step
 
@@ -29,7 +29,7 @@ class Faults(Arming[Call]):
         """Answer the next calls with this error of the Graph API, and with the status `http` if it
         is not the usual one for the code. `after` the effect: Meta documents 131000 as an unknown
         error, and 2 and 131016 only as a service that is down or overloaded (see `errors`)."""
-        reply = refused(Refusal(code, details, http=http))
+        reply = reject(Refusal(code, details, http=http))
         self._arm(operation, Instead(reply, after == "effect"), times, person)
 
     def garble(

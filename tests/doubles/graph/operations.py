@@ -133,13 +133,13 @@ class Operations:
             person=known.key if known else call.person,
             kind=kind,
             text=string(text),
-            file=self._attached(kind, content),
+            file=self._attach(kind, content),
             buttons=_buttons(as_object(content.get("action"))),
             listed=content.get("type") == "list",
             reply_to=string(as_object(call.fields.get("context")).get("message_id")),
         )
 
-    def _attached(self, kind: str, content: Json) -> Upload | None:
+    def _attach(self, kind: str, content: Json) -> Upload | None:
         if kind not in KINDS:
             return None
         stored = self._world.files.get(string(content["id"]))

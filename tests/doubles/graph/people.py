@@ -127,8 +127,8 @@ class People:
             **content,
         }
         if group := string(content.get("group_id")):
-            self._world.heard_from(self._world.meet(group), message_id)
-        self._world.heard_from(somebody, message_id)
+            self._world.note_message(self._world.meet(group), message_id)
+        self._world.note_message(somebody, message_id)
         self._notices.message(message, somebody.contact)
         return message_id
 

@@ -36,7 +36,7 @@ def message_problem(body: Json) -> str:
     """Return the first reason to reject a body posted to `messages`, or ""."""
     if body.get("messaging_product") != "whatsapp":
         return "messaging_product must be whatsapp"
-    return _read(body) if "status" in body else _sent(body)
+    return _read(body) if "status" in body else _check_sent(body)
 
 
 def number_problem(query: Json) -> str:
@@ -50,7 +50,7 @@ def upload_problem(form: Json) -> str:
     """Return the first problem of the fields of an upload, or ""."""
     if form.get("messaging_product") != "whatsapp":
         return "messaging_product must be whatsapp"
-    return _unexpected(form, {"messaging_product", "type"}, "the form")
+    return _check_keys(form, {"messaging_product", "type"}, "the form")
 
 
 def units(text: str) -> int:
@@ -59,7 +59,7 @@ def units(text: str) -> int:
 
 
 def _read(body: Json) -> str:
-    if problem := _unexpected(body, _READ, "the body"):
+    if problem := _check_keys(body, _READ, "the body"):
         return problem
     if body["status"] != "read" or not string(body.get("message_id")):
         return "status must be read, and message_id say of which message"
@@ -68,7 +68,7 @@ def _read(body: Json) -> str:
     return ""
 
 
-def _sent(body: Json) -> str:
+def _check_sent(body: Json) -> str:
     kind = string(body.get("type"))
     check = _CHECKS.get(kind)
     if check is None:
@@ -77,14 +77,14 @@ def _sent(body: Json) -> str:
     if not isinstance(content, dict):
         return f"{kind} is required and must be an object"
     return (
-        _unexpected(body, {*_MESSAGE, kind}, "the body")
-        or _addressed(body)
+        _check_keys(body, {*_MESSAGE, kind}, "the body")
+        or _check_recipient(body)
         or _answers(body)
         or check(content)
     )
 
 
-def _addressed(body: Json) -> str:
+def _check_recipient(body: Json) -> str:
     kind = body.get("recipient_type", "individual")
     if kind == "group":
         return "" if string(body.get("to")) else "to must be the id of a group"
@@ -110,7 +110,7 @@ def _answers(body: Json) -> str:
 def _text(content: Json) -> str:
     if not isinstance(content.get("preview_url", False), bool):
         return "text.preview_url must be a boolean"
-    return _unexpected(content, {"body", "preview_url"}, "text") or _words(
+    return _check_keys(content, {"body", "preview_url"}, "text") or _words(
         content.get("body"), TEXT_LIMIT, "text.body"
     )
 
@@ -127,7 +127,7 @@ def _file(kind: str) -> Callable[[Json], str]:
             return "this double does not fetch files from elsewhere"
         allowed = keys | ({"voice"} if kind == "audio" else set())
         return (
-            _unexpected(content, allowed, kind)
+            _check_keys(content, allowed, kind)
             or ("" if string(content.get("id")) else f"{kind}.id is required")
             or (
                 _words(content["caption"], CAPTION_LIMIT, "caption") if "caption" in content else ""
@@ -138,7 +138,7 @@ def _file(kind: str) -> Callable[[Json], str]:
 
 
 def _interactive(content: Json) -> str:
-    if problem := _unexpected(
+    if problem := _check_keys(
         content, {"type", "body", "action", "header", "footer"}, "interactive"
     ):
         return problem
@@ -195,7 +195,7 @@ def _words(value: object, limit: int, name: str) -> str:
     return f"{name} is longer than {limit}" if units(value) > limit else ""
 
 
-def _unexpected(value: Json, allowed: set[str], where: str) -> str:
+def _check_keys(value: Json, allowed: set[str], where: str) -> str:
     unknown = sorted(set(value) - allowed)
     return f'Unexpected key "{unknown[0]}" on {where}' if unknown else ""
 

@@ -21,7 +21,7 @@ class Seen:
         self.calls: list[Call] = []
         self.violations: list[Violation] = []
 
-    def called(self, *operations: str) -> list[Call]:
+    def calls_of(self, *operations: str) -> list[Call]:
         """Return the calls of these operations, in order."""
         return [call for call in self.calls if call.operation in operations]
 
@@ -49,14 +49,14 @@ class Seen:
 
         Raise `TimeoutError` after `patience` seconds of real time (None: never), with the events so
         far."""
-        return await self._world.changes.within(patience, condition, self._told)
+        return await self._world.changes.within(patience, condition, self._describe_events)
 
     async def receive(self, count: int, person: str = PERSON) -> list[str]:
         """Return the texts for a person once there are at least `count` of them."""
         await self.wait_for(lambda: len(self.messages(person)) >= count)
         return self.texts(person)
 
-    def _told(self) -> str:
+    def _describe_events(self) -> str:
         made = [call.operation for call in self.calls][-20:]
         violations = [str(one) for one in self.violations]
         return f"last calls {made}, texts {self.texts(None)}, violations {violations}"

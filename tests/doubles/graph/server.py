@@ -11,7 +11,7 @@ from aiohttp import web
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.tasks import Background
-from tests.doubles.graph.errors import BAD_PARAMETER, TOKEN_INVALID, refused
+from tests.doubles.graph.errors import BAD_PARAMETER, TOKEN_INVALID, reject
 from tests.doubles.graph.faults import Faults
 from tests.doubles.graph.notices import Notices
 from tests.doubles.graph.operations import Operations
@@ -138,7 +138,7 @@ class FakeGraphAPI(People, Faults, Seen):
         try:
             call = await read_message(http)
         except Refusal as refusal:
-            return self._rejected(Call("messages"), refusal)
+            return self._reject(Call("messages"), refusal)
         problem = message_problem(dict(call.fields))
         if http.content_type != "application/json":
             problem = "the body must be application/json"
@@ -149,7 +149,7 @@ class FakeGraphAPI(People, Faults, Seen):
         try:
             call = await read_upload(http)
         except Refusal as refusal:
-            return self._rejected(Call("upload"), refusal)
+            return self._reject(Call("upload"), refusal)
         problem = upload_problem(dict(call.fields))
         return await self._exchange(
             http, call, problem, lambda: _json(self._operations.upload(call))
@@ -177,14 +177,14 @@ class FakeGraphAPI(People, Faults, Seen):
 
     async def _unknown(self, http: web.Request) -> web.StreamResponse:
         refusal = Refusal(BAD_PARAMETER, f"this double has no {http.method} {http.path}", http=404)
-        return self._rejected(Call("unknown", {"path": http.path}), refusal)
+        return self._reject(Call("unknown", {"path": http.path}), refusal)
 
-    def _rejected(self, call: Call, refusal: Refusal) -> web.Response:
+    def _reject(self, call: Call, refusal: Refusal) -> web.Response:
         """Return the answer to a request that is not part of this API."""
         self.calls.append(call)
         self.violations.append(Violation(call, refusal.details))
         self._changes.tell()
-        return _response(refused(refusal))
+        return _response(reject(refusal))
 
     async def _exchange(
         self, http: web.Request, call: Call, problem: str, act: _Act
@@ -197,12 +197,12 @@ class FakeGraphAPI(People, Faults, Seen):
                 self._check(http, call, problem)
                 return act()
             except Refusal as refusal:
-                return refused(refusal)
+                return reject(refusal)
 
-        reply = await self._played(http, call, answer)
+        reply = await self._play(http, call, answer)
         return web.Response() if reply is None else _response(reply)
 
-    async def _played(self, http: web.Request, call: Call, answer: Answer) -> Reply | None:
+    async def _play(self, http: web.Request, call: Call, answer: Answer) -> Reply | None:
         step = self._take(call)
         exchange = Exchange(http, answer, lambda: self._stopping)
         playing = step.play(exchange) if step else answer()

@@ -92,7 +92,7 @@ class World:
             self.people.append(found)
         return found
 
-    def heard_from(self, person: Somebody, message_id: str) -> None:
+    def note_message(self, person: Somebody, message_id: str) -> None:
         """Record a person's message."""
         person.wrote = self.date
         self.heard[message_id] = person.key

@@ -130,7 +130,7 @@ def context_length_exceeded(limit: int = 8192) -> Raw:
     return refusal(ApiError(400, message, "context_length_exceeded", param="messages"))
 
 
-def unauthorized(key: str = "sk-…") -> Raw:
+def wrong_key(key: str = "sk-…") -> Raw:
     """Return the error for a wrong key, which it contains like the real one."""
     return refusal(ApiError(401, f"Incorrect API key provided: {key}.", "invalid_api_key"))
 
@@ -174,6 +174,6 @@ FAULTS: Mapping[str, Callable[[], Step]] = {
     "null content": lambda: Answer(None),
     "finish by length": lambda: Answer("This sentence is cut by the", finish="length"),
     "context length exceeded": context_length_exceeded,
-    "401": unauthorized,
+    "401": wrong_key,
 }
 """Each fault by name. The values make a new step."""

@@ -113,9 +113,9 @@ def _messages(body: Json) -> str:
             waiting.remove(str(call_id))
             continue
         if waiting:
-            return _unanswered(waiting)
+            return _find_unanswered(waiting)
         waiting = [str(call.get("id")) for call in _calls(message)]
-    return _unanswered(waiting) if waiting else ""
+    return _find_unanswered(waiting) if waiting else ""
 
 
 def _shape(message: Json, index: int) -> str:
@@ -185,7 +185,7 @@ def _bad_name(place: str) -> str:
     return f"Invalid '{place}': string does not match pattern '^[a-zA-Z0-9_-]+$'."
 
 
-def _unanswered(waiting: Sequence[str]) -> str:
+def _find_unanswered(waiting: Sequence[str]) -> str:
     return (
         "An assistant message with 'tool_calls' must be followed by tool messages responding to "
         "each 'tool_call_id'. The following tool_call_ids did not have response messages: "

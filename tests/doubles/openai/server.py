@@ -24,7 +24,7 @@ from aiohttp import web
 from nanobot.providers.fields import mapping, parse_json
 from tests.doubles.openai.answers import Answer, ChatRequest, Exchange, Raw, Step
 from tests.doubles.openai.embeddings import EMBEDDINGS, embeddings
-from tests.doubles.openai.faults import context_length_exceeded, refusal, unauthorized
+from tests.doubles.openai.faults import context_length_exceeded, refusal, wrong_key
 from tests.doubles.openai.rules import ApiError, first_error
 from tests.doubles.openai.transcriptions import TRANSCRIPTIONS, Recording, recording, transcript
 from tests.doubles.server import Served
@@ -151,13 +151,13 @@ class FakeOpenAI:
                 {"object": "list", "data": [{"id": name} for name in self._models]}
             )
         step = self._refusal(request, http.method) or self._embedding(request)
-        step = step or self._transcription(request) or self._spoken(request)
+        step = step or self._transcription(request) or self._speak(request)
         step = step or self._next(request)
         exchange = Exchange(
             request=request,
             http=http,
             number=len(self.requests),
-            cached_tokens=self._cached_tokens(raw),
+            cached_tokens=self._count_cached_tokens(raw),
             closing=self._closing,
             characters=self._characters,
             wire_bytes=self._wire_bytes,
@@ -173,12 +173,12 @@ class FakeOpenAI:
             return refusal(ApiError(400, "We could not parse the JSON body of your request."))
         sent = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._api_key and sent != self._api_key:
-            return unauthorized(sent)
+            return wrong_key(sent)
         if not request.path.endswith("/chat/completions"):
             return None
-        return self._refused_chat(request)
+        return self._reject_chat(request)
 
-    def _refused_chat(self, request: ChatRequest) -> Step | None:
+    def _reject_chat(self, request: ChatRequest) -> Step | None:
         if self._validate and (wrong := first_error(request.body)):
             return refusal(wrong)
         if 0 < self._context_tokens < len(request.raw) // 4:
@@ -214,7 +214,7 @@ class FakeOpenAI:
             return self._transcription_faults.popleft()
         return Raw(transcript(heard))
 
-    def _spoken(self, request: ChatRequest) -> Step | None:
+    def _speak(self, request: ChatRequest) -> Step | None:
         """Return the sound or the next fault, or None for anything else."""
         if not request.path.endswith(SPEECH):
             return None
@@ -236,7 +236,7 @@ class FakeOpenAI:
             return refusal(ApiError(400, "The script of this server is at its end."))
         return Answer(scripted) if isinstance(scripted, str) else scripted
 
-    def _cached_tokens(self, raw: bytes) -> int:
+    def _count_cached_tokens(self, raw: bytes) -> int:
         """Return the tokens of the common prefix with a recent request, in whole blocks."""
         longest = max((common_prefix(raw, other) for other in self._recent), default=0)
         self._recent.append(raw)

@@ -8,7 +8,7 @@ from tests.doubles.server import Reply
 from tests.doubles.telegram.values import Json, Refusal
 
 
-def refused(refusal: Refusal) -> Reply:
+def reject(refusal: Refusal) -> Reply:
     """Return the answer to a rejected call."""
     body: Json = {"ok": False, "error_code": refusal.code, "description": refusal.description}
     if refusal.parameters:

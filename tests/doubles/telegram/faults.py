@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.doubles.server import After, Arming, Cut, Hang, Huge, Instead, Late, Reply, Slow, Step
-from tests.doubles.telegram.answers import refused
+from tests.doubles.telegram.answers import reject
 from tests.doubles.telegram.updates import TERMINATED, Updates
 from tests.doubles.telegram.values import Call, Json, Refusal
 
@@ -37,7 +37,7 @@ class Faults(Arming[Call]):
         tdlib/telegram-bot-api, `get_closing_error`), and people saw messages of failed calls arrive
         (python-telegram-bot#1045)."""
         refusal = Refusal(code, description or _WORDS.get(code, "Error"), parameters)
-        self._arm(method, Instead(refused(refusal), after == "effect"), times, chat)
+        self._arm(method, Instead(reject(refusal), after == "effect"), times, chat)
 
     def flood(self, chat: int, retry_after: int, *, times: int = 1) -> None:
         """Answer the next calls for this chat with 429."""

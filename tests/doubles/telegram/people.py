@@ -11,7 +11,7 @@ import re
 from tests.doubles.telegram.text import units
 from tests.doubles.telegram.updates import Updates
 from tests.doubles.telegram.values import Json
-from tests.doubles.telegram.world import PERSON, ChatState, World, quoted
+from tests.doubles.telegram.world import PERSON, ChatState, World, quote
 
 _AUTOMATIC = {
     "bot_command": re.compile(r"(?<![\w/@])/[A-Za-z0-9_]{1,32}(@\w{3,32})?"),
@@ -189,7 +189,7 @@ class People:
         }
         answered = reply_to if reply_to is not None else thread
         if answered in chat.posts:  # what answers nothing in a topic answers its first message
-            message["reply_to_message"] = quoted(chat.posts[answered])
+            message["reply_to_message"] = quote(chat.posts[answered])
         message |= content
         chat.posts[_id_of(message)] = message
         return message

@@ -18,14 +18,14 @@ def rich_problem(message: Json) -> str:
     if not blocks:
         return "rich message must be non-empty"
     rows = [*_rows(blocks)]
-    if len(shown_text(blocks)) > _LENGTH or _count(blocks) + len(rows) > _BLOCKS:
+    if len(visible_text(blocks)) > _LENGTH or _count(blocks) + len(rows) > _BLOCKS:
         return "rich message is too long"
     if any(len(row) > _COLUMNS for row in rows):
         return "a table has too many columns"
     return "rich message is nested too deeply" if _depth(blocks) > _DEPTH else ""
 
 
-def shown_text(blocks: Sequence[Json]) -> str:
+def visible_text(blocks: Sequence[Json]) -> str:
     """Return the visible text, with a block or a row of a table per line."""
     return "\n".join(_lines(blocks))
 
@@ -36,7 +36,7 @@ def _lines(blocks: Iterable[Json]) -> Iterator[str]:
             yield _plain(block["text"])
         yield from _lines(objects(block.get("blocks")))
         for item in objects(block.get("items")):
-            yield f"{_label(item)} {shown_text(objects(item.get('blocks')))}"
+            yield f"{_label(item)} {visible_text(objects(item.get('blocks')))}"
         for row in _rows([block], nested=False):
             yield " | ".join(_plain(cell.get("text", "")) for cell in row)
 

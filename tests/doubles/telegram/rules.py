@@ -112,7 +112,7 @@ def _album(call: Call) -> str:
     if not any(kinds <= together for together in _TOGETHER):
         return f"an album can't have {' and '.join(sorted(kinds))} together"
     for item in items:
-        if problem := _attached(call, str(item["media"])) or _one_caption(item):
+        if problem := _check_attached(call, str(item["media"])) or _one_caption(item):
             return problem
     return ""
 
@@ -121,10 +121,10 @@ def _files(call: Call) -> str:
     value = call.text(call.method.removeprefix("send").lower())
     if value.startswith(("http://", "https://")):
         return "this double does not fetch files from elsewhere"
-    return _attached(call, value)
+    return _check_attached(call, value)
 
 
-def _attached(call: Call, value: str) -> str:
+def _check_attached(call: Call, value: str) -> str:
     name = value.removeprefix("attach://")
     return "" if name == value or name in call.files else f'there is no part "{name}"'
 

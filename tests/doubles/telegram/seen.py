@@ -23,7 +23,7 @@ class Seen:
         self.calls: list[Call] = []
         self.violations: list[Violation] = []
 
-    def called(self, *methods: str) -> list[Call]:
+    def calls_of(self, *methods: str) -> list[Call]:
         """Return the calls of these methods, in order."""
         return [call for call in self.calls if call.method in methods]
 
@@ -88,7 +88,7 @@ class Seen:
 
         Raise `TimeoutError` after `patience` seconds of real time (None: never), with the events so
         far."""
-        return await self._world.changes.within(patience, condition, self._told)
+        return await self._world.changes.within(patience, condition, self._describe_events)
 
     async def receive(self, count: int, chat: int = PERSON) -> list[str]:
         """Return the texts in a chat once there are at least `count` messages of the bot."""
@@ -102,7 +102,7 @@ class Seen:
         )
         return later[0]
 
-    def _told(self) -> str:
+    def _describe_events(self) -> str:
         made = [call.method for call in self.calls][-20:]
         violations = [str(one) for one in self.violations]
         return f"last calls {made}, texts {self.texts(None)}, violations {violations}"

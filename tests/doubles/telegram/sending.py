@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tests.doubles.telegram.media import attachment, check_upload
-from tests.doubles.telegram.rich import shown_text
+from tests.doubles.telegram.rich import visible_text
 from tests.doubles.telegram.values import (
     Button,
     Call,
@@ -17,7 +17,7 @@ from tests.doubles.telegram.values import (
     bad_request,
     objects,
 )
-from tests.doubles.telegram.world import ChatState, StoredFile, World, quoted
+from tests.doubles.telegram.world import ChatState, StoredFile, World, quote
 
 NOT_MODIFIED = (
     "message is not modified: specified new message content and reply markup are exactly the same "
@@ -74,7 +74,7 @@ class Sending:
     def rich(self, call: Call) -> Json:
         """sendRichMessage."""
         blocks = objects(call.object("rich_message").get("blocks"))
-        return self._deliver(call, _Content("rich", shown_text(blocks), (), blocks=blocks))
+        return self._deliver(call, _Content("rich", visible_text(blocks), (), blocks=blocks))
 
     def file(self, call: Call) -> Json:
         """sendPhoto and similar methods."""
@@ -98,11 +98,11 @@ class Sending:
         """Return the file of a parameter: uploaded with the call, or known by its id."""
         name = value.removeprefix("attach://")
         if name == value:
-            return self._known_file(value)
+            return self._find_file(value)
         check_upload(kind, call.files[name])
         return self._world.store(call.files[name])
 
-    def _known_file(self, file_id: str) -> StoredFile:
+    def _find_file(self, file_id: str) -> StoredFile:
         if file_id not in self._world.files:
             raise bad_request("wrong remote file identifier specified: wrong character")
         return self._world.files[file_id]
@@ -152,7 +152,7 @@ class Sending:
         if sent.thread is not None:
             post |= {"message_thread_id": sent.thread, "is_topic_message": True}
         if sent.reply_to is not None:
-            post["reply_to_message"] = quoted(chat.posts[sent.reply_to])
+            post["reply_to_message"] = quote(chat.posts[sent.reply_to])
         if sent.buttons:
             post["reply_markup"] = call.object("reply_markup")
         return post
@@ -223,7 +223,7 @@ class Sending:
         text, entities, buttons = call.text("text"), call.objects("entities"), _buttons(call)
         if (text, entities, buttons) == (sent.text, sent.entities, sent.buttons):
             raise bad_request(NOT_MODIFIED)
-        post = self._edited(post, buttons, call) | {"text": text}
+        post = self._edit(post, buttons, call) | {"text": text}
         post.pop("entities", None)
         if entities:
             post["entities"] = list(entities)
@@ -237,9 +237,9 @@ class Sending:
         if buttons == sent.buttons:
             raise bad_request(NOT_MODIFIED)
         changed = replace(sent, buttons=buttons, edited=True)
-        return self._world.show(chat, changed, self._edited(post, buttons, call))
+        return self._world.show(chat, changed, self._edit(post, buttons, call))
 
-    def _edited(self, post: Json, buttons: object, call: Call) -> Json:
+    def _edit(self, post: Json, buttons: object, call: Call) -> Json:
         post = {**post, "edit_date": self._world.date}
         post.pop("reply_markup", None)
         return post | ({"reply_markup": call.object("reply_markup")} if buttons else {})

@@ -14,7 +14,7 @@ from aiohttp import web
 from nanobot.clock import Clock, SystemClock
 from nanobot.tasks import Background
 from tests.doubles.server import Answer, Changes, Exchange, Reply, Served
-from tests.doubles.telegram.answers import refused
+from tests.doubles.telegram.answers import reject
 from tests.doubles.telegram.events import Events
 from tests.doubles.telegram.faults import Faults
 from tests.doubles.telegram.methods import Methods
@@ -136,7 +136,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
             self._authorize(http)
             call = await read_call(http, method, self._schema)
         except Refusal as refusal:
-            return _response(refused(refusal))
+            return _response(reject(refusal))
         return await self._exchange(http, call, lambda: self._answer(call))
 
     async def _download(self, http: web.Request) -> web.StreamResponse:
@@ -144,7 +144,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         try:
             self._authorize(http)
         except Refusal as refusal:
-            return _response(refused(refusal))
+            return _response(reject(refusal))
         return await self._exchange(http, call, lambda: self._file_content(call))
 
     def _authorize(self, http: web.Request) -> None:
@@ -172,7 +172,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
             self._check(call)
             result = await self._methods.answer(call)
         except Refusal as refusal:
-            return refused(refusal)
+            return reject(refusal)
         return Reply(json.dumps({"ok": True, "result": result}, ensure_ascii=False).encode())
 
     def _check(self, call: Call) -> None:
@@ -188,7 +188,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
     async def _file_content(self, call: Call) -> Reply:
         file = self._world.file_at(call.text("file_path"))
         if file is None:
-            return refused(Refusal(404, "Not Found"))
+            return reject(Refusal(404, "Not Found"))
         return Reply(file.upload.content, content_type="application/octet-stream")
 
 

@@ -53,7 +53,7 @@ def entities_problem(text: str, entities: Sequence[Json]) -> str:
     edges = _edges(text)
     for entity in entities:
         if problem := _single(entity, edges):
-            return f"entity {_shown(entity)} {problem}"
+            return f"entity {_describe(entity)} {problem}"
     return _nesting(entities)
 
 
@@ -92,9 +92,9 @@ def _nesting(entities: Sequence[Json]) -> str:
         open_ones = [one for one in open_ones if _range(one)[1] > start]
         for outer in open_ones:
             if end > _range(outer)[1]:
-                return f"entities {_shown(outer)} and {_shown(entity)} overlap"
+                return f"entities {_describe(outer)} and {_describe(entity)} overlap"
             if not _may_nest(str(outer["type"]), str(entity["type"])):
-                return f"entity {_shown(entity)} may not be within {_shown(outer)}"
+                return f"entity {_describe(entity)} may not be within {_describe(outer)}"
         open_ones.append(entity)
     return ""
 
@@ -114,5 +114,5 @@ def _range(entity: Json) -> tuple[int, int]:
     return offset, offset + length
 
 
-def _shown(entity: Json) -> str:
+def _describe(entity: Json) -> str:
     return f"{entity['type']} at {entity['offset']}+{entity['length']}"

@@ -78,7 +78,7 @@ class Updates:
         given = payload.get("update_id") if isinstance(payload, dict) else None
         update_id = given if isinstance(given, int) else self._next_id
         self._next_id = max(self._next_id, update_id + 1)
-        if self._wanted(payload):
+        if self._is_wanted(payload):
             insort(self._queue, Pending(update_id, payload), key=lambda one: one.update_id)
             self._all[update_id] = payload
         self._changes.tell()
@@ -150,7 +150,7 @@ class Updates:
     def _batch(self, limit: int) -> list[Pending]:
         return (self._again + self._queue)[:limit]
 
-    def _wanted(self, payload: object) -> bool:
+    def _is_wanted(self, payload: object) -> bool:
         """Check whether the bot gets it. Malformed payloads are never filtered."""
         kinds = set(payload) - {"update_id"} if isinstance(payload, dict) else set()
         if len(kinds) != 1:

@@ -173,7 +173,7 @@ class World:
         self.changes.tell()
 
 
-def quoted(post: Json) -> Json:
+def quote(post: Json) -> Json:
     """Return a message in the form of an answered one: without its own answered message."""
     return {name: value for name, value in post.items() if name != "reply_to_message"}
 

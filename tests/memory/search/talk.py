@@ -23,7 +23,7 @@ from nanobot.testing.clock import FakeClock
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 
 
-def said(
+def message(
     seq: int, text: str, role: Role = "user", *, name: str = "", turn: str = "", day: int = 0,
     origin: str = "",
 ) -> Message:  # fmt: skip

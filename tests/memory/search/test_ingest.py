@@ -19,20 +19,20 @@ from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.passages import SourceFile, lines_of
 from nanobot.messages import Role
 from nanobot.session.records import encode
-from tests.memory.search.talk import START, Home, everything, find, id_of, said
+from tests.memory.search.talk import START, Home, everything, find, id_of, message
 from tests.scratch import scratch
 
 
 async def test_what_was_just_said_is_found(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", said(1, "one elephant"))
+    home.say("cli:direct", message(1, "one elephant"))
     assert await find(index, "elephant") == ["m:cli:direct:1"]
-    home.say("cli:direct", said(2, "two elephants"))
+    home.say("cli:direct", message(2, "two elephants"))
     assert sorted(await find(index, "elephant")) == ["m:cli:direct:1", "m:cli:direct:2"]
 
 
 async def test_a_line_that_is_still_being_written_waits(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", said(1, "hello"))
-    line = encode(said(2, "an elephant"))
+    home.say("cli:direct", message(1, "hello"))
+    line = encode(message(2, "an elephant"))
     with home.file("cli:direct").open("a") as file:
         file.write(line[:20])
         file.flush()
@@ -44,12 +44,12 @@ async def test_a_line_that_is_still_being_written_waits(home: Home, index: Memor
 async def test_moving_to_the_archive_indexes_nothing_twice_and_loses_nothing(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", *(said(n, f"elephant number {n}") for n in range(1, 11)))
+    home.say("cli:direct", *(message(n, f"elephant number {n}") for n in range(1, 11)))
     before = sorted(await find(index, "elephant"))
     for up_to in (4, 4, 7, 10):
         home.archive("cli:direct", up_to)
         assert sorted(await find(index, "elephant")) == before
-    home.say("cli:direct", said(11, "elephant number 11"))
+    home.say("cli:direct", message(11, "elephant number 11"))
     assert sorted(await find(index, "elephant")) == sorted([*before, "m:cli:direct:11"])
     assert (await index.stats()).messages == 11
 
@@ -57,7 +57,7 @@ async def test_moving_to_the_archive_indexes_nothing_twice_and_loses_nothing(
 async def test_lines_that_a_crash_left_in_both_places_count_once(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", *(said(n, f"elephant number {n}") for n in range(1, 5)))
+    home.say("cli:direct", *(message(n, f"elephant number {n}") for n in range(1, 5)))
     whole = home.file("cli:direct").read_bytes()
     home.archive("cli:direct", 3)
     home.file("cli:direct").write_bytes(whole)
@@ -71,9 +71,9 @@ async def test_retracted_messages_are_not_found(
 ) -> None:
     home.say(
         "cli:direct",
-        said(1, "a grey elephant", turn="t0"),
-        said(2, "a pink elephant", turn="t1"),
-        said(3, "a pink elephant indeed", "assistant", turn="t1"),
+        message(1, "a grey elephant", turn="t0"),
+        message(2, "a pink elephant", turn="t1"),
+        message(3, "a pink elephant indeed", "assistant", turn="t1"),
     )
     if known:
         assert len(await find(index, "elephant")) == 3
@@ -85,7 +85,7 @@ async def test_retracted_messages_are_not_found(
 
 
 async def test_a_retraction_spares_other_turns_in_its_range(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", said(1, "an elephant", turn="a"), said(2, "an elephant", turn="b"))
+    home.say("cli:direct", message(1, "an elephant", turn="a"), message(2, "an elephant", turn="b"))
     home.retract("cli:direct", "b", 1, 2)
     assert await find(index, "elephant") == ["m:cli:direct:1"]
 
@@ -93,10 +93,10 @@ async def test_a_retraction_spares_other_turns_in_its_range(home: Home, index: M
 async def test_a_retraction_holds_for_messages_written_after_it(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", said(1, "a grey elephant"), said(2, "a pink elephant"))
+    home.say("cli:direct", message(1, "a grey elephant"), message(2, "a pink elephant"))
     home.retract("cli:direct", "", 2, 3)
     assert await find(index, "elephant") == ["m:cli:direct:1"]
-    home.say("cli:direct", said(3, "a pink elephant indeed"), said(4, "an elephant"))
+    home.say("cli:direct", message(3, "a pink elephant indeed"), message(4, "an elephant"))
     expected = ["m:cli:direct:1", "m:cli:direct:4"]
     assert sorted(await find(index, "elephant")) == expected
     await index.rebuild()
@@ -106,8 +106,8 @@ async def test_a_retraction_holds_for_messages_written_after_it(
 async def test_what_was_retracted_is_not_found_at_once_and_gone_from_the_file_at_the_next_refresh(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", *(said(n, f"the tiger {n}") for n in range(1, 40)))
-    home.say("cli:direct", said(40, "the code is qwertzuiop"))
+    home.say("cli:direct", *(message(n, f"the tiger {n}") for n in range(1, 40)))
+    home.say("cli:direct", message(40, "the code is qwertzuiop"))
     await index.refresh()
     home.retract("cli:direct", "", 40, 40)
     assert await find(index, "qwertzuiop") == []
@@ -117,8 +117,8 @@ async def test_what_was_retracted_is_not_found_at_once_and_gone_from_the_file_at
 
 async def test_a_purge_that_is_owed_is_made_up_for_by_the_next_process(home: Home) -> None:
     index = home.index()
-    home.say("cli:direct", *(said(n, f"the tiger {n}") for n in range(1, 40)))
-    home.say("cli:direct", said(40, "the code is qwertzuiop"))
+    home.say("cli:direct", *(message(n, f"the tiger {n}") for n in range(1, 40)))
+    home.say("cli:direct", message(40, "the code is qwertzuiop"))
     await index.refresh()
     home.retract("cli:direct", "", 40, 40)
     assert await find(index, "qwertzuiop") == []
@@ -132,8 +132,8 @@ async def test_a_purge_that_is_owed_is_made_up_for_by_the_next_process(home: Hom
 async def test_erased_text_is_neither_found_nor_left_in_the_file(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", *(said(n, f"the tiger {n}") for n in range(1, 40)))
-    home.say("cli:direct", said(40, "the code is qwertzuiop"))
+    home.say("cli:direct", *(message(n, f"the tiger {n}") for n in range(1, 40)))
+    home.say("cli:direct", message(40, "the code is qwertzuiop"))
     assert await find(index, "qwertzuiop") == ["m:cli:direct:40"]
     path = home.file("cli:direct")
     redacted = path.read_bytes().replace(b"qwertzuiop", b"[erased]")
@@ -151,7 +151,7 @@ async def test_erased_text_is_neither_found_nor_left_in_the_file(
 async def test_what_an_editor_changes_is_noticed(
     home: Home, index: MemoryIndex, same_inode: bool
 ) -> None:
-    home.say("cli:direct", said(1, "a tiger"), said(2, "a zebra"), said(3, "a tiger"))
+    home.say("cli:direct", message(1, "a tiger"), message(2, "a zebra"), message(3, "a tiger"))
     assert len(await find(index, "tiger")) == 2
     path = home.file("cli:direct")
     edited = path.read_bytes().replace(b"a zebra", b"a horse")
@@ -168,11 +168,11 @@ async def test_what_an_editor_changes_is_noticed(
 
 
 async def test_a_message_put_back_in_between_is_found(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", said(1, "a tiger"), said(3, "a horse"))
+    home.say("cli:direct", message(1, "a tiger"), message(3, "a horse"))
     assert len(await find(index, "tiger horse")) == 2
     path = home.file("cli:direct")
     lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([*lines[:2], encode(said(2, "a zebra")), *lines[2:]]))
+    path.write_text("".join([*lines[:2], encode(message(2, "a zebra")), *lines[2:]]))
     assert await find(index, "zebra") == ["m:cli:direct:2"]
     assert [p.seq for p in await index.around("m:cli:direct:2", ("owner",))] == [1, 2, 3]
 
@@ -192,8 +192,8 @@ async def test_files_of_other_programs_are_read(home: Home, index: MemoryIndex) 
 
 
 async def test_a_session_that_is_gone_is_no_longer_found(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", said(1, "a tiger"))
-    home.say("cli:other", said(1, "a tiger"))
+    home.say("cli:direct", message(1, "a tiger"))
+    home.say("cli:other", message(1, "a tiger"))
     assert len(await find(index, "tiger")) == 2
     home.file("cli:other").unlink()
     assert await find(index, "tiger") == ["m:cli:direct:1"]
@@ -202,7 +202,7 @@ async def test_a_session_that_is_gone_is_no_longer_found(home: Home, index: Memo
 async def test_a_session_with_nothing_but_an_archive_is_found(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", said(1, "a tiger"), said(2, "a horse"))
+    home.say("cli:direct", message(1, "a tiger"), message(2, "a horse"))
     home.archive("cli:direct", 2)
     home.file("cli:direct").unlink()
     assert (await find(index, "tiger"))[0] == "m:cli:direct:1"
@@ -242,7 +242,9 @@ async def test_links_out_of_the_memory_folder_are_not_followed(
 
 
 async def test_a_pause_ends_a_segment_and_many_messages_do(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", said(1, "hello"), said(2, "a tiger", day=1), said(3, "yes", day=1))
+    home.say(
+        "cli:direct", message(1, "hello"), message(2, "a tiger", day=1), message(3, "yes", day=1)
+    )
     hit = (await index.search(Query("tiger", ("owner",)))).hits[0]
     assert [near.seq for near in (*hit.before, *hit.after)] == [3]
 
@@ -251,14 +253,16 @@ async def test_a_pause_ends_a_segment_and_many_messages_do(home: Home, index: Me
 async def test_a_platform_with_a_clock_of_its_own_tears_no_talk_apart(
     home: Home, index: MemoryIndex, behind: timedelta
 ) -> None:
-    answer = replace(said(1, "yes", "assistant"), timestamp=START + behind)
-    home.say("cli:direct", answer, replace(said(2, "a tiger"), timestamp=START))
+    answer = replace(message(1, "yes", "assistant"), timestamp=START + behind)
+    home.say("cli:direct", answer, replace(message(2, "a tiger"), timestamp=START))
     hit = (await index.search(Query("tiger", ("owner",)))).hits[0]
     assert [near.seq for near in hit.before] == [1]
 
 
 async def test_ids_are_the_same_after_a_rebuild(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", said(1, "a tiger"), said(2, "a tiger", "tool"), said(3, "a tiger"))
+    home.say(
+        "cli:direct", message(1, "a tiger"), message(2, "a tiger", "tool"), message(3, "a tiger")
+    )
     home.remember(4, "a tiger")
     (home.memory / "2026-03-01.md").write_text("# 2026-03-01\n\n- 09:00 a tiger\n")
     before = await find(index, "tiger")
@@ -290,7 +294,7 @@ async def test_step_by_step_it_becomes_what_a_rebuild_makes(steps: list[tuple[st
 async def step_by_step(home: Home, steps: list[tuple[str, int]]) -> None:
     """Run any steps, and compare the index with a new one."""
     index = home.index()
-    home.say("cli:direct", said(1, "tiger horse zebra"))
+    home.say("cli:direct", message(1, "tiger horse zebra"))
     note = home.memory / "2026-03-01.md"
     note.write_text("# 2026-03-01\n\n")
     last = 1
@@ -302,7 +306,7 @@ async def step_by_step(home: Home, steps: list[tuple[str, int]]) -> None:
                 home.say(
                     "cli:direct",
                     *(
-                        said(n, text, ROLES[step], turn=f"t{n // 2}", day=number // 9)
+                        message(n, text, ROLES[step], turn=f"t{n // 2}", day=number // 9)
                         for n in numbers
                     ),
                 )
@@ -340,7 +344,7 @@ async def step_by_step(home: Home, steps: list[tuple[str, int]]) -> None:
 async def test_a_message_that_is_added_is_all_that_is_read(
     home: Home, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.say("cli:direct", *(said(n, f"tiger number {n}") for n in range(1, 60)))
+    home.say("cli:direct", *(message(n, f"tiger number {n}") for n in range(1, 60)))
     home.archive("cli:direct", 40)
     home.retract("cli:direct", "", 30, 30)
     await index.refresh()
@@ -352,9 +356,9 @@ async def test_a_message_that_is_added_is_all_that_is_read(
             yield raw
 
     monkeypatch.setattr("nanobot.memory.search.ingest.lines_of", count_lines)
-    home.say("cli:direct", said(60, "a zebra"))
+    home.say("cli:direct", message(60, "a zebra"))
     assert await find(index, "zebra") == ["m:cli:direct:60"]
-    assert set(read) == {encode(said(60, "a zebra")).encode()}
+    assert set(read) == {encode(message(60, "a zebra")).encode()}
     home.retract("cli:direct", "", 59, 60)
     assert await find(index, "zebra") == []
     assert (await index.stats()).messages == 57
@@ -363,13 +367,13 @@ async def test_a_message_that_is_added_is_all_that_is_read(
 async def test_an_edit_is_noticed_though_lines_were_added_after_it(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", *(said(n, "a tiger" if n > 1 else "a zebra") for n in range(1, 90)))
+    home.say("cli:direct", *(message(n, "a tiger" if n > 1 else "a zebra") for n in range(1, 90)))
     assert await find(index, "zebra") == ["m:cli:direct:1"]
     path = home.file("cli:direct")
     with path.open("r+b") as file:
         file.seek(path.read_bytes().index(b"zebra"))
         file.write(b"camel")
-    home.say("cli:direct", said(90, "a horse"))
+    home.say("cli:direct", message(90, "a horse"))
     assert await find(index, "zebra") == []
     assert await find(index, "camel") == ["m:cli:direct:1"]
     assert await find(index, "horse") == ["m:cli:direct:90"]
@@ -381,14 +385,16 @@ async def test_messages_out_of_their_order_are_found(
     home: Home, index: MemoryIndex, archived: int, known: bool
 ) -> None:
     """This occurs after a person merged two files of a session."""
-    home.say("cli:direct", said(1, "a tiger"), said(2, "a tiger"), said(5, "a tiger"))
+    home.say("cli:direct", message(1, "a tiger"), message(2, "a tiger"), message(5, "a tiger"))
     if archived:
         home.archive("cli:direct", archived)
     if known:
         await index.refresh()
-    home.say("cli:direct", said(3, "a zebra"), said(5, "a camel"), said(2, "a yak", "tool"))
+    home.say(
+        "cli:direct", message(3, "a zebra"), message(5, "a camel"), message(2, "a yak", "tool")
+    )
     for number in range(6, 9):
-        home.say("cli:direct", said(number, "a horse"))
+        home.say("cli:direct", message(number, "a horse"))
         assert await find(index, "zebra") == ["m:cli:direct:3"]
         assert await find(index, "camel") == ["m:cli:direct:5"]
         assert await find(index, "yak") == ["m:cli:direct:2"]
@@ -406,36 +412,36 @@ async def test_messages_out_of_their_order_are_found(
 async def test_a_message_that_is_marked_to_keep_is_so_wherever_it_stands(
     home: Home, index: MemoryIndex
 ) -> None:
-    async def kept() -> list[int]:
+    async def find_kept() -> list[int]:
         hits = (await index.search(Query("tiger", ("owner",), limit=50))).hits
         return sorted(hit.passage.seq for hit in hits if hit.passage.kept)
 
-    home.say("cli:direct", *(said(n, f"a tiger {n}") for n in range(1, 9)))
+    home.say("cli:direct", *(message(n, f"a tiger {n}") for n in range(1, 9)))
     home.mark("cli:direct", 2)
-    assert await kept() == [2]
+    assert await find_kept() == [2]
     home.mark("cli:direct", 7)
     home.archive("cli:direct", 5)
-    assert await kept() == [2, 7]
+    assert await find_kept() == [2, 7]
     home.mark("cli:direct", 3)
     home.mark("cli:direct", 2, kept=False)
-    assert await kept() == [3, 7]
+    assert await find_kept() == [3, 7]
     await index.rebuild()
-    assert await kept() == [3, 7]
+    assert await find_kept() == [3, 7]
     path = home.file("cli:direct")
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if '"mark"' not in line))
-    assert await kept() == []
+    assert await find_kept() == []
 
 
 async def test_a_line_with_the_number_of_an_archived_one_goes_when_it_is_deleted(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", *(said(n, f"elephant {n}") for n in range(1, 5)))
+    home.say("cli:direct", *(message(n, f"elephant {n}") for n in range(1, 5)))
     home.archive("cli:direct", 4)
     await index.refresh()
     live = home.file("cli:direct")
     before = live.read_text()
-    live.write_text(before + encode(said(4, "a zebra")))
+    live.write_text(before + encode(message(4, "a zebra")))
     assert await find(index, "zebra") == ["m:cli:direct:4"]
     live.write_text(before)
     assert await find(index, "zebra") == []

@@ -17,7 +17,7 @@ from nanobot.memory.analysis import (
     words_of,
 )
 from nanobot.memory.search import Query
-from tests.memory.search.talk import Home, everything, ids, said
+from tests.memory.search.talk import Home, everything, ids, message
 
 PROBES = languages()
 NEAR = languages(DATA.with_name("languages_near.txt"))
@@ -57,8 +57,8 @@ async def test_conversations_in_many_languages_can_share_a_home() -> None:
 )
 def test_a_conversation_shows_its_language(language: str) -> None:
     likely, found = "", Counter[str]()
-    for message, _ in PROBES[language].probes:
-        likely = language_of(message, likely)
+    for probe, _ in PROBES[language].probes:
+        likely = language_of(probe, likely)
         found[likely] += 1
     assert found[language] >= 8, found
 
@@ -74,8 +74,8 @@ def test_short_messages_are_taken_to_be_in_the_language_of_those_before() -> Non
 def test_who_changes_the_language_at_every_message_is_followed() -> None:
     likely, found = "", list[tuple[str, str]]()
     for pair in zip(PROBES["german"].others, PROBES["english"].others, strict=True):
-        for name, message in zip(("german", "english"), pair, strict=True):
-            likely = language_of(message, likely)
+        for name, text in zip(("german", "english"), pair, strict=True):
+            likely = language_of(text, likely)
             found.append((name, likely))
     assert sum(name != taken for name, taken in found) <= 2
 
@@ -84,9 +84,9 @@ async def test_the_language_of_the_agent_does_not_tell_that_of_the_person(tmp_pa
     home = Home(tmp_path)
     home.say(
         "cli:direct",
-        said(1, "Ich war heute mit dem Hund beim Tierarzt."),
-        said(2, "Okay, I have that for this conversation.", "assistant"),
-        said(3, "Zahnarzttermin Dienstag"),
+        message(1, "Ich war heute mit dem Hund beim Tierarzt."),
+        message(2, "Okay, I have that for this conversation.", "assistant"),
+        message(3, "Zahnarzttermin Dienstag"),
     )
     index = home.index()
     result = await index.search(Query("Wann ist mein Termin?", ("owner",), limit=1))
@@ -127,8 +127,8 @@ def test_questions_are_searched_without_the_function_words_of_their_language() -
 
 async def test_nothing_of_a_retracted_message_is_left_in_the_index(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    home.say("cli:direct", *(said(n, f"Der Tiger {n} ist im Zoo.") for n in range(1, 40)))
-    home.say("cli:direct", said(40, "Das ist der Schlüssel zum Qwertzuiopschrank."))
+    home.say("cli:direct", *(message(n, f"Der Tiger {n} ist im Zoo.") for n in range(1, 40)))
+    home.say("cli:direct", message(40, "Das ist der Schlüssel zum Qwertzuiopschrank."))
     index = home.index()
     await index.refresh()
     stored = [form.encode()[:18] for form in prepare_text("Qwertzuiopschrank", "german").split()]
@@ -144,12 +144,12 @@ async def test_a_compound_is_found_by_its_parts_and_finds_them(tmp_path: Path) -
     home = Home(tmp_path)
     home.say(
         "cli:direct",
-        said(1, "Der Zahnarzttermin ist am Dienstag um neun."),
-        said(2, "Ich habe heute mit der Werkstatt gesprochen.", day=1),
-        said(3, "Die Rechnung der Werkstatt ist gekommen.", day=2),
-        said(4, "Meine Hand tut weh, ich war beim Arzt.", day=3),
-        said(5, "Das Handy ist im Büro.", day=4),
-        said(6, "Mi hermana es alérgica a las nueces.", day=5),
+        message(1, "Der Zahnarzttermin ist am Dienstag um neun."),
+        message(2, "Ich habe heute mit der Werkstatt gesprochen.", day=1),
+        message(3, "Die Rechnung der Werkstatt ist gekommen.", day=2),
+        message(4, "Meine Hand tut weh, ich war beim Arzt.", day=3),
+        message(5, "Das Handy ist im Büro.", day=4),
+        message(6, "Mi hermana es alérgica a las nueces.", day=5),
     )
     index = home.index()
 

@@ -11,7 +11,7 @@ import pytest
 from nanobot.memory.search import Query
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.session.records import JsonValue
-from tests.memory.search.talk import START, Home, find, id_of, said
+from tests.memory.search.talk import START, Home, find, id_of, message
 
 HALF = "A\ud83d"
 """A name that some program cut in the middle of an emoji."""
@@ -37,7 +37,7 @@ ENTRY: dict[str, JsonValue] = {
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     made = Home(tmp_path)
-    made.say("cli:direct", said(1, "one elephant"))
+    made.say("cli:direct", message(1, "one elephant"))
     return made
 
 
@@ -126,7 +126,7 @@ async def test_a_stream_that_the_index_does_not_take_is_one_warning_and_hides_no
 
 async def test_a_byte_order_mark_hides_nothing(home: Home, index: MemoryIndex) -> None:
     mark = b"\xef\xbb\xbf"
-    home.say("telegram:-5", said(1, "a tiger"), metadata={"sender": "7"})
+    home.say("telegram:-5", message(1, "a tiger"), metadata={"sender": "7"})
     home.remember(1, "They spoke of a tiger.")
     note = home.memory / "2026-03-01.md"
     noted = "- 09:00 (from tool:web_fetch, unconfirmed) a tiger"

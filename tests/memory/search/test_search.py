@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.memory.search import Query
 from nanobot.memory.search.index import MemoryIndex
-from tests.memory.search.talk import START, Home, find, id_of, ids, said
+from tests.memory.search.talk import START, Home, find, id_of, ids, message
 
 OWNER = ("owner",)
 
@@ -19,17 +19,17 @@ async def test_a_hit_says_who_when_where_and_what_stood_around_it(
 ) -> None:
     home.say(
         "cli:direct",
-        said(1, "hello"),
-        said(2, "Hi! What is new?", "assistant"),
-        said(3, "We got a dog called Oscar", name="Ann"),
-        said(4, "How lovely", "assistant"),
+        message(1, "hello"),
+        message(2, "Hi! What is new?", "assistant"),
+        message(3, "We got a dog called Oscar", name="Ann"),
+        message(4, "How lovely", "assistant"),
     )
     hit = (await index.search(Query("dog", OWNER))).hits[0]
     passage = hit.passage
     assert passage.id == "m:cli:direct:3"
     assert (passage.speaker, passage.role, passage.seq) == ("Ann", "user", 3)
     assert (passage.session, passage.place) == ("cli:direct", "cli:direct #3")
-    assert passage.when == said(3, "").timestamp
+    assert passage.when == message(3, "").timestamp
     assert [near.seq for near in hit.before] == [1, 2]
     assert [near.text for near in hit.after] == ["How lovely"]
 
@@ -72,8 +72,8 @@ async def test_a_digest_is_found_by_line_and_by_the_days_it_names(
 async def test_nothing_outside_the_scopes_is_found_shown_beside_or_read_on(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", said(1, "the safe code is 4711"), said(2, "noted", "assistant"))
-    home.say("telegram:7", said(1, "is there a safe?"), said(2, "no code here", "assistant"))
+    home.say("cli:direct", message(1, "the safe code is 4711"), message(2, "noted", "assistant"))
+    home.say("telegram:7", message(1, "is there a safe?"), message(2, "no code here", "assistant"))
     home.remember(1, "The safe code was told.", session="cli:direct", first=1, last=2)
     (home.memory / "2026-03-01.md").write_text("# 2026-03-01\n\n- 09:15 safe code changed\n")
     guest = ("people/telegram_7",)
@@ -89,7 +89,7 @@ async def test_nothing_outside_the_scopes_is_found_shown_beside_or_read_on(
 async def test_the_scope_of_a_session_is_asked_at_each_search(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("telegram:group", said(1, "a purple elephant"), metadata={"sender": "1"})
+    home.say("telegram:group", message(1, "a purple elephant"), metadata={"sender": "1"})
     assert await find(index, "elephant", "people/telegram_1") == ["m:telegram:group:1"]
     home.say("telegram:group", metadata={"sender": "2"})
     assert await find(index, "elephant", "people/telegram_1") == []
@@ -98,7 +98,7 @@ async def test_the_scope_of_a_session_is_asked_at_each_search(
 
 async def test_in_a_group_it_is_known_who_speaks(home: Home, index: MemoryIndex) -> None:
     said_by = [
-        said(seq, f"[from {name}]\nmy boat is {colour}", origin=origin)
+        message(seq, f"[from {name}]\nmy boat is {colour}", origin=origin)
         for seq, name, colour, origin in ((1, "Ann", "red", ""), (2, "Ben", "blue", "person:7"))
     ]
     home.say("telegram:-100", *said_by, metadata={"group": True})
@@ -107,18 +107,18 @@ async def test_in_a_group_it_is_known_who_speaks(home: Home, index: MemoryIndex)
 
 
 async def test_no_scope_at_all_finds_nothing(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", said(1, "a purple elephant"))
+    home.say("cli:direct", message(1, "a purple elephant"))
     assert (await index.search(Query("elephant", ()))).hits == ()
 
 
 async def test_filters_hold_for_neighbours_as_well(home: Home, index: MemoryIndex) -> None:
     home.say(
         "cli:direct",
-        said(1, "which elephant?"),
-        said(2, "the purple elephant", "assistant"),
-        said(3, "an elephant again", day=3),
+        message(1, "which elephant?"),
+        message(2, "the purple elephant", "assistant"),
+        message(3, "an elephant again", day=3),
     )
-    home.say("cli:other", said(1, "an elephant elsewhere"))
+    home.say("cli:other", message(1, "an elephant elsewhere"))
     home.remember(1, "An elephant was seen.")
 
     async def find_filtered(**fields: object) -> set[str]:
@@ -141,10 +141,10 @@ async def test_the_output_of_a_tool_is_found_shortened_and_marked(
     page = "The lighthouse opens at nine. " + "filler " * 2000
     home.say(
         "cli:direct",
-        said(1, "When can we visit?"),
-        said(2, page, "tool", name="web_fetch", origin="tool:web_fetch"),
-        said(3, page, "tool", name="search_memory"),
-        said(3, "In the morning", "assistant"),
+        message(1, "When can we visit?"),
+        message(2, page, "tool", name="web_fetch", origin="tool:web_fetch"),
+        message(3, page, "tool", name="search_memory"),
+        message(3, "In the morning", "assistant"),
     )
     hit = (await index.search(Query("lighthouse opens", OWNER))).hits[0]
     assert hit.passage.origin == "tool:web_fetch"
@@ -156,7 +156,7 @@ async def test_the_output_of_a_tool_is_found_shortened_and_marked(
 async def test_around_reads_on_in_order_with_the_output_of_tools(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", *(said(n, f"remark {n}", "tool" if n == 4 else "user")
+    home.say("cli:direct", *(message(n, f"remark {n}", "tool" if n == 4 else "user")
                              for n in range(1, 9)))  # fmt: skip
     found = await index.around("m:cli:direct:5", OWNER, before=2, after=2)
     assert [passage.seq for passage in found] == [3, 4, 5, 6, 7]
@@ -166,7 +166,7 @@ async def test_around_reads_on_in_order_with_the_output_of_tools(
     "id", ["", "m", "m:cli:direct:99", "m:cli:direct:x", "x:cli:direct:1", "m:nobody:1"]
 )
 async def test_an_unknown_id_has_nothing_around_it(home: Home, index: MemoryIndex, id: str) -> None:
-    home.say("cli:direct", said(1, "hello"))
+    home.say("cli:direct", message(1, "hello"))
     assert await index.around(id, OWNER) == []
 
 
@@ -174,18 +174,18 @@ async def test_an_unknown_id_has_nothing_around_it(home: Home, index: MemoryInde
     "text", ["", "   ", "?!", '"', "AND OR NOT (", "*", "a" * 5000, "\x00\ud800"]
 )
 async def test_no_question_is_too_odd(home: Home, index: MemoryIndex, text: str) -> None:
-    home.say("cli:direct", said(1, "hello"))
+    home.say("cli:direct", message(1, "hello"))
     assert (await index.search(Query(text, OWNER))).hits == ()
 
 
 async def test_the_words_of_a_miss_are_told(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", said(1, "we painted the kitchen"))
+    home.say("cli:direct", message(1, "we painted the kitchen"))
     result = await index.search(Query("What about the kitten?", OWNER))
     assert (result.hits, result.terms) == ((), ("kitten",))
 
 
 async def test_searches_and_refreshes_at_once_all_come_back(home: Home, index: MemoryIndex) -> None:
-    home.say("cli:direct", *(said(n, f"elephant {n}") for n in range(1, 30)))
+    home.say("cli:direct", *(message(n, f"elephant {n}") for n in range(1, 30)))
     async with asyncio.TaskGroup() as group:
         searches = [group.create_task(find(index, "elephant")) for _ in range(10)]
         group.create_task(index.refresh())
@@ -198,10 +198,10 @@ async def test_a_persons_turns_are_neighbours_whatever_the_agent_says_between_th
 ) -> None:
     home.say(
         "cli:direct",
-        said(1, "what did we name the elephant?"),
-        *(said(n, "let me see", "assistant") for n in range(2, 12)),
-        said(12, "Oscar!"),
-        said(13, "Noted.", "assistant"),
+        message(1, "what did we name the elephant?"),
+        *(message(n, "let me see", "assistant") for n in range(2, 12)),
+        message(12, "Oscar!"),
+        message(13, "Noted.", "assistant"),
     )
     result = await index.search(Query("name of the elephant", OWNER, limit=2))
     assert set(ids(result)) == {"m:cli:direct:1", "m:cli:direct:12"}
@@ -210,8 +210,8 @@ async def test_a_persons_turns_are_neighbours_whatever_the_agent_says_between_th
 async def test_more_replies_than_a_turn_has_places_for_are_found(
     home: Home, index: MemoryIndex
 ) -> None:
-    home.say("cli:direct", said(1, "go on"))
-    home.say("cli:direct", *(said(n, f"step number{n}", "assistant") for n in range(2, 100)))
+    home.say("cli:direct", message(1, "go on"))
+    home.say("cli:direct", *(message(n, f"step number{n}", "assistant") for n in range(2, 100)))
     for number in (2, 16, 17, 99):
         assert (await find(index, f"number{number}"))[0] == f"m:cli:direct:{number}"
 
@@ -221,10 +221,10 @@ async def test_the_agents_reply_is_found_by_what_was_asked_and_by_what_only_it_s
 ) -> None:
     home.say(
         "cli:direct",
-        said(1, "where should I have dinner in Lisbon?"),
-        said(2, "Try Ramiro, its seafood is famous.", "assistant"),
-        said(3, "and for lunch in Lisbon?"),
-        said(4, "You said lunch in Lisbon; any place will do.", "assistant"),
+        message(1, "where should I have dinner in Lisbon?"),
+        message(2, "Try Ramiro, its seafood is famous.", "assistant"),
+        message(3, "and for lunch in Lisbon?"),
+        message(4, "You said lunch in Lisbon; any place will do.", "assistant"),
     )
 
     async def first(text: str, role: str = "") -> str:

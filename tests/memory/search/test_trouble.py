@@ -13,13 +13,13 @@ import pytest
 
 from nanobot.errors import StorageError
 from nanobot.memory.search import Query
-from tests.memory.search.talk import Home, find, said
+from tests.memory.search.talk import Home, find, message
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     made = Home(tmp_path)
-    made.say("cli:direct", *(said(n, f"the elephant number {n}") for n in range(1, 200)))
+    made.say("cli:direct", *(message(n, f"the elephant number {n}") for n in range(1, 200)))
     return made
 
 
@@ -54,7 +54,7 @@ async def test_damaged_pages_are_noticed_or_do_no_harm(
     content[start : start + 8192] = os.urandom(8192)
     home.database.write_bytes(content)
     index = home.index()
-    home.say("cli:direct", said(200, "another elephant"))
+    home.say("cli:direct", message(200, "another elephant"))
     assert "m:cli:direct:200" in await find(index, "another elephant")
     await index.rebuild()
     assert (await index.stats()).messages == 200
@@ -78,7 +78,7 @@ async def test_an_index_that_contradicts_itself_is_made_anew(
     await build(home)
     with closing(sqlite3.connect(home.database, isolation_level=None)) as db:
         db.execute("CREATE UNIQUE INDEX wrong ON passage (seq)")
-    home.say("telegram:7", said(1, "another elephant"))
+    home.say("telegram:7", message(1, "another elephant"))
     index = home.index()
     assert len(await find(index, "elephant")) == 50
     assert (await index.stats()).messages == 200
@@ -141,7 +141,7 @@ async def test_where_the_disk_refuses_a_search_answers_from_what_is_there(
 ) -> None:
     index = home.index()
     await index.refresh()
-    home.say("cli:direct", said(200, "a tiger"))
+    home.say("cli:direct", message(200, "a tiger"))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
     try:
@@ -158,7 +158,7 @@ async def test_two_processes_that_index_at_once_do_not_index_twice(home: Home) -
     async with asyncio.TaskGroup() as group:
         group.create_task(one.refresh())
         group.create_task(other.refresh())
-    home.say("cli:direct", said(200, "a tiger"))
+    home.say("cli:direct", message(200, "a tiger"))
     async with asyncio.TaskGroup() as group:
         group.create_task(one.refresh())
         group.create_task(other.refresh())
@@ -175,7 +175,7 @@ async def test_while_another_process_writes_a_search_answers_from_what_is_there(
     await index.refresh()
     db = sqlite3.connect(home.database, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
-    home.say("cli:direct", said(200, "a tiger"))
+    home.say("cli:direct", message(200, "a tiger"))
     assert len(await find(index, "elephant")) == 50
     assert await find(index, "tiger") == []
     db.execute("ROLLBACK")
@@ -195,7 +195,7 @@ async def test_an_index_is_opened_while_another_process_writes(
     assert len(await find(index, "elephant")) == 50
     db.execute("ROLLBACK")
     db.close()
-    home.say("cli:direct", said(200, "a tiger"))
+    home.say("cli:direct", message(200, "a tiger"))
     assert await find(index, "tiger") == ["m:cli:direct:200"]
     await index.close()
     assert warnings == []
@@ -229,7 +229,7 @@ async def test_conversations_that_cannot_be_listed_hide_nothing_else(
 
 async def test_closing_does_not_wait_for_a_first_indexing(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    home.say("cli:direct", *(said(n, f"the elephant number {n}") for n in range(1, 12_000)))
+    home.say("cli:direct", *(message(n, f"the elephant number {n}") for n in range(1, 12_000)))
     index = home.index()
     refreshing = asyncio.create_task(index.refresh())
     await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker
 from nanobot.origin import how_to_install
 from nanobot.testing.clock import FakeClock
-from tests.memory.search.talk import Home, find, said
+from tests.memory.search.talk import Home, find, message
 
 pytest.importorskip("numpy", reason="the vector worker needs the extra embeddings")
 
@@ -65,7 +65,7 @@ async def test_the_nearest_of_some_streams_come_in_the_order_of_their_cosines(
 ) -> None:
     home, worker, embedder = Home(tmp_path), VectorWorker(FakeClock()), ByChance()
     for stream in range(3):
-        home.say(f"cli:{stream}", *(said(n, f"n {n}") for n in range(1 + stream, 3_000, 3)))
+        home.say(f"cli:{stream}", *(message(n, f"n {n}") for n in range(1 + stream, 3_000, 3)))
     index = home.index(embedder=embedder, worker=worker)
     await index.refresh()
     await index.embed()
@@ -117,7 +117,7 @@ async def test_a_search_goes_on_by_words(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = Home(tmp_path / "home")
-    home.say("cli:direct", said(1, "our puppy is called Oscar"))
+    home.say("cli:direct", message(1, "our puppy is called Oscar"))
     worker = VectorWorker(FakeClock(), script(tmp_path, text), seconds=0.01, patience=0.01)
     index = home.index(embedder=LocalEmbedder(worker), worker=worker)
     await index.refresh()
@@ -164,9 +164,9 @@ async def test_the_real_model_knows_what_means_the_same(tmp_path: Path) -> None:
     home, worker = Home(tmp_path), VectorWorker(FakeClock(), seconds=60.0)
     home.say(
         "cli:direct",
-        said(1, "our puppy is called Oscar", day=1),
-        said(2, "the train leaves at nine", day=2),
-        said(3, "\0 half \ud83d an emoji", day=3),
+        message(1, "our puppy is called Oscar", day=1),
+        message(2, "the train leaves at nine", day=2),
+        message(3, "\0 half \ud83d an emoji", day=3),
     )
     index = home.index(embedder=LocalEmbedder(worker), worker=worker)
     await index.refresh()

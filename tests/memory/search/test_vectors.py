@@ -16,7 +16,7 @@ import pytest
 from nanobot.errors import ContextTooLong, ProviderRejected, ProviderUnavailable
 from nanobot.memory.search import Query
 from nanobot.memory.search.index import MemoryIndex
-from tests.memory.search.talk import START, Home, everything, find, id_of, ids, said
+from tests.memory.search.talk import START, Home, everything, find, id_of, ids, message
 
 pytest.importorskip("numpy", reason="the vector worker needs the extra embeddings")
 
@@ -65,11 +65,11 @@ def home(tmp_path: Path) -> Home:
     made = Home(tmp_path)
     made.say(
         "cli:direct",
-        *(said(n, f"a remark about rain {n}", day=n) for n in range(2, 12)),
-        said(20, "our puppy is called Oscar", name="Ann", day=20),
-        said(30, "the physician was kind", day=30),
+        *(message(n, f"a remark about rain {n}", day=n) for n in range(2, 12)),
+        message(20, "our puppy is called Oscar", name="Ann", day=20),
+        message(30, "the physician was kind", day=30),
     )
-    made.say("telegram:7", said(1, "my hound sleeps"))
+    made.say("telegram:7", message(1, "my hound sleeps"))
     return made
 
 
@@ -101,7 +101,7 @@ async def test_meaning_crosses_no_scope(home: Home) -> None:
 
 
 async def test_in_some_days_meaning_looks_for_what_is_near_there(home: Home) -> None:
-    home.say("cli:direct", *(said(n, f"a puppy barked {n}", day=40) for n in range(50, 300)))
+    home.say("cli:direct", *(message(n, f"a puppy barked {n}", day=40) for n in range(50, 300)))
     index = home.index(embedder=Synonyms())
     await up_to_date(index)
     day = (START + timedelta(days=20)).date()
@@ -199,7 +199,7 @@ async def test_in_a_search_nothing_waits_for_the_embedder_to_come_back(home: Hom
     index = home.index(embedder=embedder)
     await up_to_date(index)
     calls = embedder.calls
-    home.say("cli:direct", said(40, "a hound"))
+    home.say("cli:direct", message(40, "a hound"))
     await find(index, "dog")
     assert (embedder.questions, embedder.calls) == (1, calls + 1)
     await index.close()
@@ -245,7 +245,7 @@ async def test_of_what_was_taken_out_no_vector_stays_on_the_disk(home: Home) -> 
     home.retract("telegram:7", "", 1, 1)
     await index.refresh()
     assert (len(rows(home)), dogs in everything(home.path / "state")) == (11, False)
-    home.say("cli:direct", said(40, "it was a long drive by automobile"))
+    home.say("cli:direct", message(40, "it was a long drive by automobile"))
     await up_to_date(index)
     assert len(rows(home)) == 12
     assert await find(index, "car automobile") == ["m:cli:direct:40"]
@@ -257,7 +257,7 @@ async def test_of_what_was_taken_out_no_vector_stays_on_the_disk(home: Home) -> 
 async def test_after_an_erasure_only_what_it_changed_is_embedded_again(home: Home) -> None:
     embedder = Synonyms()
     index = home.index(embedder=embedder)
-    home.say("cli:other", said(1, "the car is blue"))
+    home.say("cli:other", message(1, "the car is blue"))
     await up_to_date(index)
     [dogs] = {row for row in rows(home) if row[0] == 127 and row[4] != 127}
     embedder.seen.clear()
@@ -364,7 +364,7 @@ async def test_what_one_process_adds_and_takes_out_another_knows(home: Home) -> 
     first, second = home.index(embedder=Synonyms()), home.index(embedder=Synonyms())
     await up_to_date(first)
     assert "m:cli:direct:20" in await find(second, "hound puppy")
-    home.say("cli:direct", said(40, "the dog sleeps"))
+    home.say("cli:direct", message(40, "the dog sleeps"))
     home.retract("cli:direct", "", 20, 20)
     await up_to_date(first)
     assert await find(second, "dog hound puppy") == ["m:cli:direct:40"]

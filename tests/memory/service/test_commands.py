@@ -101,7 +101,7 @@ async def test_in_a_group_only_the_owner_decides(owned: Owned, command: str) -> 
 
 async def test_memory_searches_explains_and_decides(owned: Owned) -> None:
     number = await owned.remember("Ada likes blue.")
-    await owned.said("telegram:1", "I like blue")
+    await owned.add_messages("telegram:1", "I like blue")
     pending = owned.memories.of(OWNER).pending
     await pending.add(["- Ada owns a boat."], LONG_TERM, ["tool:web_fetch"])
     assert "I like blue" in await owned.type("/memory search blue")
@@ -467,7 +467,7 @@ async def test_discard_lists_only_what_still_stands_and_offers_nothing_that_fail
 
 
 async def test_discard_empties_the_conversation_and_search_does_not_find_it(owned: Owned) -> None:
-    await owned.said("telegram:1", "my secret is marzipan", "I see.")
+    await owned.add_messages("telegram:1", "my secret is marzipan", "I see.")
     assert await owned.type("/discard") == ("Dropped 2 messages. Nothing will be remembered.")
     assert (await owned.sessions.get_or_create("telegram:1")).messages == ()
     assert "I see" not in await owned.type("/memory search marzipan")
@@ -476,10 +476,10 @@ async def test_discard_empties_the_conversation_and_search_does_not_find_it(owne
 
 async def test_continue_lists_the_other_conversations_of_the_same_person(owned: Owned) -> None:
     assert "no other conversations to continue" in await owned.type("/continue")
-    await owned.said("cli:direct", "at the terminal", "yes")
-    await owned.said("fake:2", "from another channel", "yes")
-    await owned.said("telegram:7", "somebody else's", "yes")
-    await owned.said("telegram:-100", "in a group", "yes", group=True)
+    await owned.add_messages("cli:direct", "at the terminal", "yes")
+    await owned.add_messages("fake:2", "from another channel", "yes")
+    await owned.add_messages("telegram:7", "somebody else's", "yes")
+    await owned.add_messages("telegram:-100", "in a group", "yes", group=True)
     listed = await owned.type("/continue")
     assert "`/continue cli:direct`: 2026-03-02 09:00, 2 messages" in listed
     assert "fake:2" in listed
@@ -490,7 +490,7 @@ async def test_continue_lists_the_other_conversations_of_the_same_person(owned: 
 async def test_continue_looks_at_all_conversations_aside_from_the_event_loop(
     owned: Owned,
 ) -> None:
-    await owned.said("cli:direct", "at the terminal", "yes")
+    await owned.add_messages("cli:direct", "at the terminal", "yes")
     threads, listed = set[threading.Thread](), owned.sessions.list_sessions
 
     def watch() -> Iterator[SessionInfo]:
@@ -505,7 +505,7 @@ async def test_continue_looks_at_all_conversations_aside_from_the_event_loop(
 
 
 async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> None:
-    other = await owned.said("cli:direct", "old", "yes", "about the boat", "what about it?")
+    other = await owned.add_messages("cli:direct", "old", "yes", "about the boat", "what about it?")
     owned.sessions.mark_consolidated(other, 2)
     answer = await owned.type("/continue cli:direct")
     assert answer == ("Copied 2 messages from cli:direct. To revert this, send /undo.")
@@ -514,22 +514,22 @@ async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> No
     assert len({message.turn_id for message in here.messages}) == 1
     assert [message.content for message in other.messages] == ["about the boat", "what about it?"]
     assert "already has all messages" in await owned.type("/continue cli:direct")
-    await owned.said("cli:direct", "one more")
+    await owned.add_messages("cli:direct", "one more")
     assert (await owned.type("/continue cli:direct")).startswith("Copied 1 message from cli:direct")
 
 
 @pytest.mark.parametrize("name", ["telegram:7", "telegram:-100", "telegram:1", "nowhere"])
 async def test_continue_reaches_no_one_elses_conversation(owned: Owned, name: str) -> None:
-    await owned.said("cli:direct", "mine", "yes")
-    await owned.said("telegram:7", "somebody else's", "yes")
-    await owned.said("telegram:-100", "in a group", "yes", group=True)
+    await owned.add_messages("cli:direct", "mine", "yes")
+    await owned.add_messages("telegram:7", "somebody else's", "yes")
+    await owned.add_messages("telegram:-100", "in a group", "yes", group=True)
     answer = await owned.type(f"/continue {name}")
     assert answer.startswith("You have no other conversation with this name.")
     assert (await owned.sessions.get_or_create("telegram:1")).messages == ()
 
 
 async def test_continue_does_not_carry_a_private_chat_into_a_group(owned: Owned) -> None:
-    await owned.said("cli:direct", "mine", "yes")
+    await owned.add_messages("cli:direct", "mine", "yes")
     answer = await owned.type("/continue cli:direct", group="-100")
     assert answer == "/continue works only in private chats."
 

@@ -29,7 +29,7 @@ async def test_an_empty_memory_says_so(owned: Owned) -> None:
 async def test_show_gives_the_facts_and_how_much_there_is(owned: Owned) -> None:
     await owned.remember("Ada likes blue.", "Grace lives in Lisbon.")
     await owned.service.note("the key is under the mat", OWNER)
-    await owned.said("telegram:1", "I like blue", "Good to know.")
+    await owned.add_messages("telegram:1", "I like blue", "Good to know.")
     report = await owned.service.overview(OWNER)
     lines = report.text.splitlines()
     assert lines[0] == "What I remember:"
@@ -108,7 +108,7 @@ async def test_a_name_that_is_no_scope_is_refused(owned: Owned, scope: str) -> N
 
 
 async def test_search_finds_what_was_said_with_what_was_said_around_it(owned: Owned) -> None:
-    await owned.said("telegram:1", "Where does Grace live?", "She lives in Lisbon.")
+    await owned.add_messages("telegram:1", "Where does Grace live?", "She lives in Lisbon.")
     report = await owned.service.search("Lisbon", OWNER)
     assert "She lives in Lisbon." in report.text
     assert "Where does Grace live?" in report.text
@@ -136,18 +136,18 @@ async def test_search_finds_what_the_long_term_files_say_and_where(owned: Owned)
 
 
 async def test_search_keeps_to_its_scope(owned: Owned) -> None:
-    await owned.said("telegram:1", "Grace lives in Lisbon.")
+    await owned.add_messages("telegram:1", "Grace lives in Lisbon.")
     assert (await owned.service.search("Lisbon", PERSON)).data["hits"] == []
 
 
 async def test_a_miss_says_what_was_looked_for(owned: Owned) -> None:
-    await owned.said("telegram:1", "Grace lives in Lisbon.")
+    await owned.add_messages("telegram:1", "Grace lives in Lisbon.")
     report = await owned.service.search("zeppelins", OWNER)
     assert report.text.startswith("No results for: zeppelin")
 
 
 async def test_search_is_narrowed_by_filters(owned: Owned) -> None:
-    await owned.said("telegram:1", "Grace lives in Lisbon.", "Lisbon is nice.")
+    await owned.add_messages("telegram:1", "Grace lives in Lisbon.", "Lisbon is nice.")
     found = await owned.service.search("Lisbon", role="assistant")
     hits = json.loads(json.dumps(found.data))["hits"]
     assert [hit["role"] for hit in hits] == ["assistant"]
@@ -314,7 +314,7 @@ async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: Ow
 
 async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
     await owned.remember("Ada hides the marzipan.")
-    await owned.said("telegram:1", "I hide the marzipan in the shed", "Noted.")
+    await owned.add_messages("telegram:1", "I hide the marzipan in the shed", "Noted.")
     await owned.service.search("marzipan", OWNER)
     report = await owned.service.forget("marzipan", OWNER, erase=True)
     assert report.data["complete"] is True
@@ -351,7 +351,7 @@ async def test_dream_runs_for_the_scope_and_says_how_to_undo_it(owned: Owned) ->
 
 
 async def test_the_index_is_made_anew(owned: Owned) -> None:
-    await owned.said("telegram:1", "Grace lives in Lisbon.")
+    await owned.add_messages("telegram:1", "Grace lives in Lisbon.")
     report = await owned.service.rebuild()
     assert report.data["messages"] == 1
     assert report.text.startswith("Rebuilt the index: 1 message, ")

@@ -49,7 +49,7 @@ class Facts:
         return line
 
 
-def added(line: str, at: float) -> str | object:
+def add(line: str, at: float) -> str | object:
     def edit(text: str) -> str:
         lines = text.splitlines()
         lines.insert(round(at * len(lines)), f"- {line}")
@@ -76,7 +76,7 @@ async def test_nobodys_line_is_lost_and_each_is_known_as_its_authors(
     tmp_path: Path, seed: int
 ) -> None:
     channel, facts = FakeChannel(), Facts(seed)
-    edits = [added(facts.by("you"), facts.rng.random()) for _ in range(12)]
+    edits = [add(facts.by("you"), facts.rng.random()) for _ in range(12)]
     editor = Editor(tmp_path / "workspace" / FILE, *edits)  # type: ignore[arg-type]
     model = ScriptedModel(author=assistant)
     async with running(tmp_path, model, channel, learner=ScriptedModel(author=learner())):

@@ -93,7 +93,7 @@ def file_at(path: str) -> Break:
     return replace
 
 
-def torn_objects(home: Path) -> None:
+def tear_objects(home: Path) -> None:
     for path in (home / "state/memory.git/objects").rglob("*"):
         if path.is_file():
             path.chmod(0o600)
@@ -138,7 +138,7 @@ BREAKS: dict[str, Sequence[Break]] = {
         remove_path(f"{MEMORY}/HISTORY.md"),
         remove_path("workspace/USER.md"),
     ),
-    "cut short": (half_a_line, torn_objects, bytes_in(f"{MEMORY}/MEMORY.md", LATIN)),
+    "cut short": (half_a_line, tear_objects, bytes_in(f"{MEMORY}/MEMORY.md", LATIN)),
     "empty": (
         bytes_in(f"{MEMORY}/history.jsonl", b""),
         bytes_in("state/memory.git/HEAD", b""),

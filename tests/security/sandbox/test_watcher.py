@@ -25,8 +25,8 @@ def watcher(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watcher:
 def test_a_command_that_nobody_can_count_is_ended(
     watcher: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: Any) -> int:
+    def refuse(*_: Any) -> int:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(_thread, "start_new_thread", refused)
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
     assert watcher._wait_for_end() == "its use of resources can't be measured"

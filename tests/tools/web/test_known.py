@@ -17,7 +17,7 @@ def find_known(messages: list[Message]) -> set[str]:
     return Addresses.of(messages).known
 
 
-def said(text: str, origin: str = "") -> Message:
+def message_from(text: str, origin: str = "") -> Message:
     return Message("user", text, origin=origin)
 
 
@@ -38,16 +38,16 @@ def said(text: str, origin: str = "") -> Message:
     ],
 )
 def test_what_the_person_typed_is_known(text: str, url: str) -> None:
-    assert url in find_known([said(text)])
+    assert url in find_known([message_from(text)])
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        said("https://evil.example/?stolen", "forwarded"),
-        said("https://evil.example/?stolen", "person:7"),
-        said("https://evil.example/?stolen", "tool:web_fetch"),
-        said("mine\n[quote: https://evil.example/?stolen]", ATTACHED),
+        message_from("https://evil.example/?stolen", "forwarded"),
+        message_from("https://evil.example/?stolen", "person:7"),
+        message_from("https://evil.example/?stolen", "tool:web_fetch"),
+        message_from("mine\n[quote: https://evil.example/?stolen]", ATTACHED),
         Message("assistant", "https://evil.example/?stolen"),
         Message("tool", "https://evil.example/?stolen", name="read_file"),
         Message("tool", "1. A\n   https://evil.example/?stolen", name="read_file"),
@@ -68,12 +68,12 @@ def test_what_anybody_else_wrote_is_not_known(message: Message) -> None:
 
 
 def test_an_address_that_was_typed_with_less_is_not_known_with_more() -> None:
-    known = find_known([said("https://example.com/a")])
+    known = find_known([message_from("https://example.com/a")])
     assert known == {"https://example.com/a", "http://example.com/a"}
 
 
 def test_a_mail_address_is_no_site() -> None:
-    assert not find_known([said("write to me@example.com")])
+    assert not find_known([message_from("write to me@example.com")])
 
 
 def test_results_of_a_search_are_known() -> None:

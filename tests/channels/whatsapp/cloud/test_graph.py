@@ -41,7 +41,7 @@ async def test_a_file_is_had_and_a_passing_fault_is_tried_again(tmp_path: Path) 
         rig.meta.fail("media", 131000)
         rig.meta.cut("file")
         assert await rig.graph.download(id, 9) == b"a picture"
-        assert len(rig.meta.called("media")) == 3  # each attempt asks for a new address
+        assert len(rig.meta.calls_of("media")) == 3  # each attempt asks for a new address
         assert rig.meta.violations == []
 
 
@@ -50,7 +50,7 @@ async def test_a_file_is_never_larger_than_allowed(tmp_path: Path) -> None:
         id = await upload_file(rig)
         with pytest.raises(SendRefused, match="larger than the limit of 8 bytes"):
             await rig.graph.download(id, 8)
-        assert rig.meta.called("file") == []
+        assert rig.meta.calls_of("file") == []
         rig.meta.huge("file")
         with pytest.raises(SendRefused, match="larger than the limit of 9 bytes"):
             await rig.graph.download(id, 9)

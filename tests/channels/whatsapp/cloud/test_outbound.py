@@ -41,7 +41,7 @@ async def test_numbers_and_hidden_people_are_written_to(
     async with set_up_rig(tmp_path) as rig:
         rig.meta.say("hello", person=chat)
         await rig.send("hi", chat=chat)
-        (call,) = rig.meta.called("messages")
+        (call,) = rig.meta.calls_of("messages")
         assert fields.items() <= call.fields.items()
         assert rig.meta.violations == []
 
@@ -53,7 +53,7 @@ async def test_what_is_no_chat_is_refused(tmp_path: Path) -> None:
                 await rig.send("hi", chat=chat)
         with pytest.raises(SendRefused, match="nothing to send"):
             await rig.send(" ")
-        assert rig.meta.called("messages") == []
+        assert rig.meta.calls_of("messages") == []
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ async def test_a_voice_note_is_one_and_its_words_come_before_it(tmp_path: Path) 
         await rig.send("words", voice)
         words, sound = rig.meta.messages()
         assert (words.kind, words.text, sound.kind) == ("text", "words", "audio")
-        assert rig.meta.called("messages")[-1].fields["audio"] == {
-            "id": rig.meta.called("messages")[-2].fields["audio"]["id"],  # type: ignore[index]
+        assert rig.meta.calls_of("messages")[-1].fields["audio"] == {
+            "id": rig.meta.calls_of("messages")[-2].fields["audio"]["id"],  # type: ignore[index]
             "voice": True,
         }
         assert rig.meta.violations == []
@@ -125,7 +125,7 @@ async def test_an_upload_that_fails_has_reached_nobody(tmp_path: Path) -> None:
 async def test_a_process_that_dies_during_an_upload_has_written_no_message(tmp_path: Path) -> None:
     async with set_up_rig(tmp_path) as rig:
         told = list[int]()
-        before = WRITING.set(lambda: told.append(len(rig.meta.called("upload"))))
+        before = WRITING.set(lambda: told.append(len(rig.meta.calls_of("upload"))))
         await rig.send("look", rig.home.file("a.png", "image", "image/png", PNG))
         WRITING.reset(before)
         assert told == [1]  # once, when the file was there

@@ -212,7 +212,7 @@ async def test_files_go_both_ways(tmp_path: Path, graph: FakeGraphAPI, clock: Wa
     file = graph.messages()[0].file
     assert file is not None
     assert (file.name, file.mime, file.content) == ("notes.txt", "text/plain", b"rain")
-    assert (len(graph.called("media")), len(graph.called("file"))) == (2, 1)
+    assert (len(graph.calls_of("media")), len(graph.calls_of("file"))) == (2, 1)
     assert graph.violations == []
 
 
@@ -252,7 +252,7 @@ async def test_what_meta_refuses_without_blaming_the_settings_is_asked_again(
         await until(tmp_path, "running", "not at the moment")
         await clock.until_asked(1.0)
         await clock.advance(1.0)
-        await graph.wait_for(lambda: len(graph.called("number")) == 2)
+        await graph.wait_for(lambda: len(graph.calls_of("number")) == 2)
         await until(tmp_path, "running")
 
 

@@ -48,7 +48,7 @@ async def test_a_pair_that_wrote_too_much_gets_its_answers_in_order_and_delays_n
         graph.fail("messages", 131056, times=2, person=OWNER)
         for text in ("one", "two"):
             graph.say(text)
-        await graph.wait_for(lambda: graph.called("messages"))
+        await graph.wait_for(lambda: graph.calls_of("messages"))
         graph.say("hello", person=OTHER)
         assert await graph.receive(1, OTHER) == ["re: hello"]
         await clock.until_asked(PAIR_SECONDS)
@@ -81,7 +81,7 @@ async def test_an_answer_that_is_refused_is_kept_for_a_person_and_holds_up_none(
     async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
         graph.fail("messages", 131047, times=2)
         graph.say("one")
-        await graph.wait_for(lambda: graph.called("messages"))
+        await graph.wait_for(lambda: graph.calls_of("messages"))
         async with asyncio.timeout(PATIENCE):
             while (await status_of(tmp_path))["queue"]["dead"] == 0:
                 pass
@@ -139,7 +139,7 @@ async def test_a_network_that_resets_every_connection_for_a_while_costs_no_answe
         await gate.reached.wait()
         graph.cut("", times=10_000)
         gate.opened.set()
-        await graph.wait_for(lambda: graph.called("messages"))
+        await graph.wait_for(lambda: graph.calls_of("messages"))
         for _ in range(seconds):
             await clock.advance(1.0)
         graph.heal()
