@@ -44,7 +44,7 @@ NUMBERS = {
 
 def main(target: SimpleNamespace) -> None:
     crossed = []
-    for group in (files, attack_protected, repositories, people, processes, sockets, kernel):
+    for group in (files, protected, repositories, people, processes, sockets, kernel):
         for name, attempt in group(target).items():
             try:
                 done = attempt()
@@ -96,7 +96,7 @@ def files(at: SimpleNamespace) -> Attempts:
     }
 
 
-def attack_protected(at: SimpleNamespace) -> Attempts:
+def protected(at: SimpleNamespace) -> Attempts:
     top, folder, inside = f"{at.workspace}/SOUL.md", f"{at.workspace}/memory", "work"
     file, missing = f"{folder}/MEMORY.md", f"{at.workspace}/skills"
     other = f"{at.workspace}/{inside}/other"
