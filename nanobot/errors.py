@@ -317,7 +317,7 @@ class BudgetSpent(ProviderError):
         what, key = (f" for {use}", f"uses.{use}") if use else ("", "tokens_per_day")
         super().__init__(
             f"today's {tokens:,} tokens{what} have been used up",
-            hint="More are available tomorrow. To change the limit, set"
+            hint="More tokens are available tomorrow. To change the limit, set"
             f" limits.{key} in config.yaml.",
         )
         self.tokens = tokens

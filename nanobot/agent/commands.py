@@ -65,7 +65,7 @@ class ConversationCommands:
         async def help_text(call: CommandCall) -> Answer:
             # Chats turn names into links, but only "/dream" of "/dream-log". "_" works too.
             dash = "-" if call.message.channel == TERMINAL else "_"
-            lines = ["Write me a message, or use one of these commands:", ""]
+            lines = ["Send me a message, or use one of these commands:", ""]
             for one in registry.list_for(call.message):
                 called = f"/{one.name.replace('-', dash)} {one.usage}".strip()
                 lines.append(f"{called} — {one.summary}")
@@ -137,7 +137,7 @@ class ConversationCommands:
         removed, files = await self._take_back(call)
         question = next((message.content for message in _questions(removed)), "")
         lines = [f"Undid the last turn (“{shorten(question, 80)}”)."]
-        lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It changed no files."]
+        lines += [f"- {path}: {outcome}" for path, outcome in files] or ["No files were changed."]
         return Answer("\n".join(lines))
 
     async def _retry(self, call: CommandCall) -> Answer:

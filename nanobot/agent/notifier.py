@@ -347,7 +347,7 @@ def job_waiting_text(inbound: InboundMessage) -> str:
 
 def program_answer_text(inbound: InboundMessage, text: str) -> str:
     program = inbound.chat_id.partition(":")[0]
-    return f"You approved a tool call for the program {program}. nanobot answered it:\n\n{text}"
+    return f"You approved a tool call for the program {program}. nanobot's answer to it:\n\n{text}"
 
 
 def background_turn_note(

@@ -481,7 +481,7 @@ class ApprovalClosed(_OfTurn, frozen=True):
 _OUTCOMES = {
     "once": "Approved",
     "chat_today": "Approved for this chat today",
-    "always": "Approved from now on",
+    "always": "Approved permanently",
     "no": "Denied",
     "unseen": "Not approved because no one was there to answer",
     "expired": "Not answered in time",

@@ -164,5 +164,5 @@ def parse_cron(text: str, fields: list[str]) -> Cron:
         reason = str(error).removeprefix("Bad ")
         raise ScheduleError(text, f"its {reason} field is not valid") from error
     if first is None:
-        raise ScheduleError(text, "there is no such day")
+        raise ScheduleError(text, "that date does not exist")
     return Cron(expression)

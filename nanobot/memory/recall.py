@@ -75,7 +75,7 @@ class FactUses(Document[Mapping[str, Uses]]):
     """The document `facts`, by scope. An unreadable one counts as empty. Blocks."""
 
     def __init__(self, store: StateStore) -> None:
-        super().__init__(store, "facts", _decode_uses, msgspec.json.encode, {}, "It is rebuilt.")
+        super().__init__(store, "facts", _decode_uses, msgspec.json.encode, {}, "It will be rebuilt.")
 
 
 def _decode_uses(content: bytes) -> dict[str, dict[str, FactUse]]:
@@ -169,7 +169,7 @@ class Recall:
             days = ages.get(without_importance(line).strip(), 0)
             why.append(f"written {pluralize(days, 'day')} ago" if days else "written today")
         if use.used:
-            why.append(f"looked up on {pluralize(len(use.used), 'day')}, latest {max(use.used)}")
+            why.append(f"looked up on {pluralize(len(use.used), 'day')}, last on {max(use.used)}")
         is_in = without_importance(line).strip() in self._read_prompt_lines(path)
         where = "in the prompt" if is_in else "not in the prompt (no room), but found by search"
         return f"{where}: {', '.join(why)}"

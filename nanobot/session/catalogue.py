@@ -212,7 +212,7 @@ class SessionCatalogue:
             info = replace(info, key=self._key_of(name, info.key))
             encoded = json.dumps(to_builtins(info))  # ASCII: half an emoji is not valid UTF-8
         except RecursionError as error:
-            raise StorageError(path, "its metadata is nested too deep") from error
+            raise StorageError(path, "its metadata is nested too deeply") from error
         is_sealed = info.last_consolidated < info.epoch_seq
         stem = stem_of(info.key)
         return place, stem, states, info.updated_at.timestamp(), is_sealed, encoded

@@ -306,7 +306,7 @@ class Writer:
         if error is not None:
             # Log each reason once for all files and attempts.
             if error.reason not in {each.reason for each in self._backlogs.values()}:
-                logger.error("{}. It is kept, and nanobot will retry. {}", error, error.hint)
+                logger.error("{}. The data is kept, and nanobot will retry. {}", error, error.hint)
             backlog.reason = error.reason
             return
         written = backlog.written[:count]

@@ -208,7 +208,7 @@ async def test_what_was_only_noted_is_no_turn_to_take_back(tmp_path: Path) -> No
         await channel.ask("and now?")  # fails
         await channel.say("another note", unanswered=True)
         assert await channel.ask("/undo") == (
-            "Undid the last turn (“and now?”).\nIt changed no files."
+            "Undid the last turn (“and now?”).\nNo files were changed."
         )
     assert [text for role, text in await window(tmp_path) if role == "assistant"] == ["five"]
 

@@ -75,7 +75,7 @@ REFUSED = ProviderRejected("the model server rejected the request (401)", status
     [
         (fails(REFUSED), 1, "consolidation failed: the model server rejected the request (401)"),
         (fails(ProviderUnavailable("it is out")), 3, "failed 3 times in a row: it is out"),
-        (says("no call at all"), 3, "failed 3 times in a row: text came instead of a call"),
+        (says("no call at all"), 3, "failed 3 times in a row: there was text instead of a call"),
         (says("", finish="content_filter"), 3, "the provider's filter withheld the answer"),
     ],
 )

@@ -240,7 +240,7 @@ async def test_always_is_said_with_a_button_listed_and_taken_back(tmp_path: Path
         await page.answer_to(event_id)
     assert talk.tool.called == ["on", "on"]
     assert list(page.closed.values()) == [
-        "Approved from now on, by fake:person-1.",
+        "Approved permanently, by fake:person-1.",
         "Denied, by fake:person-1.",
     ]
     changes = [(one["outcome"], one["by"]) for one in _read_audit(tmp_path, "standing approval")]

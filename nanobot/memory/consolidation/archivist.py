@@ -203,7 +203,7 @@ class Archivist:
             text = (
                 f"The memory changes from history entry {entry.cursor} ({memory.scope}) were "
                 f"not applied: {reason}. They are kept in memory/history.jsonl, in the line with "
-                "this cursor."
+                f"cursor {entry.cursor}."
             )
             with suppress(NanobotError):  # also in the log
                 await self._on_trouble(text, f"set-aside-{memory.scope}-{entry.cursor}")

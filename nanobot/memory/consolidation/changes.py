@@ -151,7 +151,7 @@ def read_reply(reply: Reply) -> SaveArguments | str:
         return "the arguments of save_memory are nested too deeply"
     if not is_call:
         return explain_missing_call(reply)
-    problem = "were cut off: be shorter" if reply.finish == "length" else "are no JSON object"
+    problem = "were cut off: be shorter" if reply.finish == "length" else "are not a JSON object"
     return f"the arguments of save_memory {problem}"
 
 
@@ -162,7 +162,7 @@ def explain_missing_call(reply: Reply) -> str:
 
     if is_filter(reply.finish):
         return f"the provider's filter withheld the answer ({reply.finish})"
-    came = "text came instead of a call" if reply.text.strip() else "no call came"
+    came = "there was text instead of a call" if reply.text.strip() else "there was no call"
     return f"{came}; save_memory must be called"
 
 

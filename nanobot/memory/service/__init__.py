@@ -230,7 +230,7 @@ class MemoryService:
         found = await asyncio.to_thread(versions.version, number)
         if found.author == "start" and to is None:
             raise NanobotError(
-                f"version {number} holds the initial files, so there is nothing to undo"
+                f"version {number} contains the initial files, so there is nothing to undo"
             )
         plan = versions.plan_undo if to is None else versions.plan_restore
         revert = await asyncio.to_thread(plan, number)

@@ -140,7 +140,7 @@ async def discard_conversation(
 def restore_files(turns: Sequence[str], changes: FileChanges) -> list[str]:
     changed = [turn for turn in reversed(turns) if changes.paths(turn)]
     done = [one for turn in changed for one in changes.revert(turn)]
-    return [f"- {path}: {outcome}" for path, outcome in done] or ["It changed no files."]
+    return [f"- {path}: {outcome}" for path, outcome in done] or ["No files were changed."]
 
 
 def list_changed_files(turns: Sequence[str], changes: FileChanges) -> list[str]:

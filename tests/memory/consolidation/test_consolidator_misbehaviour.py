@@ -150,7 +150,7 @@ async def test_the_second_try_says_what_was_wrong(home: Home) -> None:
     await home.consolidator.maybe_consolidate_by_tokens(await over_budget(home))
     first, second = (prompt.messages[-1].text for prompt in model.prompts)
     assert "could not be used" not in first
-    assert "could not be used: text came instead of a call" in second
+    assert "could not be used: there was text instead of a call" in second
     assert second.partition("## Current")[2] == first.partition("## Current")[2]
     await home.close()
 

@@ -80,17 +80,17 @@ def test_missing_fields_beyond_the_entry_are_no_failure() -> None:
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (Reply(""), "no call came"),
-        (Reply("All is saved."), "text came instead of a call"),
+        (Reply(""), "there was no call"),
+        (Reply("All is saved."), "there was text instead of a call"),
         (call_with({}, name="look"), "'look' was called instead"),
-        (call_with(""), "no JSON object"),
-        (call_with("[1, 2]"), "no JSON object"),
-        (call_with("[" * 100_000), "no JSON object"),
+        (call_with(""), "not a JSON object"),
+        (call_with("[1, 2]"), "not a JSON object"),
+        (call_with("[" * 100_000), "not a JSON object"),
         (call_with("{oops", finish="length"), "cut off"),
         (call_with({}), "history_entry is missing"),
         (call_with({**GOOD, "history_entry": " "}), "history_entry is missing"),
         (call_with({**GOOD, "history_entry": "[2026-03-10 18:00] "}), "history_entry is missing"),
-        (Reply('{"note": 1}'), "text came instead of a call"),
+        (Reply('{"note": 1}'), "there was text instead of a call"),
     ],
 )
 def test_the_rest_is_refused_with_a_reason_for_the_model(reply: Reply, reason: str) -> None:

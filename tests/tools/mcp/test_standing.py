@@ -28,7 +28,7 @@ async def test_any_arguments_are_the_same_and_each_tool_is_another(kit: McpKit) 
         (tool,) = (tool for tool in gate.servers.tools() if tool.name == "little__echo")
         assert await tool.repeatable(McpArguments({}), OWNER) == first
         assert first.own_results == "tool:little__echo"
-        assert "echo of the MCP server little" in first.subject
+        assert "echo on the MCP server little" in first.subject
         others = {tool.name for tool in gate.servers.tools()} - {"little__echo"}
         for other in others:
             found = await find_cover(gate.servers, other)
