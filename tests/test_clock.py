@@ -1,4 +1,4 @@
-"""The system's time zone is taken with its rules, so that schedules know when its clocks change."""
+"""The system's time zone is read with its rules, so that schedules know its clock changes."""
 
 from __future__ import annotations
 

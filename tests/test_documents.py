@@ -47,7 +47,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 
 def _links(page: Path) -> Iterator[str]:
-    """Those to other places of the repository."""
+    """Return the links within the repository."""
     found: list[str] = _LINK.findall(_BLOCK.sub("", page.read_text("utf-8")))
     return (link for link in found if not re.match("[a-z]+:", link))
 

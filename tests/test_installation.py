@@ -51,7 +51,7 @@ EXTRA_BY_NAME = re.compile(rf"(?<![/\w.-]){NAME}\[[\w,.-]+\](?! @ )")
 
 
 def requirements() -> dict[str, list[Requirement]]:
-    """All that pyproject.toml asks for, by the list it is in."""
+    """Return all requirements in pyproject.toml, by list."""
     project = PROJECT["project"]
     lists: dict[str, list[str]] = {
         "build-system": PROJECT["build-system"]["requires"],
@@ -63,7 +63,7 @@ def requirements() -> dict[str, list[Requirement]]:
 
 
 def wheel(name: str, version: str, files: Mapping[str, bytes]) -> bytes:
-    """A wheel with these files."""
+    """Return a wheel with these files."""
     folder = f"{name.replace('-', '_')}-{version}.dist-info"
     kept = {
         f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
@@ -79,14 +79,14 @@ def wheel(name: str, version: str, files: Mapping[str, bytes]) -> bytes:
 
 
 def with_dependencies(name: str) -> set[str]:
-    """The installed packages that a package needs, itself included."""
+    """Return the installed packages that a package needs, itself included."""
     needed = [Requirement(line) for line in distribution(name).requires or ()]
     below = [one.name for one in needed if one.marker is None or one.marker.evaluate()]
     return {canonicalize_name(name)}.union(*map(with_dependencies, below))
 
 
 def repack(name: str) -> tuple[str, bytes]:
-    """The version of an installed pure package, and a wheel of it."""
+    """Return the version of an installed pure package, and a wheel of it."""
     found = distribution(name)
     files = {
         str(file): Path(str(file.locate())).read_bytes()
@@ -98,7 +98,7 @@ def repack(name: str) -> tuple[str, bytes]:
 
 
 class Index(ThreadingHTTPServer):
-    """A package index, with the names that it was asked for in `asked`."""
+    """A package index that records the requested names in `asked`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
@@ -120,7 +120,7 @@ class Index(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Of the server."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.server_port}"
 
 
@@ -128,7 +128,7 @@ class _Answer(BaseHTTPRequestHandler):
     server: Index
 
     def do_GET(self) -> None:
-        """A package's page, or its file."""
+        """Serve a package's page, or its file."""
         kind, name = self.path.partition("?")[0].strip("/").split("/", 1)
         name = canonicalize_name(name.partition("/")[0])
         if kind == "simple":
@@ -144,7 +144,7 @@ class _Answer(BaseHTTPRequestHandler):
             self.wfile.write(found[1])
 
     def log_message(self, *_: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def index() -> Iterator[Index]:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with nanobot's sources, and a blank in its name."""
+    """A folder with nanobot's sources, and a space in its name."""
     folder = tmp_path_factory.mktemp("a clone")
     ignored = shutil.ignore_patterns("node_modules", "dist", "__pycache__")
     for name in SOURCES:
@@ -194,7 +194,7 @@ def run(command: str, folder: Path, index: Index) -> str:
 
 
 def hint_in(python: str, extra: str, folder: Path, index: Index) -> str:
-    """The command that this nanobot names for an extra."""
+    """Return the command that this nanobot names for an extra."""
     ask = f"from nanobot.origin import how_to_install as ask; print(ask({extra!r}))"
     said = run(f'{python} -I -c "{ask}"', folder, index).strip()
     assert said.startswith("Install it: "), said
@@ -298,7 +298,7 @@ def test_no_text_and_no_argument_list_installs_nanobot_by_name() -> None:
 
 
 def arguments(source: str) -> Iterator[str]:
-    """The words of each list, tuple and call of a program, a line each, however it is laid out."""
+    """Return the words of each list, tuple and call of a program, a line each, in any layout."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.List | ast.Tuple | ast.Call):
             items = node.args if isinstance(node, ast.Call) else node.elts

@@ -1,4 +1,4 @@
-"""A small file is replaced as a whole, for its owner's eyes."""
+"""A small file is replaced as a whole, and only its owner can read it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every program that nanobot starts is an absolute path with an environment that was built for it,
-and one module starts them all."""
+"""Every program that nanobot starts has an absolute path and a minimal environment, and one module
+starts them all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MODULES = {"multiprocessing", "webbrowser", "pty", "distro", "pexpect", "ptyproc
 
 
 def starts(source: str) -> Iterator[str]:
-    """The parts of a program that start another one, or look one up."""
+    """Return the parts of a program that start another one, or look one up."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import():
@@ -172,7 +172,7 @@ sys.exit(main({words!r}))
 def test_whatever_is_started_while_nanobot_works_is_started_by_that_module(
     words: list[str], tmp_path: Path
 ) -> None:
-    """Libraries included: Python reports each program that is started."""
+    """This includes libraries: Python reports each started program."""
     seen = tmp_path / "seen"
     (tmp_path / "home").mkdir(mode=0o700)
     environ = {**os.environ, "NANOBOT_HOME": str(tmp_path / "home")}

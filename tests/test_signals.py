@@ -1,4 +1,4 @@
-"""The tests themselves: they work where signals were ignored before they began."""
+"""The tests themselves: they work even if signals are ignored at their start."""
 
 from __future__ import annotations
 

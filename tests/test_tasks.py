@@ -1,4 +1,4 @@
-"""Background work: known, drained, its failures seen."""
+"""Background work: registered, drained, with visible failures."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_task_can_tell_its_own_cancellation_from_one_that_came_out_of_a_
 
 @pytest.fixture
 def busy_thread() -> Iterator[None]:
-    """Another thread that uses the processor all the time."""
+    """Another thread that always uses the processor."""
     stopping = threading.Event()
 
     def work() -> None:

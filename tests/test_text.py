@@ -1,5 +1,5 @@
-"""Untrusted text that is printed, or that a person must judge, hides nothing, is not turned round
-or drawn over, and stays readable in every script."""
+"""Untrusted text that is printed or reviewed hides nothing, is not reversed or drawn over, and
+stays readable in every script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READABLE = (
     "a ≠ b, a ≠ b",
     "⠓⠑⠇⠇⠕⠀⠺",
 )
-"""`clean` leaves them as they are."""
+"""Texts that `clean` leaves unchanged."""
 
 HIDDEN = {
     "bidi": "ab\u202ec\u2066d\u200ee\u061cf",

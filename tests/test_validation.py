@@ -1,4 +1,4 @@
-"""Plain values are read into structs, or refused with everything that is wrong with them."""
+"""Plain values are parsed into structs, or rejected with all their errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Part(Checked, frozen=True):
 
 
 class Whole(Checked, frozen=True):
-    """Of each kind of field one."""
+    """A struct with a field of each kind."""
 
     count: Annotated[int, Meta(ge=1, le=9)] = 1
     seconds: Annotated[float, Meta(gt=0)] = 1.0

@@ -79,7 +79,7 @@ def anything_llm(words: str, added: str) -> Messages:
 
 
 def anything_llm_user(words: str, added: str) -> Messages:
-    """Providers for other servers put them before the person's words: a fork of AnythingLLM's
+    """AnythingLLM's providers for other servers put them before the person's words: a fork's
     server/utils/AiProviders/deepseek/index.js (`userPromptWithContext`)."""
     return [_user(f"Context:\n[CONTEXT 0]:\n{added}\n[END CONTEXT 0]\n\n{words}")]
 

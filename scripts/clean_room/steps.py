@@ -33,7 +33,7 @@ class Step:
         self.remark = remark
 
     def line(self) -> str:
-        """Its line in the table."""
+        """Return its line in the table."""
         title = self.title if len(self.title) <= _WIDTH else f"{self.title[: _WIDTH - 1]}…"
         return f"{self.outcome:<7} {self.seconds:6.1f} s  {title:<{_WIDTH}}  {self.remark}".rstrip()
 

@@ -1,4 +1,4 @@
-"""Choosing the weight of the ranking by meaning: the conversation that checks it has no say."""
+"""Choosing the weight of the ranking by meaning, without the conversation that checks it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ ANSWER, OTHERS = 1, range(2, 12)
 
 
 def make_rankings(*, meaning_is_right: bool) -> Rankings:
-    """A question whose answer only one of the rankings has, while the other fills ten places."""
+    """Return a question whose answer is only in one of the rankings, while the other fills ten
+    places."""
     answer, others = [(ANSWER, 1.0)], [(seq, 1.0) for seq in OTHERS]
     words, meaning = (others, answer) if meaning_is_right else (answer, others)
     return Rankings(Question("?", 1, frozenset({ANSWER})), words, meaning)

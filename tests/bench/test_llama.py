@@ -1,4 +1,4 @@
-"""The proxy before a real model's server, and how a model's raw answer is judged."""
+"""The proxy in front of a real model's server, and the judgement of a model's raw answer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_native_call_counts_and_plain_words_do_not() -> None:
 
 
 class _Server:
-    """Answers with two events, and between them waits until it may go on."""
+    """Answers with two events, and waits for a release between them."""
 
     def __init__(self) -> None:
         self.goes_on, self.hung_up = asyncio.Event(), asyncio.Event()

@@ -17,7 +17,7 @@ from tests.support import running
 
 @pytest.fixture
 async def prompt(tmp_path: Path) -> Prompt:
-    """The first of a default install."""
+    """The first prompt of a default install."""
     model, channel = ScriptedModel(says("Hello.")), FakeChannel()
     async with running(tmp_path, model, channel):
         await channel.ask("Hello!")

@@ -1,4 +1,4 @@
-"""The short version of the bench of stops: real processes, each ended by SIGTERM within a send."""
+"""The short version of the bench of stops: real processes, each ended by SIGTERM during a send."""
 
 from __future__ import annotations
 

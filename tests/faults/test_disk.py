@@ -1,4 +1,4 @@
-"""A disk that refuses, a file that cannot be read, a second process: nothing is lost."""
+"""A failing disk, an unreadable file, a second process: nothing is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support import Gate, Probe, read_stored, running, window
 
 @contextlib.contextmanager
 def no_file_grows_beyond(size: int) -> Iterator[None]:
-    """The kernel refuses every write past so many bytes, as a full disk would."""
+    """Let the kernel reject every write past this size, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

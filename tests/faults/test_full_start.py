@@ -21,7 +21,7 @@ pytestmark = pytest.mark.campaign
 
 @asynccontextmanager
 async def gateway(disk: SmallDisk, telegram: FakeTelegram, *, reserve: int) -> AsyncIterator[None]:
-    """A gateway on the disk, of which `reserve` megabytes are kept free."""
+    """Run a gateway on the disk, with `reserve` megabytes kept free."""
     channel = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
     environ = {
         "NANOBOT_HOME": f"{disk.path}/home",

@@ -13,7 +13,7 @@ from tests.faults.test_disk import no_file_grows_beyond
 from tests.support import read_stored, running
 
 LONG = 3_000_000
-"""Bytes: more than any other file of these homes has."""
+"""Bytes, more than in any other file of these homes."""
 
 
 async def test_a_note_that_the_disk_refuses_is_said_so_once_and_is_written_when_sent_again(

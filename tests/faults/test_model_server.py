@@ -42,7 +42,7 @@ async def talking(
     steps: int = 50,
     clock: FakeClock | None = None,
 ) -> AsyncIterator[tuple[FakeChannel, FakeOpenAI]]:
-    """A nanobot whose model is a server that answers from `script`, then "fine" for ever."""
+    """Run a nanobot whose model server answers from `script`, then "fine" forever."""
     answers = list(script)
     clock = clock or FakeClock(datetime.now(UTC), auto=True)
     channel = FakeChannel(clock=clock)
@@ -231,7 +231,7 @@ async def test_what_does_not_pass_is_one_clear_text_that_the_model_never_said(
 
 
 def events(*chunks: dict[str, object]) -> Raw:
-    """A stream of these chunks."""
+    """Return a stream of these chunks."""
     data = (f"data: {json.dumps(one)}\n\n" for one in (*chunks, {"choices": []}))
     return Raw(f"{''.join(data)}data: [DONE]\n\n".encode(), content_type="text/event-stream")
 

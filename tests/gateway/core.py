@@ -23,7 +23,7 @@ from tests.doubles.state import MemoryState
 
 
 async def no_help(_: CommandCall) -> Answer:
-    """Is never called."""
+    """Fail, because it is never called."""
     return Answer("")
 
 

@@ -109,7 +109,8 @@ def tells(*wishes: str) -> Reply:
 
 
 def inverting(wish: str) -> ScriptedModel:
-    """A model of consolidation and Dream that wants `wish` remembered, once it read the page."""
+    """Return a model of consolidation and Dream that tries to store `wish` after reading the
+    page."""
 
     def answer(prompt: Prompt) -> Reply:
         system, asked = prompt.messages[0].text, prompt.messages[-1].text
@@ -140,7 +141,7 @@ def facts_in(home: Path) -> list[str]:
 
 
 async def met_in_chat_2(home: Path, channel: FakeChannel, clock: FakeClock) -> None:
-    """A home with a page to read, and a guest whom the agent can write to."""
+    """Run a home with a page to read, and a guest to whom the agent can write."""
     model = ScriptedModel(says("hello"))
     async with run_owned(home, model, channel, clock=clock, learner=ScriptedModel()):
         await channel.answer_to(await channel.say("hi", "2", sender_id="guest"), "2")
@@ -322,7 +323,7 @@ async def question_in(channel: FakeChannel) -> OutboundPart:
 
 
 async def notice_in(channel: FakeChannel) -> OutboundPart:
-    """The next notice of facts that wait."""
+    """Return the next notice of pending facts."""
     while True:
         part = await channel.next_with_buttons()
         if _notices([part]):

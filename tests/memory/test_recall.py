@@ -49,7 +49,7 @@ class Large:
         self.path.write_text("\n".join(lines) + "\n")
 
     def start(self) -> Memory:
-        """As after a restart."""
+        """Open it as after a restart."""
         self.memories = Memories(
             Root(self.home.folder / "workspace"),
             self.home.folder / "state",

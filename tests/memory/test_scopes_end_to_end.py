@@ -169,7 +169,7 @@ def _learn(prompt: Prompt) -> Reply:
 
 
 def leaks(texts: list[str], *words: str) -> list[str]:
-    """Those texts that hold one of the words in a context that only its owner's files have."""
+    """Return the texts with one of the words in a context that only its owner's files have."""
     return [text for text in texts if any(word in text for word in words)]
 
 

@@ -1,4 +1,4 @@
-"""An image that runs is asked how it is as Docker asks."""
+"""Health checks of a running image, as by Docker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scripts.clean_room.steps import StepFailed
 
 
 class Hanging(Container):
-    """One in which the first `times` checks do not end."""
+    """A container whose first `times` checks hang."""
 
     times = 1
 

@@ -19,7 +19,7 @@ from tests.upkeep.homes import write
 
 
 def find_faults(folder: Path, dsn: str, clock: Clock) -> list[CheckFinding]:
-    """The findings about the team of a home in `folder`."""
+    """Return the findings about the team of a home in `folder`."""
     team = f"team: {{database: '{dsn}', shared: {folder / 'shared'}}}\n"
     write(folder / "home/config.yaml", f"agent: {{timezone: UTC}}\n{team}")
     write(word_file(folder / "shared"), "otter")

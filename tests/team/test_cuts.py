@@ -43,8 +43,8 @@ async def attempt(database: Database, number: int, chance: random.Random) -> str
 
 
 async def cut(relay: Relay, database: Database, chance: random.Random) -> None:
-    """Cut one connection after the other, or now and then all at once. Mostly there is a time in
-    between in which something is stored."""
+    """Cut one connection after the other, or now and then all at once. Usually there is enough time
+    in between to store something."""
 
     async def nothing(db: Connection) -> None:
         await execute(db, "SELECT 1")

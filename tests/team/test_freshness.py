@@ -1,4 +1,4 @@
-"""Workers whose shared folder is mounted by NFS, as `bench/nfsclient.c` plays it."""
+"""Workers with the shared folder mounted by NFS, simulated by `bench/nfsclient.c`."""
 
 from __future__ import annotations
 

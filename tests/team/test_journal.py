@@ -43,7 +43,7 @@ def scope_of(message: InboundMessage) -> str:
 
 @contextlib.asynccontextmanager
 async def worker(dsn: str, clock: FakeClock) -> AsyncIterator[PostgresJournal]:
-    """The journal of a new worker."""
+    """Open the journal of a new worker."""
     journal = PostgresJournal(Database(dsn, lambda: None), clock, scope_of)
     await journal.open()
     journal.database.worker = enlist(dsn)
@@ -80,21 +80,21 @@ def hold(dsn: str, scope: str, worker: int | None) -> None:
 
 
 async def waiting(journal: PostgresJournal) -> list[str]:
-    """The free scopes for which something is to be done."""
+    """Return the free scopes with pending work."""
     return sorted(await Leases(journal.database).free((), 100, ("fake",)))
 
 
 async def new_entries(
     journal: PostgresJournal, scopes: Sequence[str], known: Sequence[int]
 ) -> tuple[InboxEntry, ...]:
-    """The messages that are new to a worker."""
+    """Return the messages that are new to a worker."""
     return (await journal.open_work(scopes, known, (), ())).entries
 
 
 async def new_parts(
     journal: PostgresJournal, scopes: Sequence[str], known: Sequence[int]
 ) -> tuple[OutboxPart, ...]:
-    """The parts that are new to a worker."""
+    """Return the parts that are new to a worker."""
     return (await journal.open_work(scopes, (), known, ("fake",))).parts
 
 
@@ -327,7 +327,7 @@ async def test_who_waits_longest_is_next_beside_what_is_needed(journal: Postgres
 async def test_what_is_said_into_a_new_conversation_goes_where_its_first_message_waits(
     journal: PostgresJournal, other: PostgresJournal, team_database: str
 ) -> None:
-    """Its file cannot tell yet whose it is."""
+    """Its file cannot show its scope yet."""
     (first,) = await journal.receive("fake", (ANNA,))
     report = replace(ANNA, sender_id="nanobot", event_id="1", session_override=ANNA.session_key)
     await journal.add_helper("h1", report)
@@ -458,7 +458,7 @@ async def test_erasing_leaves_no_byte_in_the_tables(
 
 
 def bytes_of(postgres: PostgresServer, dsn: str, text: str) -> list[Path]:
-    """The files of a database's tables that hold a text."""
+    """Return the files of a database's tables that contain a text."""
     sql(dsn, "CHECKPOINT")
     ((oid,),) = sql(dsn, "SELECT oid FROM pg_database WHERE datname = current_database()")
     files = [path for path in (postgres.data / "base" / str(oid)).iterdir() if path.is_file()]

@@ -92,7 +92,7 @@ async def test_parts_for_channels_that_are_on_are_work_also_where_one_worker_ser
 
 
 async def _ask(database: Database, code: str) -> None:
-    """Put a question in the chat of the owner."""
+    """Ask a question in the owner's chat."""
     journal = PostgresJournal(database, SystemClock("UTC"), lambda _: OWNER)
     question = OutboundMessage("telegram", "7", "May I?")
     await journal.add_outgoing(f"{QUESTION}{code}", Outgoing("reply", (question,)))

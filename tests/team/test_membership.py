@@ -16,7 +16,7 @@ from tests.team.support import enlist, sql
 
 
 class Clock:
-    """Seconds that a test sets."""
+    """A clock whose seconds a test sets."""
 
     now = 1_000.0
 
@@ -25,7 +25,7 @@ class Clock:
 
 
 class Worker:
-    """A worker that renews often, and whose end is only noted."""
+    """A worker that renews often, and whose end is only recorded."""
 
     def __init__(self, dsn: str) -> None:
         self.clock, self.ended = Clock(), queue.SimpleQueue[str]()

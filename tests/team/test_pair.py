@@ -66,7 +66,7 @@ async def _shared(postgres: PostgresServer) -> AsyncIterator[tuple[Pair, Model, 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def team(_shared: tuple[Pair, Model, Path]) -> Pair:
-    """Both, serving."""
+    """Both workers, running."""
     team, model, _ = _shared
     model.author = author
     for worker in team.both:
@@ -299,7 +299,7 @@ async def test_who_is_full_leaves_what_waits_to_another(team_database: str, tmp_
 
 
 def _contents(folder: Path) -> Iterator[bytes]:
-    """Of all files in the shared folder and the homes of the workers."""
+    """Return the contents of all files in the shared folder and the workers' homes."""
     for name in ("shared", "one", "two"):
         for path in (folder / name).rglob("*"):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""One writer on PostgreSQL, shared commits, answers that are lost, and a server that goes away."""
+"""One writer on PostgreSQL, shared commits, lost answers, and a server that stops."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def mortal(postgres: PostgresServer) -> Iterator[PostgresServer]:
 
 @contextlib.contextmanager
 def refusing(server: PostgresServer) -> Iterator[None]:
-    """The server takes no password, while inside, and has ended all connections."""
+    """Let the server reject all passwords, and end all connections."""
     rules = server.data / "pg_hba.conf"
     before = rules.read_text()
     rules.write_text(f"local all nanobot scram-sha-256\n{before}")
@@ -258,7 +258,7 @@ async def test_a_server_that_is_back_is_noticed_with_nothing_to_write(
 async def test_a_server_that_dies_with_a_commit_under_way_tells_whether_it_was_stored(
     mortal: PostgresServer, dsn: str, worker: int, *, pass_on: bool
 ) -> None:
-    """It gives the ids of transactions that it has lost to others."""
+    """It reuses the ids of lost transactions."""
 
     def crash() -> None:
         mortal.stop(signal.SIGQUIT)

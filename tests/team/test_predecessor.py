@@ -20,7 +20,7 @@ def test_the_worker_before_is_fenced_at_once(team_database: str) -> None:
 
 
 def test_a_restored_database_gives_out_no_number_again(team_database: str) -> None:
-    """A number that was given out after the dump is about the time of its worker's start."""
+    """A number given out after the dump is close to the start time of its worker."""
     dumped = enlist(team_database)
     ((now,),) = sql(team_database, "SELECT extract(epoch FROM clock_timestamp())::bigint")
     assert dumped < now <= _join(team_database)

@@ -1,4 +1,4 @@
-"""Documents that all workers share, when the way to them is cut."""
+"""Documents shared by all workers, with interrupted connections."""
 
 from __future__ import annotations
 

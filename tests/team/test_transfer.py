@@ -1,4 +1,4 @@
-"""A home goes into a team and comes back, whenever the process is killed on the way."""
+"""A home moves into a team and back, even if the process is killed on the way."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STRIDE = 1 if int(os.environ.get("NANOBOT_EXAMPLES", "0")) >= 1_000 else 10
 
 @pytest.fixture
 def home(tmp_path: Path, team_database: str) -> Path:
-    """One with everything in it, and a team in its settings."""
+    """A home with everything in it, and a team in its settings."""
     home = tmp_path / "home"
     write(
         home / "config.yaml",
@@ -72,7 +72,7 @@ def home(tmp_path: Path, team_database: str) -> Path:
 
 
 async def _fill(path: Path) -> None:
-    """A journal with rows of every kind."""
+    """Fill a journal with rows of every kind."""
     clock, boss = FakeClock(), InboundMessage("fake", "2", "boss", "mine", "b1", DEFAULT_START)
     async with open_journal(path, clock) as journal:
         first, waiting, mine = await journal.receive(
@@ -167,7 +167,7 @@ def test_everything_is_where_a_team_looks_for_it(home: Path, rows: Rows) -> None
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same disk", "another disk"])
 def test_it_goes_there_and_comes_back_whenever_it_is_killed(home: Path, elsewhere: bool) -> None:
-    """Killed before each change of a name or a file, on the way there and on the way back."""
+    """It is killed before each change of a name or a file, in both directions."""
     before, root = _everything(home), home.parent
     with contextlib.ExitStack() as stack:
         if elsewhere:
@@ -198,7 +198,7 @@ def test_it_goes_there_and_comes_back_whenever_it_is_killed(home: Path, elsewher
 def test_a_copy_is_on_the_disk_with_its_name_before_the_original_loses_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a power loss takes the copy, and the next attempt removes the original."""
+    """Otherwise a power loss takes the copy, and the next attempt removes the original."""
     write(tmp_path / "disk/media/photo.jpg", "picture")
     source, target, steps = tmp_path / "home/media", tmp_path / "shared/media", list[str]()
     source.parent.mkdir()

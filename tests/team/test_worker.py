@@ -34,7 +34,7 @@ GROUP = "groups/fake_g"
 
 @pytest.fixture(autouse=True)
 def fence() -> Iterator[None]:
-    """The one of this process is left as it was."""
+    """Restore the fence of this process."""
     yield
     for name, value in vars(Fence()).items():
         setattr(FENCE, name, value)
@@ -61,7 +61,7 @@ class Writing(Tool):
 
 
 class Digging(ScriptedModel):
-    """Never answers a helper."""
+    """Never answers a subagent."""
 
     task = "dig as deep as you can"
 
@@ -72,7 +72,7 @@ class Digging(ScriptedModel):
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Play the next line, but for a helper."""
+        """Play the next line, except for a subagent."""
         if prompt.messages[-1].text == self.task:
             self.reached.set()
             await asyncio.Event().wait()
@@ -92,14 +92,14 @@ class WorkerKit:
     def running(
         self, model: Provider, **settings: object
     ) -> contextlib.AbstractAsyncContextManager[Gateway]:
-        """The worker."""
+        """Run the worker."""
         home, team = self.folder / "home", {"database": self.dsn, "shared": f"{self.folder}/shared"}
         write_config(home, {"team": team, "agent": {"timezone": "UTC"}, **settings})
         return running(home, model, self.channel, tools=(self.tool,), clock=self.clock)
 
     @contextlib.asynccontextmanager
     async def other(self, heard: Heard = lambda _, __: None) -> AsyncIterator[Notifications]:
-        """Speaks to the worker."""
+        """Connect another worker."""
         waking = Notifications(DatabaseAddress(self.dsn), heard)
         waking.channel = "nanobot_"
         try:
@@ -108,7 +108,7 @@ class WorkerKit:
             await waking.close()
 
     async def store(self, text: str, scope: str) -> None:
-        """Have a message in the database, as when another worker took it."""
+        """Store a message in the database, like another worker."""
         chat, now = scope.partition("_")[2] or "1", SystemClock("UTC").now()
         name = f"elsewhere {text}"
         said = InboundMessage("fake", chat, "person-1", text, name, now, is_group=chat != "1")
@@ -117,7 +117,7 @@ class WorkerKit:
         await asyncio.to_thread(sql, self.dsn, _TAKEN_ELSEWHERE, *values)
 
     async def leases(self) -> set[str]:
-        """The scopes that some worker has."""
+        """Return the leased scopes."""
         query = "SELECT scope FROM lease WHERE worker IS NOT NULL"
         return {scope for (scope,) in await asyncio.to_thread(sql, self.dsn, query)}
 
@@ -281,7 +281,8 @@ async def test_a_conversation_that_cannot_be_written_holds_up_its_own_memory_alo
 
 
 def leave_half_done(kit: WorkerKit) -> Path:
-    """The history of a group whose worker died while it wrote, and which cannot be used now."""
+    """Write the history of a group whose worker died during the write, and which is unusable
+    now."""
     history = kit.folder / "shared" / "workspace" / GROUP / "memory" / "history.jsonl"
     history.mkdir(parents=True)
     sql(kit.dsn, "INSERT INTO lease VALUES (%s, NULL)", GROUP)
@@ -390,7 +391,7 @@ async def test_what_a_dead_worker_left_half_written_is_removed_by_the_next_that_
 async def test_no_file_from_before_a_death_is_taken_for_one_that_this_worker_made(
     kit: WorkerKit,
 ) -> None:
-    """The dead worker may have made another one since, under the same number."""
+    """The dead worker may have made another one in the meantime, under the same number."""
     await asyncio.to_thread(sql, kit.dsn, "INSERT INTO lease VALUES (%s, NULL)", GROUP)
     async with kit.running(ScriptedModel(says("hello"), says("hello all"))):
         FENCE.made.add(earlier := (0, 7))

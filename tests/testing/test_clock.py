@@ -1,4 +1,4 @@
-"""The clock that tests move."""
+"""The clock moved by tests."""
 
 from __future__ import annotations
 

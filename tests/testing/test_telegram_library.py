@@ -1,4 +1,4 @@
-"""`FakeTelegram` speaks the Bot API: a library that knows nothing of it reads and writes there."""
+"""`FakeTelegram` speaks the Bot API: an independent library reads and writes there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def bot(telegram: FakeTelegram) -> AsyncIterator[Bot]:
 
 
 async def read_newest(bot: Bot) -> Message:
-    """The newest message."""
+    """Return the newest message."""
     [update] = await bot.get_updates(offset=-1)
     assert update.message is not None
     return update.message

@@ -32,23 +32,23 @@ def album(*items: dict[str, Any], files: int = 2) -> Call:
 
 
 def rich(*blocks: object, **more: object) -> Call:
-    """A call of sendRichMessage."""
+    """Return a call of sendRichMessage."""
     return Call("sendRichMessage", {"chat_id": 7, "rich_message": {"blocks": [*blocks], **more}})
 
 
 def paragraph(content: object) -> dict[str, object]:
-    """A block."""
+    """Return a block."""
     return {"type": "paragraph", "text": content}
 
 
 def table(columns: int, rows: int = 1) -> dict[str, object]:
-    """A block."""
+    """Return a block."""
     cell = {"text": "x", "align": "left", "valign": "top"}
     return {"type": "table", "cells": [[cell] * columns] * rows}
 
 
 def react(*emojis: str) -> Call:
-    """A call of setMessageReaction."""
+    """Return a call of setMessageReaction."""
     reaction = [{"type": "emoji", "emoji": emoji} for emoji in emojis]
     return Call("setMessageReaction", {"chat_id": 7, "message_id": 1, "reaction": reaction})
 

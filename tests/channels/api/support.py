@@ -193,5 +193,5 @@ class Answer:
 
 
 def chat(text: str, **more: Any) -> dict[str, Any]:
-    """A request of Chat Completions."""
+    """Return a request of Chat Completions."""
     return {"model": "nanobot", "messages": [{"role": "user", "content": text}], **more}

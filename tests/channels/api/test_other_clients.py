@@ -128,7 +128,7 @@ async def test_home_assistants_own_integration_streams_responses(api: Api) -> No
     from openai.types import responses
 
     """It makes an assistant's message of each output message, adds every delta to it, reads the
-    usage at the end, and raises for events that tell of an error."""
+    usage at the end, and raises for error events."""
     model = ScriptedModel(
         calls("probe", text="lamp"), says("The lamp is on.", usage=Usage(80, 6)), repeat
     )

@@ -44,7 +44,7 @@ PHOTO: Raw = {"file_id": "f", "file_unique_id": "u", "width": 9, "height": 9, "f
 
 
 def samples() -> list[Raw]:
-    """Updates of every kind with most of their fields."""
+    """Return updates of every kind with most of their fields."""
     full = message(
         GROUP,
         text="@nano_test_bot hello",
@@ -105,7 +105,7 @@ MALFORMED: tuple[object, ...] = (
 
 
 def mutate(document: Raw, rnd: Random) -> Raw:
-    """The document with something else in up to three places."""
+    """Return the document with up to three malformed values."""
     copy: Raw = json.loads(json.dumps(document))
     chosen = rnd.sample(list(places(copy)), rnd.randint(1, 3))
     for *path, last in sorted(chosen, key=len, reverse=True):

@@ -247,7 +247,7 @@ def test_commands_get_names_that_telegram_takes() -> None:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """All files in a folder."""
+    """Return all files in a folder."""
     return {path.name: path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 

@@ -128,7 +128,7 @@ async def test_the_token_is_in_no_log_line_and_no_error(
 
 
 def everything_in(error: BaseException) -> str:
-    """All that a traceback of it could show, hidden contexts included."""
+    """Return everything that a traceback could show, hidden contexts included."""
     texts, seen = [repr(error), str(error), *map(repr, error.args)], error
     texts += traceback.format_exception(error)
     while (under := seen.__cause__ or seen.__context__) is not None:
@@ -168,7 +168,7 @@ async def test_a_proxy_that_is_set_is_used(telegram: FakeTelegram, clock: Watche
 
 
 async def receive_file(telegram: FakeTelegram, client: TelegramClient, content: bytes) -> str:
-    """The id of a file that a person sends."""
+    """Return the id of a file that a person sends."""
     telegram.document(content)
     (update,) = await client.get_updates(None, 0)
     (message,) = [] if not isinstance(update, dict) else [update["message"]]

@@ -1,4 +1,4 @@
-"""Every kind of message: understood, noted as one line in brackets, or knowingly ignored."""
+"""Every kind of message: parsed, noted as one line in brackets, or ignored on purpose."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def test_a_fault_of_the_core_ends_the_run_and_the_batch_comes_again(
 
 
 class WatchfulHost(RecordingHost):
-    """Sees to it that nothing is published before the moves of groups are on disk."""
+    """Checks that nothing is published before the moves of groups are on disk."""
 
     async def publish(
         self, messages: Sequence[InboundMessage], cursor: str | None = None

@@ -53,7 +53,7 @@ def check(entities: Sequence[MessageEntity], text: str) -> None:
 
 
 def visible(page: str) -> set[str]:
-    """The words that a reader of an HTML page sees, addresses and titles included."""
+    """Return the words that a reader of an HTML page sees, addresses and titles included."""
     page = re.sub(r'<a href="([^"]*)"(?: title="([^"]*)")?>', r" ", page)
     page = re.sub(r'<img src="[^"]*" alt="([^"]*)"[^>]*>', r" \1 ", page)
     names = r"(?:p|pre|code|em|strong|li|ul|ol|h\d|blockquote|hr|br|a)"

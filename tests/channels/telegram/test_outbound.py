@@ -1,4 +1,4 @@
-"""Parts on their way out: one call each, and every way in which Telegram can refuse one."""
+"""Outgoing parts: one call each, and every way in which Telegram can reject one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SENDING = (
 
 
 TABLE = "a longer cell|b\n-|-\n" + "a|b\n" * 60
-"""Aligned it is far longer than its source."""
+"""Its aligned form is far longer than its source."""
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.doubles.telegram import FakeTelegram
 
 
 def offsets(telegram: FakeTelegram) -> list[str | None]:
-    """The offset of each poll."""
+    """Return the offset of each poll."""
     return [
         None if (offset := call.params.get("offset")) is None else str(offset)
         for call in telegram.calls_of("getUpdates")

@@ -1,4 +1,4 @@
-"""A question's buttons are gone once it is closed, wherever it was answered."""
+"""A question loses its buttons once it is closed, wherever it was answered."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def marks(telegram: FakeTelegram) -> list[str]:
 
 
 async def wait_for_marks(telegram: FakeTelegram, clock: WatchedClock, *wanted: str) -> None:
-    """Wait until these and no other marks were set, and the pause after the last is over."""
+    """Wait until exactly these marks were set, and the pause after the last is over."""
     await telegram.wait_for(lambda: marks(telegram) == list(wanted))
     await clock.until_asked(PACE, len(wanted))
     await clock.advance(PACE)

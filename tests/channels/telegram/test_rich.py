@@ -170,7 +170,7 @@ def test_every_heading_and_table_is_found(markdown: str) -> None:
 
 
 def words(text: str) -> list[str]:
-    """The words, without the lines and blanks that only lay out."""
+    """Return the words without layout characters."""
     return re.findall(r"[^\W_]+", text)
 
 

@@ -65,7 +65,7 @@ def lines() -> Iterator[list[str]]:
 
 @pytest.fixture
 async def telegram() -> AsyncIterator[FakeTelegram]:
-    """Telegram, which tells the token wherever it can."""
+    """A Telegram that reveals the token wherever it can."""
     async with FakeTelegram(TOKEN) as server:
         yield server
 
@@ -79,13 +79,13 @@ def leaks(home: Path, telegram: FakeTelegram, *texts: str) -> list[str]:
 
 
 def find_secret(home: Path, secret: str) -> list[str]:
-    """The files that hold a secret, but for the configuration."""
+    """Return the files with a secret, except the configuration."""
     files = [path for path in home.rglob("*") if path.is_file() and path.name != "config.yaml"]
     return [str(path) for path in files if secret.encode() in path.read_bytes()]
 
 
 def misbehave(telegram: FakeTelegram, method: str) -> list[Callable[[], None]]:
-    """All that can go wrong with a call."""
+    """Cause every failure of a call."""
     told = f'{{"ok": false, "error_code": 400, "description": "bot{TOKEN}"}}'.encode()
     return [
         lambda: telegram.fail(method, 401, f"Unauthorized: bot{TOKEN}"),
@@ -157,7 +157,7 @@ async def test_errors_and_objects_do_not_show_the_token(
 
 
 async def _error(call: Awaitable[object]) -> str:
-    """The error that a call ends with, with all that led to it."""
+    """Return the error of a call, with its causes."""
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of any kind
         await call
     return "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__)

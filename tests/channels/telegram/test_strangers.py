@@ -20,7 +20,7 @@ OWNER = 7
 PEOPLE = range(1_000, 1_100)
 GROUP = -500
 SAID = "quetzal"
-"""In everything that a stranger sends."""
+"""A word in everything that a stranger sends."""
 
 
 def send(telegram: FakeTelegram, number: int, user: int) -> None:
@@ -138,7 +138,7 @@ async def test_the_memory_that_strangers_take_is_bounded(
 
 
 def find_word(home: Path, word: str) -> list[Path]:
-    """The files in which a word stands."""
+    """Return the files that contain a word."""
     files = [path for path in home.rglob("*") if path.is_file()]
     return [path for path in files if word.encode() in path.read_bytes()]
 

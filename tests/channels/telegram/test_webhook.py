@@ -35,7 +35,7 @@ async def listening(telegram: FakeTelegram, host: RecordingHost) -> AsyncIterato
 
 
 async def call(url: str, secret: str, *, method: str = "POST", body: bytes = b"{}") -> int:
-    """The status that a call from anywhere gets."""
+    """Return the status of a call from anywhere."""
     async with (
         aiohttp.ClientSession() as session,
         session.request(method, url, data=body, headers={HEADER: secret}) as answer,
@@ -44,7 +44,7 @@ async def call(url: str, secret: str, *, method: str = "POST", body: bytes = b"{
 
 
 def secrets(telegram: FakeTelegram) -> list[str]:
-    """The secrets that were agreed with Telegram, in order."""
+    """Return the secrets that were registered at Telegram, in order."""
     return [str(call.params["secret_token"]) for call in telegram.calls_of("setWebhook")]
 
 

@@ -1,4 +1,4 @@
-"""A whole nanobot on Telegram with a lot to do."""
+"""A whole nanobot on Telegram under load."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ OTHER = 8
 PEOPLE = {"allow_from": [str(OTHER)]}
 QUEUE = "queue"
 TINY = 1e-9
-"""Others sleep for whole seconds."""
+"""Other sleeps take whole seconds."""
 
 
 async def pass_retry(clock: WatchedClock) -> None:
-    """Let the pause before a part's second attempt pass, which is drawn."""
+    """Advance past the random pause before a part's second attempt."""
     await clock.until_asked_between(1.0 + TINY, 2.0 - TINY)
     await clock.advance(2.0)
 
 
 async def pass_repetition(clock: WatchedClock) -> None:
-    """Let the minute pass after which a part is repeated that may have arrived."""
+    """Advance past the minute after which an unconfirmed part is repeated."""
     await clock.until_asked(60.0)
     await clock.advance(60.0)
 

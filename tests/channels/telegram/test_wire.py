@@ -37,7 +37,7 @@ async def silent() -> AsyncIterator[SilentServer]:
 
 
 async def make_cut_request(wire: Wire, url: str) -> None:
-    """Make a request that is cut."""
+    """Make a request that is aborted."""
     with pytest.raises(MaybeSent):
         await wire.post(url, {})
 

@@ -1,4 +1,4 @@
-"""The channel is the transport that the settings name."""
+"""The channel uses the transport in the settings."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 class StrictHost(RecordingHost):
-    """Lets in whom it knows, and publishes nothing before the people in it are on disk."""
+    """Admits known people, and checks that they are on disk before anything is published."""
 
     def __init__(self, folder: Path, clock: FakeClock) -> None:
         super().__init__(folder, clock)
@@ -48,7 +48,6 @@ class StrictHost(RecordingHost):
 
 @pytest.fixture
 def host(tmp_path: Path) -> StrictHost:
-    """The core."""
     host = StrictHost(tmp_path, WatchedClock())
     host.fault = "nobody"
     return host

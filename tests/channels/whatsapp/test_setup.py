@@ -1,4 +1,4 @@
-"""Setting WhatsApp up with a person: by either way, and with the number as WhatsApp has it."""
+"""The setup of WhatsApp with a person: both transports, and the number in WhatsApp's form."""
 
 from __future__ import annotations
 

@@ -49,13 +49,12 @@ class Phones:
 
 @pytest.fixture
 def phones() -> Phones:
-    """Nothing was seen yet."""
     return Phones()
 
 
 @pytest.fixture
 def clock() -> WatchedClock:
-    """Only the test moves it."""
+    """A clock that only the test moves."""
     return WatchedClock()
 
 

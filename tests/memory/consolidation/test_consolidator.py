@@ -1,4 +1,4 @@
-"""When a conversation is consolidated, how much of it, and with which result."""
+"""The time, extent and result of a consolidation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However a model behaves, a consolidation ends in one of the designed ways."""
+"""For any behaviour of the model, a consolidation ends in one of the designed ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents are cut into passages that can be cited, and nothing of them is lost."""
+"""Documents are cut into citable passages without losing text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question finds its message in 27 languages, by other forms of its words."""
+"""A question finds its message in 27 languages, with other forms of its words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Documents of the owner's library: cited by place, never followed out of it, never an error."""
+"""Documents of the owner's library: cited by place, without following links out of it, never an
+error."""
 
 from __future__ import annotations
 

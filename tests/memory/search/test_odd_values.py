@@ -1,4 +1,4 @@
-"""Names and values that no one would write on purpose hide nothing else from search."""
+"""Malformed names and values hide nothing else from search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nanobot.session.records import JsonValue
 from tests.memory.search.talk import START, Home, find, id_of, message
 
 HALF = "A\ud83d"
-"""A name that some program cut in the middle of an emoji."""
+"""A name that a program cut in the middle of an emoji."""
 
 LATIN = os.fsdecode(b"caf\xe9")
 """A name on disk that is not UTF-8."""

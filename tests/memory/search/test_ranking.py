@@ -27,7 +27,7 @@ DAY = date(2026, 3, 2)
 
 
 A = TURN
-"""Ids of turns are multiples of it: 3 * A is the third message, 3 * A + 1 the reply to it."""
+"""Ids of turns are multiples of it: 3 * A is the third message, 3 * A + 1 its reply."""
 
 
 def talk(count: int, *others: RankCandidate) -> dict[int, RankCandidate]:

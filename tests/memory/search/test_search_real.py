@@ -1,5 +1,5 @@
-"""`search_memory` over real sessions, notes and documents, as the agent and the offline model use
-it."""
+"""`search_memory` over real sessions, notes and documents, used by the agent and the offline
+model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GUEST = TurnContext("telegram", "7", "telegram:7", "t2", scope="people/telegram_
 
 
 class Home:
-    """Two people's conversations, the owner's library, and the tool over all of it."""
+    """Two people's conversations, the owner's library, and the tool over all of them."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()

@@ -74,7 +74,7 @@ async def test_a_text_that_is_no_utf8_hides_nothing(home: Home, warnings: list[s
 async def test_an_index_that_contradicts_itself_is_made_anew(
     home: Home, warnings: list[str]
 ) -> None:
-    """Damage to a page can make new rows equal old ones."""
+    """Damage to a page can make new rows equal to old ones."""
     await build(home)
     with closing(sqlite3.connect(home.database, isolation_level=None)) as db:
         db.execute("CREATE UNIQUE INDEX wrong ON passage (seq)")

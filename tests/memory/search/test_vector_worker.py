@@ -45,7 +45,7 @@ def script(folder: Path, text: str) -> Path:
 
 
 class ByChance:
-    """Vectors of 48 numbers by chance, by the number that ends a text."""
+    """Random vectors of 48 numbers, by the number at the end of a text."""
 
     name = "by chance"
 
@@ -57,7 +57,7 @@ class ByChance:
         return [self.vectors[int(text.split()[-1])] for text in texts]
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Do nothing."""
 
 
 async def test_the_nearest_of_some_streams_come_in_the_order_of_their_cosines(

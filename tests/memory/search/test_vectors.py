@@ -52,7 +52,7 @@ class Synonyms:
         return [[*(1.0 if held & meaning else -0.2 for meaning in MEANINGS), 0.1] for held in words]
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Do nothing."""
 
 
 async def up_to_date(index: MemoryIndex) -> None:
@@ -231,7 +231,7 @@ async def test_what_is_taken_out_while_the_question_is_embedded_is_not_found(hom
 
 
 def rows(home: Home) -> list[bytes]:
-    """The vectors in the index, without the scale."""
+    """Return the vectors in the index, without the scale."""
     with closing(sqlite3.connect(home.database)) as db:
         return [numbers[4:] for (numbers,) in db.execute("SELECT numbers FROM vector")]
 

@@ -1,4 +1,4 @@
-"""Marking messages to keep: which message is meant, by `/note`, a reaction, or the model's tool."""
+"""Marking messages to keep: the marked message, by `/note`, a reaction, or the model's tool."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The tools that write memory, and the gate for file tools, with a model that may be talked into
-anything."""
+"""The tools that write memory, and the gate for file tools, with a possibly compromised model."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ WORDS = [
 
 
 class Facts:
-    """Lines that have hardly a word in common, and whose they are."""
+    """Lines with hardly a common word, and their authors."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)

@@ -22,7 +22,7 @@ Break = Callable[[Path], None]
 
 
 class Visitor(FakeChannel):
-    """A channel whose messages are new to a home that knew another one."""
+    """A channel whose messages are new to a home that has known another one."""
 
     def __init__(self, first: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Visitor(FakeChannel):
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home that has everything: facts, history, versions, an index, notes, a Dream."""
+    """A used home with facts, history, versions, an index, notes, a Dream."""
     home = tmp_path_factory.mktemp("lived") / "home"
 
     async def live() -> None:

@@ -50,7 +50,7 @@ async def cli(home: Path, *arguments: str) -> str:
 
 
 def reword(text: str) -> str:
-    """Dream puts each wording in the place of the one before."""
+    """Replace each wording with the next one in Dream."""
     place = WORDINGS.index(text) if text in WORDINGS else 0
     return f"- {WORDINGS[place - 1]}" if place else ""
 
@@ -167,7 +167,7 @@ def places(home: Path) -> list[str]:
 
 
 def gossip(prompt: Prompt) -> Line:
-    """Uses every tool that leaves something behind, one a turn."""
+    """Use every tool that leaves something behind, one a turn."""
     last = prompt.messages[-1]
     if last.role == "tool":
         return says(f"It is {SECRET}.")

@@ -69,7 +69,7 @@ async def test_the_files_read_as_designed(tmp_path: Path) -> None:
 
 
 def messages_of(request: ChatRequest) -> str:
-    """The bytes of the conversation in a request, as they came."""
+    """Return the exact bytes of the conversation in a request."""
     start = request.raw.index(b'"messages":') + len(b'"messages":')
     text = request.raw[start:].decode().lstrip()
     return text[: json.JSONDecoder().raw_decode(text)[1]]

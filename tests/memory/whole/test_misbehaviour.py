@@ -49,7 +49,7 @@ SCRIPTS: dict[str, Sequence[Callable[[], Step]]] = {
         lambda: saving(**HALF),  # half of the facts are dropped
     ),
 }
-"""The answers that come to the same thing, which are given in turn."""
+"""Equivalent answers, which are given in turn."""
 
 
 class Server:

@@ -190,7 +190,7 @@ async def test_a_miss_says_where_else_to_look(home: RealHome) -> None:
 
 
 def september(home: RealHome) -> None:
-    """A digest, and the notes that it rests on."""
+    """Write a digest and its notes."""
     folder = home.folder / "workspace" / "memory"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "2026-09-03.md").write_text("# 2026-09-03\n\n- 09:00 bread\n- 10:00 ran 5 km\n")

@@ -65,7 +65,7 @@ def rewrite(script: Path) -> None:
 
 
 def rewrite_with_old_times(script: Path) -> None:
-    """Keeps the length, too."""
+    """Rewrite a file with its old times and length."""
     status = script.stat()
     script.write_text("echo evil #56\n")
     os.utime(script, ns=(status.st_atime_ns, status.st_mtime_ns))

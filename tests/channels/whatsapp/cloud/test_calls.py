@@ -13,7 +13,7 @@ MISSED = ("a missed voice call: nanobot cannot answer calls",)
 
 
 def rung(**fields: object) -> Json:
-    """A webhook of a call."""
+    """Return a webhook of a call."""
     given = {
         "id": "wacid.ABGGFjFVU2AfAgo6V-Hc5eCgK5Gh",
         "from": ANN,

@@ -14,7 +14,7 @@ from tests.channels.whatsapp.cloud.sending import Rig, set_up_rig
 
 
 async def upload_file(rig: Rig, content: bytes = b"a picture") -> str:
-    """The id of a file that Meta has."""
+    """Return the id of a file at Meta."""
     (rig.home.folder / "file").write_bytes(content)
     return await rig.graph.upload(rig.home.folder / "file", "file.txt", "text/plain")
 

@@ -41,7 +41,7 @@ class Rig:
 
 
 def rig_in(folder: Path) -> Rig:
-    """The same folder again: the adapter after a restart."""
+    """Use the same folder again, like the adapter after a restart."""
     host, recent, people = RecordingHost(folder, FakeClock(NOW)), RecentMessages(), People(folder)
     taking = Ingest(host, people, self_chat=False, pairing=True)
     return Rig(Inbox(host, people, taking, recent, OUR_ID), host, recent)
@@ -53,7 +53,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def press(kind: str, id: str, title: str) -> dict[str, object]:
-    """A press of a button."""
+    """Return a press of a button."""
     return message("interactive", {"type": kind, kind: {"id": id, "title": title}})
 
 

@@ -66,12 +66,12 @@ def receiver(inbox: Inbox, host: RecordingHost) -> Receiver:
 
 
 def sign(body: bytes, secret: str = SECRET) -> WebhookRequest:
-    """A call with this body."""
+    """Return a signed call with this body."""
     return WebhookRequest("POST", "", {HEADER: signature_of(body, secret)}, {}, body)
 
 
 def make_challenge(**query: str) -> WebhookRequest:
-    """The question whether the webhook is wanted."""
+    """Return the challenge of the webhook."""
     return WebhookRequest("GET", "", {}, {f"hub.{name}": text for name, text in query.items()}, b"")
 
 

@@ -40,7 +40,7 @@ OTHER = {"chat": "15550009999@s.whatsapp.net", "sender": "15550009999@s.whatsapp
 
 
 async def ingest_all(lines: Sequence[bytes], last: int) -> list[tuple[str, str]]:
-    """The events and chats in the inbox once all up to the event `last` is confirmed."""
+    """Return the events and chats in the inbox after the event `last` is confirmed."""
     with scratch() as home:
         clock = FakeClock()
         journal = SqliteJournal(home / "journal.db", clock)

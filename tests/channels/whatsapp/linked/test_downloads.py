@@ -1,4 +1,4 @@
-"""Files that people sent: the helper leaves them in its folder, and they are read and removed."""
+"""Received files: the helper stores them in its folder, and they are read and removed."""
 
 from __future__ import annotations
 

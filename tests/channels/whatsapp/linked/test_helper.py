@@ -172,7 +172,7 @@ async def test_an_orphan_that_does_not_leave_is_named(folder: Path, clock: FakeC
 
 
 async def run_until_stopped(folder: Path, clock: FakeClock, stop: asyncio.Event) -> None:
-    """Have a helper until then."""
+    """Run a helper until the block ends."""
     async with run_helper(folder, PROGRAM, Welcome(), clock):
         await stop.wait()
 
@@ -187,7 +187,7 @@ async def failing(folder: Path, clock: FakeClock) -> str:
 
 
 async def greet_next(pool: HelperPool) -> None:
-    """Let the next helper say hello."""
+    """Send the next helper's hello."""
     (await pool.next()).greet()
 
 
@@ -202,7 +202,7 @@ def is_alive(pid: int) -> bool:
 
 
 def internet_sockets(pid: int) -> list[str]:
-    """The sockets of a process that listen on a port."""
+    """Return the listening internet sockets of a process."""
     own = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     listening = []
     for table in ("tcp", "tcp6", "udp", "udp6"):

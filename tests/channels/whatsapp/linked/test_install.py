@@ -1,4 +1,4 @@
-"""Installing the helper: it is there whole or not at all."""
+"""Installation of the helper: complete or not at all."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_what_npm_said_is_shown_where_it_failed(
 async def test_packages_with_files_that_could_not_be_written_are_not_used(
     tmp_path: Path, state: Path, sources: Path
 ) -> None:
-    """npm warns of them, among much else, and ends as if all had gone well."""
+    """npm only warns of them, among many other warnings, and reports success."""
     many = "i=0; while [ $i -lt 2000 ]; do echo one package more; i=$((i+1)); done"
     warns = f"{BUILDS}\necho npm warn tar TAR_ENTRY_ERROR ENOSPC: no space left on device\n{many}"
     with pytest.raises(InstallFailed, match="ENOSPC"):

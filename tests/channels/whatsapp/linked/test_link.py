@@ -29,7 +29,7 @@ class Takes(Protocol):
 
 @dataclass
 class Taker:
-    """Takes events, one batch after the other while `gate` is set."""
+    """Accepts events, one batch after the other while `gate` is set."""
 
     batches: list[list[int]] = field(default_factory=list)
     mine: list[Me | None] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Taker:
 
 @dataclass
 class Pair:
-    """Both ends. `ended` is why the daemon's end ended."""
+    """Both ends. `ended` is the reason of the daemon's end."""
 
     link: BridgeLink
     helper: FakeHelper
@@ -58,7 +58,7 @@ class Pair:
 async def open_link(
     folder: Path, clock: FakeClock, taker: Takes | None = None, welcome: Welcome | None = None
 ) -> AsyncIterator[Pair]:
-    """A link to a helper that was welcomed."""
+    """Open a link to a welcomed helper."""
     async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
         with listen(folder) as listener:
             coming = group.create_task(accept(listener))
@@ -297,7 +297,7 @@ async def round_trip(pair: Pair) -> None:
 
 
 async def pings_of(helper: FakeHelper, number: int) -> None:
-    """Wait until so many pings came."""
+    """Wait for this many pings."""
     await helper.until(lambda: len(helper.all("ping")) == number)
 
 

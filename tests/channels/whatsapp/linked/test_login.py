@@ -63,7 +63,7 @@ class Terminal:
         return welcome
 
     async def sign_in(self, *scripts: list[Line], number: str = "") -> None:
-        """Sign in with helpers that say these things, one helper after the other."""
+        """Sign in with helpers that send these lines, one helper after the other."""
         for turn, script in enumerate(scripts):
             lines = "".join(f"{json.dumps(line)}\n" for line in script)
             (self.folder / f"script-{turn}").write_text(lines)
@@ -95,7 +95,7 @@ class Terminal:
 
 @pytest.fixture
 async def terminal(tmp_path: Path) -> Terminal:
-    """With a helper installed that follows a script."""
+    """A terminal with an installed helper that follows a script."""
     script = Path(__file__).with_name("scripted_helper.py")
     node = program(
         tmp_path / "bin" / "node",

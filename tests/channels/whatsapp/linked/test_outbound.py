@@ -23,7 +23,7 @@ GROUP = "120363000000000001@g.us"
 
 
 class Wire:
-    """Implements the link: everything is sent, and kept."""
+    """Implements the link. Everything is sent and recorded."""
 
     def __init__(self, folder: Path) -> None:
         self.sent: list[Mapping[str, Any]] = []

@@ -11,7 +11,7 @@ DATA = "2@" + "kV3x" * 40 + ",abc=,def=,ghi="
 
 
 def modules(lines: tuple[str, ...], *, ink_is_dark: bool) -> list[list[bool]]:
-    """Which modules are dark, row by row."""
+    """Return the dark modules, row by row."""
     rows: list[list[bool]] = []
     for line in lines:
         rows.append([(char in "█▀") == ink_is_dark for char in line])

@@ -1,4 +1,4 @@
-"""The linked device as a whole, between a helper that tests play and the core."""
+"""The whole linked device, between a helper played by tests and the core."""
 
 from __future__ import annotations
 

@@ -63,7 +63,6 @@ async def network(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fak
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def telegram() -> AsyncIterator[FakeTelegram]:
-    """Telegram."""
     async with FakeTelegram() as server:
         yield server
 
