@@ -75,7 +75,9 @@ class FactUses(Document[Mapping[str, Uses]]):
     """The document `facts`, by scope. An unreadable one counts as empty. Blocks."""
 
     def __init__(self, store: StateStore) -> None:
-        super().__init__(store, "facts", _decode_uses, msgspec.json.encode, {}, "It will be rebuilt.")
+        super().__init__(
+            store, "facts", _decode_uses, msgspec.json.encode, {}, "It will be rebuilt."
+        )
 
 
 def _decode_uses(content: bytes) -> dict[str, dict[str, FactUse]]:
