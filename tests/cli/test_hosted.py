@@ -163,7 +163,7 @@ def test_a_chat_that_hosts_says_at_its_end_that_a_message_waits_for_the_model(
         screen.type("hello\r")
         screen.wait_for("Your message will be answered")
         screen.type("\x04")
-        screen.wait_for("note: your message will be answered when")
+        screen.wait_for("note: your message will be answered once")
 
 
 def test_one_message_that_sets_a_reminder_says_so_too(nanobot: Any) -> None:

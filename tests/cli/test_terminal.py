@@ -109,7 +109,7 @@ def test_the_built_in_model_says_what_it_is_and_how_a_real_one_is_connected(
     gateway.answers["status"] = {"model": "offline"}
     with chat() as screen:
         header = " ".join(screen.wait_for("/help").split())
-    assert "a small program, not a language model: it remembers, reminds" in header
+    assert "a small program, not a language model. It remembers, reminds" in header
     assert "run: nanobot onboard" in header
 
 
@@ -431,7 +431,7 @@ def test_a_y_that_was_begun_before_the_question_came_does_not_answer_it(
         gateway.announce("May I?", ("Approve", "/approve A1"), ("Deny", "/deny A1"))
         screen.wait_for("y: Approve")
         screen.type("\r")
-        screen.wait_for("answer it again")
+        screen.wait_for("Answer it again")
         screen.wait_for("y: Approve")
         screen.type("y\r")
         assert gateway.arrived.get(timeout=PATIENCE) == "/approve A1"

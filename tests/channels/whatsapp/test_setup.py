@@ -49,7 +49,7 @@ async def test_an_address_that_cannot_be_is_the_only_thing_that_is_asked_again()
         values = [graph.phone_number_id, graph.token, graph.app_secret, "", "nowhere"]
         person = ScriptedPerson("Cloud", *values, "https://a.example/wa", "15550002222")
         result = await outcome(person, present)
-    assert "The public address that Meta calls must be an address" in "\n".join(person.said)
+    assert "The public address that Meta calls must be a URL" in "\n".join(person.said)
     assert result.values["webhook_url"] == "https://a.example/wa"
 
 
