@@ -68,22 +68,24 @@ class JsonlStore:
     async def read_contents(self, key: str) -> Contents | None:
         """Read a stored conversation, or an empty one. Return None if lines were appended during
         that. Raises `StorageError` if it cannot be read. The file stays as it is."""
-        file, now = self._file(key), self._clock.now()
-        file.path, before = self._file_of(key), file.known
-        state = state_of(file.path)
+        file, now, path = self._file(key), self._clock.now(), self._file_of(key)
+        file.path, before = path, file.known
+        state = state_of(path)
         if state is None or state.size <= _INLINE:
-            contents, state = self.contents(key, now)
+            contents, state = self.contents(key, now, path)
         else:
-            contents, state = await asyncio.to_thread(self.contents, key, now)
+            contents, state = await asyncio.to_thread(self.contents, key, now, path)
         if file.known is not before or not self._writer.is_idle(file):
             return None
         file.known, file.stale, file.created_at = state, False, contents.created_at
         return contents
 
-    def contents(self, key: str, now: datetime) -> tuple[Contents, FileState | None]:
+    def contents(
+        self, key: str, now: datetime, path: Path | None = None
+    ) -> tuple[Contents, FileState | None]:
         """Return the content of a session's file and its state. An empty session if there is no
         file."""
-        archived, path = find_last_archived(self._archive_of(key)), self._file_of(key)
+        archived, path = find_last_archived(self._archive_of(key)), path or self._file_of(key)
         if state_of(path) is not None:
             return load(path, archived, now)
         start = archived + 1

@@ -86,13 +86,13 @@ class MemoryConsolidator:
         a model that is out. Raise `StorageError`."""
         if is_internal(session.key):
             return
-        if session not in self._caught_up:
+        if session not in self._caught_up and session.next_seq > 1:  # nothing to do for a new one
             memory = self._memory_of(session)
             async with self._memories.holding(memory.scope):
                 await self._archivist.catch_up(session, memory)
                 # Another worker of a team may have died before it applied them.
                 await self._archivist.apply_pending(memory)
-            self._caught_up.add(session)
+        self._caught_up.add(session)
         too_many = not coming and self._gauge.window_boundary(session) > 0
         if too_many or await self._excess(session, coming) > 0:
             work = partial(self._make_room, session, coming)
