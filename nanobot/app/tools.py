@@ -131,52 +131,39 @@ class Toolbox:
             is_wanted=base.known_chats.is_wanted_in,
             models=tuple(settings.models),
         )
-        egress = build_egress(settings, wanted.web.allow_hosts, wanted.web.domains)
-        searching = build_egress(settings, wanted.web.reachable)
-        public = build_egress(settings, domains=wanted.web.domains)
-        tools.register_all(self._file_tools())
-        tools.register(ReadSkill(loader))
-        if settings.cron.enabled:
-            cron_tool = ModelCronTool if settings.models else CronTool
-            tools.register(cron_tool(self.cron, clock, base.notifier.send, base.notifier.place_of))
-        if wanted.exec.enabled:
-            tools.register_all(self._shell_tools(egress))
-        if wanted.web.enabled:
-            search = wanted.web.search
-            key = search.api_key.get_secret_value()
-            found = SearchSettings(search.provider, key, search.base_url)
-            tools.register_all(
-                (WebFetch(egress, _pdf_text, for_others=public), WebSearch(searching, found))
-            )
-        tools.register(
-            SendMessage(
-                self.roots_of,
-                stores.media,
-                base.splitter,
-                base.bus,
-                base.known_chats,
-                clock,
-                self.find_received,
-            )
-        )
+        self._egress = build_egress(settings, wanted.web.allow_hosts, wanted.web.domains)
+        self._searching = build_egress(settings, wanted.web.reachable)
+        self._public = build_egress(settings, domains=wanted.web.domains)
         self.voice_replies: VoiceReplies | None = None
         if (speech := models.voice.speech) is not None:
             when = settings.model.speech.when
             self.voice_replies = VoiceReplies(speech, stores.media, base.splitter, when)
-            tools.register(VoiceTool(self.voice_replies))
             self.voice_replies.register(base.commands)
+        tools.register_all(self._build_tools(loader))
         self.helpers = _build_helpers(base, models, tools, memory)
         tools.register(Spawn(self.helpers))
         self.mcp = _build_mcp(base, tools)
         tools.register_all(extra_tools)
         self.closables: tuple[Closable, ...] = (
-            egress,
-            searching,
-            public,
+            self._egress,
+            self._searching,
+            self._public,
             self.mcp,
             base.processes,
             self.helpers,
         )
+
+    def _build_tools(self, loader: SkillsLoader) -> list[Tool]:
+        """Return the tools that the settings allow, in the order of the prompt."""
+        settings = self._base.settings
+        return [
+            *self._file_tools(),
+            ReadSkill(loader),
+            *(self._job_tools() if settings.cron.enabled else ()),
+            *(self._shell_tools() if settings.tools.exec.enabled else ()),
+            *(self._web_tools() if settings.tools.web.enabled else ()),
+            *self._chat_tools(),
+        ]
 
     async def _ask_owner(
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
@@ -257,14 +244,38 @@ class Toolbox:
             UpdateMemory(memories, undo.before_change),
         )
 
-    def _shell_tools(self, egress: Egress) -> tuple[Tool, ...]:
+    def _job_tools(self) -> tuple[Tool, ...]:
+        base, notifier = self._base, self._base.notifier
+        kind = ModelCronTool if base.settings.models else CronTool
+        return (kind(self.cron, base.clock, notifier.send, notifier.place_of),)
+
+    def _web_tools(self) -> tuple[Tool, ...]:
+        search = self._base.settings.tools.web.search
+        found = SearchSettings(search.provider, search.api_key.get_secret_value(), search.base_url)
+        fetch = WebFetch(self._egress, _pdf_text, for_others=self._public)
+        return (fetch, WebSearch(self._searching, found))
+
+    def _chat_tools(self) -> tuple[Tool, ...]:
+        base = self._base
+        send = SendMessage(
+            self.roots_of,
+            base.stores.media,
+            base.splitter,
+            base.bus,
+            base.known_chats,
+            base.clock,
+            self.find_received,
+        )
+        return (send, VoiceTool(self.voice_replies)) if self.voice_replies else (send,)
+
+    def _shell_tools(self) -> tuple[Tool, ...]:
         base, wanted = self._base, self._base.settings.tools.exec
         run = Exec(
             SandboxFinder(wanted.sandbox, *base.settings.folders),
             self.confine,
             base.processes,
             base.clock,
-            egress,
+            self._egress,
             ExecLimits(network=wanted.network),
             self.note_changes,
         )
