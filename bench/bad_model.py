@@ -48,7 +48,7 @@ _LONG_TERM, _USER, _SOUL = "memory/MEMORY.md", "USER.md", "SOUL.md"
 _SEEN = "abcdefghijklmnopqrstuvwxyz"
 
 
-class Wrong:
+class WrongModel:
     """Model that always gives the same answers."""
 
     def __init__(self, answers: Answers) -> None:
@@ -77,7 +77,7 @@ def _json(answer: object) -> str:
 class Home:
     """A home with a memory, and a conversation with the messages of `talk`."""
 
-    def __init__(self, folder: Path, model: Wrong, memory: str, talk: Iterable[str]) -> None:
+    def __init__(self, folder: Path, model: WrongModel, memory: str, talk: Iterable[str]) -> None:
         self.workspace, self.talk = folder / "workspace", tuple(talk)
         (self.workspace / "memory").mkdir(parents=True)
         (self.workspace / _LONG_TERM).write_text(memory)
@@ -128,7 +128,7 @@ async def open_home(
 ) -> AsyncIterator[Home]:
     """Create a home for one kind of answer, and delete it afterwards."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        home = Home(Path(folder), Wrong(answers), memory, talk)
+        home = Home(Path(folder), WrongModel(answers), memory, talk)
         await home.base.stores.journal.open()
         try:
             yield home

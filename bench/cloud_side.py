@@ -23,7 +23,7 @@ class State(TypedDict):
 
 
 class CloudPeople:
-    """Implements `bench.scripted.Cast` and `bench.unconfirmed.Unsure`, and plays `script`.
+    """Implements `scripted.ScriptedPeople` and `unconfirmed.UnconfirmedPeople`, and plays `script`.
 
     A chat is the number of a person. `address` is the settings that lead to the fake, as JSON."""
 
@@ -32,37 +32,37 @@ class CloudPeople:
         self.address = json.dumps(graph.settings())
 
     async def perform(self) -> None:
-        """See `Cast`."""
+        """See `ScriptedPeople`."""
         await self._script(self)
 
     def state(self) -> State:
-        """See `Cast`."""
+        """See `ScriptedPeople`."""
         texts: dict[str, list[str]] = {}
         for sent in self._graph.messages(None):
             texts.setdefault(sent.person, []).append(sent.text)
         return State(texts=texts, violations=[str(one) for one in self._graph.violations])
 
     def confirm_nothing(self, chat: str, status: int, body: bytes) -> None:
-        """See `Unsure`."""
+        """See `UnconfirmedPeople`."""
         self._graph.garble(
             "messages", body, status=status, times=ALWAYS, person=chat, after="effect"
         )
 
     def heal(self) -> None:
-        """See `Unsure`."""
+        """See `UnconfirmedPeople`."""
         self._graph.heal()
 
     def press(self, chat: str, label: str) -> None:
-        """See `Unsure`."""
+        """See `UnconfirmedPeople`."""
         asked = [sent for sent in self._graph.messages(chat) if label in sent.labels]
         self._graph.press(asked[-1].id, label, person=chat)
 
     async def write(self, chat: str, text: str) -> str:
-        """See `Unsure`."""
+        """See `UnconfirmedPeople`."""
         return self._graph.say(text, person=chat)
 
     async def until_told(self, chat: str, *texts: str) -> None:
-        """See `Unsure`."""
+        """See `UnconfirmedPeople`."""
         await self._graph.wait_for(
             lambda: any(text in said for said in self._graph.texts(chat) for text in texts),
             patience=None,

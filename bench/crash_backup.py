@@ -28,20 +28,20 @@ from pathlib import Path
 
 from loguru import logger
 
-from bench.backup_deeds import Deed, Making, Replacing, back_up, create_home
+from bench.backup_operations import BackupOperation, MakeBackup, RestoreBackup, back_up, create_home
 from bench.injection import AFTER, BEFORE, FULL, TORN, arm, calls, options_of
 from bench.reporting import report
 
 MODES = {BEFORE: "before each", TORN: "in the middle", AFTER: "after each", FULL: "disk full"}
-_DEEDS = (Making, Replacing)
-_HANDFUL: dict[type[Deed], tuple[tuple[int, int], ...]] = {
-    Making: ((20, TORN),),
-    Replacing: ((24, AFTER), (29, BEFORE)),
+_DEEDS = (MakeBackup, RestoreBackup)
+_HANDFUL: dict[type[BackupOperation], tuple[tuple[int, int], ...]] = {
+    MakeBackup: ((20, TORN),),
+    RestoreBackup: ((24, AFTER), (29, BEFORE)),
 }
 """The critical steps: in the middle of packing, and while folders are swapped."""
 
 
-def run_and_kill(deed: Deed, n: int, mode: int) -> bool:
+def run_and_kill(deed: BackupOperation, n: int, mode: int) -> bool:
     """Run the operation in a process with a fault at call `n`. Return True if the call was
     reached."""
     child = os.fork()
@@ -55,7 +55,7 @@ def run_and_kill(deed: Deed, n: int, mode: int) -> bool:
 
 
 def try_fault(
-    kind: type[Deed], folder: Path, backup: Path, n: int, mode: int
+    kind: type[BackupOperation], folder: Path, backup: Path, n: int, mode: int
 ) -> tuple[bool, list[str]]:
     """Try one fault. Return whether call `n` was reached, and the broken promises."""
     place = folder / "place"
@@ -78,7 +78,7 @@ def try_fault(
 
 
 def cut_short(
-    kind: type[Deed], folder: Path, backup: Path, rng: random.Random, every: int
+    kind: type[BackupOperation], folder: Path, backup: Path, rng: random.Random, every: int
 ) -> tuple[int, list[str]]:
     """Try a fault at every `every`th call, or a handful for 0. Return the number of tries and the
     broken promises."""

@@ -99,7 +99,7 @@ _SPOKEN = (*_BRIEF, "p6", "x4", "p5", "x5", "p8", "p9", "p10")
 """The conversation's messages. A message edited while pending has the edited text."""
 
 
-class Gatewayed:
+class GatewayScene:
     """Base of the scenarios."""
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
@@ -117,7 +117,7 @@ class Gatewayed:
         return let_end(gateway, channel)
 
 
-class Conversation(Gatewayed):
+class Conversation(GatewayScene):
     """The first part. `together`: the helper dies with the gateway."""
 
     def __init__(self, *, together: bool = False, briefly: bool = False) -> None:
@@ -170,7 +170,7 @@ class Conversation(Gatewayed):
         return wrong
 
 
-class Scene(Gatewayed):
+class Scene(GatewayScene):
     """Another part, in which people follow `script`. In the end each chat of `wanted` holds these
     marks, once and in order. `together`: the helper dies with the gateway."""
 

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import aiohttp
 
-from bench.multipliers_answers import SAID, SCENES, Said, Scene
+from bench.multipliers_answers import SAID, SCENES, PageMessage, Scene
 from bench.multipliers_requests import REQUESTS, Request, Way
 from bench.reporting import report
 from nanobot.channel.keys import ApiKeys
@@ -112,7 +112,7 @@ class MeteredGateway:
         waiting = await served.ask("mcp.waiting", server="bench")
         await served.ask("mcp.approve", server="bench", digest=waiting["digest"])
 
-    async def say(self, said: Said) -> str:
+    async def say(self, said: PageMessage) -> str:
         """Send a message on the page and return the outcome."""
         served = Served(f"http://127.0.0.1:{self.port}", self.home)
         text = said.make()
@@ -248,7 +248,7 @@ async def measure(words: list[str]) -> float:
         async with start_gateway(Path(folder) / "home") as gateway:
             await gateway.accept_tools()
             await gateway.take()
-            everything: tuple[Request | Scene | Said, ...] = (*REQUESTS, *SCENES, *SAID)
+            everything: tuple[Request | Scene | PageMessage, ...] = (*REQUESTS, *SCENES, *SAID)
             for one in everything:
                 if words and not any(word in one.name for word in words):
                     continue
@@ -256,7 +256,7 @@ async def measure(words: list[str]) -> float:
                     longest = max(
                         longest, await _measure(gateway, one.name, gateway.send(one.with_body()))
                     )
-                elif isinstance(one, Said):
+                elif isinstance(one, PageMessage):
                     longest = max(longest, await _measure(gateway, one.name, gateway.say(one)))
                 else:
                     longest = max(longest, await _measure(gateway, one.name, gateway.play(one)))

@@ -27,7 +27,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Said:
+class PageMessage:
     """A person's message on the page, such as a command with a large argument."""
 
     name: str
@@ -41,7 +41,7 @@ _COMMANDS = (
 )
 
 
-def _messages_on_page() -> list[Said]:
+def _messages_on_page() -> list[PageMessage]:
     shapes: dict[str, Callable[[], str]] = {
         "words": lambda: "word " * 190_000,
         "different words": lambda: " ".join(f"w{n}" for n in range(110_000)),
@@ -50,7 +50,7 @@ def _messages_on_page() -> list[Said]:
         "lines": lambda: "a\n" * 450_000,
     }
     return [
-        Said(f"said: /{command}, {name}", _with(f"/{command} ", make))
+        PageMessage(f"said: /{command}, {name}", _with(f"/{command} ", make))
         for command in _COMMANDS
         for name, make in shapes.items()
     ]

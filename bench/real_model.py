@@ -32,7 +32,7 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 from bench.llama import Exchange, LlamaServer, Raw, Recorder
-from bench.real_nanobot import DEAD, FORBIDDEN, MARKUP, RealNanobot, Said, transcript
+from bench.real_nanobot import DEAD, FORBIDDEN, MARKUP, ChatTurn, RealNanobot, transcript
 
 SHARE, SUMMARIES = 0.8, 5
 ZONE = "Europe/Berlin"
@@ -53,7 +53,7 @@ class Scenario:
     direct: Callable[[Raw], bool]
 
 
-def _ask(nanobot: RealNanobot, text: str) -> tuple[Said, Exchange | None]:
+def _ask(nanobot: RealNanobot, text: str) -> tuple[ChatTurn, Exchange | None]:
     """Ask in a new conversation, and then once more, which must always be answered."""
     talk = nanobot.talk()
     said = nanobot.say(talk, text)

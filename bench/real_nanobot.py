@@ -36,7 +36,7 @@ FORBIDDEN = (DEAD, SHOWN, PREVIEWED, UNREACHED)
 
 
 @dataclass
-class Said:
+class ChatTurn:
     """A message of the person, and everything shown until its final reply."""
 
     text: str
@@ -63,12 +63,12 @@ class Talk:
         self.session = session
         self._client = Client(home)
 
-    def say(self, text: str, *, stop_after: int = 0) -> Said:
+    def say(self, text: str, *, stop_after: int = 0) -> ChatTurn:
         """Send a message and wait for its final reply.
 
         Send /stop after `stop_after` characters of a preview, if any. Questions of nanobot are
         answered with no."""
-        said, stopping = Said(text), False
+        said, stopping = ChatTurn(text), False
         number = self._client.send_message(text, self.session, stream=True)
         deadline = time.monotonic() + PATIENCE
         while not said.outcome and time.monotonic() < deadline:
@@ -82,7 +82,7 @@ class Talk:
         said.outcome = said.outcome or "silent"
         return said
 
-    def _take(self, event: ChatEvent, said: Said) -> None:
+    def _take(self, event: ChatEvent, said: ChatTurn) -> None:
         said.events.append(event)
         if isinstance(event, AgentMessage) and (question := question_of(event)) is not None:
             self._client.send_message(question.no.value, self.session)
@@ -132,7 +132,7 @@ class RealNanobot:
     def begin(self) -> None:
         """Begin a new scenario once the work of the previous one is over."""
         self.recorder.settle()
-        self.said: list[Said] = []
+        self.said: list[ChatTurn] = []
         self.notes: list[str] = []
         self._first = len(self.recorder.exchanges)
 
@@ -140,7 +140,7 @@ class RealNanobot:
         """Begin a new conversation."""
         return Talk(self.home, f"cli:{uuid4().hex[:8]}")
 
-    def say(self, talk: Talk, text: str, stop_after: int = 0) -> Said:
+    def say(self, talk: Talk, text: str, stop_after: int = 0) -> ChatTurn:
         """Send a message and add it to the transcript."""
         self.said.append(talk.say(text, stop_after=stop_after))
         return self.said[-1]
@@ -196,7 +196,7 @@ class RealNanobot:
         found = [one for one in self.exchanges() if one.begins(words)]
         return found[-1] if found else None
 
-    def by_api(self, text: str) -> Said:
+    def by_api(self, text: str) -> ChatTurn:
         """Send a message through the API for other programs."""
         key = self.run("api", "keys", "add", f"bench{uuid4().hex[:6]}")["key"]
         body = {
@@ -209,12 +209,12 @@ class RealNanobot:
         content = json.loads(answer.read())
         reply = str(content["choices"][0]["message"]["content"]) if "choices" in content else ""
         outcome = "done" if reply else str(content)
-        self.said.append(Said(text, [Reply(text=reply)], outcome))
+        self.said.append(ChatTurn(text, [Reply(text=reply)], outcome))
         return self.said[-1]
 
-    def by_page(self, text: str) -> Said:
+    def by_page(self, text: str) -> ChatTurn:
         """Send a message on the page like a signed-in browser."""
-        said = Said(text)
+        said = ChatTurn(text)
         self.said.append(said)
         link = str(self.run("web", "--no-open")["url"]).partition(str(self._port))[2]
         signed_in = self._http("GET", link)

@@ -35,7 +35,7 @@ GIVEN_UP = GAVE_UP.format(GIVE_UP_AFTER)
 """The notice about a message over which that many processes have died."""
 
 
-class Cast(Protocol):
+class ScriptedPeople(Protocol):
     """The people. `address` is the address of their platform."""
 
     address: str
@@ -69,7 +69,7 @@ class ScriptedPlatform(Platform):
         self.address = self._lines.readline().strip()
 
     @abstractmethod
-    def cast(self) -> AbstractAsyncContextManager[Cast]:
+    def cast(self) -> AbstractAsyncContextManager[ScriptedPeople]:
         """Run the fake and its people. Called in their process."""
 
     def state(self) -> Any:
@@ -151,7 +151,7 @@ def inbox_of(home: Path, channel: str) -> set[tuple[str, str]]:
 
 
 def _be(
-    cast: Callable[[], AbstractAsyncContextManager[Cast]], link: socket.socket, tells: int
+    cast: Callable[[], AbstractAsyncContextManager[ScriptedPeople]], link: socket.socket, tells: int
 ) -> None:
     """Run in the child. Does not return."""
     try:
@@ -163,7 +163,7 @@ def _be(
 
 
 async def _serve(
-    cast: Callable[[], AbstractAsyncContextManager[Cast]], link: socket.socket, tells: int
+    cast: Callable[[], AbstractAsyncContextManager[ScriptedPeople]], link: socket.socket, tells: int
 ) -> None:
     reader, writer = await asyncio.open_connection(sock=link)
     async with cast() as people, asyncio.TaskGroup() as group:
@@ -174,6 +174,6 @@ async def _serve(
         performing.cancel()
 
 
-async def _perform(people: Cast, tells: int) -> None:
+async def _perform(people: ScriptedPeople, tells: int) -> None:
     await people.perform()
     os.write(tells, b".")

@@ -33,9 +33,9 @@ from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 
 from bench.reporting import report
-from bench.soak_judging import Line, Verdict, judge
 from bench.soak_people import chat_of
 from bench.soak_processes import Program, configure, running_gateway, status_of
+from bench.soak_verdict import Line, Verdict, judge
 from bench.soak_watch import MIB, Sample, growth, look, series, trend
 
 MOST_GROWTH = 1.0

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from bench.soak_judging import MARK, Line, is_notice, lines_in_order
 from bench.soak_model import TOOLS, TOPICS, lines
+from bench.soak_verdict import MARK, Line, is_notice, lines_in_order
 from tests.doubles.telegram import FakeTelegram
 
 FIRST_PERSON = 101

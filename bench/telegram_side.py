@@ -28,7 +28,7 @@ class State(TypedDict):
 
 
 class People:
-    """Implements `bench.scripted.Cast`, plays `script`, and records the resulting updates."""
+    """Implements `scripted.ScriptedPeople`, plays `script`, and records the resulting updates."""
 
     def __init__(self, telegram: FakeTelegram, script: Script) -> None:
         self.telegram, self._script = telegram, script
@@ -37,7 +37,7 @@ class People:
         self._given_up: dict[int, int] = {}
 
     async def perform(self) -> None:
-        """See `Cast`."""
+        """See `ScriptedPeople`."""
         await self._script(self)
 
     def note(self, chat: int, events: Iterable[object]) -> None:
@@ -85,17 +85,17 @@ class People:
         self._given_up[chat] = self._excuses(chat)
 
     def confirm_nothing(self, chat: int, status: int, body: bytes) -> None:
-        """See `bench.unconfirmed.Unsure`."""
+        """See `bench.unconfirmed.UnconfirmedPeople`."""
         self.telegram.garble(
             "sendMessage", body, status=status, times=ALWAYS, chat=chat, after="effect"
         )
 
     def heal(self) -> None:
-        """See `bench.unconfirmed.Unsure`."""
+        """See `bench.unconfirmed.UnconfirmedPeople`."""
         self.telegram.heal()
 
     def press(self, chat: int, label: str) -> None:
-        """See `bench.unconfirmed.Unsure`."""
+        """See `bench.unconfirmed.UnconfirmedPeople`."""
         asked = [sent for sent in self.telegram.messages(chat) if label in sent.labels]
         query = self.telegram.press(asked[-1].message_id, label, user=chat)
         self.note(chat, [f"callback:{query}"])

@@ -33,7 +33,7 @@ _BUTTON = "Send again"
 _PRESSED = "already resent or dropped"
 
 
-class Unsure(Protocol[_Chat_contra]):
+class UnconfirmedPeople(Protocol[_Chat_contra]):
     """People whose platform can stop confirming sends."""
 
     def confirm_nothing(self, chat: _Chat_contra, status: int, body: bytes) -> None:
@@ -57,7 +57,7 @@ class Unsure(Protocol[_Chat_contra]):
         ...
 
 
-async def confirm_nothing(people: Unsure[_Chat], chats: Sequence[_Chat]) -> None:
+async def confirm_nothing(people: UnconfirmedPeople[_Chat], chats: Sequence[_Chat]) -> None:
     """Play the scene. The button is pressed in the first chat."""
     for chat, (status, body) in zip(chats, cycle(ANSWERS), strict=False):
         people.confirm_nothing(chat, status, body)

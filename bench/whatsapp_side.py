@@ -43,8 +43,8 @@ class State(TypedDict):
 
 
 class People:
-    """Implements `bench.scripted.Cast` and plays `script`. The id of a private chat is the person's
-    key, that of a group its JID."""
+    """Implements `scripted.ScriptedPeople` and plays `script`. The id of a private chat is the
+    person's key, that of a group its JID."""
 
     def __init__(self, fake: Network, folder: Path, script: Script) -> None:
         self.fake, self._folder, self._script = fake, folder, script
@@ -55,7 +55,7 @@ class People:
         fake.heard = self._hear
 
     async def perform(self) -> None:
-        """See `Cast`."""
+        """See `ScriptedPeople`."""
         await self._script(self)
 
     def state(self) -> State:

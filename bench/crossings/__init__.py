@@ -13,7 +13,7 @@ an extra job, a changed file that affects future behaviour?
     NANOBOT_TOOLS__EXEC__SANDBOX=landlock …         another sandbox than the best one here
 
 `payloads` has the calls, `callers` the callers, `laundering` the ways in which untrusted content
-returns without its source, `clients` and `programs` the requests through the API, `inverting` the
-owner's words that mean the opposite once they are cut, `approving` the ways to answer another
-person's question, `starting` the files that run by themselves. The exit code is 1 if anything
+returns without its source, `clients` and `programs` the requests through the API, `inversions` the
+owner's words that mean the opposite once they are cut, `approvals` the ways to answer another
+person's question, `self_starting` the files that run by themselves. The exit code is 1 if anything
 crossed."""

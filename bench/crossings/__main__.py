@@ -16,16 +16,16 @@ from typing import Any
 from loguru import logger
 
 from bench.crossings import (
-    approving,
+    approvals,
     children,
     concurrent_work,
-    inverting,
+    inversions,
     laundering,
-    leaving,
-    owning,
+    leftovers,
+    ownership,
     programs,
+    self_starting,
     spelling,
-    starting,
     steps,
 )
 from bench.crossings.callers import CALLERS
@@ -74,24 +74,24 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
     for name, (client, way, own) in programs.scenes().items():
         play = partial(programs.play_scene, client, way, own, sinks)
         yield Run(f"program: {name}", len(sinks), play)
-    for said, cut in inverting.PAIRS:
+    for said, cut in inversions.PAIRS:
         yield Run(
             f"cut: {cut}"[:48],
-            len(inverting.cut_of(said, cut)),
-            partial(inverting.play_inversion, said, cut),
+            len(inversions.cut_of(said, cut)),
+            partial(inversions.play_inversion, said, cut),
         )
     for name, spelling_of in spelling.SCENES.items():
         yield Run(f"spelling by {name}", 1, partial(spelling.play_scene, spelling_of))
-    for attempt in approving.ATTEMPTS:
-        yield Run(f"approved {attempt}", 1, partial(approving.try_answers, attempt))
+    for attempt in approvals.ATTEMPTS:
+        yield Run(f"approved {attempt}", 1, partial(approvals.try_answers, attempt))
     for kind, scenes in (
         ("beside", concurrent_work.SCENES),
-        ("approval", approving.SCENES),
+        ("approval", approvals.SCENES),
         ("planted:", children.SCENES),
         ("step", steps.SCENES),
-        ("runs by itself:", starting.SCENES),
-        ("whose conversation,", owning.SCENES),
-        ("left by others:", leaving.SCENES),
+        ("runs by itself:", self_starting.SCENES),
+        ("whose conversation,", ownership.SCENES),
+        ("left by others:", leftovers.SCENES),
     ):
         for name, scene_of in scenes.items():
             yield Run(f"{kind} {name}", 1, scene_of)

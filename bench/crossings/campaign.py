@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.crossings.callers import Caller, play, prepare
+from bench.crossings.comparison import crossings, find_lost_command, look
 from bench.crossings.gateway import prelude, running
-from bench.crossings.judging import crossings, find_lost_command, look
 from bench.crossings.laundering import SCENES
 from bench.crossings.listeners import MARKER
 from bench.crossings.payloads import Payload

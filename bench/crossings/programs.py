@@ -20,8 +20,8 @@ from bench.crossings.callers import batches_for
 from bench.crossings.campaign import TAINTED
 from bench.crossings.canaries import OWNER
 from bench.crossings.clients import IN_THE_USERS_MESSAGE, SHAPES
+from bench.crossings.comparison import crossings, look
 from bench.crossings.gateway import AttackedGateway, prelude, running
-from bench.crossings.judging import crossings, look
 from bench.crossings.listeners import FOREIGN, MARKER
 from bench.crossings.payloads import Payload
 from bench.crossings.world import Crossing, create_world

@@ -36,10 +36,10 @@ import sys
 
 from bench.reporting import report
 from bench.team.campaign import Size, campaign
+from bench.team.fault_injector import ANSWER, CUT, FAILOVER, HANG, KILL, PAUSE, STOP
 from bench.team.freshness import alternate
-from bench.team.measuring import find_missed_targets, measure
-from bench.team.memory import FORGETTING, HARMS, Remembering, remember
-from bench.team.mischief import ANSWER, CUT, FAILOVER, HANG, KILL, PAUSE, STOP
+from bench.team.measurements import find_missed_targets, measure
+from bench.team.memory import FORGETTING, HARMS, MemoryCampaign, remember
 from bench.team.rest import at_rest
 from bench.team.simulation import simulate
 
@@ -79,7 +79,7 @@ def main() -> int:
         return 1 if find_missed_targets(resting) else 0
     if options.memory:
         harms = dict.fromkeys((*HARMS, FORGETTING), 1 if options.short else 12)
-        form = Remembering(3, 3 if options.short else 12, harms, share=0.5)
+        form = MemoryCampaign(3, 3 if options.short else 12, harms, share=0.5)
         figures, faults = asyncio.run(remember(form, options.seed, options.keep))
         report("memory of a team", figures | {"failures": faults})
         return 1 if faults else 0

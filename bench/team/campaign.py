@@ -15,10 +15,10 @@ from pathlib import Path
 
 from bench.soak_processes import Program
 from bench.team.database import TeamDatabase, team_database
-from bench.team.judging import Troubles, judge
-from bench.team.mischief import FAILOVER, HANG, LABELS, Mischief
+from bench.team.fault_injector import FAILOVER, HANG, LABELS, FaultInjector
 from bench.team.owner import Owner
 from bench.team.talk import ByProgram, OnTelegram, OnWhatsApp, Platform, Talk
+from bench.team.verdict import Troubles, judge
 from bench.team.workers import Balancer, Workers
 from nanobot.channel.keys import ApiKeys
 from nanobot.clock import SystemClock
@@ -133,7 +133,7 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
                 team.platforms, rng, at_once=size.at_once,
                 effects=_EFFECTS, questions=_QUESTIONS, files=_FILES,
             )  # fmt: skip
-            mischief = Mischief(team.workers, team.database, talk, size.faults, rng)
+            mischief = FaultInjector(team.workers, team.database, talk, size.faults, rng)
             began = time.monotonic()
             harming = asyncio.create_task(mischief.run())
             saying = asyncio.create_task(_say(talk, mischief))
@@ -176,7 +176,7 @@ def _make_keys(shared: Path, people: Sequence[str]) -> dict[str, str]:
     return {name: keys.add(name, person, now, own_words=True) for name, person in named}
 
 
-async def _say(talk: Talk, mischief: Mischief) -> None:
+async def _say(talk: Talk, mischief: FaultInjector) -> None:
     """Print the progress on standard error."""
     began = time.monotonic()
     while True:

@@ -6,7 +6,7 @@ state facts, the conversation is consolidated by `/compact`, a line is typed int
 results, the worker with the memory is killed, stopped beyond its lease and continued, or asked to
 end. While a person confirms `/forget`, a worker is killed. In the end the owner has a fact erased.
 The model words each learned fact differently every time, so that a fact learned twice shows. The
-invariants are in `bench.team.memory_judging`."""
+invariants are in `bench.team.memory_verdict`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ import psycopg
 from aiohttp import web
 
 from bench.team.database import team_database
-from bench.team.memory_judging import GROUP, MARKS, SCOPES, Told, faults_of_memory
+from bench.team.memory_verdict import GROUP, MARKS, SCOPES, MemoryRecord, faults_of_memory
 from bench.team.model import author
 from bench.team.workers import Balancer, Worker, Workers
 from nanobot.cli.client import Client
@@ -78,7 +78,7 @@ class Learner:
     def _hold(self, answer: Answer, request: str, phase: int) -> Step:
         found = MARKS.search(request)
         until = self.at_phase(found[1], phase) if found else None
-        return answer if until is None else Held(answer, until)
+        return answer if until is None else DelayedAnswer(answer, until)
 
     def _condense(self, request: str) -> Answer:
         known, _, talk = request.partition("\n## Conversation to Process")
@@ -121,7 +121,7 @@ def _kind(mark: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DelayedAnswer:
     """An answer that waits for an event."""
 
     step: Step
@@ -134,7 +134,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembering:
+class MemoryCampaign:
     """Size of the test. `harms` counts the harms to a worker while it learns, by kind, and
     `FORGETTING` the kills while a person confirms `/forget`. `share` is the share of these moments
     with a harm. `erases` erases a fact in the end."""
@@ -146,7 +146,7 @@ class Remembering:
     erases: bool = True
 
 
-class Play:
+class MemoryPlay:
     """The people in their chats, and the harms to the workers."""
 
     def __init__(
@@ -156,14 +156,14 @@ class Play:
         model: Learner,
         dsn: str,
         rng: random.Random,
-        size: Remembering,
+        size: MemoryCampaign,
     ) -> None:
         self._workers, self._telegram, self._dsn, self._rng = workers, telegram, dsn, rng
         self._size, self._left = size, Counter(size.harms)
         self._harming: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
         self._words = (f"{''.join(rng.choices(_SYLLABLES, k=4))}" for _ in count())
-        self.told = Told()
+        self.told = MemoryRecord()
         self.done: Counter[str] = Counter()
         model.at_phase = self._at_phase
 
@@ -341,7 +341,7 @@ class Play:
 
 
 async def remember(
-    size: Remembering, seed: int, keep: str = "", dsn: str = ""
+    size: MemoryCampaign, seed: int, keep: str = "", dsn: str = ""
 ) -> tuple[dict[str, object], list[str]]:
     """Run it, on a given database or a new one. Return the figures and the broken promises."""
     rng = random.Random(seed)
@@ -355,7 +355,7 @@ async def remember(
         workers = Workers(folder, [f"worker{number}" for number in range(1, size.workers + 1)])
         balancer = await stack.enter_async_context(Balancer(workers, rng))
         _configure(workers, dsn, server.base_url, balancer.url, telegram)
-        play = Play(workers, telegram, model, dsn, rng, size)
+        play = MemoryPlay(workers, telegram, model, dsn, rng, size)
         stack.push_async_callback(workers.stop)
         began = time.monotonic()
         await workers.start()

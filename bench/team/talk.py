@@ -30,7 +30,7 @@ _SENDS = frozenset({"sendMessage", "sendRichMessage"})
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedMessage:
     """A message of the bot in a chat, and the time of its request."""
 
     at: float
@@ -48,7 +48,7 @@ class Chat:
     person: str
     count: int
     sent: dict[str, float] = field(default_factory=dict)
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[ReceivedMessage] = field(default_factory=list)
     wishes: dict[str, str] = field(default_factory=dict)
     files: set[str] = field(default_factory=set)
     answered: dict[str, float] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Chat:
     def hear(self, text: str, at: float) -> None:
         """Record a message of the bot."""
         marks = tuple(dict.fromkeys(MARK.findall(text)))
-        self.heard.append(Heard(at, text, marks))
+        self.heard.append(ReceivedMessage(at, text, marks))
         for mark in marks:
             self.answered.setdefault(mark, at)
 

@@ -66,7 +66,7 @@ _MOST_FAILURES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class WorkerEnd:
     """A worker's end, at a time of `time.monotonic`, by a signal (a negative code) or by itself."""
 
     name: str
@@ -112,7 +112,7 @@ class Workers:
         self.all = [Worker(name, folder / name, _free_port()) for name in names]
         self.shared = folder / "shared"
         self.environ: Mapping[str, str] = {}
-        self.ends: list[Ended] = []
+        self.ends: list[WorkerEnd] = []
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -202,7 +202,7 @@ class Workers:
                     env=environ, stdout=asyncio.subprocess.DEVNULL, stderr=log,
                 )  # fmt: skip
                 code = await worker.process.wait()
-                self.ends.append(Ended(worker.name, time.monotonic(), code))
+                self.ends.append(WorkerEnd(worker.name, time.monotonic(), code))
                 failed = 0 if code in (0, EXIT_CODE) or code < 0 else failed + 1
                 if failed > _MOST_FAILURES:
                     raise RuntimeError(f"{worker.name} does not start: {worker.log.read_text()}")

@@ -30,7 +30,7 @@ from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import ToolResult
 from nanobot.tools.mcp.values import McpError, McpLost
-from tests.memory.attacking import ME, run_owned
+from tests.memory.attacker import ME, run_owned
 from tests.scratch import scratch
 from tests.support import Probe
 

@@ -84,7 +84,7 @@ class RecordingBus(MessageBus):
         self._desk.kept.append(message)
 
 
-class Whole(MessageSplitter):
+class NoSplitting(MessageSplitter):
     """Splits nothing. The limits are the kit's."""
 
     def __init__(self, kit: MessageToolKit) -> None:
@@ -121,7 +121,7 @@ class MessageToolKit:
             SendMessage(
                 roots=lambda _: roots,
                 store=MediaStore(self.home / "media"),
-                split=Whole(self),
+                split=NoSplitting(self),
                 bus=RecordingBus(self),
                 others=self.others,
                 clock=FakeClock(),
@@ -139,7 +139,7 @@ class MessageToolKit:
     async def types(self, text: str) -> str:
         """Return the answer to a `/send` that the owner types."""
         registry = CommandRegistry()
-        command = send_command(Whole(self), RecordingBus(self), self.others, FakeClock())
+        command = send_command(NoSplitting(self), RecordingBus(self), self.others, FakeClock())
         registry.register(command)
         message = InboundMessage("telegram", "7", "7", f"/send {text}", "e1", FakeClock().now())
         found = registry.find_call(message)

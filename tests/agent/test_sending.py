@@ -31,7 +31,7 @@ def put(home: Path, name: str, content: str) -> None:
     (home / "workspace" / name).write_text(content)
 
 
-class Ends:
+class TurnEnds:
     """Waits for turns to end."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ async def test_a_file_that_is_changed_in_the_same_turn_is_sent_as_it_was(tmp_pat
 
 
 async def test_a_final_text_that_was_sent_already_is_not_sent_again(tmp_path: Path) -> None:
-    channel, ends = FakeChannel(), Ends()
+    channel, ends = FakeChannel(), TurnEnds()
     model = ScriptedModel(calls("message", text="all done"), says("all done"), says("hi"))
     async with running(tmp_path, model, channel, hooks=(ends,)):
         await channel.say("do it")

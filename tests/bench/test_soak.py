@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.soak_judging import Line, judge
+from bench.soak_verdict import Line, judge
 from bench.soak_watch import growth, trend
 from nanobot.agent.notifier import waiting_text
 from nanobot.errors import ProviderUnavailable

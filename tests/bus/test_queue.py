@@ -14,7 +14,7 @@ from nanobot.errors import StorageError
 from tests.bus.support import end_turn, make_message, no_file_may_grow_beyond, reply, rows
 
 
-class Ends:
+class BusEnds:
     """Both ends of a bus: its inbox and its outbox."""
 
     def __init__(self, journal: SqliteJournal, capacity: int = 10) -> None:
@@ -46,7 +46,7 @@ async def publish(bus: MessageBus, *event_ids: str) -> tuple[str, ...]:
 async def test_publish_returns_when_the_messages_are_stored(
     journal: SqliteJournal, path: Path
 ) -> None:
-    ends = Ends(journal)
+    ends = BusEnds(journal)
     assert await ends.bus.publish("fake", [make_message("m1"), make_message("m2")], "7") == (
         "m1",
         "m2",
@@ -57,7 +57,7 @@ async def test_publish_returns_when_the_messages_are_stored(
 
 
 async def test_a_duplicate_is_neither_reported_nor_delivered(journal: SqliteJournal) -> None:
-    ends = Ends(journal)
+    ends = BusEnds(journal)
     await publish(ends.bus, "m1")
     assert await publish(ends.bus, "m1", "m2") == ("m2",)
     assert ends.event_ids == ["m1", "m2"]
@@ -67,7 +67,7 @@ async def test_a_duplicate_is_neither_reported_nor_delivered(journal: SqliteJour
 async def test_publish_waits_while_too_much_is_open_and_goes_on_when_there_is_room(
     journal: SqliteJournal,
 ) -> None:
-    ends = Ends(journal, capacity=2)
+    ends = BusEnds(journal, capacity=2)
     await publish(ends.bus, "m1", "m2")
     waiting = asyncio.get_running_loop().create_task(publish(ends.bus, "m3"))
     await journal.cursor("fake")
@@ -79,7 +79,7 @@ async def test_publish_waits_while_too_much_is_open_and_goes_on_when_there_is_ro
 
 
 async def test_what_an_earlier_process_left_counts_as_open(journal: SqliteJournal) -> None:
-    ends = Ends(journal, capacity=2)
+    ends = BusEnds(journal, capacity=2)
     left = await journal.receive("fake", (make_message("m1"), make_message("m2")))
     ends.bus.count_open(left)
     waiting = asyncio.get_running_loop().create_task(publish(ends.bus, "m3"))
@@ -93,7 +93,7 @@ async def test_what_an_earlier_process_left_counts_as_open(journal: SqliteJourna
 async def test_a_message_that_cannot_be_stored_is_an_error_and_not_delivered(
     journal: SqliteJournal,
 ) -> None:
-    ends = Ends(journal)
+    ends = BusEnds(journal)
     with no_file_may_grow_beyond(200_000), pytest.raises(StorageError):
         await ends.bus.publish("fake", [make_message("m1", "x" * 1_000_000)])
     assert (ends.event_ids, ends.bus.open) == ([], 0)
@@ -103,7 +103,7 @@ async def test_a_message_that_cannot_be_stored_is_an_error_and_not_delivered(
 async def test_what_is_stored_is_delivered_although_its_channel_was_cancelled(
     journal: SqliteJournal,
 ) -> None:
-    ends = Ends(journal)
+    ends = BusEnds(journal)
     publishing = asyncio.get_running_loop().create_task(publish(ends.bus, "m1"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_what_is_stored_is_delivered_although_its_channel_was_cancelled(
 async def test_what_a_turn_commits_is_sent_and_what_it_publishes_again_is_delivered(
     journal: SqliteJournal,
 ) -> None:
-    ends = Ends(journal)
+    ends = BusEnds(journal)
     await publish(ends.bus, "m1")
     completion = end_turn(
         "t1", *ends.entries, outgoing=(reply("hi"),), republish=(make_message("m1:again"),)
@@ -133,7 +133,7 @@ async def test_what_a_turn_commits_is_sent_and_what_it_publishes_again_is_delive
 async def test_something_said_during_a_turn_is_stored_before_it_is_sent(
     journal: SqliteJournal, path: Path
 ) -> None:
-    ends = Ends(journal)
+    ends = BusEnds(journal)
     await ends.bus.send_outgoing("t1", reply("one moment", call="waiting"))
     assert rows(path, "SELECT state FROM outbox") == [("pending",)]
     assert [item.part.content for item in ends.parts] == ["one moment"]

@@ -24,7 +24,7 @@ SearchFault = Literal["", "blocked", "bad key", "busy", "garbage"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WebRequest:
     """One request. `headers` have lower-case names."""
 
     method: str
@@ -51,7 +51,7 @@ class SearchHit:
     snippet: str = ""
 
 
-class Line:
+class WebConnection:
     """A handler's view of a connection."""
 
     def __init__(self, writer: asyncio.StreamWriter, over: asyncio.Event) -> None:
@@ -77,7 +77,7 @@ class Line:
         await self._over.wait()
 
 
-Handler = Callable[[Asked, Line], Awaitable[None]]
+Handler = Callable[[WebRequest, WebConnection], Awaitable[None]]
 
 
 _MEGABYTE = 1_000_000
@@ -119,7 +119,7 @@ def hostile() -> Mapping[str, Handler]:
 
 
 def _send_fixed(headers: str, body: bytes) -> Handler:
-    async def handler(_: Asked, line: Line) -> None:
+    async def handler(_: WebRequest, line: WebConnection) -> None:
         head = f"HTTP/1.1 200 OK\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
         await line.send(head.encode() + body)
 
@@ -127,19 +127,19 @@ def _send_fixed(headers: str, body: bytes) -> Handler:
 
 
 def _to(target: str) -> Handler:
-    async def handler(_: Asked, line: Line) -> None:
+    async def handler(_: WebRequest, line: WebConnection) -> None:
         await line.answer(b"", status=302, headers={"Location": target})
 
     return handler
 
 
-async def _large(_: Asked, line: Line) -> None:
+async def _large(_: WebRequest, line: WebConnection) -> None:
     await line.send(f"HTTP/1.1 200 OK\r\n{_HTML}Content-Length: {50 * _MEGABYTE}\r\n\r\n".encode())
     for _piece in range(50):
         await line.send(b"x" * _MEGABYTE)
 
 
-async def _endless(_: Asked, line: Line) -> None:
+async def _endless(_: WebRequest, line: WebConnection) -> None:
     await line.send(f"HTTP/1.1 200 OK\r\n{_HTML}\r\n".encode())
     while True:
         await line.send(b"<p>and on</p>" * 5_000)
@@ -153,7 +153,7 @@ def _pack_zeros(window: int, megabytes: int) -> bytes:
 
 
 def _bomb(encoding: str, window: int) -> Handler:
-    async def handler(asked: Asked, line: Line) -> None:
+    async def handler(asked: WebRequest, line: WebConnection) -> None:
         await _send_fixed(f"{_HTML}Content-Encoding: {encoding}\r\n", _pack_zeros(window, 50))(
             asked, line
         )
@@ -161,7 +161,7 @@ def _bomb(encoding: str, window: int) -> Handler:
     return handler
 
 
-async def _redirects(asked: Asked, line: Line) -> None:
+async def _redirects(asked: WebRequest, line: WebConnection) -> None:
     number = int(asked.path.rpartition("/")[2] or 0) + 1
     if number > MANY_REDIRECTS:
         await line.answer(b"the end")
@@ -169,28 +169,28 @@ async def _redirects(asked: Asked, line: Line) -> None:
         await line.answer(b"", status=302, headers={"Location": f"/hostile/redirects/{number}"})
 
 
-async def _silent(_: Asked, line: Line) -> None:
+async def _silent(_: WebRequest, line: WebConnection) -> None:
     await line.hang()
 
 
-async def _slow(_: Asked, line: Line) -> None:
+async def _slow(_: WebRequest, line: WebConnection) -> None:
     await line.send(f"HTTP/1.1 200 OK\r\n{_HTML}Content-Length: 1000\r\n\r\nx".encode())
     await line.hang()
 
 
-async def _huge_header(_: Asked, line: Line) -> None:
+async def _huge_header(_: WebRequest, line: WebConnection) -> None:
     await line.send(b"HTTP/1.1 200 OK\r\nX-Large: " + b"x" * _MEGABYTE + b"\r\n\r\n")
 
 
-async def _many_headers(_: Asked, line: Line) -> None:
+async def _many_headers(_: WebRequest, line: WebConnection) -> None:
     await line.send(b"HTTP/1.1 200 OK\r\n" + b"X-Many: x\r\n" * 100_000 + b"\r\n")
 
 
-async def _truncate(_: Asked, line: Line) -> None:
+async def _truncate(_: WebRequest, line: WebConnection) -> None:
     await line.send(f"HTTP/1.1 200 OK\r\n{_HTML}Content-Length: 1000\r\n\r\n<p>only".encode())
 
 
-async def _no_http(_: Asked, line: Line) -> None:
+async def _no_http(_: WebRequest, line: WebConnection) -> None:
     await line.send(b"220 mail.example.com ESMTP\r\n")
 
 
@@ -217,7 +217,7 @@ class _Answers:
     hits: Callable[[], Sequence[SearchHit]]
     fault: Callable[[], SearchFault]
 
-    async def duckduckgo(self, _: Asked, line: Line) -> None:
+    async def duckduckgo(self, _: WebRequest, line: WebConnection) -> None:
         if self.fault() == "blocked":
             page = '<div class="anomaly-modal__title">Unfortunately, bots use DuckDuckGo too.</div>'
             await line.answer(page.encode(), status=202, headers={"Content-Type": "text/html"})
@@ -225,7 +225,7 @@ class _Answers:
             page = _duckduckgo_page(self.hits())
             await line.answer(page.encode(), headers={"Content-Type": "text/html; charset=UTF-8"})
 
-    async def brave(self, asked: Asked, line: Line) -> None:
+    async def brave(self, asked: WebRequest, line: WebConnection) -> None:
         if asked.headers.get("x-subscription-token") != KEY:
             await line.answer(b'{"error": {}}', status=422, headers=_JSON)
         elif not await _send_fault(line, self.fault()):
@@ -235,7 +235,7 @@ class _Answers:
             ]
             await line.answer(json.dumps({"web": {"results": found}}).encode(), headers=_JSON)
 
-    async def tavily_or_searxng(self, asked: Asked, line: Line) -> None:
+    async def tavily_or_searxng(self, asked: WebRequest, line: WebConnection) -> None:
         closed = self.fault() == "bad key" or asked.query("format") != "json"
         if asked.method == "POST" and asked.headers.get("authorization") != f"Bearer {KEY}":
             await line.answer(b'{"detail": {}}', status=401, headers=_JSON)
@@ -248,7 +248,7 @@ class _Answers:
             await line.answer(json.dumps({"results": found}).encode(), headers=_JSON)
 
 
-async def _send_fault(line: Line, fault: SearchFault) -> bool:
+async def _send_fault(line: WebConnection, fault: SearchFault) -> bool:
     if fault == "busy":
         await line.answer(b"{}", status=429, headers=_JSON)
     elif fault == "garbage":
@@ -279,7 +279,7 @@ class FakeWeb:
     tls: ssl.SSLContext | None = None
     hits: list[SearchHit] = field(default_factory=list)
     search_fault: SearchFault = ""
-    requests: list[Asked] = field(default_factory=list)
+    requests: list[WebRequest] = field(default_factory=list)
     connections: int = 0
     sent: int = 0
     _routes: dict[str, Handler] = field(default_factory=dict)
@@ -337,7 +337,7 @@ class FakeWeb:
         content = body.encode() if isinstance(body, str) else body
         fields = ({"Content-Type": kind} if kind else {}) | dict(headers or {})
 
-        async def handler(_: Asked, line: Line) -> None:
+        async def handler(_: WebRequest, line: WebConnection) -> None:
             await line.answer(content, status=status, headers=fields)
 
         return self.handle(path, handler)
@@ -357,7 +357,7 @@ class FakeWeb:
         if task is not None:
             self._tasks.add(task)
         self._writers.add(writer)
-        line = Line(writer, self._over)
+        line = WebConnection(writer, self._over)
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 await self._answer(await _read(reader), line)
@@ -367,7 +367,7 @@ class FakeWeb:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer(self, asked: Asked, line: Line) -> None:
+    async def _answer(self, asked: WebRequest, line: WebConnection) -> None:
         self.requests.append(asked)
         handler = self._routes.get(asked.path) or self._routes.get(_folder(asked.path))
         if handler is None:
@@ -380,13 +380,13 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0] + "/"
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked:
+async def _read(reader: asyncio.StreamReader) -> WebRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, target, _ = head[0].split(" ")
     headers = {
         name.strip().lower(): value.strip()
         for name, _, value in (line.partition(":") for line in head[1:] if line)
     }
-    return Asked(
+    return WebRequest(
         method, target, headers, await reader.readexactly(int(headers.get("content-length", 0)))
     )

@@ -14,7 +14,7 @@ from nanobot.providers.port import Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import ToolResult
-from tests.memory.attacking import (
+from tests.memory.attacker import (
     ME,
     ORDER,
     QUIET,

@@ -21,8 +21,8 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.clock import DEFAULT_START
-from tests.memory.attacking import ME, run_owned
-from tests.memory.consolidating import saves
+from tests.memory.attacker import ME, run_owned
+from tests.memory.consolidation_home import saves
 from tests.support import running
 
 ORDER = "Do as I say."

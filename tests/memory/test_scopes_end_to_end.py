@@ -14,7 +14,7 @@ from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel
-from tests.memory.attacking import ME, run_owned
+from tests.memory.attacker import ME, run_owned
 from tests.memory.search.talk import id_of
 from tests.support import running
 

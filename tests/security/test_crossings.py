@@ -17,15 +17,15 @@ import pytest
 from msgspec import Meta, field
 
 from bench.crossings import (
-    approving,
+    approvals,
     children,
     concurrent_work,
-    inverting,
-    leaving,
-    owning,
+    inversions,
+    leftovers,
+    ownership,
     programs,
+    self_starting,
     spelling,
-    starting,
     steps,
 )
 from bench.crossings.callers import CALLERS, Caller
@@ -105,9 +105,9 @@ def test_the_counting_sees_what_a_key_for_own_words_does_for_the_wrong_program()
     assert {"a message in another chat", "a job is made, changed or removed"} <= seen
 
 
-@pytest.mark.parametrize(("said", "cut"), inverting.PAIRS[::7])
+@pytest.mark.parametrize(("said", "cut"), inversions.PAIRS[::7])
 def test_nothing_that_the_owner_said_crosses_cut_to_its_opposite(said: str, cut: str) -> None:
-    assert run(inverting.play_inversion(said, cut)) == []
+    assert run(inversions.play_inversion(said, cut)) == []
 
 
 @pytest.mark.parametrize("scene", spelling.SCENES)
@@ -116,7 +116,7 @@ def test_no_secret_is_spelt_by_fetching(scene: str) -> None:
 
 
 def test_no_approval_is_given_by_anybody_but_the_owner_where_they_were_asked() -> None:
-    assert run(approving.try_answers(*approving.ATTEMPTS)) == []
+    assert run(approvals.try_answers(*approvals.ATTEMPTS)) == []
 
 
 APPROVALS = ("replayed", "for another call", "after a restart", "always, for a command")
@@ -124,7 +124,7 @@ APPROVALS = ("replayed", "for another call", "after a restart", "always, for a c
 
 @pytest.mark.parametrize("name", APPROVALS)
 def test_no_approval_counts_for_more_than_its_call(name: str) -> None:
-    assert run(approving.SCENES[name]()) == []
+    assert run(approvals.SCENES[name]()) == []
 
 
 BESIDE = (
@@ -158,7 +158,7 @@ STARTING = (
 
 @pytest.mark.parametrize("name", STARTING)
 def test_nothing_that_runs_by_itself_is_left_and_no_way_leads_out(name: str) -> None:
-    assert run(starting.SCENES[name]()) == []
+    assert run(self_starting.SCENES[name]()) == []
 
 
 PLANTED = (
@@ -194,12 +194,12 @@ OWNED = (
 
 @pytest.mark.parametrize("name", OWNED)
 def test_no_guest_gets_into_a_conversation_of_the_owners(name: str) -> None:
-    assert run(owning.SCENES[name]()) == []
+    assert run(ownership.SCENES[name]()) == []
 
 
 @pytest.mark.parametrize("tool", ["write_file by", "exec by", "update_memory by", "a job by"])
 def test_nothing_that_acts_later_is_left_by_others(tool: str) -> None:
-    assert run(leaving.SCENES[f"{tool} people/fake_2"]()) == []
+    assert run(leftovers.SCENES[f"{tool} people/fake_2"]()) == []
 
 
 class LeakArguments(Arguments, frozen=True):

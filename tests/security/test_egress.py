@@ -16,7 +16,7 @@ import pytest
 from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressResponse
 from nanobot.security.egress.connector import Resolve
 from nanobot.security.egress.urls import EgressError, EgressRefused, IpAddress
-from tests.doubles.web import Asked, FakeWeb, Line
+from tests.doubles.web import FakeWeb, WebConnection, WebRequest
 
 MEGABYTE = 1_000_000
 LIMITS = EgressLimits(seconds=5.0, bytes=MEGABYTE)
@@ -307,7 +307,7 @@ async def test_the_end_of_a_connection_is_awaited(web: FakeWeb) -> None:
 async def test_a_dropped_fetch_leaves_no_connection_behind(web: FakeWeb) -> None:
     arrived, left = asyncio.Event(), asyncio.Event()
 
-    async def handler(_: Asked, line: Line) -> None:
+    async def handler(_: WebRequest, line: WebConnection) -> None:
         arrived.set()
         try:
             while True:

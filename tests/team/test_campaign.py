@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bench.team.campaign import Size, campaign
-from bench.team.mischief import ANSWER, CUT, KILL, STOP
+from bench.team.fault_injector import ANSWER, CUT, KILL, STOP
 from tests.doubles.postgres import PostgresServer
 
 pytestmark = pytest.mark.team

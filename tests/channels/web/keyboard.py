@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Locator, Page, ViewportSize, expect
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from tests.channels.web.looking import DESKTOP, PHONE, Scheme, violations
+from tests.channels.web.browser import DESKTOP, PHONE, Scheme, violations
 
 _BY_ITSELF = """(one) => {
     const own = one.cloneNode(false), form = one.form?.cloneNode(false);

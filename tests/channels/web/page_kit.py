@@ -16,8 +16,8 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.session.records import Metadata, encode, stem_of
 from nanobot.testing.model import ScriptedModel, calls, says
 from nanobot.tooling import Arguments, Repeatable, Risk, TurnContext
+from tests.channels.web.browser import PHONE, browse
 from tests.channels.web.keyboard import KeyboardUser
-from tests.channels.web.looking import PHONE, looking
 from tests.channels.web.support import Web, serving
 from tests.doubles.telegram import FakeTelegram
 from tests.support import Gate, Probe
@@ -165,6 +165,6 @@ async def build_stage(home: Path, browser: Browser) -> AsyncIterator[PageKit]:
         }
         async with (
             serving(home, model, config=config, tools=[Probe(), switch]) as web,
-            looking(browser, web, size=PHONE, scheme="dark") as page,
+            browse(browser, web, size=PHONE, scheme="dark") as page,
         ):
             yield PageKit(web, KeyboardUser(page), telegram, gates, switch)

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 
 from nanobot.logs import LOG_FILE, Level, LogFile, LogLine
 from nanobot.testing.model import ScriptedModel, calls, says
-from tests.channels.web.looking import looking
+from tests.channels.web.browser import browse
 from tests.channels.web.support import serving
 from tests.support import Probe
 
@@ -56,7 +56,7 @@ async def test_the_log_follows(tmp_path: Path, browser: Browser) -> None:
 
     put("debug", "hardly anything")
     put("warning", f"before {HOSTILE}")
-    async with serving(tmp_path) as web, looking(browser, web) as page:
+    async with serving(tmp_path) as web, browse(browser, web) as page:
         await page.goto(f"{web.base}/activity/log?level=info")
         shown = page.get_by_label("Log", exact=True)
         await expect(shown).to_contain_text("before")

@@ -14,7 +14,7 @@ from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.model import ScriptedModel, calls, says
 from nanobot.tooling import Arguments, Risk, TurnContext
 from tests.channels.telegram.whole import OWNER
-from tests.channels.web.looking import PHONE, begin_chat, looking, violations, write
+from tests.channels.web.browser import PHONE, begin_chat, browse, violations, write
 from tests.channels.web.support import free_port, kill_at_the_end, serving
 from tests.doubles.telegram import FakeTelegram
 from tests.support import PATIENCE, Gate, Probe, TextArguments
@@ -42,7 +42,7 @@ async def read_download(download: Awaitable[Download]) -> str:
 
 async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser: Browser) -> None:
     model = ScriptedModel(says("Hm."), says("**Hello** Ana."), says("Second answer."))
-    async with serving(tmp_path, model) as web, looking(browser, web) as page:
+    async with serving(tmp_path, model) as web, browse(browser, web) as page:
         await begin_chat(page)
         await expect(page.get_by_label("Message", exact=True)).to_be_focused()
         await page.keyboard.type("I am Ana.")
@@ -89,8 +89,8 @@ async def test_a_turn_is_seen_live_in_two_tabs_step_by_step(
     tool = Probe(gate=gate)
     async with (
         serving(tmp_path, model, tools=[tool]) as web,
-        looking(browser, web) as first,
-        looking(browser, web, size=PHONE, scheme="dark") as second,
+        browse(browser, web) as first,
+        browse(browser, web, size=PHONE, scheme="dark") as second,
     ):
         await begin_chat(first)
         await second.goto(first.url)
@@ -131,7 +131,7 @@ async def test_how_far_the_model_has_read_is_shown_until_the_reply_comes(
     tmp_path: Path, browser: Browser
 ) -> None:
     gate = Gate()
-    async with serving(tmp_path, SlowReader(gate)) as web, looking(browser, web) as page:
+    async with serving(tmp_path, SlowReader(gate)) as web, browse(browser, web) as page:
         await begin_chat(page)
         await write(page, "go")
         shown = page.locator("#now .reading")
@@ -149,7 +149,7 @@ async def test_a_reply_is_played_where_one_asked_for_it(disk_path: Path, browser
     model = ScriptedModel(says("Good morning."))
     async with (
         serving(disk_path / "home", model, config=config) as web,
-        looking(browser, web) as page,
+        browse(browser, web) as page,
     ):
         await begin_chat(page)
         await write(page, "/voice on")
@@ -175,7 +175,7 @@ async def test_after_the_gateway_was_killed_and_is_back_nothing_is_shown_twice(
     port = free_port()
     async with contextlib.AsyncExitStack() as kept:
         async with kill_at_the_end(tmp_path, port) as web:
-            page = await kept.enter_async_context(looking(browser, web))
+            page = await kept.enter_async_context(browse(browser, web))
             await begin_chat(page)
             message = page.get_by_label("Message", exact=True)
             await message.fill("one")
@@ -204,8 +204,8 @@ async def test_a_question_is_answered_in_one_tab_and_gone_in_the_other(
     model = ScriptedModel(calls("risky", text="now"), says("It is done."))
     async with (
         serving(tmp_path, model, tools=[tool], config=ASKING) as web,
-        looking(browser, web) as first,
-        looking(browser, web, size=PHONE) as second,
+        browse(browser, web) as first,
+        browse(browser, web, size=PHONE) as second,
     ):
         await second.goto(f"{web.base}/settings")
         await begin_chat(first)
@@ -236,8 +236,8 @@ async def test_a_turn_in_telegram_is_seen_live_and_its_question_is_answered_on_t
         config = {**ASKING, "owner": {"telegram": [str(OWNER)]}, "channels": {"telegram": channel}}
         async with (
             serving(tmp_path, model, tools=[steps, risky], config=config) as web,
-            looking(browser, web) as first,
-            looking(browser, web) as second,
+            browse(browser, web) as first,
+            browse(browser, web) as second,
         ):
             telegram.say("/help", chat=OWNER)
             await telegram.receive(1, OWNER)

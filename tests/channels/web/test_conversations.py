@@ -114,7 +114,7 @@ async def until(live: ClientResponse, kind: str) -> list[dict[str, Any]]:
     raise AssertionError(f"the stream ended: {heard}")
 
 
-class Held:
+class HeldModel:
     """A model whose answers wait."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ async def rest(live: ClientResponse) -> str:
 
 
 async def test_who_is_signed_out_hears_no_more(tmp_path: Path) -> None:
-    held = Held()
+    held = HeldModel()
     async with (
         serving(tmp_path, held.model(), config=CONFIG) as web,
         web.visit(GUEST) as guest,
@@ -156,7 +156,7 @@ async def test_who_is_signed_out_hears_no_more(tmp_path: Path) -> None:
 async def test_each_event_of_a_stream_is_for_whom_the_conversation_is_by_then(
     tmp_path: Path,
 ) -> None:
-    held = Held()
+    held = HeldModel()
     async with serving(tmp_path, held.model(), config=CONFIG) as web, web.visit(GUEST) as guest:
         chat = await guest.new_chat()
         assert await try_to_send(guest, chat) == 200

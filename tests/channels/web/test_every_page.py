@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.async_api import Browser, Page, expect
 
 from nanobot_web.site import NAVIGATION
-from tests.channels.web.looking import looking
+from tests.channels.web.browser import browse
 from tests.channels.web.support import Web, serving
 
 PAGES = [at for at, _, _ in NAVIGATION]
@@ -23,7 +23,7 @@ async def _live(web: Web) -> None:
 async def test_a_first_view_is_light(tmp_path: Path, browser: Browser) -> None:
     async with serving(tmp_path) as web:
         await _live(web)
-        async with looking(browser, web) as page:
+        async with browse(browser, web) as page:
             for at in PAGES:
                 await page.goto(f"{web.base}{at}")
                 taken = await page.evaluate(_TAKEN)
@@ -39,7 +39,7 @@ _TAKEN = """() => {
 
 
 async def test_a_keyboard_is_enough_for_a_chat(tmp_path: Path, browser: Browser) -> None:
-    async with serving(tmp_path) as web, looking(browser, web) as page:
+    async with serving(tmp_path) as web, browse(browser, web) as page:
         await page.keyboard.press("Tab")
         await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
         await _tab_to(page, "New chat")

@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser
 from nanobot.providers.port import Usage
 from nanobot.testing.model import ScriptedModel, says
 from nanobot_web.plots import Series, bars, lines, number
-from tests.channels.web.looking import PHONE, looking, violations
+from tests.channels.web.browser import PHONE, browse, violations
 from tests.channels.web.support import serving
 
 PRICES = {"model": {"prices": {"input": 2, "output": 8}}}
@@ -36,7 +36,7 @@ async def test_what_was_used_is_drawn_and_in_tables(tmp_path: Path) -> None:
 
 
 async def test_an_empty_home_has_figures_too(tmp_path: Path, browser: Browser) -> None:
-    async with serving(tmp_path) as web, looking(browser, web, size=PHONE, scheme="dark") as page:
+    async with serving(tmp_path) as web, browse(browser, web, size=PHONE, scheme="dark") as page:
         await page.goto(f"{web.base}/figures?days=90")
         await expect(page.get_by_text("0 turns")).to_be_visible()
         await expect(page.get_by_text("To see costs")).to_be_visible()

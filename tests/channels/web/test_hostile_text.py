@@ -14,7 +14,7 @@ from playwright.async_api import Browser, FilePayload, Page, expect
 from selectolax.lexbor import LexborHTMLParser
 
 from nanobot_web.markdown import to_html
-from tests.channels.web.looking import begin_chat, looking
+from tests.channels.web.browser import begin_chat, browse
 from tests.channels.web.support import serving
 
 STRINGS = Path(__file__).parents[4] / "shared" / "data" / "xss-strings.txt"
@@ -95,7 +95,7 @@ async def test_no_text_of_a_conversation_runs(tmp_path: Path, browser: Browser) 
     written = "".join(json.dumps(line) + "\n" for line in _lines(texts))
     (tmp_path / "sessions" / "cli_hostile.jsonl").write_text(written)
     ran: list[str] = []
-    async with serving(tmp_path) as web, looking(browser, web) as page:
+    async with serving(tmp_path) as web, browse(browser, web) as page:
         page.on("dialog", lambda dialog: ran.append(dialog.message))
         await page.goto(f"{web.base}/chat?c=cli:hostile")
         await _expect_quiet(page)
@@ -112,7 +112,7 @@ async def test_no_text_of_a_conversation_runs(tmp_path: Path, browser: Browser) 
 
 
 async def test_no_name_of_a_file_runs(tmp_path: Path, browser: Browser) -> None:
-    async with serving(tmp_path) as web, looking(browser, web) as page:
+    async with serving(tmp_path) as web, browse(browser, web) as page:
         await begin_chat(page)
         names = ("<img src=x onerror=alert(1)>.txt", '"><script>alert(1)</script>.html')
         script = b"<script>alert(1)</script>"

@@ -14,8 +14,8 @@ from playwright.async_api import Browser, Page, expect
 from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.install import bridge_program
 from nanobot_whatsapp.linked.login import SETTLING_SECONDS
+from tests.channels.web.browser import browse
 from tests.channels.web.keyboard import KeyboardUser
-from tests.channels.web.looking import looking
 from tests.channels.web.support import Web, serving
 from tests.channels.whatsapp.linked import programs
 from tests.channels.whatsapp.linked.programs import BUILDS, NEW_ENOUGH, program
@@ -63,7 +63,7 @@ async def test_the_code_is_shown_to_the_owner_alone(browser: Browser) -> None:
     async with (
         _unlink(FakeClock(), [QR]) as web,
         web.visit("telegram:7") as other,
-        looking(browser, web) as page,
+        browse(browser, web) as page,
     ):
         await _show_code(page)
         await expect(page.get_by_text("Linked devices > Link a device")).to_be_visible()
@@ -80,7 +80,7 @@ async def test_the_code_is_shown_to_the_owner_alone(browser: Browser) -> None:
 
 async def test_once_it_was_scanned_the_channel_runs(browser: Browser) -> None:
     clock = FakeClock()
-    async with _unlink(clock, [QR, OPEN], [OPEN]) as web, looking(browser, web) as page:
+    async with _unlink(clock, [QR, OPEN], [OPEN]) as web, browse(browser, web) as page:
         await _show_code(page)
         await expect(page.get_by_text("Linked. Waiting for the phone")).to_be_visible()
         await clock.advance(SETTLING_SECONDS)
@@ -92,7 +92,7 @@ async def test_once_it_was_scanned_the_channel_runs(browser: Browser) -> None:
 
 async def test_what_goes_wrong_is_said(browser: Browser) -> None:
     banned = {"type": "state", "state": "banned"}
-    async with _unlink(FakeClock(), [banned]) as web, looking(browser, web) as page:
+    async with _unlink(FakeClock(), [banned]) as web, browse(browser, web) as page:
         await _show_code(page)
         await expect(page.get_by_text("WhatsApp rejects this account")).to_be_visible()
         status, text = await page.evaluate(

@@ -26,7 +26,7 @@ from tests.doubles.graph.values import (
     objects,
     string,
 )
-from tests.doubles.graph.world import Somebody, World
+from tests.doubles.graph.world import Person, World
 
 
 class Operations:
@@ -111,7 +111,7 @@ class Operations:
             "messages": [{"id": sent.id}],
         }
 
-    def _obstacle(self, person: Somebody | None) -> int:
+    def _obstacle(self, person: Person | None) -> int:
         if person is None or person.gone:
             return UNDELIVERABLE
         return 0 if self._world.open_to(person) else WINDOW_CLOSED

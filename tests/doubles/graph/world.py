@@ -22,7 +22,7 @@ WINDOW_SECONDS = 24 * 3600
 
 
 @dataclass(slots=True)
-class Somebody:
+class Person:
     """A person. Either id may be "": the number if it is hidden, and the user id in old versions.
     `wrote` is the time of their last message (seconds since 1970). `gone`: no message reaches
     them."""
@@ -60,7 +60,7 @@ class World:
         self.changes = changes
         self._clock = clock
         self._numbers = count(1)
-        self.people: list[Somebody] = []
+        self.people: list[Person] = []
         self.files: dict[str, StoredFile] = {}
         self.sent: dict[str, Sent] = {}
         self.heard: dict[str, str] = {}
@@ -79,25 +79,25 @@ class World:
         mark = f"message number {next(self._numbers):06}".encode()
         return f"wamid.{base64.b64encode(mark).decode()}"
 
-    def find(self, key: str) -> Somebody | None:
+    def find(self, key: str) -> Person | None:
         """Return the person with this number or user id, or None."""
         return next((one for one in self.people if key in (one.number, one.user_id)), None)
 
-    def meet(self, key: str) -> Somebody:
+    def meet(self, key: str) -> Person:
         """Return the person with this key, who is known from now on."""
         found = self.find(key)
         if found is None:
             hidden = "." in key
-            found = Somebody("" if hidden else key, key if hidden else "", f"Person {key[-4:]}")
+            found = Person("" if hidden else key, key if hidden else "", f"Person {key[-4:]}")
             self.people.append(found)
         return found
 
-    def note_message(self, person: Somebody, message_id: str) -> None:
+    def note_message(self, person: Person, message_id: str) -> None:
         """Record a person's message."""
         person.wrote = self.date
         self.heard[message_id] = person.key
 
-    def open_to(self, person: Somebody) -> bool:
+    def open_to(self, person: Person) -> bool:
         """Check whether the business may write to them now."""
         return person.wrote is not None and self.date - person.wrote <= WINDOW_SECONDS
 

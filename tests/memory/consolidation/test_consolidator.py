@@ -18,7 +18,7 @@ from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Prompt
 from nanobot.testing import ScriptedModel, fails
 from nanobot.testing.model import Line
-from tests.memory.consolidating import (
+from tests.memory.consolidation_home import (
     FIXED,
     KEY,
     Home,

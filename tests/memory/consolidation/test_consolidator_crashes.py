@@ -24,7 +24,7 @@ from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
 from nanobot.testing import ScriptedModel
-from tests.memory.consolidating import Home, learns, saves
+from tests.memory.consolidation_home import Home, learns, saves
 
 NEXT = (Message("user", "and now?"),)
 MEMORY = "# Memory\n\n## Facts\n- has a cat\n"

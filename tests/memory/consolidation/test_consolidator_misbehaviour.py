@@ -25,7 +25,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.session.session import Session
 from nanobot.testing import ScriptedModel, calls, fails, says
 from nanobot.testing.model import Line
-from tests.memory.consolidating import Home, saves
+from tests.memory.consolidation_home import Home, saves
 
 NEXT = (Message("user", "and now?"),)
 NUMBERS = ("one", "two", "three", "four", "five", "six")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nanobot.messages import Message
 from nanobot.testing import ScriptedModel
-from tests.memory.consolidating import Home, saves
+from tests.memory.consolidation_home import Home, saves
 from tests.support import Gate
 
 NEXT = (Message("user", "and now?"),)

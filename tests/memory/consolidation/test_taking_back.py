@@ -22,7 +22,7 @@ from nanobot.security.paths import Root
 from nanobot.session.session import Session
 from nanobot.testing import ScriptedModel
 from nanobot.testing.model import Line
-from tests.memory.consolidating import KEY, Home, learns, saves
+from tests.memory.consolidation_home import KEY, Home, learns, saves
 from tests.support import Gate
 
 OTHER = "telegram:2"

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.memory.owning import Owned
+from tests.memory.owned_memory import OwnedMemory
 
 
 @pytest.fixture
-async def owned(tmp_path: Path) -> AsyncIterator[Owned]:
-    owned = Owned(tmp_path)
+async def owned(tmp_path: Path) -> AsyncIterator[OwnedMemory]:
+    owned = OwnedMemory(tmp_path)
     await owned.journal.open()
     yield owned
     await owned.close()

@@ -22,27 +22,27 @@ from nanobot.session.session import SessionInfo
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.fence import closed_fence
-from tests.memory.owning import Owned
+from tests.memory.owned_memory import OwnedMemory
 from tests.support import running
 
 PERSON = "people/telegram_7"
 GROUP = "groups/telegram_-100"
 
 
-async def test_all_commands_are_there(owned: Owned) -> None:
+async def test_all_commands_are_there(owned: OwnedMemory) -> None:
     assert {command.name for command in owned.registry} == {
         "memory", "note", "forget", "compact", "discard", "continue", "usage",
         "dream", "dream-log", "dream-restore",
     }  # fmt: skip
 
 
-async def test_a_question_with_half_an_emoji_is_kept(owned: Owned) -> None:
+async def test_a_question_with_half_an_emoji_is_kept(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.")
     assert "Ada likes blue." in await owned.type("/forget Ada likes blue \ud83d")
     assert (await owned.type("/forget --yes code1")).startswith("Forgotten: ")
 
 
-async def test_each_person_works_on_their_own_memory(owned: Owned) -> None:
+async def test_each_person_works_on_their_own_memory(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.")
     await owned.remember("Bob likes red.", scope=PERSON)
     mine, theirs = await owned.type("/memory"), await owned.type("/memory", sender="7")
@@ -54,7 +54,7 @@ async def test_each_person_works_on_their_own_memory(owned: Owned) -> None:
         assert "Ada likes blue." not in await owned.type(command, sender="7")
 
 
-async def test_in_a_group_everyone_sees_the_groups_memory_and_no_other(owned: Owned) -> None:
+async def test_in_a_group_everyone_sees_the_groups_memory_and_no_other(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.")
     await owned.remember("We meet on Tuesdays.", scope=GROUP)
     for sender in ("1", "7"):
@@ -67,7 +67,7 @@ async def test_in_a_group_everyone_sees_the_groups_memory_and_no_other(owned: Ow
     ("sender", "ada", "tom"), [("1", "you: ", "Tom: "), ("7", "Ada: ", "you: ")]
 )
 async def test_in_a_group_you_is_only_who_asks(
-    owned: Owned, sender: str, ada: str, tom: str
+    owned: OwnedMemory, sender: str, ada: str, tom: str
 ) -> None:
     session = await owned.sessions.get_or_create("telegram:-100")
     session.set_metadata(group=True)
@@ -92,14 +92,14 @@ async def test_in_a_group_you_is_only_who_asks(
 @pytest.mark.parametrize(
     "command", ["/memory accept 1", "/memory drop 1", "/forget Tuesdays", "/dream-restore 1"]
 )
-async def test_in_a_group_only_the_owner_decides(owned: Owned, command: str) -> None:
+async def test_in_a_group_only_the_owner_decides(owned: OwnedMemory, command: str) -> None:
     await owned.remember("We meet on Tuesdays.", scope=GROUP)
     refused = await owned.type(command, sender="7", group="-100")
     assert refused == "In a group, only the owner can do this."
     assert refused not in await owned.type(command, sender="1", group="-100")
 
 
-async def test_memory_searches_explains_and_decides(owned: Owned) -> None:
+async def test_memory_searches_explains_and_decides(owned: OwnedMemory) -> None:
     number = await owned.remember("Ada likes blue.")
     await owned.add_messages("telegram:1", "I like blue")
     pending = owned.memories.of(OWNER).pending
@@ -112,14 +112,16 @@ async def test_memory_searches_explains_and_decides(owned: Owned) -> None:
 
 
 @pytest.mark.parametrize("text", ["search", "why", "accept", "accept one", "dance", "drop"])
-async def test_a_memory_command_that_makes_no_sense_is_explained(owned: Owned, text: str) -> None:
+async def test_a_memory_command_that_makes_no_sense_is_explained(
+    owned: OwnedMemory, text: str
+) -> None:
     assert await owned.type(f"/memory {text}") == (
         "Usage: /memory "
         "[search TEXT | why TEXT | importance 1-5 TEXT | pending | accept N | drop N]"
     )
 
 
-async def test_the_person_says_how_important_a_fact_is(owned: Owned) -> None:
+async def test_the_person_says_how_important_a_fact_is(owned: OwnedMemory) -> None:
     number = await owned.remember("Ada likes blue.", "Ada likes blue cheese.") + 1
     assert await owned.type("/memory importance 5 likes blue") == (
         f"Importance is now 5: Ada likes blue.\nTo undo this: `/dream-restore --version {number}`."
@@ -152,7 +154,7 @@ async def test_the_person_says_how_important_a_fact_is(owned: Owned) -> None:
     ],
 )
 async def test_an_importance_that_cannot_be_given_is_explained(
-    owned: Owned, words: str, answer: str
+    owned: OwnedMemory, words: str, answer: str
 ) -> None:
     await owned.remember("Ada likes blue.", "Ada likes red.")
     before = owned.facts()
@@ -164,13 +166,13 @@ async def test_an_importance_that_cannot_be_given_is_explained(
     assert owned.facts() == before
 
 
-async def test_a_note_goes_into_todays_notes(owned: Owned) -> None:
+async def test_a_note_goes_into_todays_notes(owned: OwnedMemory) -> None:
     assert await owned.type("/note the key is under the mat") == "Noted in memory/2026-03-02.md."
     assert "the key is under the mat" in (owned.workspace / "memory/2026-03-02.md").read_text()
     assert "/note The key" in await owned.type("/note")
 
 
-async def test_forgetting_asks_first_and_a_code_says_yes(owned: Owned) -> None:
+async def test_forgetting_asks_first_and_a_code_says_yes(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.")
     asked = await owned.type("/forget blue")
     assert "Ada likes blue." in asked
@@ -180,7 +182,7 @@ async def test_forgetting_asks_first_and_a_code_says_yes(owned: Owned) -> None:
     assert "blue" not in owned.facts()
 
 
-async def test_a_code_is_good_once_and_for_ten_minutes(owned: Owned) -> None:
+async def test_a_code_is_good_once_and_for_ten_minutes(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.", "Ada likes red.")
     await owned.type("/forget blue")
     await owned.type("/forget --yes code1")
@@ -195,7 +197,7 @@ async def test_a_code_is_good_once_and_for_ten_minutes(owned: Owned) -> None:
 @pytest.mark.parametrize("word", ["y", "Yes!", "no."])
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_late_answer_is_told_that_the_question_is_over_and_is_no_talk(
-    owned: Owned, word: str, restarts: bool
+    owned: OwnedMemory, word: str, restarts: bool
 ) -> None:
     await owned.remember("Ada likes blue.")
     await owned.type("/forget blue")
@@ -210,7 +212,7 @@ async def test_a_late_answer_is_told_that_the_question_is_over_and_is_no_talk(
 
 
 async def test_yes_is_talk_again_where_something_else_was_said_or_a_day_has_passed(
-    owned: Owned,
+    owned: OwnedMemory,
 ) -> None:
     await owned.remember("Ada likes blue.")
     await owned.type("/forget blue")
@@ -222,7 +224,9 @@ async def test_yes_is_talk_again_where_something_else_was_said_or_a_day_has_pass
     assert not owned.calls_a_command("yes")
 
 
-async def test_yes_to_what_was_said_since_forgets_nothing_but_asks_again(owned: Owned) -> None:
+async def test_yes_to_what_was_said_since_forgets_nothing_but_asks_again(
+    owned: OwnedMemory,
+) -> None:
     await owned.remember("Ada likes blue.")
     await owned.type("/forget blue", event_id="e-asked")
     owned.says("This will be forgotten: …", "e-asked")
@@ -237,7 +241,7 @@ async def test_yes_to_what_was_said_since_forgets_nothing_but_asks_again(owned: 
 
 
 async def test_a_command_in_between_is_no_talk_but_its_answer_makes_y_ask_again(
-    owned: Owned,
+    owned: OwnedMemory,
 ) -> None:
     await owned.remember("Ada likes blue.")
     await owned.type("/forget blue")
@@ -247,7 +251,9 @@ async def test_a_command_in_between_is_no_talk_but_its_answer_makes_y_ask_again(
     assert (await owned.type("y")).startswith("Forgotten: ")
 
 
-async def test_a_reply_to_the_question_answers_it_whatever_was_said_since(owned: Owned) -> None:
+async def test_a_reply_to_the_question_answers_it_whatever_was_said_since(
+    owned: OwnedMemory,
+) -> None:
     await owned.remember("Ada likes blue.")
     asked = await owned.type("/forget blue")
     assert not owned.calls_a_command("Which blue?")
@@ -258,7 +264,7 @@ async def test_a_reply_to_the_question_answers_it_whatever_was_said_since(owned:
     assert (await owned.type("yes", reply_to=quoted)).startswith("Forgotten: ")
 
 
-async def test_a_newer_question_takes_the_place_of_the_one_before(owned: Owned) -> None:
+async def test_a_newer_question_takes_the_place_of_the_one_before(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.", "Ada likes red.")
     await owned.type("/forget blue")
     await owned.type("/forget red")
@@ -267,7 +273,7 @@ async def test_a_newer_question_takes_the_place_of_the_one_before(owned: Owned) 
     assert ("blue" in owned.facts(), "red" in owned.facts()) == (True, False)
 
 
-async def test_a_code_is_good_for_who_was_asked_and_where(owned: Owned) -> None:
+async def test_a_code_is_good_for_who_was_asked_and_where(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.")
     await owned.type("/forget blue")
     for place in ({"sender": "7"}, {"sender": "1", "group": "-100"}):
@@ -275,7 +281,7 @@ async def test_a_code_is_good_for_who_was_asked_and_where(owned: Owned) -> None:
     assert "Ada likes blue." in owned.facts()
 
 
-async def test_y_forgets_and_n_does_not_where_it_is_said_next(owned: Owned) -> None:
+async def test_y_forgets_and_n_does_not_where_it_is_said_next(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.", "Ada likes red.")
     await owned.type("/forget blue")
     assert await owned.type("n") == "Nothing was forgotten."
@@ -290,7 +296,7 @@ async def test_y_forgets_and_n_does_not_where_it_is_said_next(owned: Owned) -> N
     assert (await owned.type("/forget --yes code3")).startswith("Forgotten: ")
 
 
-async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owned) -> None:
+async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.", "Ada likes red.")
     asked = owned.folder / "state" / "questions" / "telegram_1.json"
     for word, answer in (("blue", "/forget --yes code1"), ("red", "y")):
@@ -304,7 +310,7 @@ async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owne
     assert "not valid" in await owned.type("/forget --yes code9")
 
 
-async def test_nobody_loses_a_question_because_others_are_asked(owned: Owned) -> None:
+async def test_nobody_loses_a_question_because_others_are_asked(owned: OwnedMemory) -> None:
     """Each has a separate worker, and the workers do not know each other."""
     await owned.remember("Ada likes blue.", scope="people/telegram_7")
     await owned.remember("Ada likes red.")
@@ -320,7 +326,7 @@ async def test_nobody_loses_a_question_because_others_are_asked(owned: Owned) ->
     assert (await owned.type("y", sender="7")).startswith("Forgotten: ")
 
 
-async def test_what_nobody_answered_goes_when_somebody_else_is_asked(owned: Owned) -> None:
+async def test_what_nobody_answered_goes_when_somebody_else_is_asked(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.", scope="people/telegram_7")
     await owned.remember("Ada likes red.")
     await owned.type("/forget blue", sender="7")
@@ -334,7 +340,7 @@ async def test_what_nobody_answered_goes_when_somebody_else_is_asked(owned: Owne
 
 
 async def test_an_open_question_of_a_worker_is_left_alone_by_one_whose_clock_is_behind(
-    owned: Owned,
+    owned: OwnedMemory,
 ) -> None:
     await owned.remember("Ada likes blue.", scope="people/telegram_7")
     await owned.remember("Ada likes red.")
@@ -347,7 +353,9 @@ async def test_an_open_question_of_a_worker_is_left_alone_by_one_whose_clock_is_
     assert (await owned.type("y", sender="7")).startswith("Forgotten: ")
 
 
-async def test_a_question_of_one_worker_of_a_team_is_answered_at_another(owned: Owned) -> None:
+async def test_a_question_of_one_worker_of_a_team_is_answered_at_another(
+    owned: OwnedMemory,
+) -> None:
     await owned.remember("Ada likes blue.", "Ada likes red.")
     owned.restart_commands()
     here = owned.registry
@@ -361,7 +369,7 @@ async def test_a_question_of_one_worker_of_a_team_is_answered_at_another(owned: 
 
 
 @pytest.mark.parametrize("answer", ["y", "/forget --yes code1"])
-async def test_what_a_crash_cut_short_is_to_be_said_again(owned: Owned, answer: str) -> None:
+async def test_what_a_crash_cut_short_is_to_be_said_again(owned: OwnedMemory, answer: str) -> None:
     """The command runs again after it, but no longer knows the text to forget."""
     await owned.remember("Ada hides the marzipan.")
     await owned.type("/forget --erase marzipan")
@@ -377,12 +385,12 @@ async def test_what_a_crash_cut_short_is_to_be_said_again(owned: Owned, answer: 
     assert "Erased from" in await owned.type("y")
 
 
-async def test_what_is_not_remembered_needs_no_code(owned: Owned) -> None:
+async def test_what_is_not_remembered_needs_no_code(owned: OwnedMemory) -> None:
     assert "code" not in await owned.type("/forget zeppelins")
     assert "/forget my shoe size" in await owned.type("/forget")
 
 
-async def test_only_the_owner_erases_and_is_asked_before(owned: Owned) -> None:
+async def test_only_the_owner_erases_and_is_asked_before(owned: OwnedMemory) -> None:
     await owned.remember("Ada hides the marzipan.")
     asked = await owned.type("/forget --erase marzipan")
     assert "This can't be undone." in asked
@@ -393,7 +401,7 @@ async def test_only_the_owner_erases_and_is_asked_before(owned: Owned) -> None:
 
 
 async def test_what_is_erased_does_not_come_back_with_a_question_of_another_chat(
-    owned: Owned,
+    owned: OwnedMemory,
 ) -> None:
     await owned.remember("Ada hides the marzipan.")
     await owned.type("/forget marzipan")
@@ -404,7 +412,7 @@ async def test_what_is_erased_does_not_come_back_with_a_question_of_another_chat
     assert "marzipan" not in "".join(path.read_text() for path in asked)
 
 
-async def test_compact_puts_this_conversation_away(owned: Owned) -> None:
+async def test_compact_puts_this_conversation_away(owned: OwnedMemory) -> None:
     assert await owned.type("/compact") == "Consolidated 4 messages of telegram:1."
 
 
@@ -466,7 +474,9 @@ async def test_discard_lists_only_what_still_stands_and_offers_nothing_that_fail
     assert "/discard --undo" not in told
 
 
-async def test_discard_empties_the_conversation_and_search_does_not_find_it(owned: Owned) -> None:
+async def test_discard_empties_the_conversation_and_search_does_not_find_it(
+    owned: OwnedMemory,
+) -> None:
     await owned.add_messages("telegram:1", "my secret is marzipan", "I see.")
     assert await owned.type("/discard") == ("Dropped 2 messages. Nothing will be remembered.")
     assert (await owned.sessions.get_or_create("telegram:1")).messages == ()
@@ -474,7 +484,9 @@ async def test_discard_empties_the_conversation_and_search_does_not_find_it(owne
     assert await owned.type("/discard") == "This conversation is empty."
 
 
-async def test_continue_lists_the_other_conversations_of_the_same_person(owned: Owned) -> None:
+async def test_continue_lists_the_other_conversations_of_the_same_person(
+    owned: OwnedMemory,
+) -> None:
     assert "no other conversations to continue" in await owned.type("/continue")
     await owned.add_messages("cli:direct", "at the terminal", "yes")
     await owned.add_messages("fake:2", "from another channel", "yes")
@@ -488,7 +500,7 @@ async def test_continue_lists_the_other_conversations_of_the_same_person(owned: 
 
 
 async def test_continue_looks_at_all_conversations_aside_from_the_event_loop(
-    owned: Owned,
+    owned: OwnedMemory,
 ) -> None:
     await owned.add_messages("cli:direct", "at the terminal", "yes")
     threads, listed = set[threading.Thread](), owned.sessions.list_sessions
@@ -504,7 +516,7 @@ async def test_continue_looks_at_all_conversations_aside_from_the_event_loop(
     assert threads
 
 
-async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> None:
+async def test_continue_copies_what_memory_does_not_hold_yet(owned: OwnedMemory) -> None:
     other = await owned.add_messages("cli:direct", "old", "yes", "about the boat", "what about it?")
     owned.sessions.mark_consolidated(other, 2)
     answer = await owned.type("/continue cli:direct")
@@ -519,7 +531,7 @@ async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> No
 
 
 @pytest.mark.parametrize("name", ["telegram:7", "telegram:-100", "telegram:1", "nowhere"])
-async def test_continue_reaches_no_one_elses_conversation(owned: Owned, name: str) -> None:
+async def test_continue_reaches_no_one_elses_conversation(owned: OwnedMemory, name: str) -> None:
     await owned.add_messages("cli:direct", "mine", "yes")
     await owned.add_messages("telegram:7", "somebody else's", "yes")
     await owned.add_messages("telegram:-100", "in a group", "yes", group=True)
@@ -528,13 +540,15 @@ async def test_continue_reaches_no_one_elses_conversation(owned: Owned, name: st
     assert (await owned.sessions.get_or_create("telegram:1")).messages == ()
 
 
-async def test_continue_does_not_carry_a_private_chat_into_a_group(owned: Owned) -> None:
+async def test_continue_does_not_carry_a_private_chat_into_a_group(owned: OwnedMemory) -> None:
     await owned.add_messages("cli:direct", "mine", "yes")
     answer = await owned.type("/continue cli:direct", group="-100")
     assert answer == "/continue works only in private chats."
 
 
-async def test_usage_shows_all_to_the_owner_and_only_their_own_to_others(owned: Owned) -> None:
+async def test_usage_shows_all_to_the_owner_and_only_their_own_to_others(
+    owned: OwnedMemory,
+) -> None:
     lines = (await owned.type("/usage")).splitlines()
     assert [" ".join(line.split()[:2]) for line in lines[2:]] == [
         "this conversation", "today 0", "this month", "plus memory",
@@ -542,14 +556,14 @@ async def test_usage_shows_all_to_the_owner_and_only_their_own_to_others(owned: 
     assert max(map(len, lines)) <= 80
 
 
-async def test_dream_runs_for_the_scope_of_who_asks(owned: Owned) -> None:
+async def test_dream_runs_for_the_scope_of_who_asks(owned: OwnedMemory) -> None:
     await owned.type("/dream")
     await owned.type("/dream", sender="7")
     await owned.type("/dream", group="-100")
     assert owned.dream.runs == [OWNER, PERSON, GROUP]
 
 
-async def test_dream_log_and_restore_show_and_undo_a_change(owned: Owned) -> None:
+async def test_dream_log_and_restore_show_and_undo_a_change(owned: OwnedMemory) -> None:
     number = await owned.remember("Ada likes blue.")
     assert "+- Ada likes blue." in await owned.type("/dream-log")
     assert "+- Ada likes blue." in await owned.type(f"/dream-log {number}")
@@ -567,13 +581,13 @@ async def test_dream_log_and_restore_show_and_undo_a_change(owned: Owned) -> Non
 
 
 @pytest.mark.parametrize("text", ["--version", "--version x", "one two three", "--undo 1"])
-async def test_a_restore_that_makes_no_sense_is_explained(owned: Owned, text: str) -> None:
+async def test_a_restore_that_makes_no_sense_is_explained(owned: OwnedMemory, text: str) -> None:
     answer = await owned.type(f"/dream-restore {text}")
     assert answer == "Usage: /dream-restore --list | --version N | --to N"
 
 
 async def test_a_worker_that_lost_touch_asks_and_forgets_later_and_hears_everybody(
-    owned: Owned,
+    owned: OwnedMemory,
 ) -> None:
     await owned.remember("Ada likes blue.", "Ada likes red.")
     await owned.type("/forget blue")

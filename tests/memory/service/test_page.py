@@ -14,13 +14,13 @@ from nanobot.memory.history import HistoryEntry, encode
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.page import MemoryPage
 from nanobot.memory.version import Change
-from tests.memory.owning import Owned
+from tests.memory.owned_memory import OwnedMemory
 
 
 class Page:
     """The operations by name."""
 
-    def __init__(self, owned: Owned) -> None:
+    def __init__(self, owned: OwnedMemory) -> None:
         page = MemoryPage(owned.service.memory, owned.memories)
         self._table: dict[str, Operation] = {**owned.service.table(), **page.table()}
 
@@ -30,7 +30,7 @@ class Page:
         return answer
 
 
-async def test_facts_come_by_pieces_with_ids_that_name_exactly_one_text(owned: Owned) -> None:
+async def test_facts_come_by_pieces_with_ids_that_name_exactly_one_text(owned: OwnedMemory) -> None:
     page = Page(owned)
     await owned.remember("Ada likes blue.", "Grace lives in Lisbon.")
     await owned.service.set_importance(5, "blue", OWNER)
@@ -48,7 +48,7 @@ async def test_facts_come_by_pieces_with_ids_that_name_exactly_one_text(owned: O
 
 
 async def test_a_line_is_edited_in_its_place_as_the_persons_own_and_stays_as_important(
-    owned: Owned,
+    owned: OwnedMemory,
 ) -> None:
     page = Page(owned)
     await owned.remember("Ada likes blue.", "Grace lives in Lisbon.")
@@ -64,7 +64,7 @@ async def test_a_line_is_edited_in_its_place_as_the_persons_own_and_stays_as_imp
     assert owned.facts() == before
 
 
-async def test_a_fact_is_added_under_its_heading(owned: Owned) -> None:
+async def test_a_fact_is_added_under_its_heading(owned: OwnedMemory) -> None:
     page = Page(owned)
     await owned.remember("Ada likes blue.")
     await page.ask("edit", path=LONG_TERM, new="Tom is tall.", section="Important Notes")
@@ -90,7 +90,9 @@ async def test_a_fact_is_added_under_its_heading(owned: Owned) -> None:
         ({"section": 3}, "rejects its arguments"),
     ],
 )
-async def test_what_is_no_edit_is_refused(owned: Owned, wrong: dict[str, Any], says: str) -> None:
+async def test_what_is_no_edit_is_refused(
+    owned: OwnedMemory, wrong: dict[str, Any], says: str
+) -> None:
     page = Page(owned)
     await owned.remember("Ada likes blue.")
     before = owned.facts()
@@ -100,7 +102,7 @@ async def test_what_is_no_edit_is_refused(owned: Owned, wrong: dict[str, Any], s
     assert owned.facts() == before
 
 
-async def test_the_file_may_not_grow_beyond_its_budget(owned: Owned) -> None:
+async def test_the_file_may_not_grow_beyond_its_budget(owned: OwnedMemory) -> None:
     page = Page(owned)
     user = owned.workspace / "USER.md"
     user.write_text(
@@ -110,7 +112,7 @@ async def test_the_file_may_not_grow_beyond_its_budget(owned: Owned) -> None:
         await page.ask("edit", path="USER.md", new="one more fact")
 
 
-async def test_versions_come_by_pieces_and_those_of_one_run_are_one(owned: Owned) -> None:
+async def test_versions_come_by_pieces_and_those_of_one_run_are_one(owned: OwnedMemory) -> None:
     page, store = Page(owned), owned.memories.of(OWNER).store
     for number in range(7):
         line = f"- fact {number}\n"
@@ -127,7 +129,7 @@ async def test_versions_come_by_pieces_and_those_of_one_run_are_one(owned: Owned
     assert [one for piece in pieces for one in piece["versions"]] == whole["versions"]
 
 
-async def test_notes_and_scopes(owned: Owned) -> None:
+async def test_notes_and_scopes(owned: OwnedMemory) -> None:
     page = Page(owned)
     assert (await page.ask("notes"))["days"] == []
     await owned.service.note("the key is under the mat", OWNER)
@@ -140,7 +142,7 @@ async def test_notes_and_scopes(owned: Owned) -> None:
     assert {"scope": OWNER, "facts": 1, "pending": 0} in (await page.ask("scopes"))["scopes"]
 
 
-async def test_growth_is_what_the_history_took_in_by_month(owned: Owned) -> None:
+async def test_growth_is_what_the_history_took_in_by_month(owned: OwnedMemory) -> None:
     page = Page(owned)
     assert await page.ask("growth") == {"months": []}
     history = owned.memories.of(OWNER).history

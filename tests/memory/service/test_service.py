@@ -15,18 +15,18 @@ from nanobot.memory.pending import MOST_OF_ONE
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.version import Change
 from tests.memory.homes import retire
-from tests.memory.owning import Owned
+from tests.memory.owned_memory import OwnedMemory
 
 PERSON = "people/telegram_7"
 
 
-async def test_an_empty_memory_says_so(owned: Owned) -> None:
+async def test_an_empty_memory_says_so(owned: OwnedMemory) -> None:
     report = await owned.service.overview(OWNER)
     assert "No facts in memory/MEMORY.md yet." in report.text
     assert report.data["facts"] == []
 
 
-async def test_show_gives_the_facts_and_how_much_there_is(owned: Owned) -> None:
+async def test_show_gives_the_facts_and_how_much_there_is(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.", "Grace lives in Lisbon.")
     await owned.service.note("the key is under the mat", OWNER)
     await owned.add_messages("telegram:1", "I like blue", "Good to know.")
@@ -53,7 +53,9 @@ async def test_show_gives_the_facts_and_how_much_there_is(owned: Owned) -> None:
     }
 
 
-async def test_show_gives_what_is_known_of_the_person_and_of_the_manner_too(owned: Owned) -> None:
+async def test_show_gives_what_is_known_of_the_person_and_of_the_manner_too(
+    owned: OwnedMemory,
+) -> None:
     user, soul = owned.workspace / "USER.md", owned.workspace / "SOUL.md"
     user.write_text(user.read_text() + "\n- Speaks Finnish\n")
     soul.write_text(soul.read_text() + "\n- Says du\n")
@@ -63,14 +65,14 @@ async def test_show_gives_what_is_known_of_the_person_and_of_the_manner_too(owne
     assert "calm and curious" not in report.text  # it says so from the beginning
 
 
-async def test_a_fact_is_shown_under_its_heading_where_one_stands_twice(owned: Owned) -> None:
+async def test_a_fact_is_shown_under_its_heading_where_one_stands_twice(owned: OwnedMemory) -> None:
     text = "- top\n## A\n- one\n- two\n## B\n- three\n## A\n- four\n"
     (owned.workspace / LONG_TERM).write_text(text)
     shown = (await owned.service.overview(OWNER)).text
     assert text.rstrip() in shown.replace("\n\n", "\n")
 
 
-async def test_long_memories_are_shown_in_part(owned: Owned) -> None:
+async def test_long_memories_are_shown_in_part(owned: OwnedMemory) -> None:
     await owned.remember(*(f"Fact number {n} is this." for n in range(100)))
     text = (await owned.service.overview(OWNER)).text
     assert "Fact number 20 is this." in text
@@ -78,7 +80,7 @@ async def test_long_memories_are_shown_in_part(owned: Owned) -> None:
     assert "… and 40 more facts in memory/MEMORY.md" in text
 
 
-async def test_of_long_memories_the_most_important_facts_are_shown(owned: Owned) -> None:
+async def test_of_long_memories_the_most_important_facts_are_shown(owned: OwnedMemory) -> None:
     facts = [f"Fact number {n} is this." for n in range(100)]
     facts[90] += " <!-- importance 4: family -->"
     facts[0] += " <!-- importance 2 -->"
@@ -89,7 +91,7 @@ async def test_of_long_memories_the_most_important_facts_are_shown(owned: Owned)
     assert "Fact number 0 is" not in text
 
 
-async def test_each_scope_sees_its_own_memory_and_numbers_alone(owned: Owned) -> None:
+async def test_each_scope_sees_its_own_memory_and_numbers_alone(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.")
     await owned.remember("Bob likes red.", scope=PERSON)
     theirs = await owned.service.overview(PERSON)
@@ -102,12 +104,12 @@ async def test_each_scope_sees_its_own_memory_and_numbers_alone(owned: Owned) ->
 
 
 @pytest.mark.parametrize("scope", ["", "people/../owner", "nobody", "people/", "owner/x"])
-async def test_a_name_that_is_no_scope_is_refused(owned: Owned, scope: str) -> None:
+async def test_a_name_that_is_no_scope_is_refused(owned: OwnedMemory, scope: str) -> None:
     with pytest.raises(NanobotError, match="there is no scope"):
         await owned.service.overview(scope)
 
 
-async def test_search_finds_what_was_said_with_what_was_said_around_it(owned: Owned) -> None:
+async def test_search_finds_what_was_said_with_what_was_said_around_it(owned: OwnedMemory) -> None:
     await owned.add_messages("telegram:1", "Where does Grace live?", "She lives in Lisbon.")
     report = await owned.service.search("Lisbon", OWNER)
     assert "She lives in Lisbon." in report.text
@@ -116,7 +118,7 @@ async def test_search_finds_what_was_said_with_what_was_said_around_it(owned: Ow
     assert hits[0]["session"] == "telegram:1"
 
 
-async def test_search_finds_what_the_long_term_files_say_and_where(owned: Owned) -> None:
+async def test_search_finds_what_the_long_term_files_say_and_where(owned: OwnedMemory) -> None:
     await owned.remember("Grace sails a catamaran.")
     user, soul = owned.workspace / "USER.md", owned.workspace / "SOUL.md"
     user.write_text("# User\n\n" + "- filler\n" * 3_000 + "- Owns a theremin\n")
@@ -135,18 +137,18 @@ async def test_search_finds_what_the_long_term_files_say_and_where(owned: Owned)
     assert (await owned.service.search("theremin", OWNER)).data["hits"] == []
 
 
-async def test_search_keeps_to_its_scope(owned: Owned) -> None:
+async def test_search_keeps_to_its_scope(owned: OwnedMemory) -> None:
     await owned.add_messages("telegram:1", "Grace lives in Lisbon.")
     assert (await owned.service.search("Lisbon", PERSON)).data["hits"] == []
 
 
-async def test_a_miss_says_what_was_looked_for(owned: Owned) -> None:
+async def test_a_miss_says_what_was_looked_for(owned: OwnedMemory) -> None:
     await owned.add_messages("telegram:1", "Grace lives in Lisbon.")
     report = await owned.service.search("zeppelins", OWNER)
     assert report.text.startswith("No results for: zeppelin")
 
 
-async def test_search_is_narrowed_by_filters(owned: Owned) -> None:
+async def test_search_is_narrowed_by_filters(owned: OwnedMemory) -> None:
     await owned.add_messages("telegram:1", "Grace lives in Lisbon.", "Lisbon is nice.")
     found = await owned.service.search("Lisbon", role="assistant")
     hits = json.loads(json.dumps(found.data))["hits"]
@@ -155,7 +157,7 @@ async def test_search_is_narrowed_by_filters(owned: Owned) -> None:
     assert later.data["hits"] == []
 
 
-async def test_search_names_facts_that_are_no_longer_true(owned: Owned) -> None:
+async def test_search_names_facts_that_are_no_longer_true(owned: OwnedMemory) -> None:
     await owned.remember("Ada works at the bakery.")
     store = owned.memories.of(OWNER).store
     await retire(store, LONG_TERM, ["- Ada works at the bakery."], Change("dream"))
@@ -164,7 +166,7 @@ async def test_search_names_facts_that_are_no_longer_true(owned: Owned) -> None:
     assert "Ada works at the bakery." in report.text
 
 
-async def test_the_log_shows_the_latest_change_or_the_one_asked_for(owned: Owned) -> None:
+async def test_the_log_shows_the_latest_change_or_the_one_asked_for(owned: OwnedMemory) -> None:
     first = await owned.remember("Ada likes blue.")
     await owned.remember("Grace lives in Lisbon.")
     latest = await owned.service.log(None, OWNER)
@@ -175,11 +177,11 @@ async def test_the_log_shows_the_latest_change_or_the_one_asked_for(owned: Owned
     assert "Ada likes blue." in earlier.text
 
 
-async def test_a_log_without_any_change_says_so(owned: Owned) -> None:
+async def test_a_log_without_any_change_says_so(owned: OwnedMemory) -> None:
     assert "No versions" in (await owned.service.log(None, PERSON)).text
 
 
-async def test_a_change_of_another_scope_is_unknown(owned: Owned) -> None:
+async def test_a_change_of_another_scope_is_unknown(owned: OwnedMemory) -> None:
     number = await owned.remember("Ada likes blue.")
     with pytest.raises(NanobotError, match="there is no version"):
         await owned.service.log(number, PERSON)
@@ -187,7 +189,9 @@ async def test_a_change_of_another_scope_is_unknown(owned: Owned) -> None:
         await owned.service.restore(number, PERSON)
 
 
-async def test_a_change_is_undone_and_the_undoing_too_with_later_edits_kept(owned: Owned) -> None:
+async def test_a_change_is_undone_and_the_undoing_too_with_later_edits_kept(
+    owned: OwnedMemory,
+) -> None:
     number = await owned.remember("Ada likes blue.")
     await owned.remember("Grace lives in Lisbon.")
     path = owned.workspace / LONG_TERM
@@ -203,7 +207,7 @@ async def test_a_change_is_undone_and_the_undoing_too_with_later_edits_kept(owne
     assert "I wrote this." in owned.facts()
 
 
-async def test_what_was_changed_together_is_one_version_and_one_undo(owned: Owned) -> None:
+async def test_what_was_changed_together_is_one_version_and_one_undo(owned: OwnedMemory) -> None:
     store = owned.memories.of(OWNER).store
     before = await owned.remember("Ada works at the bakery.", "Ada likes blue.")
     adds = [Operation(new="- Speaks Finnish", section="## Preferences")]
@@ -233,7 +237,7 @@ async def test_what_was_changed_together_is_one_version_and_one_undo(owned: Owne
     assert "bakery" not in owned.facts()
 
 
-async def test_a_whole_state_comes_back_and_that_can_be_undone(owned: Owned) -> None:
+async def test_a_whole_state_comes_back_and_that_can_be_undone(owned: OwnedMemory) -> None:
     store = owned.memories.of(OWNER).store
     number = await owned.remember("Ada likes blue.", "Ada works at the bakery.")
     then = owned.facts()
@@ -259,7 +263,7 @@ async def test_a_whole_state_comes_back_and_that_can_be_undone(owned: Owned) -> 
         await owned.service.restore(to=999)
 
 
-async def test_hand_edits_are_changes_of_the_person(owned: Owned) -> None:
+async def test_hand_edits_are_changes_of_the_person(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.")
     path = owned.workspace / LONG_TERM
     path.write_text(path.read_text() + "- I wrote this.\n")
@@ -268,7 +272,7 @@ async def test_hand_edits_are_changes_of_the_person(owned: Owned) -> None:
     assert json.loads(json.dumps(listed.data))["versions"][0]["author"] == "you"
 
 
-async def test_what_cannot_be_undone_is_said_line_by_line(owned: Owned) -> None:
+async def test_what_cannot_be_undone_is_said_line_by_line(owned: OwnedMemory) -> None:
     number = await owned.remember("Ada likes blue.")
     path = owned.workspace / LONG_TERM
     path.write_text(path.read_text().replace("likes blue", "likes navy blue"))
@@ -278,7 +282,7 @@ async def test_what_cannot_be_undone_is_said_line_by_line(owned: Owned) -> None:
     assert "navy blue" in owned.facts()
 
 
-async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> None:
+async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: OwnedMemory) -> None:
     pending = owned.memories.of(OWNER).pending
     await pending.add(["- Ada owns a boat.", "- Ada is a spy."], LONG_TERM, ["tool:web_fetch"])
     shown = await owned.service.pending(OWNER)
@@ -292,7 +296,7 @@ async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> N
     assert "This fact is not pending" in (await owned.service.drop([9])).text
 
 
-async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: Owned) -> None:
+async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: OwnedMemory) -> None:
     pending = owned.memories.of(OWNER).pending
     long, hidden = "Ada likes " + "tea and " * 30 + "rum.", "Ada \u2800\u200bis a spy."
     await pending.add([Operation(f"- {long}", f"- {hidden}")], LONG_TERM, ["tool:web_fetch"])
@@ -301,7 +305,7 @@ async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: Owned) -> N
     assert long in shown
 
 
-async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: Owned) -> None:
+async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.")
     plan = await owned.service.plan_forgetting("blue", OWNER)
     assert plan.data["found"] is True
@@ -312,7 +316,7 @@ async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: Ow
     assert (await owned.service.plan_forgetting("blue", OWNER)).data["found"] is False
 
 
-async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
+async def test_erasing_leaves_the_text_in_no_file(owned: OwnedMemory) -> None:
     await owned.remember("Ada hides the marzipan.")
     await owned.add_messages("telegram:1", "I hide the marzipan in the shed", "Noted.")
     await owned.service.search("marzipan", OWNER)
@@ -322,27 +326,27 @@ async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
     assert held == []
 
 
-async def test_nothing_is_forgotten_in_a_scope_that_is_none(owned: Owned) -> None:
+async def test_nothing_is_forgotten_in_a_scope_that_is_none(owned: OwnedMemory) -> None:
     for forget in (owned.service.plan_forgetting, owned.service.forget):
         for erase in (False, True):
             with pytest.raises(NanobotError, match="there is no scope"):
                 await forget("blue", "somewhere/else", erase=erase)
 
 
-async def test_only_the_owner_erases(owned: Owned) -> None:
+async def test_only_the_owner_erases(owned: OwnedMemory) -> None:
     for forget in (owned.service.plan_forgetting, owned.service.forget):
         with pytest.raises(NanobotError, match="only the owner can erase"):
             await forget("blue", PERSON, erase=True)
 
 
-async def test_why_leads_to_the_version(owned: Owned) -> None:
+async def test_why_leads_to_the_version(owned: OwnedMemory) -> None:
     number = await owned.remember("Ada likes blue.")
     report = await owned.service.why("blue", OWNER)
     assert f"version {number}" in report.text
     assert not (await owned.service.why("blue", PERSON)).data["found"]
 
 
-async def test_dream_runs_for_the_scope_and_says_how_to_undo_it(owned: Owned) -> None:
+async def test_dream_runs_for_the_scope_and_says_how_to_undo_it(owned: OwnedMemory) -> None:
     owned.dream.report = type(owned.dream.report)(OWNER, 2, ("Ada likes blue.",), versions=(4,))
     report = await owned.service.dream(OWNER)
     assert owned.dream.runs == [OWNER]
@@ -350,7 +354,7 @@ async def test_dream_runs_for_the_scope_and_says_how_to_undo_it(owned: Owned) ->
     assert json.loads(json.dumps(report.data))["learned"] == ["Ada likes blue."]
 
 
-async def test_the_index_is_made_anew(owned: Owned) -> None:
+async def test_the_index_is_made_anew(owned: OwnedMemory) -> None:
     await owned.add_messages("telegram:1", "Grace lives in Lisbon.")
     report = await owned.service.rebuild()
     assert report.data["messages"] == 1
@@ -362,7 +366,7 @@ async def test_two_devices_share_what_they_learned(tmp_path: Path) -> None:
     for folder in folders:
         folder.mkdir()
     remote = str(tmp_path / "shared.git")
-    one, two = map(Owned, folders)
+    one, two = map(OwnedMemory, folders)
     for owned in (one, two):
         await owned.journal.open()
     await one.remember("Ada likes blue.")
@@ -381,7 +385,7 @@ async def test_what_one_device_forgot_does_not_come_back_from_another(tmp_path: 
     for folder in folders:
         folder.mkdir()
     remote = str(tmp_path / "shared.git")
-    one, two = map(Owned, folders)
+    one, two = map(OwnedMemory, folders)
     for owned in (one, two):
         await owned.journal.open()
     await one.remember("Ada likes blue.", "Grace lives in Lisbon.", "The pin of Bob is 4711.")
@@ -403,7 +407,7 @@ async def test_what_one_device_forgot_does_not_come_back_from_another(tmp_path: 
         await owned.close()
 
 
-async def test_operations_take_and_give_json(owned: Owned) -> None:
+async def test_operations_take_and_give_json(owned: OwnedMemory) -> None:
     table = owned.service.table()
     await owned.remember("Ada likes blue.")
     answers: dict[str, dict[str, object]] = {
@@ -432,7 +436,7 @@ async def test_operations_take_and_give_json(owned: Owned) -> None:
         assert json.loads(json.dumps(answer))["text"] == answer["text"]
 
 
-async def test_what_a_program_proposes_is_held_once_and_within_bounds(owned: Owned) -> None:
+async def test_what_a_program_proposes_is_held_once_and_within_bounds(owned: OwnedMemory) -> None:
     propose = owned.service.table()["memory.propose"]
 
     async def answer(text: str) -> object:
@@ -448,7 +452,7 @@ async def test_what_a_program_proposes_is_held_once_and_within_bounds(owned: Own
         await answer("Ada has a bike")
 
 
-async def test_the_version_where_all_begins_cannot_be_undone(owned: Owned) -> None:
+async def test_the_version_where_all_begins_cannot_be_undone(owned: OwnedMemory) -> None:
     await owned.remember("Ada likes blue.")
     with pytest.raises(NanobotError, match="nothing to undo"):
         await owned.service.restore(1, OWNER)
@@ -470,7 +474,7 @@ async def test_the_version_where_all_begins_cannot_be_undone(owned: Owned) -> No
     ],
 )
 async def test_arguments_that_make_no_sense_are_refused(
-    owned: Owned, name: str, arguments: dict[str, object]
+    owned: OwnedMemory, name: str, arguments: dict[str, object]
 ) -> None:
     with pytest.raises(NanobotError, match=r"the operation (needs|rejects)"):
         await owned.service.table()[name](arguments)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing.model import Line, calls, says
-from tests.memory.consolidating import conversation_in, saves, with_lines
+from tests.memory.consolidation_home import conversation_in, saves, with_lines
 
 _SAID = re.compile(r"(?:consolidate|dream): (.+?)(?:\"|\\n|\n|$)")
 _ENTRY = re.compile(r"^\[(\d+)\]", re.MULTILINE)

@@ -11,7 +11,7 @@ from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.openai.answers import Answer, ChatRequest
 from tests.doubles.openai.server import FakeOpenAI
-from tests.memory.consolidating import saves
+from tests.memory.consolidation_home import saves
 from tests.memory.whole.learning import learner
 from tests.support import running
 

@@ -13,7 +13,7 @@ from nanobot.cron.words import understand
 from nanobot.messages import SILENT, TURN_STOPPED
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
-from tests.providers.offline.talking import Talk
+from tests.providers.offline.talk import Talk
 
 HIT = (
     "Results 1 to 1 for “boat”, [1] the best:\n\n"

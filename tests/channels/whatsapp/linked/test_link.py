@@ -21,14 +21,14 @@ from nanobot_whatsapp.linked.protocol import MAX_LINE, Event, Me, Qr, State, Wel
 from tests.channels.whatsapp.linked.helpers import US, FakeHelper, HelperPool, Line, play_helpers
 
 
-class Takes(Protocol):
+class EventReceiver(Protocol):
     """A receiver of events."""
 
     async def ingest(self, events: Sequence[Event], me: Me | None) -> None: ...
 
 
 @dataclass
-class Taker:
+class GatedReceiver:
     """Accepts events, one batch after the other while `gate` is set."""
 
     batches: list[list[int]] = field(default_factory=list)
@@ -56,7 +56,10 @@ class Pair:
 
 @contextlib.asynccontextmanager
 async def open_link(
-    folder: Path, clock: FakeClock, taker: Takes | None = None, welcome: Welcome | None = None
+    folder: Path,
+    clock: FakeClock,
+    taker: EventReceiver | None = None,
+    welcome: Welcome | None = None,
 ) -> AsyncIterator[Pair]:
     """Open a link to a welcomed helper."""
     async with play_helpers(folder) as pool, asyncio.TaskGroup() as group:
@@ -146,7 +149,7 @@ async def test_what_becomes_known_comes_in_order(folder: Path, clock: FakeClock)
 async def test_events_are_confirmed_when_they_are_taken_and_not_before(
     folder: Path, clock: FakeClock
 ) -> None:
-    taker = Taker()
+    taker = GatedReceiver()
     async with open_link(folder, clock, taker) as pair:
         pair.helper.state("open")
         pair.helper.say("event", seq=4, event={})
@@ -166,7 +169,7 @@ async def test_events_are_confirmed_when_they_are_taken_and_not_before(
 async def test_an_event_that_was_taken_is_confirmed_again_and_not_taken_again(
     folder: Path, clock: FakeClock
 ) -> None:
-    taker = Taker()
+    taker = GatedReceiver()
     taker.gate.set()
     async with open_link(folder, clock, taker) as pair:
         pair.helper.say("event", seq=4, event={})
@@ -269,7 +272,7 @@ async def test_a_helper_that_does_not_keep_to_the_protocol_has_failed(
 async def test_a_helper_that_does_not_wait_for_confirmation_has_failed(
     folder: Path, clock: FakeClock
 ) -> None:
-    async with open_link(folder, clock, Taker()) as pair:
+    async with open_link(folder, clock, GatedReceiver()) as pair:
         for seq in range(200):
             pair.helper.say("event", seq=seq, event={})
         assert "too many unconfirmed" in await pair.failure()
@@ -278,7 +281,7 @@ async def test_a_helper_that_does_not_wait_for_confirmation_has_failed(
 async def test_a_fault_of_the_core_ends_the_link_and_confirms_nothing(
     folder: Path, clock: FakeClock
 ) -> None:
-    class Broken(Taker):
+    class Broken(GatedReceiver):
         async def ingest(self, events: Sequence[Event], me: Me | None) -> None:
             raise NanobotError("the core is broken")
 

@@ -66,7 +66,7 @@ class ScriptedConsolidator(MemoryConsolidator):
         """Do nothing, because no session was ended."""
 
 
-class Owned:
+class OwnedMemory:
     """One nanobot. Telegram's user 1 is its owner, and linked with 2."""
 
     def __init__(self, folder: Path) -> None:

@@ -34,7 +34,7 @@ _LONGEST_AWAY = 2.5
 
 
 @dataclass
-class Mischief:
+class FaultInjector:
     """`plan` is the planned number of each fault, and `done` the actual one. `paused` has the
     intervals in which a worker was stopped, and `away` the database's."""
 

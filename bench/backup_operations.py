@@ -87,7 +87,7 @@ async def back_up(home: Path, folder: Path) -> Path:
         await journal.close()
 
 
-class Deed(ABC):
+class BackupOperation(ABC):
     """An operation in `folder`, and its invariants however it ended."""
 
     name = ""
@@ -108,7 +108,7 @@ class Deed(ABC):
         """Return the broken promises. `over`: the operation has finished."""
 
 
-class Making(Deed):
+class MakeBackup(BackupOperation):
     """Making a backup."""
 
     name = "a backup"
@@ -139,7 +139,7 @@ class Making(Deed):
         return wrong
 
 
-class Replacing(Deed):
+class RestoreBackup(BackupOperation):
     """Restoring a backup over another home."""
 
     name = "a restore"

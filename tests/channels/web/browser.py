@@ -22,7 +22,7 @@ _RUN = "axe.run(document, {resultTypes: ['violations'], preload: false})"
 
 
 @contextlib.asynccontextmanager
-async def looking(
+async def browse(
     browser: Browser,
     web: Served,
     *,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.crossings.callers import Caller, play
+from bench.crossings.comparison import crossings, look
 from bench.crossings.gateway import prelude, running
-from bench.crossings.judging import crossings, look
 from bench.crossings.payloads import Payload, call, inversions
 from bench.crossings.world import Crossing, create_world, deciding
 from nanobot.testing import says

@@ -31,7 +31,7 @@ MARKS = re.compile(r"\b(ann|bob|all)([cdh])(\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceReplies:
+class ScopeMemory:
     """A memory, and its conversation `session` of `user` in `chat`."""
 
     name: str
@@ -56,14 +56,14 @@ class VoiceReplies:
 
 
 SCOPES = {
-    "ann": VoiceReplies("owner", 1, 1, "telegram:1"),
-    "bob": VoiceReplies("people/telegram_2", 2, 2, "telegram:2"),
-    GROUP: VoiceReplies("groups/telegram_-3", 1, -3, "telegram:-3"),
+    "ann": ScopeMemory("owner", 1, 1, "telegram:1"),
+    "bob": ScopeMemory("people/telegram_2", 2, 2, "telegram:2"),
+    GROUP: ScopeMemory("groups/telegram_-3", 1, -3, "telegram:-3"),
 }
 
 
 @dataclass
-class Told:
+class MemoryRecord:
     """The stated and typed facts by mark, the forgotten ones, and the messages by scope.
 
     `erased` is a word of all chats. `kept` is its remainder in the workers' indexes and the
@@ -76,7 +76,7 @@ class Told:
     kept: str = ""
 
 
-def faults_of_memory(shared: Path, told: Told) -> list[str]:
+def faults_of_memory(shared: Path, told: MemoryRecord) -> list[str]:
     """Return all faults. No worker runs."""
     return [
         *_of_the_facts(shared, told),
@@ -89,7 +89,7 @@ def faults_of_memory(shared: Path, told: Told) -> list[str]:
     ]
 
 
-def _of_the_facts(shared: Path, told: Told) -> Iterator[str]:
+def _of_the_facts(shared: Path, told: MemoryRecord) -> Iterator[str]:
     """Check that each fact and each typed line is there once, and no forgotten one."""
     for scope, where in SCOPES.items():
         memory = where.folder(shared) / "memory"
@@ -186,13 +186,13 @@ def _of_the_history(shared: Path) -> Iterator[str]:
             yield f"{scope}: ranges are {[(one.first, one.last) for one in entries]}"
 
 
-def _of_the_conversations(shared: Path, told: Told) -> Iterable[str]:
+def _of_the_conversations(shared: Path, told: MemoryRecord) -> Iterable[str]:
     for scope, where in SCOPES.items():
         said = told.said.get(scope, [])
         yield from faults_of_transcript(shared, where.session, MARK, said)
 
 
-def _of_what_was_erased(shared: Path, told: Told) -> Iterator[str]:
+def _of_what_was_erased(shared: Path, told: MemoryRecord) -> Iterator[str]:
     """Check that the erased word is in no file, index, table or version."""
     if not told.erased:
         return

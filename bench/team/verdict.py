@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.team.model import EFFECTS, MARK
 from bench.team.owner import Owner
-from bench.team.talk import Chat, Heard, Talk
+from bench.team.talk import Chat, ReceivedMessage, Talk
 from bench.transcript import faults_of_transcript, messages_of
 from nanobot.agent.runner import INTERRUPTED
 
@@ -169,7 +169,7 @@ def _judge_chat(
     verdict.given_up += chat.given_up
     verdict.lost += [f"{chat.name}: {mark} was not answered" for mark in chat.waits]
     order: list[str] = []
-    said: dict[str, Heard] = {}
+    said: dict[str, ReceivedMessage] = {}
     for one in chat.heard:
         if one.text in said:
             first = said[one.text]
