@@ -106,7 +106,7 @@ def _unusable(home: Path) -> Iterator[Finding]:
                 yield Finding("fail" if uid else "warn", f"{path} belongs to user {owner}", hint)
         if not usable:
             hint = f"Run `chmod u+rwx {shlex.quote(str(folder))}`."
-            yield Finding("fail", f"{folder} is not a writable folder", hint)
+            yield Finding("fail", f"nanobot cannot read and write {folder}", hint)
 
 
 def check_disk(case: CheckContext) -> Iterator[Finding]:

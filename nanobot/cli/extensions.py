@@ -439,8 +439,8 @@ def _format_notes(server: Data) -> str:
         )
     if left_out := server.number("left_out"):
         notes += (
-            f"{name}: {pluralize(left_out, 'tool')} over the limit left out (choose the "
-            "tools to use with `tools:`)\n"
+            f"{name}: {pluralize(left_out, 'tool')} left out, because the server has too many "
+            "(choose with `tools:`)\n"
         )
     if problem := server.field("trouble", 500):
         notes += f"{name}: {problem}\n"

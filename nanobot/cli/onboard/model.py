@@ -173,7 +173,9 @@ class ModelStep:
             for one in servers
         ]
         if present.provider != "offline":
-            offers.insert(0, Offer(f"Keep the current one: {model_label(present)}", model=present))
+            offers.insert(
+                0, Offer(f"Keep the current model: {model_label(present)}", model=present)
+            )
         for one in sorted(self._providers, key=attrgetter("is_local")):
             if not one.is_local:
                 offers.append(Offer(one.name, one.base_url, asks_key=True))
@@ -468,7 +470,7 @@ def _describe_model(model: ListedModel) -> str:
 
 def _check_name(text: str) -> str:
     if not text:
-        raise NanobotError("a name is required")
+        raise NanobotError("a model name is required")
     return text
 
 
