@@ -288,6 +288,6 @@ class Responder:
         try:
             await self._host.publish([taken])
         except NanobotError as error:
-            logger.warning("api: a request could not be taken back: {}", error)
+            logger.warning("api: a request could not be withdrawn: {}", error)
         else:
             await asyncio.to_thread(self._records.drop_files, order.id)

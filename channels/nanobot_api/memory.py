@@ -143,11 +143,11 @@ async def _call_tool(
     if tool.writes and not access.writable:
         raise NanobotError("this memory can only be read here", hint="Ask its person to note it.")
     if unknown := arguments.keys() - tool.properties.keys():
-        raise NanobotError(f"{name} knows no argument {min(unknown)[:100]!r}")
+        raise NanobotError(f"{name} has no argument {min(unknown)[:100]!r}")
     if any(not arguments.get(needed) for needed in tool.required):
         raise NanobotError(f"{name} needs {', '.join(tool.required)}")
     if any(isinstance(value, str) and len(value) > _LONGEST for value in arguments.values()):
-        raise NanobotError(f"a text has at most {_LONGEST:,} characters here")
+        raise NanobotError(f"a text can have at most {_LONGEST:,} characters here")
     origin = {"origin": access.origin} if tool.writes else {}
     report = await ask(tool.operation, {**arguments, **origin, "scope": access.scope})
     return str(report.get("text", ""))

@@ -74,7 +74,7 @@ def problem_of(error: str, text: str) -> Problem:
         return Problem(503, text, "model_unavailable", retry_after=15)
     if error.startswith(_MODEL_FAILED):
         return Problem(502, text, "model_failed", again=False)
-    return Problem(500, text or "The answer failed.", "turn_failed", again=False)
+    return Problem(500, text or "nanobot could not answer.", "turn_failed", again=False)
 
 
 def waits(error: str) -> Problem:
@@ -108,16 +108,16 @@ def too_late(repeatable: bool) -> Problem:
 def notice(what: str, where: str, *, stateless: bool) -> str:
     """Return the text that ends a request if one of its calls needs an approval. `where` is the
     place of the question, for the owner only."""
-    after = "the answer goes to the chat where you approve"
+    after = "The answer goes to the chat where you approve it"
     if not where:
         asked = f"This needs the owner's approval, and they have been asked: {what}."
     else:
         asked = f"This needs your approval: {what}. Answer the question {where} within 10 minutes."
     if not stateless:
-        after = f"{after} and to this conversation" if where else "the answer comes into this chat"
+        after = f"{after} and to this conversation" if where else "The answer comes into this chat"
     elif not where:
-        after = "the answer can no longer be sent here"
-    return f"{asked} nanobot then continues, but {after}."
+        after = "The answer can no longer be sent here"
+    return f"{asked} nanobot then continues. {after}."
 
 
 def not_yet(text: str) -> Problem:

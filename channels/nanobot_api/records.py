@@ -145,7 +145,7 @@ class Records:
         try:
             data = (self._files / f"{id}-{number}").read_bytes()
         except OSError as error:
-            raise SendRefused(f"the file is gone: {error.strerror}") from error
+            raise SendRefused(f"the file cannot be read: {error.strerror}") from error
         if len(data) > limit:
             raise SendRefused(f"the file is {len(data):,} bytes, but the limit is {limit:,}")
         return data

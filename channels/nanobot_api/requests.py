@@ -136,9 +136,7 @@ def response_request(body: bytes, headers: Headers) -> Ask:
 def refuse_items(body: bytes) -> None:
     """Raise `Problem` if a new conversation would have items."""
     if body.strip() and _object_of(body).get("items"):
-        raise invalid(
-            "a new conversation is empty here, so send its first message instead", "items"
-        )
+        raise invalid("new conversations start empty here. Send the first message instead", "items")
 
 
 def clean_name(conversation: str) -> str:

@@ -67,9 +67,8 @@ class KnownProvider(Struct, frozen=True):
         if status == 0 and self.is_local:
             return f"Is {self.name} running? To start it, run `{self.start}`."
         if status == 401 and self.keys_at:
-            return (
-                f"Check {key}.api_key: {self.name} doesn't accept it. Create one at {self.keys_at}"
-            )
+            text = f"Check {key}.api_key: {self.name} doesn't accept it."
+            return f"{text} Create a key at {self.keys_at}"
         if status == 404:
             address = f" and {key}.base_url, which ends in /v1" if self.is_local else ""
             text = f"{self.name} has no model {model!r}. Check {key}.name{address}."

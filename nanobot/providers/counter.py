@@ -160,7 +160,7 @@ _WARNING = (
 )
 _WARNING_OF_USE = (
     "{used:,} of today's {limit:,} tokens for {use} (limits.uses.{use}) have been used. At the "
-    "limit, only this will stop until tomorrow."
+    "limit, only {use} will stop until tomorrow."
 )
 
 

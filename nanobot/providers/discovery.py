@@ -145,13 +145,13 @@ _ADVICE: Mapping[str, tuple[str, str]] = {
         "Choose a model that LM Studio marks with a hammer, such as qwen/qwen3-8b.",
     ),
     "Ollama": (
-        "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 in its environment, or as much as "
-        "fits. If the model has its own num_ctx, create it again with a larger one.",
+        "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 (or what fits in memory) in its "
+        "environment. If the model sets its own num_ctx, recreate it with a larger one.",
         "Choose a model from https://ollama.com/search?c=tools, such as qwen3:8b.",
     ),
     "vLLM": (
-        "Start it with a larger --max-model-len.",
-        "Start it with --enable-auto-tool-choice and the --tool-call-parser for this model.",
+        "Start vLLM with a larger --max-model-len.",
+        "Start vLLM with --enable-auto-tool-choice and the --tool-call-parser for this model.",
     ),
 }
 """Advice by server: for a larger window, and for tool calls."""

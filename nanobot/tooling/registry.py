@@ -109,9 +109,9 @@ class ToolRegistry:
     def register(self, tool: Tool) -> None:
         """Offer `tool`. Raise `ValueError` if its name is taken or the API rejects it."""
         if not _NAME.fullmatch(tool.name):
-            raise ValueError(f"{tool.name!r} cannot be the name of a tool")
+            raise ValueError(f"{tool.name!r} is not a valid tool name")
         if tool.name in self._tools:
-            raise ValueError(f"there is a tool named {tool.name!r} already")
+            raise ValueError(f"a tool named {tool.name!r} already exists")
         given = tool.parameters
         parameters = given if given is not None else parameters_of(tool.arguments)
         self._tools[tool.name] = tool, ToolSpec(tool.name, tool.description, parameters)

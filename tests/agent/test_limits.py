@@ -158,7 +158,7 @@ async def test_a_spent_use_refuses_that_use_and_no_other(kit: LimitsKit) -> None
     await kit.background.drain(5)
     assert kit.told == [
         "800 of today's 1,000 tokens for jobs (limits.uses.jobs) have been used. At the limit,"
-        " only this will stop until tomorrow."
+        " only jobs will stop until tomorrow."
     ]
     after = provider()  # as after a restart
     with pytest.raises(BudgetSpent) as spent:

@@ -199,7 +199,7 @@ async def restore_version(call: Call) -> web.StreamResponse:
     if done:
         made = done["versions"]
         what = f"Restored version {number}" if to else f"Undid change {number}"
-        said = f"{what} as version {made[0]}." if made else "Nothing changed."
+        said = f"{what} (now version {made[0]})." if made else "Nothing changed."
         left = [f"Kept because it has changed since: {one}" for one in done["conflicts"]]
         call.tell("\n".join([said, *left]))
     return call.back("/memory/versions", scope=scope)
@@ -310,7 +310,7 @@ def _expect_may_erase(call: Call, scope: str, *, erase: bool) -> None:
 
 
 def _tell_version(call: Call, number: int, what: str) -> None:
-    call.tell(f"{what} as version {number}." if number else "Nothing changed.")
+    call.tell(f"{what} (now version {number})." if number else "Nothing changed.")
 
 
 def _one_of(text: str, known: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ def test_files_wait_for_their_answer_and_no_longer(tmp_path: Path) -> None:
         with pytest.raises(SendRefused):
             records.file(Media(ref), 10)
     records.drop_files(ID)
-    with pytest.raises(SendRefused, match="gone"):
+    with pytest.raises(SendRefused, match="cannot be read"):
         records.file(kept, 10)
 
 

@@ -194,7 +194,7 @@ async def _facts(kit: PageKit) -> None:
     await user.look()
     await user.write("Fact text", "Ana was born on 4 May")
     await user.button("Save")
-    await kit.expect_text("Saved the fact as version 2.")
+    await kit.expect_text("Saved the fact (now version 2).")
     assert "- Ana was born on 4 May\n" in file.read_text()
     version = await kit.web.ask("memory.log", version=2)
     assert (version["author"], version["summary"][:11]) == ("you", "on the page")
