@@ -127,8 +127,7 @@ class Terminal:
             asyncio.run(self._chat(prompt))
         if self._gateway.waiting and not self._stopping:
             self._transcript.line(
-                "The turn continues. To see its answer, run: nanobot sessions show "
-                f"{self._session}"
+                f"The turn continues. To see its answer, run: nanobot sessions show {self._session}"
             )
 
     def _ask(self, operation: str) -> object:
