@@ -43,7 +43,7 @@ def check(
         except DockerfileError as error:
             raise StepFailed(str(error)) from error
     image = Builder(parsed, Context(ROOT), roots, steps, given).build()
-    with steps.step("nothing runs as root, and nothing that builds is left") as step:
+    with steps.step("it does not run as root, and contains no build tools") as step:
         step.note(_look_at(image))
     with running(image, volumes) as container:
         _first_start(container, steps, whatsapp=given.get("WITH_WHATSAPP") != "0")
@@ -53,7 +53,7 @@ def check(
 
 def _look_at(image: Image) -> str:
     if image.user in ("", "root", "0"):
-        raise StepFailed("it runs as root: say USER")
+        raise StepFailed("it runs as root: add a USER instruction")
     folders = image.variables["PATH"].split(":")
     left = [
         f"{folder}/{name}"
@@ -62,20 +62,20 @@ def _look_at(image: Image) -> str:
         if os.path.lexists(f"{image.root}{folder}/{name}")
     ]
     if left:
-        raise StepFailed(f"there is {', '.join(left)}")
+        raise StepFailed(f"build tools are left: {', '.join(left)}")
     return f"user {image.user}"
 
 
 def _first_start(container: Container, steps: Steps, *, whatsapp: bool) -> None:
     with steps.step("the health check passes, without configuration or network") as step:
         step.note(f"after {container.until_healthy():.1f} s")
-    with steps.step("it answers: nanobot agent -m …") as step:
+    with steps.step("nanobot agent -m … answers") as step:
         step.note(_run(container, "nanobot", "agent", "-m", "remember: the oven is blue"))
-    with steps.step("nanobot doctor finds nothing wrong") as step:
+    with steps.step("nanobot doctor finds no problem") as step:
         lines = _run(container, "nanobot", "doctor").splitlines()
         step.note(next((" ".join(line.split()) for line in lines if " sandbox " in line), ""))
     if whatsapp:
-        with steps.step("the WhatsApp helper is built in, and can be loaded") as step:
+        with steps.step("the WhatsApp helper is installed and can be loaded") as step:
             program = _run(container, "python", "-c", _HELPER)
             _run(container, "node", "--input-type=module", "--eval", _loading(program))
             step.note(_run(container, "node", "--version"))
@@ -92,17 +92,17 @@ def _loading(program: str) -> str:
 
 
 def _second_start(container: Container, steps: Steps) -> None:
-    with steps.step("started again, it is healthy"):
+    with steps.step("after a restart, it is healthy"):
         container.until_healthy()
-    with steps.step("and remembers what was said"):
+    with steps.step("after a restart, the conversation is still there"):
         said = _run(container, "nanobot", "sessions", "show", "cli:direct")
         if "the oven is blue" not in said:
-            raise StepFailed("what was said is gone", said)
+            raise StepFailed("the conversation is gone", said)
     _stops(container, steps)
 
 
 def _stops(container: Container, steps: Steps) -> None:
-    with steps.step("SIGTERM ends it with exit code 0"):
+    with steps.step("after SIGTERM, it exits with code 0"):
         if code := container.stop():
             raise StepFailed(f"exit code {code}", container.log())
 
@@ -120,7 +120,11 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = parser_of("scripts.check_dockerfile", __doc__)
     parser.add_argument("-f", "--file", type=Path, default=ROOT / "Dockerfile", metavar="FILE")
     parser.add_argument(
-        "--build-arg", action="append", default=[], metavar="NAME=VALUE", help="as docker has it"
+        "--build-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="like the option of docker build",
     )
     return parser.parse_args(arguments)
 

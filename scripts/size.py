@@ -171,7 +171,7 @@ def main() -> int:
     if len(files) > MOST_FILES * TOLERANCE:
         passed.append(f"{len(files)} files instead of {MOST_FILES}")
     if passed and not report_only:
-        print(f"over budget by more than a twentieth: {', '.join(passed)}", file=sys.stderr)
+        print(f"more than 5 % over budget: {', '.join(passed)}", file=sys.stderr)
     return int(bool(passed) and not report_only)
 
 

@@ -91,11 +91,11 @@ class Trial:
             step.note("as it stands" if self._as_it_stands else _git("rev-parse", "HEAD")[:12])
 
     def _first_run(self) -> None:
-        with self._steps.step("make run, with words by a pipe") as step:
+        with self._steps.step("make run, with piped input") as step:
             there = replace(self._installing, folder=CLONE)
             lines = there.run("make", "run", text=_BLUE).strip().splitlines()
             if not lines or "blue" not in lines[-1]:
-                raise StepFailed("it does not know the colour", "\n".join(lines))
+                raise StepFailed("it does not remember the colour", "\n".join(lines))
             step.note(lines[-1])
 
     def _set_up(self, model: Program, telegram: Program) -> None:
@@ -113,9 +113,9 @@ class Trial:
             settings = Path(f"{self._bare.root}{HOME}/.nanobot")
             for name in ("config.yaml", "secrets.env"):
                 if (settings / name).stat().st_mode & 0o777 != 0o600:
-                    raise StepFailed(f"others may read {name}")
+                    raise StepFailed(f"other users can read {name}")
             if keys["BOT_TOKEN"] in (settings / "config.yaml").read_text():
-                raise StepFailed("the token stands in config.yaml")
+                raise StepFailed("config.yaml contains the token")
             step.note("config.yaml and secrets.env, 0600")
         with self._steps.step("nanobot doctor"):
             self._ada.run(NANOBOT, "doctor")
@@ -142,7 +142,7 @@ class Trial:
             )
             said = [line for line in done.stderr.splitlines() if "nanobot.service" in line]
             if done.returncode != 0 or said:
-                raise StepFailed("the unit is not right", done.stderr + unit)
+                raise StepFailed("the unit is not valid", done.stderr + unit)
 
     @contextmanager
     def _gateway(self, machine: Machine) -> Iterator[Program]:
@@ -172,7 +172,7 @@ class Trial:
             shutil.rmtree(f"{self._bare.root}{HOME}/.nanobot")  # no state from earlier steps
 
     def _end(self, gateway: Program) -> None:
-        with self._steps.step("SIGTERM ends it with exit code 0"):
+        with self._steps.step("after SIGTERM, it exits with code 0"):
             if code := gateway.stop():
                 raise StepFailed(f"exit code {code}", gateway.output())
 
@@ -197,9 +197,7 @@ def _git(*words: str) -> str:
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = parser_of("scripts.trial", __doc__)
-    parser.add_argument(
-        "--as-it-stands", action="store_true", help="with changes that are in no commit yet"
-    )
+    parser.add_argument("--as-it-stands", action="store_true", help="with uncommitted changes")
     return parser.parse_args(arguments)
 
 

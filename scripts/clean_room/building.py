@@ -170,7 +170,7 @@ class Builder:
             base = self._built[copy.stage].root / source.strip("/")
             found = [path for path in sorted(base.rglob("*")) if _is_leaf(path)]
             if not (base.is_dir() or base.exists()):
-                raise FileNotFoundError(f"{source} is not in the stage {copy.stage}")
+                raise FileNotFoundError(f"{source} does not exist in the stage {copy.stage}")
             pairs = [(path, path.relative_to(base)) for path in found] or [(base, Path(base.name))]
         else:
             base = self._context.folder / source
@@ -220,5 +220,5 @@ def _megabytes(root: Path) -> int:
     )  # a file that disappears is no failure
     first = done.stdout.split()
     if not first:
-        raise RoomError(f"du says nothing about {root}")
+        raise RoomError(f"du printed no size for {root}")
     return int(first[0])

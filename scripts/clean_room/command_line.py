@@ -24,7 +24,11 @@ def parser_of(program: str, text: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=text)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--cache", type=Path, default=_CACHE, metavar="DIR", help="keeps Debian (%(default)s)"
+        "--cache",
+        type=Path,
+        default=_CACHE,
+        metavar="DIR",
+        help="the folder for Debian systems (default: %(default)s)",
     )
     parser.add_argument(
         "--lend",
@@ -32,7 +36,7 @@ def parser_of(program: str, text: str | None) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="DIR",
-        help="a folder of this machine that is seen in the roots: one that pip's settings name",
+        help="a folder of this machine to mount into the roots, such as one in pip's settings",
     )
     return parser
 

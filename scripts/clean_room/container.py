@@ -79,13 +79,13 @@ class Container:
         said = ""
         while time.monotonic() < started + health.start_period:
             if self._process.poll() is not None:
-                raise StepFailed(f"it ended with {self._process.returncode}", self.log())
+                raise StepFailed(f"it exited with code {self._process.returncode}", self.log())
             done = self.execute(health.words, health.timeout)
             if done.returncode == 0:
                 return time.monotonic() - started
             said = done.stdout
             time.sleep(0.2)
-        raise StepFailed("the health check does not pass", said + self.log())
+        raise StepFailed("the health check did not pass", said + self.log())
 
     def stop(self, seconds: float = 45.0) -> int:
         """Send SIGTERM to the first process, like `docker stop`, and return the exit code."""
@@ -93,7 +93,7 @@ class Container:
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise StepFailed(f"it does not end within {seconds:g} s", self.log()) from None
+            raise StepFailed(f"it did not stop within {seconds:g} s", self.log()) from None
 
     def log(self) -> str:
         """Return its output so far."""
@@ -111,7 +111,7 @@ class Container:
             except OSError:  # it doesn't exist yet, or has ended
                 pass
             time.sleep(0.05)
-        raise StepFailed("it does not run", self.log())
+        raise StepFailed("it is not running", self.log())
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class Context:
         else:
             found = [PurePosixPath(name)] if start.exists() and not self._is_left_out(name) else []
         if not found:
-            raise FileNotFoundError(f"{name} is not in the context, or is left out of it")
+            raise FileNotFoundError(f"{name} is not in the build context, or is excluded from it")
         return found
 
     def _walk(self, start: Path) -> Iterator[PurePosixPath]:

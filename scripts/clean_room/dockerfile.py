@@ -152,7 +152,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield begun, (parts + line).strip()
         begun, parts = 0, ""
     if parts:
-        raise DockerfileError(begun, "the last line goes on")
+        raise DockerfileError(begun, "the last line is continued")
 
 
 def _stage(line: int, rest: str) -> Stage:
@@ -161,15 +161,15 @@ def _stage(line: int, rest: str) -> Stage:
         return Stage(words[0], "", ())
     if len(words) == 3 and words[1].upper() == "AS":
         return Stage(words[0], words[2].lower(), ())
-    raise DockerfileError(line, f"not understood: FROM {rest}")
+    raise DockerfileError(line, f"not supported: FROM {rest}")
 
 
 def _step(line: int, name: str, rest: str) -> Step:
     reader = _READERS.get(name)
     if reader is None:
-        raise DockerfileError(line, f"{name} is not understood")
+        raise DockerfileError(line, f"{name} is not supported")
     if not rest:
-        raise DockerfileError(line, f"{name} says nothing")
+        raise DockerfileError(line, f"{name} is empty")
     try:
         return reader(name, rest)
     except ValueError as error:
@@ -182,7 +182,7 @@ def _flags(rest: str, known: Mapping[str, str]) -> tuple[dict[str, str], str]:
     while found := _FLAG.match(rest):
         name, value = found[1], found[2] or ""
         if name not in known:
-            raise ValueError(f"--{name} is not understood")
+            raise ValueError(f"--{name} is not supported")
         flags[name], rest = value, rest[found.end() :]
     return flags, rest
 
@@ -201,7 +201,7 @@ def _values(name: str, rest: str) -> Values:
 
 def _run(_: str, rest: str) -> Run:
     if rest.startswith(("--", "<<")):
-        raise ValueError("flags and here-documents are not understood")
+        raise ValueError("flags and here-documents are not supported")
     return Run(command(rest))
 
 
@@ -209,7 +209,7 @@ def _copy(_: str, rest: str) -> Copy:
     flags, rest = _flags(rest, {"from": "", "chown": "", "chmod": "", "link": ""})
     words = json_words(rest) or split(rest)
     if len(words) < 2:
-        raise ValueError("needs a source and a target")
+        raise ValueError("requires a source and a target")
     return Copy(words[:-1], words[-1], flags["from"], flags["chown"], flags["chmod"])
 
 
@@ -239,7 +239,7 @@ def _healthcheck(_: str, rest: str) -> Healthcheck:
 
 def _seconds(text: str) -> float:
     if not re.fullmatch(rf"(?:{_SECONDS.pattern})+", text):
-        raise ValueError(f"{text} is no time")
+        raise ValueError(f"{text} is not a duration")
     return sum(int(number) * _UNITS[unit] for number, unit in _SECONDS.findall(text))
 
 

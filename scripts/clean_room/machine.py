@@ -53,7 +53,7 @@ class Program:
             if self._process.poll() is not None:
                 raise StepFailed(f"{self._title} ended", self.output())
             if time.monotonic() > deadline:
-                raise StepFailed(f"{self._title} does not say {pattern}", self.output())
+                raise StepFailed(f"{self._title} did not print {pattern}", self.output())
             time.sleep(_POLL_SECONDS)
         return found
 

@@ -35,7 +35,7 @@ def run_to_end(
     except subprocess.TimeoutExpired:
         end(process)
         said, _ = process.communicate()
-        said += f"it does not end within {seconds:g} s\n"
+        said += f"it did not stop within {seconds:g} s\n"
         return subprocess.CompletedProcess(command, OVERDUE, said)
     finally:
         end(process)

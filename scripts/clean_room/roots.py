@@ -24,18 +24,18 @@ def release_of(reference: str) -> str:
     """Return the Debian release in an image reference: `debian:trixie-slim` is `trixie`."""
     found = _REFERENCE.fullmatch(reference)
     if found is None:
-        raise RoomError(f"{reference} is no Debian release: only those can be made here")
+        raise RoomError(f"{reference} is not a Debian release, and only those can be created here")
     return _NUMBERS.get(found[1], found[1])
 
 
 def require_tools() -> None:
     """Raise `RoomError` if a root cannot be made on this machine."""
     if os.geteuid() != 0:
-        raise RoomError("a root can be made and entered by root only: run this with sudo")
+        raise RoomError("only root can create and enter a root: run this with sudo")
     missing = [name for name in ("mmdebstrap", "unshare", "ip") if not shutil.which(name)]
     if missing:
         hint = "apt-get install mmdebstrap util-linux iproute2"
-        raise RoomError(f"{', '.join(missing)} cannot be found: {hint}")
+        raise RoomError(f"{', '.join(missing)} was not found: {hint}")
 
 
 class Roots:

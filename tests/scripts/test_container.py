@@ -52,14 +52,14 @@ def test_one_that_always_hangs_is_told_as_that(
 ) -> None:
     hanging = container(tmp_path, process, 0.01)
     hanging.times = 1_000
-    with pytest.raises(StepFailed, match="does not pass") as failure:
+    with pytest.raises(StepFailed, match="did not pass") as failure:
         hanging.until_healthy()
-    assert failure.value.output.startswith("it does not end within 0.05 s\n")
+    assert failure.value.output.startswith("it did not stop within 0.05 s\n")
 
 
 def test_what_takes_too_long_is_killed_and_said_to_be_overdue() -> None:
     done = run_to_end(["sleep", "60"], 0.05)
-    assert (done.returncode, done.stdout) == (OVERDUE, "it does not end within 0.05 s\n")
+    assert (done.returncode, done.stdout) == (OVERDUE, "it did not stop within 0.05 s\n")
 
 
 def test_what_ends_was_given_its_input_and_says_everything_in_order() -> None:
