@@ -21,7 +21,7 @@ TODAY = date(2026, 11, 21)
         (datetime(2026, 11, 21, 0, 0, tzinfo=BERLIN), "today, Sat 2026-11-21 00:00 +01:00"),
         (datetime(2026, 11, 20, 23, 59, tzinfo=BERLIN), "yesterday, Fri 2026-11-20 23:59 +01:00"),
         (datetime(2026, 11, 18, 9, 5, tzinfo=BERLIN), "3 days ago, Wed 2026-11-18 09:05 +01:00"),
-        # The clocks went back on 25 October: 27 civil days, whatever the hours.
+        # The clocks went back on 25 October: 27 civil days, regardless of the hours.
         (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN), "27 days ago, Sun 2026-10-25 02:30 +02:00"),
         (
             datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN),

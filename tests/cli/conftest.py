@@ -303,4 +303,4 @@ def here(
         return subprocess.CompletedProcess(arguments, code, told.out, told.err)
 
     yield run
-    logger.remove()  # a command sets up a log of its own
+    logger.remove()  # a command sets up its own log

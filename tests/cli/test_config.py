@@ -90,7 +90,7 @@ def test_what_would_be_wrong_is_not_written(here: Nanobot, config: Path) -> None
     assert wrong.returncode == 78
     assert "agent.on_busy: must be 'steer', 'queue' or 'interrupt'" in wrong.stderr
     assert here("config", "set", "agent.onbusy", "queue", "--yes").returncode == 78
-    assert here("config", "set", "agent.on_busy", "queue").returncode == 2  # nobody to ask
+    assert here("config", "set", "agent.on_busy", "queue").returncode == 2  # no one to ask
     assert here("config", "set", "agent.on_busy", "--yes").returncode == 2
     assert config.read_text() == before
 

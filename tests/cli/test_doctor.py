@@ -324,7 +324,7 @@ def test_what_is_found_is_said_before_a_slow_server_answers(
         with asked:
             assert "ok    packages" in capsys.readouterr().out
             asked.sendall(head % len(body) + body)
-            server.close()  # what is asked next is refused
+            server.close()  # the next request is refused
             doctor.join(30)
     assert "ok    model" in capsys.readouterr().out
 

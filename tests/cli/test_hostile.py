@@ -168,7 +168,7 @@ def _until_closed(terminal: int) -> Iterator[bytes]:
     try:
         while piece := os.read(terminal, 65_536):
             yield piece
-    except OSError:  # Linux says so once the other end is closed
+    except OSError:  # on Linux after the other end is closed
         return
     finally:
         os.close(terminal)

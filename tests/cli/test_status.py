@@ -87,7 +87,7 @@ def test_what_is_wrong_fits_the_terminal(gateway: Any, monkeypatch: pytest.Monke
         patched.setattr("sys.stdout", terminal)
         assert main(["--home", str(gateway.home), "status"]) == 0
     output = b""
-    with suppress(OSError):  # once all was read, as nobody can write any more
+    with suppress(OSError):  # after reading everything, as there is no writer any more
         while True:
             output += os.read(ours, 4096)
     os.close(ours)

@@ -324,7 +324,7 @@ def test_what_was_streamed_before_a_stop_stays(chat: Chat) -> None:
         screen.type("hang on\r")
         screen.wait_for("so far")
         os.kill(screen.process.pid, signal.SIGINT)
-        screen.wait_for("so far\r\n")  # above what moves, not in it
+        screen.wait_for("so far\r\n")  # above the moving part, not in it
         screen.wait_for("Stopped.")
 
 
@@ -536,7 +536,7 @@ def test_tab_after_model_offers_what_is_served_and_asks_for_it_only_then(
         screen.wait_for("/model")
         assert "models" not in [operation for operation, _ in gateway.asked]
         screen.type(" hi4\t")
-        screen.wait_for("phi4-mini")  # the menu, narrowed by what is typed
+        screen.wait_for("phi4-mini")  # the menu, narrowed by the typed text
         screen.type("\t\r")
         screen.wait_for("echo: /model phi4-mini")
         screen.type("\x04")

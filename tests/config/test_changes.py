@@ -49,7 +49,7 @@ class Page:
 
     async def _ask(self, operation: str, arguments: Mapping[str, object]) -> dict[str, Any]:
         answer = await self._operations[f"config.{operation}"](arguments)
-        sent = json.loads(json.dumps(answer))  # what goes over a socket
+        sent = json.loads(json.dumps(answer))  # as sent over a socket
         assert isinstance(sent, dict)
         return sent
 

@@ -126,7 +126,7 @@ async def test_lists_show_what_was_said_and_times_in_the_zone_of_the_reader(
     operations = CronOperations(kit.service, Chats(), kit.clock)
     tokyo = {"schedule": "Every day at 8", "message": "Tokyo opens", "zone": "Asia/Tokyo"}
     job = await operations.add(tokyo)
-    kit.start()  # from what is stored
+    kit.start()  # from the stored state
     jobs = (await CronOperations(kit.service, Chats(), kit.clock).list({}))["jobs"]
     assert isinstance(jobs, list)
     listed = jobs[0]

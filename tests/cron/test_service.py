@@ -125,7 +125,7 @@ async def test_a_clock_that_is_set_back_repeats_nothing_and_silences_nobody(
         await kit.wait(2)
         kit.clock.jump(-86_400 * 365)
         await kit.wait(60)
-    # What the job ran for a year ahead is not run for again.
+    # Due times that ran a year ahead do not run again.
     assert kit.inbox.times()[3:] == ["02 11:00+0100", "02 11:30+0100"]
     assert len(kit.inbox.offered) == 5  # the inbox had nothing to drop
 

@@ -227,13 +227,13 @@ class Relay:
                     to_client.transport.abort()
                     self.cut.set()
                     await answers
-                to_server.write_eof()  # the server does what it was told, then hangs up
+                to_server.write_eof()  # the server runs the statement, then hangs up
             await answers
             if lost.is_set():
                 self.on_cut()
                 self.cut.set()
         except OSError:
-            pass  # an end that hangs up is what it is for
+            pass  # disconnects are expected
         finally:
             del self._clients[to_client]
             to_client.transport.abort()

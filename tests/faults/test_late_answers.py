@@ -69,7 +69,7 @@ async def test_on_a_platform_it_is_a_reply_to_the_message(tmp_path: Path) -> Non
         asked = []
         for number, text in enumerate((OVEN, "and the light?"), 1):
             asked.append(await channel.say(text))
-            await channel.receive(number)  # which is told to wait
+            await channel.receive(number)  # which gets a notice to wait
         await clock.advance(16)
         await channel.receive(4)
         await channel.ask("thanks")

@@ -167,7 +167,7 @@ async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
     async with whole(tmp_path / "home", talk):
         await talk.page.say("go on")
         await talk.page.next_with_buttons()
-        await talk.page.ask("/status")  # what comes later in a chat is sent when this was stored
+        await talk.page.ask("/status")  # sent after this was stored
         crashed = _copy_home(tmp_path / "home", tmp_path / "crashed")
     for later, closed in (("next", {"1": "No longer needed."}), ("after", {})):
         page, model = Page(), ScriptedModel(author=lambda _: says("done"))

@@ -165,7 +165,7 @@ async def test_a_look_that_breaks_gives_no_sign_of_life_and_the_next_one_may(
     clock, channel = FakeClock(), ChannelState("telegram", "running", heard_at=0.0, due=60.0)
     async with beating(manager, clock, channel, journal):
         manager.read_new()
-        channel.heard_at, channel.due = None, -1.0  # which no channel says
+        channel.heard_at, channel.due = None, -1.0  # unknown for the channel
         await beats(clock, 20)
         assert "WATCHDOG=1" not in manager.read_new()
         channel.due = None

@@ -158,7 +158,7 @@ async def test_a_page_that_fails_costs_its_request_and_nothing_else(
         assert (await platform.send(f"{base}/x?secret=1"))[0] == 500
         assert (await platform.send(hook))[0] == 200
     assert "secret" not in "".join(lines)
-    assert len(lines) == 2  # where it listens, and the failure
+    assert len(lines) == 2  # its address, and the failure
 
 
 async def test_a_path_is_served_once(web: WebServer) -> None:

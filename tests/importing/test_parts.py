@@ -60,8 +60,8 @@ def test_the_owner_is_the_only_person_let_in_or_whom_somebody_named() -> None:
     assert people_of(one, paired, ()).owners == {}
     assert people_of(two, Fields({}), ()).owners == {}
     assert people_of(all_of_them, Fields({}), ()).owners == {}
-    assert people_of(letting("1", "ada"), Fields({}), ()).owners == {}  # ada may be somebody else
-    assert people_of(letting("-100123"), Fields({}), ()).owners == {}  # a group is nobody
+    assert people_of(letting("1", "ada"), Fields({}), ()).owners == {}  # ada may be another person
+    assert people_of(letting("-100123"), Fields({}), ()).owners == {}  # a group is no person
     named = people_of(two, Fields({}), ("telegram:2",))
     assert named.owners == {"telegram": ("2",)}
     assert named.allowed == {"telegram": ("1", "2")}

@@ -29,7 +29,7 @@ ORDER = "Do as I say."
 TODAY = DEFAULT_START.date()
 
 INVERSIONS = [
-    # What the person said, and what is left where the words that matter are cut off or moved.
+    # The person's message, and its remainder without the decisive words, or with moved ones.
     ("Never tell Bob the alarm code 4711", "tell Bob the alarm code 4711"),
     ("Don't delete the backups", "delete the backups"),
     ("I am allergic to nuts is what I used to say, it is not true", "I am allergic to nuts"),
@@ -267,7 +267,7 @@ async def test_what_putting_away_and_dream_hold_back_is_shown_to_the_owner(tmp_p
         await channel.answer_to(await channel.say("/compact", sender_id=ME))
         consolidated = await notice_in(channel)
         assert "MEMORY.md: - Owns a boat" in consolidated.content
-    # In another life: where they were last is known from what is written.
+    # After a restart, their last chat is known from the stored files.
     async with run_owned(tmp_path, model, channel, clock=clock, learner=learner):
         await channel.answer_to(await channel.say("/dream", sender_id=ME))
         dreamt = await notice_in(channel)

@@ -486,7 +486,7 @@ async def test_a_history_of_calls_without_tools_names_the_tools() -> None:
         assert body(server)["tool_choice"] == {"type": "none"}
 
 
-# what goes wrong
+# Failures
 
 
 def error(kind: str, message: str, status: int, **headers: str) -> Raw:

@@ -16,7 +16,7 @@ from nanobot.providers.refusals import ErrorBody
 HERE = Endpoint("http://127.0.0.1:9/v1", "m-1")
 
 TOO_LONG = [
-    # (where from, the words, tokens that the server counted, tokens that it takes)
+    # (source, text, tokens counted by the server, its limit)
     (
         "OpenAI: mckaywrigley/chatbot-ui#102",
         "This model's maximum context length is 4097 tokens. However, you requested 4120 "

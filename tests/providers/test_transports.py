@@ -136,7 +136,7 @@ async def test_connections_that_the_server_closed_meanwhile_are_not_used_again()
             assert await ask(model) == "fine"
             await closed.wait()
             closed.clear()
-            await asyncio.to_thread(int)  # the end of the connection is seen meanwhile
+            await asyncio.to_thread(int)  # the end of the connection is seen in this time
         await model.close()
 
 

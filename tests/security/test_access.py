@@ -163,7 +163,7 @@ async def test_a_group_is_let_in_by_a_code_that_somebody_known_asked_for(home: A
     assert access.knows_group("telegram", GROUP.id)
     assert not access.permits("telegram", BOB, GROUP, addressed=False)
     assert not lets_in(access, BOB)
-    assert not lets_in(access, Sender(GROUP.id))  # a group's id is nobody's
+    assert not lets_in(access, Sender(GROUP.id))  # a group's id is no person's
     await access.revoke("telegram", GROUP.id)
     assert not access.permits("telegram", ANNA, GROUP)
 

@@ -66,7 +66,7 @@ async def test_no_door_takes_more_than_it_can_work_on(tmp_path: Path) -> None:
     async with start_gateway(home) as stage:
         came = {name: await stage.send(BY_NAME[name].with_body()) for name in OUTCOMES}
         assert came == OUTCOMES
-        # The loop turns, and nothing of what was refused has become a message.
+        # The loop runs, and no rejected request has become a message.
         assert await stage.send(BY_NAME["api 900 levels"].with_body()) == "200"
     kept = (home / "state" / "channels" / "whatsapp" / "quarantine.jsonl").read_text().splitlines()
     reasons = [json.loads(line)["reason"] for line in kept]

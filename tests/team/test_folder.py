@@ -139,7 +139,7 @@ def test_a_worker_starts_with_the_folder_of_its_database_alone(
     with psycopg.connect(team_database) as db:
         put_word(db, "otter")
     with pytest.raises(NanobotError, match="not the folder"):
-        expect_together(address, tmp_path)  # as where nothing is mounted
+        expect_together(address, tmp_path)  # as without a mount
     write(word_file(tmp_path), "otter")
     expect_together(address, tmp_path)
     word_file(tmp_path).write_text("heron")

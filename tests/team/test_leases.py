@@ -63,7 +63,7 @@ async def test_who_claims_learns_whether_the_last_worker_died(
     newest, alive = await other.alive()
     assert [newest, *alive] == [second.worker] * 2
     sql(team_database, "DELETE FROM worker WHERE id = %s", enlist(team_database))
-    assert (await other.alive())[0] > newest  # one that began and died since
+    assert (await other.alive())[0] > newest  # a worker that started and died since
 
 
 async def test_what_a_dead_worker_left_is_told_until_somebody_has_put_it_right(
@@ -118,7 +118,7 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
     assert await answering.answer("AB12", yes) == "Approved: run it."
     assert given[-1] == ("AB12", yes)
     asking.remove("AB12")
-    await first.read("SELECT 1")  # what was posted before is stored
+    await first.read("SELECT 1")  # earlier writes are stored
     with pytest.raises(NanobotError, match="No such question is pending"):
         await answering.answer("AB12", yes)
     assert len(given) == 2
@@ -162,7 +162,7 @@ def test_temporary_files_are_found_with_their_workers(tmp_path: Path) -> None:
              "workspace/people/x", "workspace/people/x/memory")  # fmt: skip
     kept = {tmp_path / name for name in names}
     ordinary = {tmp_path / name for name in ("workspace/site", "workspace/people/x/site")}
-    objects = tmp_path / "state" / "versions" / "x.git" / "objects"  # none are made there
+    objects = tmp_path / "state" / "versions" / "x.git" / "objects"  # no objects are made there
     ours, alone = [f".{'a' * 16}.{n}.nanobot-tmp" for n in (7, 9)], f".{'b' * 16}.nanobot-tmp"
     for place in (*kept, *ordinary, objects):
         place.mkdir(parents=True, exist_ok=True)

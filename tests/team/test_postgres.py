@@ -360,7 +360,7 @@ async def test_what_a_stopped_process_has_under_way_is_ended(dsn: str, worker: i
     async def stops(db: Connection) -> None:
         await (await execute(db, "INSERT INTO note (text) VALUES ('mine') RETURNING 1")).fetchall()
         if not said:
-            # In this thread: meanwhile the process does nothing else.
+            # In this thread, so that the process does nothing else.
             assert sql(dsn, END_SESSIONS_OF_THE_DEAD) == []
             sql(dsn, "UPDATE worker SET until = now() - interval '1 s'")
             assert sql(dsn, END_SESSIONS_OF_THE_DEAD) == [(True,)]

@@ -250,7 +250,7 @@ async def test_where_all_places_are_taken_a_chat_keeps_its_order(kit: WorkerKit)
         gate.reached.clear()
         await kit.channel.say("second", "g", is_group=True)
         await gate.reached.wait()
-        texts = "third", "/status", "fourth"  # what need not wait is between them
+        texts = "third", "/status", "fourth"  # one of them need not wait
         await asyncio.gather(*(kit.channel.say(text) for text in texts))
         while len(await asyncio.to_thread(sql, kit.dsn, out)) < 2:
             pass
@@ -411,7 +411,7 @@ async def test_a_lease_given_back_elsewhere_makes_no_worker_look_that_was_not_re
         await kit.store("m1", GROUP)
         for scope in ("people/fake_9", GROUP, ""):
             other.tell("free", scope)
-        kept = await kit.until_given_back(OWNER)  # by then all of that was heard
+        kept = await kit.until_given_back(OWNER)  # all notifications have arrived by then
         assert GROUP not in kept
         await clock.advance(0.5)
         assert await kit.channel.receive(1, "g") == ["one"]

@@ -27,5 +27,5 @@ async def test_a_connection_of_the_last_moment_is_closed_too(
     with client:
         client.setblocking(False)
         async with asyncio.timeout(PATIENCE):
-            with suppress(ConnectionResetError):  # what was never taken ends so
+            with suppress(ConnectionResetError):  # connections never accepted end like this
                 assert await asyncio.get_running_loop().sock_recv(client, 1) == b""

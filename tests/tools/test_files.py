@@ -189,7 +189,7 @@ async def test_what_a_person_changed_since_is_left_alone(kit: FileToolKit) -> No
         ("bare/config", True),
         ("bare/hooks/post-checkout", True),
         ("half/refs/x", True),
-        ("half/notes", True),  # beside a HEAD
+        ("half/notes", True),  # next to a HEAD
         (".newtool.toml", True),
         ("a/.newtool/hooks", True),
         ("a/.GIT~1/../mise.local.toml", True),

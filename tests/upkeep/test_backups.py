@@ -78,7 +78,7 @@ def test_what_happens_after_the_snapshot_is_not_in_the_backup(
     (home / "secrets.env").unlink()
     with contextlib.closing(journal(home)) as db:
         db.execute("UPDATE cursor SET value = '8'")
-    # What has a second name is refused by whoever reads memory.
+    # Readers of memory reject files with a second name.
     assert (home / "workspace/memory/MEMORY.md").stat().st_nlink == 1
     make_backup(home, taken, file, BackupOrder(), nothing)
     new = tmp_path / "new"

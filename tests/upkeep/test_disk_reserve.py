@@ -65,7 +65,7 @@ async def test_below_the_reserve_messages_wait_until_there_is_room_again(tmp_pat
         await disk.changes_to(199)
         assert disk.room.text
         waiting = asyncio.create_task(disk.bus.publish("fake", [make_message("m2")]))
-        await disk.bus.publish_internal(make_message("from within"))  # what began goes on
+        await disk.bus.publish_internal(make_message("from within"))  # running work continues
         assert "199 MB left" in str(disk.bus.hold_reason)
         await disk.changes_to(210)  # not enough: it would close again at once
         assert not waiting.done()

@@ -43,7 +43,7 @@ def files(**ages: int) -> list[FolderEntry]:
         (0, 0, ""),
         (30, 0, "ab"),
         (0, 3, "a"),
-        (0, 1, "abc"),  # the one of today stays, whatever the quota
+        (0, 1, "abc"),  # today's file stays, regardless of the quota
         (30, 1, "abc"),
         (100, 4, ""),
     ],

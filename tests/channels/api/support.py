@@ -105,7 +105,7 @@ class Api:
                     async with session.get(f"{self.base_url}/models"):
                         return
                 except aiohttp.ClientConnectionError:
-                    await asyncio.sleep(0.02)  # the processor is for the one that starts
+                    await asyncio.sleep(0.02)  # leave the processor to the starting gateway
 
     def client(self, key: str = "") -> AsyncOpenAI:
         """Return OpenAI's client, without its retries."""

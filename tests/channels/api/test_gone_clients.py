@@ -169,7 +169,7 @@ async def test_one_that_waits_for_its_turn_never_begins(api: Api) -> None:
         await gate.reached.wait()
         async with send_and_close(api, "chat/completions", chat("two")):
             await ended.until_stored(2)
-        await ended.until_stored(3)  # what takes it back
+        await ended.until_stored(3)  # the message that retracts it
         gate.opened.set()
         assert await api.chat("three") == "re: three"
     assert [newest_text(prompt) for prompt in model.prompts] == ["one", "three"]

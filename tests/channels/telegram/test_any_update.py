@@ -126,7 +126,7 @@ async def ingest_all(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str 
             core = Core(journal, home, everyone=True, groups="all")
             options = build(TelegramSettings, {"token": "1:secret"})
             client = TelegramClient(options, clock)
-            await client.aclose()  # what is sent goes nowhere
+            await client.aclose()  # sends fail
             chats = Chats(core.host.state_folder)
             batch = [parse_json(json.dumps(update).encode()) for update in updates]
             async with asyncio.TaskGroup() as tasks:

@@ -14,7 +14,7 @@ def test_a_group_keeps_its_first_id_however_often_it_moves(tmp_path: Path) -> No
     chats = Chats(tmp_path)
     chats.move("-1", "-1002")
     chats.move("-1002", "-1003")
-    chats.move("-1", "-1003")  # said again
+    chats.move("-1", "-1003")  # repeated
     for known in (chats, Chats(tmp_path)):
         assert [known.canonical(id) for id in ("-1", "-1002", "-1003", "-9")] == ["-1"] * 3 + ["-9"]
         assert [known.current(id) for id in ("-1", "-1002", "-1003", "-9")] == [-1003] * 3 + [-9]
@@ -42,7 +42,7 @@ def test_moves_of_strangers_push_out_only_each_other(tmp_path: Path) -> None:
     chats.note_move("-1", "-1001")
     for number in range(10_000, 10_600):
         chats.note_move(f"-{number}", f"-100{number}")
-    chats.note_move("-9", "-1001")  # somebody else's
+    chats.note_move("-9", "-1001")  # another group's
     known = [chats.canonical(f"-100{number}") != f"-100{number}" for number in (10_000, 10_599)]
     assert known == [False, True]
     chats.flush()
@@ -87,7 +87,7 @@ def test_a_move_that_the_disk_refuses_holds_at_once_and_is_written_when_told_aga
         chats.move("-1", "-2")
     assert chats.current("-1") == -2
     folder.mkdir()
-    chats.move("-1", "-2")  # as the update that says so comes again
+    chats.move("-1", "-2")  # the update comes again
     assert Chats(folder).current("-1") == -2
 
 

@@ -69,7 +69,7 @@ def test_what_is_neither_words_nor_a_file_is_told_beside_them(kind: str) -> None
     assert (said.content, said.notes) == ("", (note,))
 
 
-@pytest.mark.filterwarnings("ignore::telegram.warnings.PTBDeprecationWarning")  # of its own making
+@pytest.mark.filterwarnings("ignore::telegram.warnings.PTBDeprecationWarning")  # the library's own
 @pytest.mark.parametrize("kind", IGNORED)
 def test_a_service_message_is_ignored(kind: str) -> None:
     assert read(message(GROUP, **{kind: IGNORED[kind]})) is None

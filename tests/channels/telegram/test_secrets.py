@@ -59,7 +59,7 @@ def lines() -> Iterator[list[str]]:
     yield said
     root.removeHandler(handler)
     root.setLevel(before)
-    with suppress(ValueError):  # a command has set up the log anew
+    with suppress(ValueError):  # a command has set up the log again
         logger.remove(sink)
 
 

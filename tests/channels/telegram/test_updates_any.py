@@ -94,7 +94,7 @@ def test_any_words_and_names_are_understood(
 
 
 @pytest.mark.skipif(not SCHEMA.exists(), reason="the schema of the Bot API is not at hand")
-@pytest.mark.filterwarnings("ignore::telegram.warnings.PTBDeprecationWarning")  # of its own making
+@pytest.mark.filterwarnings("ignore::telegram.warnings.PTBDeprecationWarning")  # the library's own
 def test_any_update_of_the_schema_is_understood_or_none() -> None:
     schema = Schema(SCHEMA)
     kinds = ["Message", "CallbackQuery", "ChatMemberUpdated"]

@@ -88,7 +88,7 @@ async def test_what_the_disk_does_not_take_stays_at_telegram_and_is_answered_lat
         telegram.say("one")
         await telegram.receive(1)
         await telegram.wait_for(lambda: telegram.pending == 0)
-        await status_of(tmp_path)  # what the journal has to write is written
+        await status_of(tmp_path)  # all journal writes are done
         with no_file_grows_beyond(journal_size(tmp_path)):
             pauses = clock.slept.count(1.0)
             telegram.say("two")

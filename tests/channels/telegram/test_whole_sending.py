@@ -301,7 +301,7 @@ async def test_an_answer_that_is_being_sent_when_it_stops_is_not_sent_twice(
         await telegram.wait_for(lambda: telegram.calls_of("sendMessage"))
         await telegram.wait_for(lambda: telegram.polls)
         gateway.request_stop()
-        for _ in range(100):  # whatever would be cut off is
+        for _ in range(100):  # everything that can be aborted is
             await asyncio.sleep(0)
         gate.set()
     async with talking(tmp_path, telegram, ScriptedModel(author=repeat)):
@@ -333,7 +333,7 @@ async def test_no_draft_is_shown_after_the_answer(
             await clock.advance(seconds)
         await telegram.wait_for(lambda: len(telegram.calls_of("sendMessageDraft")) == 2)
         gate.opened.set()
-        await clock.until_asked(1.0)  # what hangs is given a moment
+        await clock.until_asked(1.0)  # hanging calls get a moment
         await clock.advance(1.0)
         assert await telegram.receive(1) == ["re: one"]
         held.set()

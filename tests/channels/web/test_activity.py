@@ -64,7 +64,7 @@ async def test_the_log_follows(tmp_path: Path, browser: Browser) -> None:
         put("info", f"after {HOSTILE}")
         await expect(shown).to_contain_text("after")
         put_here = shown.locator(".line").filter(has_text=re.compile("before|after"))
-        await expect(put_here).to_have_count(2)  # a slow machine is said beside them
+        await expect(put_here).to_have_count(2)  # a note about a slow machine is next to them
 
 
 @pytest.mark.parametrize(

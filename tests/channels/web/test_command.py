@@ -43,7 +43,7 @@ async def test_a_restart_from_the_page_leaves_command_and_page_where_they_were(
             visit.token = found[1]
             status, text = await visit.post("/settings/restart")
             assert (status, "nanobot is restarting" in text) == (200, True)
-            # Another process tells nobody when it is there.
+            # Another process does not report when it is ready.
             while _starts(tmp_path) < 2 or not await _answers(visit):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             assert process.returncode is None

@@ -176,7 +176,7 @@ async def test_each_event_of_a_stream_is_for_whom_the_conversation_is_by_then(
 
 
 async def test_a_search_that_fails_names_no_place_on_the_disk_to_others(tmp_path: Path) -> None:
-    (tmp_path / "state" / "index.db").mkdir(parents=True)  # where the index would be
+    (tmp_path / "state" / "index.db").mkdir(parents=True)  # in place of the index
     async with serving(tmp_path, config=CONFIG) as web, web.visit(GUEST) as guest:
         page = (await guest.get("/memory/search?q=tea"))[1]
         assert "only the owner can see why" in page

@@ -104,7 +104,7 @@ async def test_no_text_of_a_conversation_runs(tmp_path: Path, browser: Browser) 
         await expect(page.locator("#found li").first).to_be_visible()
         await _expect_quiet(page)
         assert (await page.title()).startswith("<script>")
-        # From here on nothing that asks where things are: with all of it that takes seconds each.
+        # No layout queries from here on: with all texts each would take seconds.
         await page.evaluate(_LOAD_ALL)
         assert await page.locator(".item").count() >= 2 * len(texts)
         await _expect_quiet(page)

@@ -99,7 +99,7 @@ def test_what_stands_for_itself_does_not_end_what_is_meant(markdown: str, meant:
 @example("a__a")
 @example("a__b__c")
 def test_no_text_that_is_escaped_makes_anything(text: str) -> None:
-    words = re.sub(r"(?m)^ +", "", text)  # what is indented is code
+    words = re.sub(r"(?m)^ +", "", text)  # indented text is code
     shown = render(re.sub(r"([*_~`])", r"\\\1", words))
     assert [found for line in shown.split("\n") for found in find_formatted(line)] == []
 

@@ -141,10 +141,10 @@ def test_a_new_account_and_number_join_what_was_said_meanwhile(people: People) -
 def test_somebody_who_changed_their_number_stays_who_they_are(people: People) -> None:
     assert admit_person(people, NUMBER) == NUMBER
     people.change_id(NUMBER, OTHER)
-    people.change_id(NUMBER, OTHER)  # told twice
+    people.change_id(NUMBER, OTHER)  # reported twice
     assert people.chat_of((OTHER,)) == NUMBER
     assert people.address(NUMBER) == OTHER
-    assert people.chat_of((NUMBER, USER)) == USER  # whoever has the old number now
+    assert people.chat_of((NUMBER, USER)) == USER  # the old number has a new owner
 
 
 def test_a_move_that_is_told_late_joins_what_was_said_meanwhile(people: People) -> None:

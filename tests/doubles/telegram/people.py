@@ -188,7 +188,7 @@ class People:
             **_thread(chat, thread),
         }
         answered = reply_to if reply_to is not None else thread
-        if answered in chat.posts:  # what answers nothing in a topic answers its first message
+        if answered in chat.posts:  # in a topic other messages answer the first one
             message["reply_to_message"] = quote(chat.posts[answered])
         message |= content
         chat.posts[_id_of(message)] = message

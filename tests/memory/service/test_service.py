@@ -62,7 +62,7 @@ async def test_show_gives_what_is_known_of_the_person_and_of_the_manner_too(
     report = await owned.service.overview(OWNER)
     assert "From USER.md:\n\n## Preferences\n- Speaks Finnish\n\nFrom SOUL.md:\n" in report.text
     assert "- Says du" in report.text
-    assert "calm and curious" not in report.text  # it says so from the beginning
+    assert "calm and curious" not in report.text  # it is in the template
 
 
 async def test_a_fact_is_shown_under_its_heading_where_one_stands_twice(owned: OwnedMemory) -> None:

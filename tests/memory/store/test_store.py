@@ -441,7 +441,7 @@ async def test_a_crash_amid_retiring_loses_no_line_and_repeats_none(
     with pytest.raises(Crashed):
         await store.apply(MEMORY, steps, CHANGE, retired=FACTS[:1], before=crash)
     assert FACTS[0] in store.read(MEMORY)
-    assert store.list_retired() == []  # it still stands
+    assert store.list_retired() == []  # it is still current
     await retire(store, MEMORY, FACTS[:1], CHANGE)
     assert FACTS[0] not in store.read(MEMORY)
     assert [line for _, line in store.list_retired()] == ["alpha was decided"]

@@ -52,12 +52,12 @@ class Editor:
             swap.write_text(text)
             swap.replace(self._file)
         else:
-            with self._file.open("r+b", buffering=0) as file:  # nobody ever reads half of it
+            with self._file.open("r+b", buffering=0) as file:  # no reader sees half of it
                 file.write(text.encode())
                 file.truncate()
 
     def _about_to_rename(self, target: str) -> None:
         if target.endswith("prepared") or Path(target).name.startswith("device-"):
             self._moments += 1
-            if self._moments % 3 == 1:  # nobody saves so often that another never gets to write
+            if self._moments % 3 == 1:  # leave other writers some gaps
                 self.save()

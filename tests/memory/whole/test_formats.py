@@ -125,7 +125,7 @@ async def test_a_prompt_extends_the_one_before_until_its_epoch_ends(tmp_path: Pa
             await channel.ask(f"{('note', 'say', 'fact')[turn % 3]} number{turn}")
             if turn % 5 == 1:  # by hand
                 file.write_text(f"{file.read_text()}- by hand {turn}\n")
-            if turn % 10 == 2:  # by Dream, from what another conversation said
+            if turn % 10 == 2:  # by Dream, from another conversation
                 await channel.ask(f"dream: dreamt{turn} of it", "2")
                 await channel.ask("/compact", "2")
                 await channel.ask("/dream", "2")

@@ -155,7 +155,7 @@ def people(at: SimpleNamespace) -> Attempts:
 def processes(at: SimpleNamespace) -> Attempts:
     def other() -> int:
         if str(os.stat("/proc/self/ns/pid").st_ino) != at.namespace:
-            raise ProcessLookupError  # the number is somebody else's here
+            raise ProcessLookupError  # another process has this number here
         return int(at.process)
 
     return {

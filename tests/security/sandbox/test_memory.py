@@ -177,7 +177,7 @@ async def test_all_commands_together_get_what_one_may_have(
         assert small.returncode is None
         os.killpg(small.pid, signal.SIGKILL)
         await small.communicate()
-        alone = await run_to_end(holding(150, "time.sleep(0.5)"))  # what is gone does not count
+        alone = await run_to_end(holding(150, "time.sleep(0.5)"))  # ended commands do not count
         assert (alone.output, alone.complaints) == ("ready\n", "")
     finally:
         os.close(ledger)

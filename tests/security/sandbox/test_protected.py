@@ -52,7 +52,7 @@ async def test_one_that_is_replaced_outside_ends_the_command(
 async def test_one_that_is_removed_and_made_anew_ends_the_command(
     bubblewrap: Sandbox, folders: SandboxFolders
 ) -> None:
-    # Many file systems give what is made next the number of what was removed last.
+    # Many file systems reuse the inode number of the last removed file.
     git = folders.workspace / "repo" / ".git"
     command = ("/bin/sh", "-c", "echo ready; sleep 2; echo evil > repo/.git/config; sleep 600")
     for folder in (git, git.parent):

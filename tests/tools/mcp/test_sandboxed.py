@@ -65,7 +65,7 @@ async def test_a_server_sees_what_its_entry_lists_and_nothing_of_ours(kit: McpKi
         peep = await call_tool(registry, "little__read", path=str(secret / "token"))
         assert "do not tell" not in peep.text
         assert peep.text.startswith("no: ")
-        assert kit.starts == 1  # it may write where its entry says
+        assert kit.starts == 1  # it may write to the folders of its entry
         assert "code 3 (the disk is on fire)" in (await call_tool(registry, "little__crash")).text
         assert "a line of more than" in (await call_tool(registry, "little__endless_line")).text
 

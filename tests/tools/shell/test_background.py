@@ -28,7 +28,7 @@ async def test_a_command_goes_on_while_its_output_is_read_piece_by_piece(kit: Co
     os.mkfifo(kit.workspace / "out")
     talking = "exec 3<in; while read -u 3 word; do echo got $word; echo > out; done"
     name = await kit.in_background(talking)
-    # Opening waits for the other side, and a read for what it says: no time is waited for.
+    # Opening waits for the other side, and a read for its text, so there are no time limits.
     with await asyncio.to_thread(open, kit.workspace / "in", "w", buffering=1) as say:
         for word in ("one", "two"):
             say.write(f"{word}\n")

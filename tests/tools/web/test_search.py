@@ -121,7 +121,9 @@ async def test_an_engine_that_sends_elsewhere_is_not_followed(web: FakeWeb) -> N
 async def test_others_do_not_read_where_the_engine_is(web: FakeWeb) -> None:
     caller = TurnContext("cli", "direct", "cli:direct", "1", scope="people/telegram_7")
     registry = ToolRegistry()
-    egress = Egress(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # which lets nobody in here
+    egress = Egress(
+        tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )  # which accepts no certificate here
     registry.register(WebSearch(egress, SearchSettings("searxng", "", web.url(""))))
     try:
         result = await registry.call(ToolCall("1", "web_search", '{"query": "tea"}'), caller)

@@ -91,14 +91,14 @@ async def test_a_bad_item_harms_none_that_came_with_it(
 async def test_many_calls_at_once_are_all_taken_once(
     tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock, starting: bool
 ) -> None:
-    known = graph.hang("number") if starting else None  # Meta does not say yet which number it is
+    known = graph.hang("number") if starting else None  # Meta has not returned the number yet
     graph.say("before")
     gate = Gate()
     gate.opened.set()
     model = ScriptedModel(author=lambda _: says("ok"), hold=gate)
     async with talking(tmp_path, graph, model, clock, settings={"allow_from": ["*"]}):
         await graph.receive(1)
-        gate.opened.clear()  # what matters is that they are taken
+        gate.opened.clear()  # only their acceptance matters
         bodies = [
             as_meta_writes(
                 call(
@@ -184,7 +184,7 @@ async def test_what_the_disk_does_not_take_stays_at_meta_and_is_answered_later(
         graph.say("one")
         await graph.receive(1)
         await graph.wait_for(lambda: not graph.webhook.pending)
-        await status_of(tmp_path)  # what the journal has to write is written
+        await status_of(tmp_path)  # all journal writes are done
         with no_file_grows_beyond(journal_size(tmp_path)):
             graph.say("two")
             await graph.wait_for(lambda: graph.webhook.answers[-1] == 500)

@@ -65,7 +65,7 @@ def _path(version: int) -> Iterator[tuple[int, int]]:
     example = segno.make_qr("x", version=version, error="l", boost_error=False)
     kinds = [list(row) for row in example.matrix_iter(border=0, verbose=True)]
     size = len(kinds)
-    kinds[8][size - 9] = TYPE_DATA_LIGHT  # which segno takes for one of those that say the format
+    kinds[8][size - 9] = TYPE_DATA_LIGHT  # which segno counts as format information
     upwards = True
     for right in range(size - 1, 0, -2):
         pair = right if right > 6 else right - 1

@@ -101,7 +101,7 @@ async def test_the_socket_is_ours_alone_and_gone_afterwards(folder: Path) -> Non
 def test_a_folder_with_a_path_too_long_for_a_socket_will_do(folder: Path) -> None:
     deep = folder / ("d" * 120)
     deep.mkdir()
-    os.mknod(deep / SOCKET_NAME)  # what a dead process left
+    os.mknod(deep / SOCKET_NAME)  # left by a dead process
     with listen(deep):
         assert stat.S_ISSOCK((deep / SOCKET_NAME).stat().st_mode)
 
@@ -156,7 +156,7 @@ async def test_events_are_confirmed_when_they_are_taken_and_not_before(
         await pair.helper.until(lambda: taker.batches)
         pair.helper.say("event", seq=5, event={})
         pair.helper.say("event", seq=6, event={})
-        pair.helper.say("reply", id=99, ok=True)  # to nobody
+        pair.helper.say("reply", id=99, ok=True)  # answers no request
         await round_trip(pair)
         assert pair.helper.all("ack") == []
         taker.gate.set()

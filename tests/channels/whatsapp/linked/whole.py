@@ -92,7 +92,7 @@ def ports(process: int) -> Sequence[str]:
     """Return the internet sockets on which a process listens."""
     open_files = set()
     for entry in Path(f"/proc/{process}/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # closed in the meantime
             open_files.add(str(entry.readlink()))
     lines = [
         line.split()
