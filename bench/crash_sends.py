@@ -185,7 +185,7 @@ def be_gateway(home: Path) -> None:
     asyncio.run(gateway.run(signals=False))
 
 
-class Life:
+class GatewayLife:
     """One gateway, from its start to its end by SIGKILL."""
 
     def __init__(self, platform: ChatPlatform, home: Path, http_port: int) -> None:
@@ -255,7 +255,7 @@ class Burst:
             for person in self._people:
                 self._stage.say(person, f"m{number}: a question")
         while self._left and not self._is_over():
-            life, wanted = Life(self._stage, self._home, port), self._rng.randint(1, _CHATS)
+            life, wanted = GatewayLife(self._stage, self._home, port), self._rng.randint(1, _CHATS)
             wanted += len(self._seen)
             await self._stage.until(lambda: self._look() >= wanted or self._is_over())  # noqa: B023 - it is awaited here
             until = time.monotonic() + self._rng.uniform(0.0, _LATEST)
@@ -266,7 +266,7 @@ class Burst:
             self.unread += await life.end()
             self._known.append((noted, Counter(self._texts())))
             self.kills, self._left = self.kills + 1, self._left - 1
-        life = Life(self._stage, self._home, port)
+        life = GatewayLife(self._stage, self._home, port)
         await self._stage.until(self._is_over)
         await life.end()
         self._judge()
@@ -317,13 +317,13 @@ async def die_in_the_same_send(
     for _ in range(kills):
         platform.answer_late()
         before = len(platform.texts(101))
-        life = Life(platform, home, port)
+        life = GatewayLife(platform, home, port)
         await platform.until(lambda: len(platform.texts(101)) > before)  # noqa: B023 - it is awaited here
         await life.end()
         if _UNDELIVERED in platform.texts(101)[-1]:
             break
     platform.heal()
-    life = Life(platform, home, port)
+    life = GatewayLife(platform, home, port)
     platform.say(101, "m2: another one")
     await platform.until(lambda: "m2" in platform.texts(101)[-1])
     await life.end()

@@ -48,7 +48,7 @@ def chat_of(number: int) -> int:
 
 
 @dataclass(slots=True)
-class Scene:
+class SharedState:
     """State shared by all people. `stopping`: no new conversation begins."""
 
     telegram: FakeTelegram
@@ -62,7 +62,7 @@ class Scene:
 class Person:
     """A person in a chat."""
 
-    def __init__(self, scene: Scene, chat: int) -> None:
+    def __init__(self, scene: SharedState, chat: int) -> None:
         self._scene, self._telegram, self._random = scene, scene.telegram, scene.random
         self.chat, self._user = chat, chat if chat > 0 else GROUP - chat
         self._lines: list[tuple[int, Line]] = []
@@ -165,7 +165,7 @@ class Trouble:
     come twice. A send fails in a chat only after the previous failed one was repeated, because a
     message is dropped if its delivery is unknown twice in a row."""
 
-    def __init__(self, scene: Scene, chats: Sequence[int], share: float) -> None:
+    def __init__(self, scene: SharedState, chats: Sequence[int], share: float) -> None:
         self._telegram, self._random, self._share = scene.telegram, scene.random, share
         self._chats, self._sends, self._seen = deque(chats), Counter[int | None](), 0
         self._spoiled = dict.fromkeys(chats, -_SENDS_BETWEEN)
@@ -260,7 +260,7 @@ def _reaches(count: Callable[[], int], goal: int) -> bool:
 async def serve(arguments: argparse.Namespace) -> None:
     """Play until standard input ends."""
     async with FakeTelegram() as telegram:
-        scene = Scene(telegram, Random(arguments.seed), arguments.pause)
+        scene = SharedState(telegram, Random(arguments.seed), arguments.pause)
         people = [Person(scene, chat_of(number)) for number in range(arguments.chats)]
         trouble = Trouble(scene, [person.chat for person in people], arguments.faults)
         async with asyncio.TaskGroup() as group:

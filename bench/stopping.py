@@ -34,7 +34,7 @@ from nanobot.clock import SystemClock
 from nanobot.gateway import STOP_MARGIN
 from tests.doubles.graph.server import FakeGraphAPI
 from tests.doubles.openai.answers import Answer, ChatRequest, Step
-from tests.doubles.openai.faults import Held
+from tests.doubles.openai.faults import HeldStep
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram import TOKEN, FakeTelegram
 
@@ -144,7 +144,7 @@ async def measure(load: Load, home: Path) -> Stop:
 
     def author(request: ChatRequest) -> Step:
         said = request.last_user_text
-        return Held(gate, Answer(f"re {said}")) if "slow" in said else Answer(f"re {said}")
+        return HeldStep(gate, Answer(f"re {said}")) if "slow" in said else Answer(f"re {said}")
 
     fake = FakeGraphAPI(clock=SystemClock()) if load.by_whatsapp else FakeTelegram()
     async with fake, FakeOpenAI(author) as model:

@@ -54,7 +54,7 @@ async def progress(world: DialectWorld) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class Unanswered:
     """Never answers, and records when the client disconnects."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -73,7 +73,7 @@ class Watched:
 
 async def stop_cancels(world: DialectWorld) -> None:
     """Check that /stop ends the request at the server, which has only one slot."""
-    watched = Watched()
+    watched = Unanswered()
     async with world.nanobot([watched, "here"]):
         await world.say("think for ever")
         await watched.reached.wait()

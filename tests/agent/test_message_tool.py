@@ -33,7 +33,7 @@ PNG = b"\x89PNG\r\n\x1a\n and so on"
 HERE = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
 
 
-class Others(KnownChats):
+class OtherChats(KnownChats):
     """The known chats. Those in `closed` have lost access."""
 
     def __init__(
@@ -103,7 +103,7 @@ class MessageToolKit:
     """The tool behind the gate, with a workspace and all that it sends."""
 
     home: Path
-    others: Others = field(default_factory=Others)
+    others: OtherChats = field(default_factory=OtherChats)
     limits: Limits = field(default_factory=Limits)
     sent: list[tuple[str, Outgoing]] = field(default_factory=list)
     kept: list[InboundMessage] = field(default_factory=list)
@@ -407,7 +407,7 @@ NAMED = (
 async def test_a_typed_message_goes_to_the_one_chat_that_it_names(
     kit: MessageToolKit, typed: str, sent: tuple[str, str] | None, answer: str
 ) -> None:
-    kit.others = Others(NAMED)
+    kit.others = OtherChats(NAMED)
     for _ in range(2):  # it runs again after a crash
         assert answer in await kit.types(typed)
     went = {(name, out.parts[0].chat_id, out.parts[0].content) for name, out in kit.sent}
@@ -418,6 +418,6 @@ async def test_a_typed_message_goes_to_the_one_chat_that_it_names(
 async def test_nothing_typed_goes_to_who_may_not_talk_to_the_agent_any_more(
     kit: MessageToolKit,
 ) -> None:
-    kit.others = Others(closed=frozenset({"telegram:8"}))
+    kit.others = OtherChats(closed=frozenset({"telegram:8"}))
     assert "no longer has access" in await kit.types("Ana hi")
     assert kit.sent == []

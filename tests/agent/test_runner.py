@@ -66,14 +66,14 @@ async def run(
     registry = ToolRegistry()
     registry.register_all(tools)
     clock = clock or FakeClock()
-    runner = AgentRunner(model, registry, clock, max_iterations=most, media=Names(Path()))
+    runner = AgentRunner(model, registry, clock, max_iterations=most, media=NamedMedia(Path()))
     log = log or TurnLog()
     turn = await runner.run(prompt(registry), CALLER, resumed=resumed, hook=hook, log=log)
     new = (*resumed.messages, *log.messages, Message("assistant", turn.text))
     return Ran(new, turn.text, turn.steps)
 
 
-class Names(MediaStore):
+class NamedMedia(MediaStore):
     """Stores nothing and returns the name."""
 
     def put_base64(self, data: str, mime: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from nanobot.cli.main import main
 from tests.doubles.openai.answers import Answer, ChatRequest, Step
-from tests.doubles.openai.faults import Held, wants
+from tests.doubles.openai.faults import HeldStep, wants
 from tests.doubles.openai.server import FakeOpenAI
 from tests.support import write_config
 
@@ -35,7 +35,7 @@ class SlowMemoryAgent:
         if b'"save_memory"' not in request.raw:
             return Answer("Aye.")
         self.asked += 1
-        return Held(self.released, wants("save_memory", json.dumps(SAVED)))
+        return HeldStep(self.released, wants("save_memory", json.dumps(SAVED)))
 
 
 @pytest.fixture

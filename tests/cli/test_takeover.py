@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.openai.answers import Answer, ChatRequest, Step
-from tests.doubles.openai.faults import Held
+from tests.doubles.openai.faults import HeldStep
 from tests.doubles.openai.server import FakeOpenAI
 from tests.support import write_config
 
@@ -33,7 +33,7 @@ class SlowModel:
         if "slow" not in said:
             return Answer(f"re: {said}")
         self.asked.set()
-        return Held(self.released, Answer(f"re: {said}"))
+        return HeldStep(self.released, Answer(f"re: {said}"))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ ASKS = f"{TEMPLATE}- Is the oven off?\n"
 
 
 @dataclass
-class Room:
+class HeartbeatKit:
     """A heartbeat with its input and its messages."""
 
     clock: FakeClock
@@ -69,7 +69,7 @@ class Room:
 
 
 async def test_it_beats_at_fixed_times_whenever_nanobot_started() -> None:
-    room = Room(berlin("2026-03-02T09:17"))
+    room = HeartbeatKit(berlin("2026-03-02T09:17"))
     async with room.open():
         await room.wait(20)
     async with room.open():
@@ -89,14 +89,14 @@ async def test_it_beats_at_fixed_times_whenever_nanobot_started() -> None:
 
 
 async def test_it_keeps_to_its_hours() -> None:
-    room = Room(berlin("2026-03-02T21:15"))
+    room = HeartbeatKit(berlin("2026-03-02T21:15"))
     async with room.open():
         await room.wait(60)
     assert room.beats == ["2026-03-02T20:30:00+00:00"]
 
 
 async def test_what_comes_outside_of_its_hours_is_one_when_they_begin() -> None:
-    room = Room(berlin("2026-03-02T07:30"))
+    room = HeartbeatKit(berlin("2026-03-02T07:30"))
     async with room.open(timedelta(days=1)):
         await room.wait(45)
         assert room.beats == ["2026-03-02T00:00:00+00:00"]
@@ -107,7 +107,7 @@ async def test_what_comes_outside_of_its_hours_is_one_when_they_begin() -> None:
 
 
 async def test_it_waits_for_the_last_one_to_end() -> None:
-    room = Room(berlin("2026-03-02T09:15"), busy=True)
+    room = HeartbeatKit(berlin("2026-03-02T09:15"), busy=True)
     async with room.open():
         await room.wait(30)
         room.busy = False
@@ -116,7 +116,7 @@ async def test_it_waits_for_the_last_one_to_end() -> None:
 
 
 async def test_a_clock_that_jumps_makes_no_beat_come_twice() -> None:
-    room = Room(berlin("2026-03-02T09:15"))
+    room = HeartbeatKit(berlin("2026-03-02T09:15"))
     async with room.open():
         await room.wait(16)
         room.clock.jump(3_600)
@@ -136,7 +136,7 @@ async def test_a_clock_that_jumps_makes_no_beat_come_twice() -> None:
 
 @pytest.mark.parametrize("nothing", ["text", "chat"])
 async def test_without_anything_to_do_or_anybody_to_tell_there_is_none(nothing: str) -> None:
-    room = Room(berlin("2026-03-02T09:15"))
+    room = HeartbeatKit(berlin("2026-03-02T09:15"))
     setattr(room, nothing, TEMPLATE if nothing == "text" else "")
     async with room.open():
         await room.wait(20)
@@ -144,7 +144,7 @@ async def test_without_anything_to_do_or_anybody_to_tell_there_is_none(nothing: 
 
 
 async def test_a_file_that_cannot_be_read_costs_one_beat() -> None:
-    room = Room(berlin("2026-03-02T09:15"), broken=True)
+    room = HeartbeatKit(berlin("2026-03-02T09:15"), broken=True)
     async with room.open():
         await room.wait(20)
         room.broken = False

@@ -70,7 +70,10 @@ def test_a_dockerfile_is_read_stage_by_stage() -> None:
         ("FROM a\nRUN --mount=type=cache,target=/c x", "line 2: RUN: flags and here-documents"),
         ("FROM a\nCOPY --parents a b", "line 2: COPY: --parents is not supported"),
         ("FROM a\nCOPY a", "line 2: COPY: requires a source and a target"),
-        ("FROM a\nHEALTHCHECK --interval=soon CMD x", "line 2: HEALTHCHECK: soon is not a duration"),
+        (
+            "FROM a\nHEALTHCHECK --interval=soon CMD x",
+            "line 2: HEALTHCHECK: soon is not a duration",
+        ),
         ("FROM a\nRUN x \\", "line 2: the last line is continued"),
     ],
 )

@@ -22,7 +22,7 @@ from nanobot.cli.client import Client
 from nanobot.clock import SystemClock
 from nanobot_cli.wire import Reply
 from tests.doubles.openai.answers import Answer, ChatRequest
-from tests.doubles.openai.faults import Held, Late
+from tests.doubles.openai.faults import HeldStep, Late
 from tests.doubles.openai.server import Scripted
 from tests.doubles.postgres import PostgresServer
 from tests.scratch import scratch
@@ -224,7 +224,7 @@ async def test_a_turn_is_stopped_from_the_terminal_of_any_worker(team: Pair, mod
 
     def hang(_: ChatRequest) -> Scripted:
         asked.set()
-        return Held(never, Answer("too late"))
+        return HeldStep(never, Answer("too late"))
 
     model.author = hang
     first = asyncio.create_task(team.ask(team.both[0], "m1: hello", talk="stopped"))

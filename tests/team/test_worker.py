@@ -60,7 +60,7 @@ class Writing(Tool):
         self.may_end.wait()
 
 
-class Digging(ScriptedModel):
+class DiggingModel(ScriptedModel):
     """Never answers a subagent."""
 
     task = "dig as deep as you can"
@@ -168,7 +168,7 @@ async def test_at_the_end_what_a_thread_still_writes_is_not_given_to_others(kit:
 async def test_a_helper_keeps_its_scope_until_it_has_ended_or_was_stopped_anywhere(
     kit: WorkerKit,
 ) -> None:
-    model = Digging(calls("spawn", task=Digging.task), says("it digs"), says("hello all"))
+    model = DiggingModel(calls("spawn", task=DiggingModel.task), says("it digs"), says("hello all"))
     async with kit.running(model), kit.other() as other:
         assert await kit.channel.ask("dig") == "it digs"
         await model.reached.wait()

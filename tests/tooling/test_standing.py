@@ -46,7 +46,7 @@ EVENING = datetime(2026, 11, 25, 22, 0, tzinfo=timezone(timedelta(hours=-5)))
 
 
 @dataclass
-class Light:
+class ToolState:
     """The current state of the tool."""
 
     kind: RiskKind = "mcp"
@@ -59,7 +59,7 @@ class Light:
 class Switch(Probe):
     """A tool like that of an MCP server."""
 
-    light: Light = field(default_factory=Light)
+    light: ToolState = field(default_factory=ToolState)
 
     async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
         return Risk(self.light.kind, "switch the light", "on")
@@ -73,7 +73,9 @@ class Switch(Probe):
 class GateKit:
     """A gate with the tool behind it. `restart` opens the same home in a new process."""
 
-    def __init__(self, folder: Path, state: MemoryState, clock: FakeClock, light: Light) -> None:
+    def __init__(
+        self, folder: Path, state: MemoryState, clock: FakeClock, light: ToolState
+    ) -> None:
         self.folder, self.state, self.clock, self.light = folder, state, clock, light
         self.sent: list[tuple[str, Sequence[Button]]] = []
         self.asked = asyncio.Event()
@@ -147,7 +149,7 @@ class GateKit:
 
 @pytest.fixture
 def kit(tmp_path: Path) -> GateKit:
-    return GateKit(tmp_path, MemoryState(), FakeClock(EVENING), Light())
+    return GateKit(tmp_path, MemoryState(), FakeClock(EVENING), ToolState())
 
 
 ONCE_ONLY = ["Approve", "Deny"]

@@ -26,7 +26,7 @@ from tests.upkeep.homes import build_home, write
 
 
 @dataclass
-class Hours:
+class HourlyBackups:
     """A running routine that makes a backup each hour at half past."""
 
     clock: FakeClock
@@ -48,7 +48,7 @@ class Hours:
 
 
 @contextlib.asynccontextmanager
-async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Hours]:
+async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[HourlyBackups]:
     journal = SqliteJournal(home / "state" / "journal.db", clock)
     await journal.open()
     told: list[str] = []
@@ -62,7 +62,7 @@ async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Ho
     routine = BackupMaker(home, folder, BackupOrder(), operations, work, schedule, 2, tell)
     running = asyncio.ensure_future(routine.run_forever())
     try:
-        yield Hours(clock, folder, routine, told)
+        yield HourlyBackups(clock, folder, routine, told)
     finally:
         routine.stop()
         with contextlib.suppress(asyncio.CancelledError):

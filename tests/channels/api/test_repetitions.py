@@ -15,7 +15,7 @@ from nanobot_api.answers import KEEP_ALIVE_SECONDS
 from tests.channels.api.support import Api, chat, repeat
 from tests.channels.telegram.support import WatchedClock
 from tests.doubles.openai.answers import Answer
-from tests.doubles.openai.faults import Held
+from tests.doubles.openai.faults import HeldStep
 from tests.doubles.openai.server import FakeOpenAI
 from tests.support import Gate, Probe, read_stored, write_config
 
@@ -131,7 +131,7 @@ async def test_killed_between_request_and_answer_the_repetition_gets_the_answer(
         ("chat/completions", chat("Do it alone.")),
         ("responses", {"model": "nanobot", "input": "Do it too.", "conversation": "me2"}),
     ]
-    async with FakeOpenAI(lambda _: Held(never, Answer("too late"))) as silent:
+    async with FakeOpenAI(lambda _: HeldStep(never, Answer("too late"))) as silent:
         async with kill_at_the_end(api, silent):
             asking = [asyncio.create_task(api.post(path, body, **AGAIN)) for path, body in requests]
             while len(silent.requests) < len(requests):

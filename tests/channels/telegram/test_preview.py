@@ -379,7 +379,7 @@ async def test_the_more_chats_show_text_the_slower_each_does(rig: Rig) -> None:
         await wait_for_draft(rig, "one two", chat)
 
 
-class Lingering(FakeClock):
+class LingeringClock(FakeClock):
     """A clock whose cancelled sleeps take some time to end."""
 
     def __init__(self) -> None:
@@ -397,7 +397,7 @@ class Lingering(FakeClock):
 
 
 async def test_a_reply_is_delivered_while_the_previews_close(tmp_path: Path) -> None:
-    clock = Lingering()
+    clock = LingeringClock()
     async with FakeTelegram() as telegram, start_rig(tmp_path, telegram, clock=clock) as rig:
         telegram.person(8)
         await show(rig, start())

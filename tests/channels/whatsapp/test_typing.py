@@ -15,7 +15,7 @@ from tests.channels.telegram.support import PATIENCE, WatchedClock
 CHAT, OTHER = "15557770000", "15557770001"
 
 
-class Phones:
+class PhoneRecorder:
     """Records typing and notices. `refuses`: all calls fail. `hangs`: calls in that chat hang."""
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Phones:
 
 
 @pytest.fixture
-def phones() -> Phones:
-    return Phones()
+def phones() -> PhoneRecorder:
+    return PhoneRecorder()
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def clock() -> WatchedClock:
 
 
 @contextlib.asynccontextmanager
-async def running(phones: Phones, clock: WatchedClock) -> AsyncIterator[TypingIndicator]:
+async def running(phones: PhoneRecorder, clock: WatchedClock) -> AsyncIterator[TypingIndicator]:
     typing = TypingIndicator(phones.type, clock, phones.say, seconds=8.0)
     life = asyncio.create_task(typing.run())
     await asyncio.sleep(0)
@@ -80,7 +80,7 @@ def end_event(chat_id: str = CHAT, turn: str = "t1") -> TurnEnded:
 
 
 async def test_typing_is_shown_again_until_the_turn_ends(
-    phones: Phones, clock: WatchedClock
+    phones: PhoneRecorder, clock: WatchedClock
 ) -> None:
     async with running(phones, clock) as typing:
         typing.show_progress(start_event())
@@ -93,7 +93,7 @@ async def test_typing_is_shown_again_until_the_turn_ends(
 
 
 async def test_two_turns_in_a_chat_type_once_and_until_both_are_over(
-    phones: Phones, clock: WatchedClock
+    phones: PhoneRecorder, clock: WatchedClock
 ) -> None:
     async with running(phones, clock) as typing:
         typing.show_progress(start_event())
@@ -108,7 +108,7 @@ async def test_two_turns_in_a_chat_type_once_and_until_both_are_over(
 
 
 async def test_a_turn_whose_end_is_never_told_types_for_an_hour(
-    phones: Phones, clock: WatchedClock
+    phones: PhoneRecorder, clock: WatchedClock
 ) -> None:
     async with running(phones, clock) as typing:
         typing.show_progress(start_event())
@@ -117,7 +117,9 @@ async def test_a_turn_whose_end_is_never_told_types_for_an_hour(
         assert await phones.until(451) == [(CHAT, True)] * 450 + [(CHAT, False)]
 
 
-async def test_a_call_that_fails_or_hangs_harms_nobody(phones: Phones, clock: WatchedClock) -> None:
+async def test_a_call_that_fails_or_hangs_harms_nobody(
+    phones: PhoneRecorder, clock: WatchedClock
+) -> None:
     phones.refuses, phones.hangs = True, OTHER
     async with running(phones, clock) as typing:
         typing.show_progress(start_event(OTHER))
@@ -127,7 +129,9 @@ async def test_a_call_that_fails_or_hangs_harms_nobody(phones: Phones, clock: Wa
         assert (await phones.until(3))[-1] == (CHAT, False)
 
 
-async def test_a_notice_is_said_once_in_a_minute(phones: Phones, clock: WatchedClock) -> None:
+async def test_a_notice_is_said_once_in_a_minute(
+    phones: PhoneRecorder, clock: WatchedClock
+) -> None:
     notice = Notice("whatsapp", CHAT, "the disk is full")
     async with running(phones, clock) as typing:
         typing.show_progress(notice)
@@ -138,7 +142,9 @@ async def test_a_notice_is_said_once_in_a_minute(phones: Phones, clock: WatchedC
         assert await phones.until(2) == [(CHAT, "the disk is full")] * 2
 
 
-async def test_nothing_is_shown_while_it_does_not_run(phones: Phones, clock: WatchedClock) -> None:
+async def test_nothing_is_shown_while_it_does_not_run(
+    phones: PhoneRecorder, clock: WatchedClock
+) -> None:
     typing = TypingIndicator(phones.type, clock, seconds=8.0)
     typing.show_progress(start_event())
     typing.show_progress(Notice("whatsapp", CHAT, "the disk is full"))

@@ -92,7 +92,7 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldStep:
     """`step` once `gate` is set, for tests that check something while the model is busy."""
 
     gate: asyncio.Event

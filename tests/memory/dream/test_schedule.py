@@ -36,7 +36,7 @@ async def running(world: World, dream: Dream, max_unread: int = 20) -> AsyncIter
     assert len(tasks) == 0
 
 
-class Watched:
+class CountingDream:
     """A Dream that counts its requests to the model."""
 
     def __init__(self, world: World, *script: Line, **limits: Any) -> None:
@@ -60,7 +60,7 @@ class Watched:
 
 async def test_a_scope_is_read_a_day_after_its_first_entry_and_then_daily(world: World) -> None:
     world.remembers("One.")
-    watched = Watched(world)
+    watched = CountingDream(world)
     async with running(world, watched.dream):
         await watched.passes(23, asked=0)
         await watched.passes(1.1, asked=1)
@@ -74,7 +74,7 @@ async def test_a_time_that_passed_while_it_was_off_comes_due_once_soon_after_the
 ) -> None:
     world.remembers("One.")
     world.clock.jump(5 * 24 * HOUR)
-    watched = Watched(world)
+    watched = CountingDream(world)
     async with running(world, watched.dream):
         assert watched.model.prompts == []
         await watched.passes(0.1, asked=1)
@@ -82,7 +82,7 @@ async def test_a_time_that_passed_while_it_was_off_comes_due_once_soon_after_the
 
 
 async def test_much_that_is_unread_is_read_at_once(world: World) -> None:
-    watched = Watched(world)
+    watched = CountingDream(world)
     async with running(world, watched.dream, max_unread=2) as schedule:
         await watched.passes(0.1, asked=0)
         world.remembers("One.")
@@ -101,7 +101,7 @@ async def test_a_clock_that_was_a_year_ahead_silences_nothing(world: World) -> N
     await dream.run("owner")
     world.remembers("Two.")
     world.clock.jump(-365 * 24 * HOUR)
-    watched = Watched(world)
+    watched = CountingDream(world)
     async with running(world, watched.dream):
         await watched.passes(0.1, asked=1)
         world.remembers("Three.")
@@ -114,7 +114,7 @@ async def test_a_failure_while_the_clock_was_ahead_is_waited_out_no_longer_than_
 ) -> None:
     world.remembers("One.")
     world.clock.jump(365 * 24 * HOUR)
-    watched = Watched(world, fails(ProviderUnavailable("down")))
+    watched = CountingDream(world, fails(ProviderUnavailable("down")))
     async with running(world, watched.dream) as schedule:
         await watched.passes(0.02, asked=1)
         world.clock.jump(-365 * 24 * HOUR)
@@ -126,7 +126,7 @@ async def test_a_failure_while_the_clock_was_ahead_is_waited_out_no_longer_than_
 async def test_a_run_that_failed_is_not_hammered(world: World) -> None:
     world.remembers("One.")
     world.clock.jump(2 * 24 * HOUR)
-    watched = Watched(world, fails(ProviderUnavailable("down")))
+    watched = CountingDream(world, fails(ProviderUnavailable("down")))
     async with running(world, watched.dream, max_unread=1) as schedule:
         await watched.passes(0.02, asked=1)
         schedule.wake()
@@ -138,14 +138,14 @@ async def test_every_scope_has_its_turn(world: World) -> None:
     world.remembers("One.")
     world.remembers("Two.", scope="people/telegram_7", session="telegram:7")
     world.clock.jump(2 * 24 * HOUR)
-    watched = Watched(world)
+    watched = CountingDream(world)
     async with running(world, watched.dream):
         await watched.passes(0.1, asked=2)
     assert watched.dream.unread("owner") == watched.dream.unread("people/telegram_7") == 0
 
 
 async def test_with_nothing_to_read_it_only_sleeps(world: World) -> None:
-    watched = Watched(world)
+    watched = CountingDream(world)
     async with running(world, watched.dream):
         before = len(world.clock.slept)
         await world.clock.advance(24 * HOUR)
@@ -156,13 +156,13 @@ async def test_with_nothing_to_read_it_only_sleeps(world: World) -> None:
 async def test_much_that_is_unread_at_the_start_is_read_soon_after_it(world: World) -> None:
     world.remembers("One.")
     world.remembers("Two.")
-    watched = Watched(world)
+    watched = CountingDream(world)
     async with running(world, watched.dream, max_unread=2):
         await watched.passes(0.02, asked=1)
 
 
 async def test_a_run_for_much_that_is_unread_is_tried_again_when_it_failed(world: World) -> None:
-    watched = Watched(world, fails(ProviderUnavailable("down")))
+    watched = CountingDream(world, fails(ProviderUnavailable("down")))
     async with running(world, watched.dream, max_unread=1) as schedule:
         await watched.passes(0.02, asked=0)
         world.remembers("One.")
@@ -176,7 +176,7 @@ async def test_a_run_for_much_that_is_unread_is_tried_again_when_it_failed(world
 async def test_what_a_run_had_no_budget_for_waits_an_hour(world: World) -> None:
     for number in range(6):
         world.remembers(f"Number {number}.")
-    watched = Watched(world, batch=2, max_calls=2)
+    watched = CountingDream(world, batch=2, max_calls=2)
     async with running(world, watched.dream, max_unread=2):
         await watched.passes(0.02, asked=2)
         await watched.passes(0.9, asked=0)
@@ -185,7 +185,7 @@ async def test_what_a_run_had_no_budget_for_waits_an_hour(world: World) -> None:
 
 async def test_notes_of_past_days_are_read_without_any_new_entry(world: World) -> None:
     world.write("memory/2026-03-10.md", "# 2026-03-10\n\n- 10:00 bought paint\n")
-    watched = Watched(world)
+    watched = CountingDream(world)
     async with running(world, watched.dream):
         await watched.passes(0.1, asked=0)
         await watched.passes(12.1, asked=1)
@@ -197,7 +197,7 @@ async def test_a_model_that_is_down_is_not_asked_once_for_each_scope(world: Worl
     for scope in scopes:
         world.remembers("One.", scope=scope)
     world.clock.jump(2 * 24 * HOUR)
-    watched = Watched(world, *[fails(ProviderUnavailable("down"))] * 2)
+    watched = CountingDream(world, *[fails(ProviderUnavailable("down"))] * 2)
     async with running(world, watched.dream):
         await watched.passes(0.02, asked=1)
         await watched.passes(0.1, asked=0)
@@ -221,7 +221,7 @@ async def test_the_schedule_outlives_an_unexpected_error(world: World) -> None:
 
     world.memories = Breaking(Root(world.workspace), world.workspace.parent / "state", world.clock)
     world.clock.jump(2 * 24 * HOUR)
-    watched = Watched(world)
+    watched = CountingDream(world)
     async with running(world, watched.dream):
         await watched.passes(0.02, asked=0)
         await watched.passes(6.1, asked=1)

@@ -31,7 +31,7 @@ SECRET = b"secret\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandEnd:
     """The end of a command, and its output."""
 
     code: int
@@ -53,7 +53,7 @@ async def start_process(launch: Launch) -> asyncio.subprocess.Process:
     )
 
 
-async def run_to_end(launch: Launch) -> Ended:
+async def run_to_end(launch: Launch) -> CommandEnd:
     """Run a command until its watcher has cleaned up."""
     child = await start_process(launch)
     try:
@@ -63,7 +63,7 @@ async def run_to_end(launch: Launch) -> Ended:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
     assert child.returncode is not None
-    return Ended(child.returncode, output.decode(), complaints.decode())
+    return CommandEnd(child.returncode, output.decode(), complaints.decode())
 
 
 @dataclass
@@ -91,14 +91,14 @@ class SandboxFolders:
             read_only=("SOUL.md", "memory/", "deep/er/kept", "skills/", "people/"),
         )
 
-    async def run(self, sandbox: Sandbox, command: str, **changes: object) -> Ended:
+    async def run(self, sandbox: Sandbox, command: str, **changes: object) -> CommandEnd:
         """Run a shell command to its end."""
         confined = replace(self.confined, **changes)
         return await run_to_end(sandbox.launch(("/bin/sh", "-c", command), confined))
 
     async def attack(self, sandbox: Sandbox, **changes: object) -> list[str]:
         """Return the crossed boundaries, as reported inside and as seen outside."""
-        with Doors(self.outside) as doors:
+        with OutsideSockets(self.outside) as doors:
             target = {
                 "outside": str(self.outside),
                 "workspace": str(self.workspace),
@@ -138,7 +138,7 @@ class SandboxFolders:
             path.chmod(0o600)
 
 
-class Doors:
+class OutsideSockets:
     """Sockets outside that no command may reach."""
 
     def __init__(self, outside: Path) -> None:
@@ -150,7 +150,7 @@ class Doors:
         self._datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._datagrams.bind(f"{outside}/datagrams")
 
-    def __enter__(self) -> Doors:
+    def __enter__(self) -> OutsideSockets:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nanobot.programs import Launch
 from nanobot.security.confine import autorun
 from nanobot.security.sandbox import Sandbox
-from tests.security.sandbox.folders import PYTHON, UNSEEN, Ended, SandboxFolders, start_process
+from tests.security.sandbox.folders import PYTHON, UNSEEN, CommandEnd, SandboxFolders, start_process
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.process
@@ -28,7 +28,9 @@ HOOKED = (
 """Makes git run a command in the repository {0}."""
 
 
-async def beside(sandbox: Sandbox, folders: SandboxFolders, command: str, *person: str) -> Ended:
+async def beside(
+    sandbox: Sandbox, folders: SandboxFolders, command: str, *person: str
+) -> CommandEnd:
     """Run a command until it is ended, while a person works in `work`."""
     launch = sandbox.launch(("/bin/bash", "-c", f"echo ready; {command}"), folders.confined)
     child = await ready(launch)
@@ -45,7 +47,7 @@ async def ready(launch: Launch) -> asyncio.subprocess.Process:
     return child
 
 
-async def end_of(child: asyncio.subprocess.Process) -> Ended:
+async def end_of(child: asyncio.subprocess.Process) -> CommandEnd:
     """Return how it was ended."""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -55,7 +57,7 @@ async def end_of(child: asyncio.subprocess.Process) -> Ended:
         await child.communicate()
         raise AssertionError("the command ran on") from None
     assert child.returncode is not None
-    return Ended(child.returncode, output.decode(), complaints.decode())
+    return CommandEnd(child.returncode, output.decode(), complaints.decode())
 
 
 def by_hand(folder: Path, *command: str) -> None:

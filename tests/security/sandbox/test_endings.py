@@ -14,7 +14,7 @@ from nanobot.security.sandbox import Sandbox
 from tests.security.sandbox.folders import PYTHON, UNSEEN, SandboxFolders, run_to_end, start_process
 
 
-class Life:
+class ProcessWatch:
     """Detects the end of all processes that hold a pipe open as descriptor 9."""
 
     def __init__(self, folder: Path) -> None:
@@ -37,7 +37,7 @@ def holding(command: str) -> tuple[str, ...]:
 async def test_what_runs_on_is_ended_with_its_command(
     sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    life = Life(folders.workspace / "work")
+    life = ProcessWatch(folders.workspace / "work")
     command = holding("sleep 600 & (sleep 600 &) ; setsid sleep 600 & set -m; sleep 600 & exit 3")
     end = await run_to_end(sandbox.launch(command, folders.confined))
     assert end.code == 3
@@ -55,7 +55,7 @@ async def test_who_writes_where_nobody_reads_ends_without_a_word(
 async def test_killing_the_group_kills_everything(
     sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    life = Life(folders.workspace / "work")
+    life = ProcessWatch(folders.workspace / "work")
     command = holding("echo x > work/.newtool; (sleep 600 &); echo ready; sleep 600")
     child = await start_process(sandbox.launch(command, folders.confined))
     assert child.stdout is not None
@@ -70,7 +70,7 @@ async def test_killing_the_group_kills_everything(
 async def test_without_nanobot_there_is_no_command(
     sandbox: Sandbox, folders: SandboxFolders
 ) -> None:
-    life = Life(folders.workspace / "work")
+    life = ProcessWatch(folders.workspace / "work")
     command = holding("(sleep 600 &); echo ready; sleep 600")
     launch = sandbox.launch(command, folders.confined)
     start = "import subprocess, sys; subprocess.run(sys.argv[1:], start_new_session=True)"
@@ -83,7 +83,7 @@ async def test_without_nanobot_there_is_no_command(
 
 
 async def test_too_many_processes_end_it(sandbox: Sandbox, folders: SandboxFolders) -> None:
-    life = Life(folders.workspace / "work")
+    life = ProcessWatch(folders.workspace / "work")
     confined = replace(folders.confined, processes=20)
     many = "i=0; while [ $i -lt 60 ]; do sleep 600 & i=$((i+1)); done; wait"
     end = await run_to_end(sandbox.launch(holding(many), confined))

@@ -14,7 +14,7 @@ import pytest
 from nanobot.security.confine.tree import Tree
 from nanobot.security.sandbox import FoundSandbox, Sandbox
 from tests.security.sandbox.conftest import working
-from tests.security.sandbox.folders import SECRET, Ended, SandboxFolders
+from tests.security.sandbox.folders import SECRET, CommandEnd, SandboxFolders
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Aftermath:
 
     folders: SandboxFolders
     other: Path
-    end: Ended
+    end: CommandEnd
 
 
 @pytest.fixture(scope="module", params=["bubblewrap", "landlock"])

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Sandbox, SandboxRefused
 from nanobot.security.sandbox.relay import network_relay
-from tests.security.sandbox.folders import PYTHON, UNSEEN, Ended, SandboxFolders, run_to_end
+from tests.security.sandbox.folders import PYTHON, UNSEEN, CommandEnd, SandboxFolders, run_to_end
 
 HEADER = """
 import http.client, json, os, socket, sys, urllib.request
@@ -31,7 +31,7 @@ port = sys.argv[1]
 """
 
 
-async def run(bubblewrap: Sandbox, folders: SandboxFolders, script: str, port: int) -> Ended:
+async def run(bubblewrap: Sandbox, folders: SandboxFolders, script: str, port: int) -> CommandEnd:
     """Run Python inside, with access to `site.test` on that port and no other exception."""
     egress = Egress(allow_hosts=frozenset({f"site.test:{port}"}), resolve=_resolve)
     try:

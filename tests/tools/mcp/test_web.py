@@ -92,7 +92,7 @@ async def test_an_address_inside_is_refused_unless_the_entry_itself_names_it(
             await servers.check("far")
 
 
-class Far:
+class RemoteServer:
     """A server with sessions, without the SDK."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class Far:
 
 
 async def test_an_endless_answer_is_cut_and_no_other_stream_is_opened(tmp_path: Path) -> None:
-    far = Far()
+    far = RemoteServer()
     far.endless = True
     async with far.listening() as url, reaching(url, tmp_path) as (servers, _):
         with pytest.raises(NanobotError, match="more than 24,000,000 bytes"):
@@ -161,7 +161,7 @@ async def test_an_endless_answer_is_cut_and_no_other_stream_is_opened(tmp_path: 
 
 
 async def test_an_odd_part_of_an_answer_costs_itself_alone(tmp_path: Path) -> None:
-    far = Far()
+    far = RemoteServer()
     far.odd = [{"type": "hologram"}, 7]
     async with far.listening() as url, reaching(url, tmp_path) as (servers, registry):
         await accept(servers, "far")
@@ -172,7 +172,7 @@ async def test_an_odd_part_of_an_answer_costs_itself_alone(tmp_path: Path) -> No
 
 
 async def test_a_server_that_has_forgotten_us_is_met_anew_at_the_next_call(tmp_path: Path) -> None:
-    far = Far()
+    far = RemoteServer()
     async with far.listening() as url, reaching(url, tmp_path) as (servers, registry):
         await accept(servers, "far")
         call = ToolCall("1", "far__add", "{}")

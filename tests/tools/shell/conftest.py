@@ -44,7 +44,7 @@ class Open(Sandbox, frozen=True):
         return Launch(tuple(command), environment, str(confined.cwd))
 
 
-class Watched:
+class ShownOutput:
     """The shown output of a command."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Watched:
             await self._changed.wait()
 
 
-class Life:
+class ProcessWatch:
     """Detects the end of all processes of a command, which hold a pipe open."""
 
     holding = "exec 9>alive; echo ready; "
@@ -89,7 +89,7 @@ class CommandKit:
         self.open = Open("bubblewrap")
         self.sandbox: Sandbox | None = self.open
         self.ran_free: list[str] = []
-        self.watched = Watched()
+        self.watched = ShownOutput()
         self.me = TurnContext(
             "cli", "direct", "cli:direct", "turn-1", show_output=self.watched.show
         )

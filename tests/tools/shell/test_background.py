@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.testing import FakeClock
-from tests.tools.shell.conftest import Life
+from tests.tools.shell.conftest import ProcessWatch
 
 if TYPE_CHECKING:
     from tests.tools.shell.conftest import CommandKit, NewDesk
@@ -48,7 +48,7 @@ async def test_what_fails_at_once_is_told_at_once(kit: CommandKit) -> None:
 
 
 async def test_a_killed_command_is_dead_and_tells_its_last_words(kit: CommandKit) -> None:
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     name = await kit.in_background(f"{life.holding} {FOR_EVER} & {FOR_EVER}")
     await _wait_for_output(kit, name)
     said = await kit.says("exec_kill", id=name)
@@ -87,7 +87,7 @@ async def test_a_conversation_has_so_many_and_all_together_as_well(kit: CommandK
 
 
 async def test_stopping_a_conversation_ends_its_commands_and_no_others(kit: CommandKit) -> None:
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     mine = await kit.in_background(f"{life.holding} {FOR_EVER}")
     other = kit.other(session_key="cli:other")
     others = await kit.in_background(FOR_EVER, other)
@@ -102,7 +102,7 @@ async def test_stopping_a_conversation_ends_its_commands_and_no_others(kit: Comm
 
 
 async def test_nothing_that_mounts_hold_runs_while_a_rule_file_is_replaced(kit: CommandKit) -> None:
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     name = await kit.in_background(f"{life.holding} {FOR_EVER} & {FOR_EVER}")
     other = kit.other(scope="people/bob", session_key="telegram:7")
     others = await kit.in_background(FOR_EVER, other)
@@ -126,7 +126,7 @@ async def test_what_no_mounts_hold_runs_on_meanwhile(kit: CommandKit) -> None:
 
 
 async def test_closing_leaves_nothing_and_lets_nothing_start(kit: CommandKit) -> None:
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     await kit.in_background(f"{life.holding} {FOR_EVER} & {FOR_EVER}")
     await kit.processes.close()
     await life.over()

@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.testing import FakeClock
 from nanobot.tooling.registry import MAX_RESULT
-from tests.tools.shell.conftest import Life
+from tests.tools.shell.conftest import ProcessWatch
 
 if TYPE_CHECKING:
     from tests.tools.shell.conftest import CommandKit, NewDesk
@@ -55,7 +55,7 @@ async def test_a_time_limit_kills_all_of_it_and_calls_the_outcome_unknown(
     new_desk: NewDesk,
 ) -> None:
     kit = new_desk(clock := FakeClock())
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     running = kit.begin(command=f"{life.holding} sleep 900 & sleep 900", timeout=7)
     await kit.watched.until("ready")
     await clock.advance(7)
@@ -69,7 +69,7 @@ async def test_a_time_limit_kills_all_of_it_and_calls_the_outcome_unknown(
 
 async def test_what_does_not_heed_the_request_to_end_is_killed(new_desk: NewDesk) -> None:
     kit = new_desk(clock := FakeClock())
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     running = kit.begin(command=f"trap '' TERM; {life.holding} sleep 900", timeout=7)
     await kit.watched.until("ready")
     await clock.advance(7)
@@ -81,7 +81,7 @@ async def test_what_does_not_heed_the_request_to_end_is_killed(new_desk: NewDesk
 
 
 async def test_a_stopped_turn_leaves_nothing_of_its_command(kit: CommandKit) -> None:
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     running = kit.begin(command=f"{life.holding} sleep 900 & sleep 900")
     await kit.watched.until("ready")
     running.cancel()
@@ -91,7 +91,7 @@ async def test_a_stopped_turn_leaves_nothing_of_its_command(kit: CommandKit) -> 
 
 
 async def test_what_a_command_leaves_behind_ends_with_it(kit: CommandKit) -> None:
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     assert "exit code 0" in await kit.says("exec", command=f"{life.holding} sleep 900 &")
     await life.over()
 

@@ -10,7 +10,7 @@ from nanobot.errors import ToolError
 from nanobot.security.sandbox import find_sandbox
 from nanobot.tools.shell.tools import ExecArguments, is_slip
 from nanobot.validation import build
-from tests.tools.shell.conftest import Life
+from tests.tools.shell.conftest import ProcessWatch
 
 if TYPE_CHECKING:
     from nanobot.tooling import Risk
@@ -123,7 +123,7 @@ async def test_in_the_sandbox_of_this_machine_a_command_works_and_dies(kit: Comm
     said = await kit.says("exec", command="echo hello > made; cat made; pwd")
     assert said == f"hello\n{kit.workspace}\n[exit code 0]"
     assert (kit.workspace / "made").read_text() == "hello\n"
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     running = kit.begin(command=f"{life.holding} setsid sleep 900 & sleep 900")
     await kit.watched.until("ready")
     assert await kit.processes.stop(kit.me.session_key) == 0

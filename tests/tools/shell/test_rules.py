@@ -12,7 +12,7 @@ from nanobot.memory.store import MemoryStore
 from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
-from tests.tools.shell.conftest import Life
+from tests.tools.shell.conftest import ProcessWatch
 
 if TYPE_CHECKING:
     from tests.tools.shell.conftest import NewDesk
@@ -22,7 +22,7 @@ async def test_only_a_rule_file_that_changes_ends_commands(
     new_desk: NewDesk, tmp_path: Path
 ) -> None:
     kit = new_desk(FakeClock())
-    life = Life(kit.workspace)
+    life = ProcessWatch(kit.workspace)
     quiet = partial(kit.processes.quiesce, "owner")
     versions = GitStore(tmp_path / "state", Root(kit.workspace), kit.clock)
     store = MemoryStore(versions, quiesce=quiet)

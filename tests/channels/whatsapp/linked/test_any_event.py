@@ -18,8 +18,8 @@ from nanobot_whatsapp.people import People
 from tests.bus.support import rows
 from tests.channels.malformed import as_body, mutate
 from tests.channels.whatsapp.linked.helpers import Line, make_event
-from tests.channels.whatsapp.linked.scene import ANN
 from tests.channels.whatsapp.linked.test_link import open_link
+from tests.channels.whatsapp.linked.transport_kit import ANN
 from tests.gateway.core import Core
 from tests.scratch import scratch
 

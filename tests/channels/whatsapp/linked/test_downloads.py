@@ -10,7 +10,7 @@ from pathlib import Path
 from nanobot.errors import SendError, SendRefused
 from nanobot.testing.clock import FakeClock
 from tests.channels.whatsapp.linked.helpers import Core
-from tests.channels.whatsapp.linked.scene import running
+from tests.channels.whatsapp.linked.transport_kit import running
 
 
 async def test_a_file_is_read_once_it_is_there_and_then_removed(
@@ -19,10 +19,10 @@ async def test_a_file_is_read_once_it_is_there_and_then_removed(
     downloads = folder / "downloads"
     downloads.mkdir()
     (downloads / "left").write_bytes(b"by a daemon that was killed")
-    async with running(core) as scene:
-        helper = await scene.open_next()
+    async with running(core) as kit:
+        helper = await kit.open_next()
         assert list_of(downloads) == []
-        fetching = scene.fetching()
+        fetching = kit.fetching()
         helper.fail(await helper.request("download"), "later", "no network", 3.0)
         await until_asked(clock, 3.0)
         await clock.advance(3.0)
@@ -37,15 +37,15 @@ async def test_a_file_is_read_once_it_is_there_and_then_removed(
 async def test_a_file_is_fetched_though_the_helper_dies_over_it(
     core: Core, clock: FakeClock, folder: Path
 ) -> None:
-    async with running(core) as scene:
-        first = await scene.open_next()
-        fetching = scene.fetching()
+    async with running(core) as kit:
+        first = await kit.open_next()
+        fetching = kit.fetching()
         await first.request("download")
         os.kill(int((folder / "helper.lock").read_text()), signal.SIGKILL)
         await core.until(lambda: "signal 9" in core.problem)
         await until_asked(clock, 5.0)
         await clock.advance(5.0)
-        second = await scene.open_next()
+        second = await kit.open_next()
         request = await second.request("download")
         (folder / "downloads").mkdir()
         (folder / "downloads" / "f1").write_bytes(b"image")
@@ -57,14 +57,14 @@ async def test_what_nobody_fetched_in_time_is_removed_with_the_next_fetch(
     core: Core, folder: Path, clock: FakeClock
 ) -> None:
     downloads = folder / "downloads"
-    async with running(core) as scene:
-        helper = await scene.open_next()
+    async with running(core) as kit:
+        helper = await kit.open_next()
         downloads.mkdir()
         for name, age in (("late", 601.0), ("busy", 5.0)):
             (downloads / name).write_bytes(b"image")
             written = clock.now().timestamp() - age
             os.utime(downloads / name, (written, written))
-        fetching = scene.fetching()
+        fetching = kit.fetching()
         helper.answer(await helper.request("download"), path="downloads/busy", size=5)
         assert await fetching == b"image"
     assert list_of(downloads) == []
@@ -74,18 +74,18 @@ async def test_a_file_that_is_too_large_or_lies_elsewhere_is_refused(
     core: Core, folder: Path
 ) -> None:
     downloads = folder / "downloads"
-    async with running(core) as scene:
-        helper = await scene.open_next()
+    async with running(core) as kit:
+        helper = await kit.open_next()
         downloads.mkdir()
         (folder / "secret").write_bytes(b"x")
         (downloads / "link").symlink_to(folder / "secret")
-        assert isinstance(await scene.fetching(limit=4), SendRefused)
+        assert isinstance(await kit.fetching(limit=4), SendRefused)
         for path in ("downloads/../secret", "/etc/passwd", "downloads/link", ""):
-            fetching = scene.fetching()
+            fetching = kit.fetching()
             helper.answer(await helper.request("download"), path=path, size=1)
             assert isinstance(await fetching, SendError)
         (downloads / "f2").write_bytes(b"x" * 1001)
-        fetching = scene.fetching()
+        fetching = kit.fetching()
         helper.answer(await helper.request("download"), path="downloads/f2", size=1)
         assert isinstance(await fetching, SendRefused)
         assert len(helper.all("request")) == 5

@@ -26,7 +26,7 @@ PICTURE = Media(json.dumps({"directPath": "/v/t62"}), "image", "image/png", "", 
 
 
 @dataclass
-class Scene:
+class TransportKit:
     """The running transport, and the tasks of a test."""
 
     core: Core
@@ -65,11 +65,11 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def running(core: Core, **options: object) -> AsyncIterator[Scene]:
+async def running(core: Core, **options: object) -> AsyncIterator[TransportKit]:
     """Run the transport."""
     settings = build(WhatsAppSettings, options)
     transport = LinkedTransport(settings, find_program=lambda _options, _folder: PROGRAM)
     async with play_helpers(core.state_folder) as pool, asyncio.TaskGroup() as group:
         life = group.create_task(transport.run(core))
-        yield Scene(core, transport, pool, group, life)
+        yield TransportKit(core, transport, pool, group, life)
         life.cancel()
