@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from nanobot.cli.client import Client, Data
-from nanobot.cli.command import Commands, Options, WrongUsage, print_text
+from nanobot.cli.command import Options, Parser, WrongUsage, print_text
 from nanobot.cli.gateway import open_client
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError
@@ -36,8 +36,8 @@ _WAITS = (
 _STOP_SECONDS = 2.0  # seconds to wait for the turn to stop after Ctrl-C
 
 
-def add_agent(commands: Commands) -> None:
-    agent = commands.add("agent", "chat, or send one message with -m", run_agent)
+def add_agent(agent: Parser) -> None:
+    agent.set_defaults(run=run_agent)
     agent.add_argument(
         "-m",
         "--message",

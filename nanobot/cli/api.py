@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Data
-from nanobot.cli.command import Commands, Options, agrees, find_shared_folder, settings_of, table
+from nanobot.cli.command import Options, Parser, agrees, find_shared_folder, settings_of, table
 
 if TYPE_CHECKING:
     from nanobot.channel.keys import ApiKeys
@@ -35,12 +35,8 @@ The API is off. Set channels.api.enabled to true in config.yaml, and restart the
 """
 
 
-def add_api(commands: Commands) -> None:
-    what = commands.group(
-        "api",
-        "give other programs access to nanobot",
-        "Give other programs access to nanobot through an OpenAI-compatible API.",
-    )
+def add_api(api: Parser) -> None:
+    what = api.group("Give other programs access to nanobot through an OpenAI-compatible API.")
     keys = what.group("keys", "manage the programs' keys")
     new = keys.add("add", "create a key for a program (the key is shown only once)", add_key).json()
     new.argument("name", "NAME", "the program's name, such as open-webui")

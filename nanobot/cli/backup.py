@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Data
 from nanobot.cli.command import (
-    Commands,
     Options,
     Parser,
     WrongUsage,
@@ -67,8 +66,8 @@ _RESUME = (
 )
 
 
-def add_backup(commands: Commands) -> None:
-    backup = commands.add("backup", "back up the whole home to one file", run_backup)
+def add_backup(backup: Parser) -> None:
+    backup.set_defaults(run=run_backup)
     backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
     backup.description = _BACKUP
     backup.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -83,7 +82,9 @@ def add_backup(commands: Commands) -> None:
     _add_identity(backup)
     backup.json()
 
-    restore = commands.add("restore", "restore a home from a backup", restore_home)
+
+def add_restore(restore: Parser) -> None:
+    restore.set_defaults(run=restore_home)
     restore.description = _RESTORE
     restore.formatter_class = argparse.RawDescriptionHelpFormatter
     restore.argument("file", "FILE", "the backup file", type=words)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, Data
-from nanobot.cli.command import Commands, Options, settings_of, table, words
+from nanobot.cli.command import Options, Parser, settings_of, table, words
 from nanobot.cli.gateway import in_gateway_or_here, own_home
 from nanobot.errors import NanobotError
 from nanobot.text import clean, duration
@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from nanobot.channel import Login, LoginRequest
 
 
-def add_channels(commands: Commands) -> None:
-    what = commands.group(
-        "channels",
-        "sign in to channels and show their status",
-        "Sign in to a channel, or show the status of each channel.",
-    )
+def add_channels(channels: Parser) -> None:
+    what = channels.group("Sign in to a channel, or show the status of each channel.")
     what.operation("status", "show the status of each channel", "channels.status", format_status)
     login = what.add("login", "sign in to a channel that requires it, such as whatsapp", run_login)
     login.argument("name", "NAME", "the channel (whatsapp)")
@@ -107,11 +103,9 @@ _NOBODY = "No pending requests and no approvals.\n"
 _NAMES = "People choose these names themselves. Approve only a code that someone gave you.\n"
 
 
-def add_pair(commands: Commands) -> None:
-    what = commands.group(
-        "pair",
-        "give people and groups access",
-        "Give people and groups access. A new person gets a code, which you approve here.",
+def add_pair(pair: Parser) -> None:
+    what = pair.group(
+        "Give people and groups access. A new person gets a code, which you approve here."
     )
     what.operation("list", "list requests and approvals", "pair.list", format_access)
     approve = what.operation("approve", "approve a person or a group", "pair.approve")

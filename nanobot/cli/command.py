@@ -1,32 +1,27 @@
 """The building blocks of commands: their grammar, an operation to run, and a result to print.
 
-Every command line loads this, and help loads the grammar of all commands. So imports that only some
-commands need are made where those run."""
+Every command line and the help load this. So imports that only some commands need are made when
+those run."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from nanobot.cli.client import Data
-from nanobot.cli.gateway import operate
-from nanobot.config import home_folder
 from nanobot.errors import NanobotError
-from nanobot.text import clean, expanduser
-from nanobot_cli.text import columns, wrap_text
 
 if TYPE_CHECKING:
     from datetime import tzinfo
     from typing import TextIO
 
+    from nanobot.cli.client import Data
     from nanobot.config.settings import Settings
 
-_UTC = re.compile(r'("\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)\+00:00"')
+_UTC = r'("\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)\+00:00"'
 
 _OURS = frozenset({"home", "given_home", "command", "what", "run", "json", "yes"})
 """Options that are not arguments of the operation."""
@@ -55,6 +50,8 @@ class Options(argparse.Namespace):
     def operate(self, operation: str, **arguments: object) -> Data:
         """Run one operation, in the running gateway or else here on the files. Raises
         `NanobotError`."""
+        from nanobot.cli.gateway import operate
+
         return operate(self.home, operation, **arguments)
 
     def print_result(
@@ -62,6 +59,8 @@ class Options(argparse.Namespace):
     ) -> int:
         """Print a result: as JSON if requested, else as `shown` formats it. Without `shown`, print
         the field `text`, which JSON leaves out."""
+        from nanobot.cli.client import Data
+
         answer = Data(data)
 
         def people() -> str:
@@ -91,7 +90,7 @@ class Options(argparse.Namespace):
         return confirm_change(question)
 
 
-_WRONG_WORD = re.compile(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
+_WRONG_WORD = r"(?s)argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)"
 """The message of argparse."""
 
 
@@ -126,13 +125,24 @@ class Parser(argparse.ArgumentParser):
             self.error("--home must come before the command: nanobot --home DIR …")
         self.error(f"unknown option {named}{_suggest(name, known)}")
 
+    def group(self, description: str = "") -> Commands:
+        """Make this command consist of commands. By itself it lists them and exits with 2."""
+
+        def show(_: Options) -> int:
+            self.print_help(sys.stderr)
+            return 2
+
+        self.set_defaults(run=show)
+        self.description = description or self.description
+        return Commands(self)
+
     def program(self, summary: str) -> Self:
         """Add a program with its arguments, after `--`."""
         return self.argument(PROGRAM, "COMMAND", summary, nargs="*", default=[])
 
     def error(self, message: str) -> NoReturn:
         """Raise `WrongUsage` with one line: the mistake, and a suggestion if there is one."""
-        if wrong := _WRONG_WORD.fullmatch(message):
+        if wrong := re.fullmatch(_WRONG_WORD, message):
             known = re.findall("'(.*?)'", wrong[3])
             what = "command" if wrong[1] == "COMMAND" else wrong[1]
             message = f"unknown {what} {wrong[2]!r}{_suggest(wrong[2], known)}"
@@ -184,23 +194,20 @@ class Commands:
         self._parser = parser
         self._parsers = parser.add_subparsers(dest=dest, metavar="COMMAND", prog=parser.prog)
 
+    def outline(self, name: str, summary: str) -> Parser:
+        """Add a command without its grammar."""
+        sentence = summary[0].upper() + summary[1:] + "."
+        return self._parsers.add_parser(name, help=summary, description=sentence)
+
     def add(self, name: str, summary: str, run: Callable[[Options], int]) -> Parser:
         """Add a command. `run` takes its namespace and returns the exit code."""
-        sentence = summary[0].upper() + summary[1:] + "."
-        parser = self._parsers.add_parser(name, help=summary, description=sentence)
+        parser = self.outline(name, summary)
         parser.set_defaults(run=run)
         return parser
 
-    def group(self, name: str, summary: str, description: str = "") -> Commands:
-        """Add a command that consists of commands. By itself it lists them and exits with 2."""
-
-        def show(_: Options) -> int:
-            parser.print_help(sys.stderr)
-            return 2
-
-        parser = self.add(name, summary, show)
-        parser.description = description or parser.description
-        return Commands(parser)
+    def group(self, name: str, summary: str) -> Commands:
+        """Add a command that consists of commands."""
+        return self.outline(name, summary).group()
 
     def operation(
         self,
@@ -248,10 +255,14 @@ def day(text: str) -> str:
 
 def path_of(text: str) -> Path:
     """Return the absolute path of a typed one. Raises `NanobotError`."""
+    from nanobot.text import expanduser
+
     return expanduser(text).absolute()
 
 
 def home_of(options: argparse.Namespace) -> Path:
+    from nanobot.config import home_folder
+
     return path_of(options.given_home) if options.given_home else home_folder()
 
 
@@ -303,6 +314,8 @@ def write_stdout(output: str) -> int:
 
 def print_text(text: str, to: TextIO | None = None) -> int:
     """Print a text for people, without control characters and in the terminal's width."""
+    from nanobot.text import clean
+
     stream = to or sys.stdout
     stream.write(fit_width(clean(text), stream))
     stream.flush()
@@ -312,11 +325,15 @@ def print_text(text: str, to: TextIO | None = None) -> int:
 def print_json(data: object) -> int:
     """Print indented JSON, in ASCII, so that it cannot control a terminal. All UTC times end in
     `Z`."""
-    return write_stdout(_UTC.sub(r'\1Z"', json.dumps(data, indent=2)) + "\n")
+    import json
+
+    return write_stdout(re.sub(_UTC, r'\1Z"', json.dumps(data, indent=2)) + "\n")
 
 
 def agrees(question: str) -> bool:
     """Ask the person at the terminal. Any answer but yes is a no."""
+    from nanobot.text import clean
+
     sys.stdout.write(f"{clean(question)} [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
@@ -336,6 +353,8 @@ _NARROWEST_CELL = 24
 def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
     """Return the rows with aligned columns, empty without rows. On a terminal the last column wraps
     within itself, if there is room."""
+    from nanobot_cli.text import columns
+
     rows = [tuple(row) for row in rows]
     if header and rows:
         rows.insert(0, header)
@@ -345,6 +364,8 @@ def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
 
 
 def _row(row: Sequence[str], widths: Sequence[int], line: str) -> str:
+    from nanobot_cli.text import columns, wrap_text
+
     for cell, width in zip(row[:-1], widths, strict=False):
         line += f"{cell}{' ' * (width - columns(cell))}  "
     last, room, begins = row[-1] if row else "", _columns(sys.stdout), columns(line)
@@ -357,7 +378,11 @@ def fit_width(shown: str, to: TextIO | None = None) -> str:
     """Wrap text to the width of a terminal (`to`, by default standard output). For programs and
     files, return it unchanged, because they need whole lines."""
     width = _columns(to or sys.stdout)
-    return wrap_text(shown, width) if width else shown
+    if not width:
+        return shown
+    from nanobot_cli.text import wrap_text
+
+    return wrap_text(shown, width)
 
 
 def _columns(to: TextIO) -> int:

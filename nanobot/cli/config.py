@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
-    Commands,
     Options,
+    Parser,
     WrongUsage,
     confirm_change,
     indent,
@@ -49,8 +49,8 @@ _EXAMPLE = "config.example.yaml"
 _TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
-def add_config(commands: Commands) -> None:
-    what = commands.group("config", "show, check, and change the configuration")
+def add_config(config: Parser) -> None:
+    what = config.group()
     get = what.add("get", "show a setting, a section, or all settings", print_settings).json()
     get.argument("key", "KEY", "a setting, such as model.name, or a section", nargs="?", default="")
     new = what.add("set", "change a setting (shows the change and asks first)", set_settings)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Data
 from nanobot.cli.command import (
-    Commands,
     Options,
     Parser,
     WrongUsage,
@@ -47,10 +46,8 @@ _SECTIONS = (
 )  # fmt: skip
 
 
-def add_skills(commands: Commands) -> None:
-    what = commands.group(
-        "skills",
-        "manage skills",
+def add_skills(skills: Parser) -> None:
+    what = skills.group(
         "A skill is a folder with a SKILL.md that teaches the model a task. A skill in the "
         "workspace is used only after you enable it. If one of its files changes, you have to "
         "enable it again.",
@@ -198,12 +195,8 @@ _MORE_OR_UNTRIED = (
 _NO_SERVERS = "There are no MCP servers. Add one with `nanobot mcp add` (docs/mcp.md).\n"
 
 
-def add_mcp(commands: Commands) -> None:
-    what = commands.group(
-        "mcp",
-        "manage MCP servers and their tools",
-        "Manage the MCP servers in config.yaml, and their tools.",
-    )
+def add_mcp(mcp: Parser) -> None:
+    what = mcp.group("Manage the MCP servers in config.yaml, and their tools.")
     new = what.add("add", "add a server and show its tools", add_server)
     new.argument("name", "NAME", "a name for the server", type=words)
     new.program("for a local server: its program and arguments, after --")

@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import Commands, Options, find_shared_folder, path_of, print_text, table
+from nanobot.cli.command import Options, Parser, find_shared_folder, path_of, print_text, table
 from nanobot.cli.gateway import own_home
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
@@ -26,8 +26,8 @@ _TO = (
 _OWNER = "your account, such as telegram:12345 (repeatable); required if several people have access"
 
 
-def add_import(commands: Commands) -> None:
-    command = commands.add("import", "import a home of HKUDS/nanobot (nanobot-ai)", import_home)
+def add_import(command: Parser) -> None:
+    command.set_defaults(run=import_home)
     source = "the home to import (its files are not changed; default: ~/.nanobot)"
     command.argument("source", "FROM", source, nargs="?", default="~/.nanobot")
     command.option("--to", "HOME", _TO)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Data
 from nanobot.cli.command import (
-    Commands,
     Options,
+    Parser,
     print_json,
     print_text,
     table,
@@ -36,8 +36,8 @@ _NO_LOG = "There is no log yet. `nanobot gateway` writes its log to {}\n"
 _WIDTH = 100
 
 
-def add_logs(commands: Commands) -> None:
-    logs = commands.add("logs", "show nanobot's log", show_log)
+def add_logs(logs: Parser) -> None:
+    logs.set_defaults(run=show_log)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
     logs.option("--turn", "ID", "show only lines from this turn")
@@ -46,8 +46,8 @@ def add_logs(commands: Commands) -> None:
     logs.flag("--json", "print JSON, one object per line")
 
 
-def add_audit(commands: Commands) -> None:
-    audit = commands.add("audit", "show allowed and rejected tool calls", show_audit)
+def add_audit(audit: Parser) -> None:
+    audit.set_defaults(run=show_audit)
     audit.count(20, "entries")
     audit.option("--tool", "T", "show only calls of this tool")
     audit.option("--session", "KEY", "show only calls in this conversation")

@@ -84,10 +84,10 @@ def _run(arguments: list[str]) -> tuple[int, str]:
 
 def _dispatch(arguments: list[str]) -> int:
     from nanobot.cli.command import Options, home_of
-    from nanobot.cli.parser import build_parser
+    from nanobot.cli.parser import build_parser, command_in
     from nanobot.cli.search_paths import trust_nothing_below
 
-    parser = build_parser(*arguments[:1])
+    parser = build_parser(command_in(arguments))
     try:
         options = parser.parse_args(arguments, Options())
     except SystemExit as leaving:  # argparse has printed the error or the help

@@ -33,9 +33,8 @@ _NAMES = {
 }
 
 
-def add_memory(commands: Commands) -> None:
-    summary = "search and share memory, show where facts come from, and undo changes"
-    what = commands.group("memory", summary)
+def add_memory(memory: Parser) -> None:
+    what = memory.group()
     _finish(what.add("show", "show facts and statistics", run_operation))
     _add_search(what)
     why = what.add("why", "show the source of a fact", run_operation)
@@ -75,9 +74,8 @@ def add_memory(commands: Commands) -> None:
     sync.json()
 
 
-def add_dream(commands: Commands) -> None:
-    dream = commands.add("dream", "learn from recent conversations now", run_operation)
-    dream.set_defaults(what="dream")
+def add_dream(dream: Parser) -> None:
+    dream.set_defaults(run=run_operation, what="dream")
     _finish(dream)
 
 

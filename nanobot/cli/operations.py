@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nanobot.cli.client import Data
-from nanobot.cli.command import Commands, indent, table, words
+from nanobot.cli.command import Parser, indent, table, words
 from nanobot.text import capitalize
 from nanobot_cli.text import one_line
 
 _NONE = "No pending questions and no standing approvals.\n"
 
 
-def add_approvals(commands: Commands) -> None:
-    what = commands.group(
-        "approvals",
-        "list pending questions, list and revoke standing approvals",
+def add_approvals(approvals: Parser) -> None:
+    what = approvals.group(
         "List pending questions, and list or revoke your `always` and `today` answers "
         "(default: list).",
     )
@@ -62,8 +60,8 @@ _SCHEDULES = (
 _CHAT = "the chat to send to, from `sessions list` (default: the chat that the owner used last)"
 
 
-def add_cron(commands: Commands) -> None:
-    what = commands.group("cron", "schedule reminders and tasks")
+def add_cron(cron: Parser) -> None:
+    what = cron.group()
     what.operation("list", "list reminders and tasks", "cron.list", format_jobs)
     new = what.operation("add", "add a reminder, or a task for the agent", "cron.add")
     new.argument("schedule", "SCHEDULE", _SCHEDULES, type=words)
@@ -94,8 +92,8 @@ def format_jobs(data: Data) -> str:
     )
 
 
-def add_queue(commands: Commands) -> None:
-    what = commands.group("queue", "show and fix pending and failed messages")
+def add_queue(queue: Parser) -> None:
+    what = queue.group()
     what.operation("list", "list pending and failed messages", "queue.list", format_queue)
     for name, summary in (("retry", "retry a message"), ("drop", "drop a message")):
         change = what.operation(name, summary, f"queue.{name}")

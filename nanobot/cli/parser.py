@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 
 from nanobot import __version__
 from nanobot.cli.command import Commands, Options, Parser, settings_of, write_stdout
-from nanobot.cli.gateway import expect_free, when_free
 
 SHELLS = ("bash", "zsh", "tcsh")
 
 _COMMANDS = {
-    "onboard": "onboard:add_onboard",
-    "agent": "agent:add_agent",
-    "web": "web:add_web",
-    "gateway": "parser:add_gateway",
-    "status": "status:add_status",
-    "state": "status:add_state",
-    "team": "team:add_team",
-    "logs": "logs:add_logs",
-    "service": "service:add_service",
-    "channels": "channels:add_channels",
-    "pair": "channels:add_pair",
-    "api": "api:add_api",
-    "memory": "memory:add_memory",
-    "dream": "memory:add_dream",
-    "approvals": "operations:add_approvals",
-    "cron": "operations:add_cron",
-    "skills": "extensions:add_skills",
-    "sessions": "sessions:add_sessions",
-    "turn": "sessions:add_turn",
-    "queue": "operations:add_queue",
-    "mcp": "extensions:add_mcp",
-    "config": "config:add_config",
-    "audit": "logs:add_audit",
-    "doctor": "status:add_doctor",
-    "backup": "backup:add_backup",
-    "restore": "backup:add_backup",
-    "import": "importing:add_import",
-    "completion": "parser:add_completion",
-}
-"""The module below `nanobot.cli` and the function in it that adds a command's grammar, in the order
-of the help."""
+    "onboard": ("onboard", "set up nanobot or change its settings"),
+    "agent": ("agent", "chat, or send one message with -m"),
+    "web": ("web", "open nanobot in the browser"),
+    "gateway": ("parser", "run nanobot with all enabled channels"),
+    "status": ("status", "show health, channels, and pending work"),
+    "state": ("status", "print nanobot's internal state"),
+    "team": ("team", "run several workers on several machines (docs/team.md)"),
+    "logs": ("logs", "show nanobot's log"),
+    "service": ("service", "run nanobot as a systemd service"),
+    "channels": ("channels", "sign in to channels and show their status"),
+    "pair": ("channels", "give people and groups access"),
+    "api": ("api", "give other programs access to nanobot"),
+    "memory": (
+        "memory", "search and share memory, show where facts come from, and undo changes"
+    ),
+    "dream": ("memory", "learn from recent conversations now"),
+    "approvals": ("operations", "list pending questions, list and revoke standing approvals"),
+    "cron": ("operations", "schedule reminders and tasks"),
+    "skills": ("extensions", "manage skills"),
+    "sessions": ("sessions", "list and show conversations"),
+    "turn": ("sessions", "show the details of a turn"),
+    "queue": ("operations", "show and fix pending and failed messages"),
+    "mcp": ("extensions", "manage MCP servers and their tools"),
+    "config": ("config", "show, check, and change the configuration"),
+    "audit": ("logs", "show allowed and rejected tool calls"),
+    "doctor": ("status", "check everything and suggest fixes"),
+    "backup": ("backup", "back up the whole home to one file"),
+    "restore": ("backup", "restore a home from a backup"),
+    "import": ("importing", "import a home of HKUDS/nanobot (nanobot-ai)"),
+    "completion": ("parser", "print a shell completion script"),
+}  # fmt: skip
+"""For each command the module below `nanobot.cli` whose function `add_…` adds the grammar, and a
+summary. In the order of the help."""
 
 _DESCRIPTION = (
     "A personal chat agent that never loses a message and keeps its memory in plain text."
@@ -53,9 +55,10 @@ the gateway lost, 75 another nanobot is using the home, 78 invalid configuration
 interrupted."""
 
 
-def build_parser(command: str = "") -> Parser:
-    """Return the grammar of `command`, or of all commands. The whole grammar takes longer to build
-    than Python takes to start. Each namespace has `run`, which is called with the namespace."""
+def build_parser(command: str | None = None) -> Parser:
+    """Return the grammar of `command`, or of all commands if None. For any other word, return only
+    the list of commands. The whole grammar takes longer to build than Python takes to start. Each
+    namespace has `run`, which is called with the namespace."""
     parser = Parser(prog="nanobot", description=_DESCRIPTION, epilog=_EPILOG)
     version = f"nanobot {__version__}"
     parser.add_argument(
@@ -68,14 +71,25 @@ def build_parser(command: str = "") -> Parser:
         help="nanobot's home folder (default: $NANOBOT_HOME or ~/.nanobot)",
     )
     commands = Commands(parser, "command")
-    wanted = _COMMANDS.get(command)
-    for place in [wanted] if wanted else dict.fromkeys(_COMMANDS.values()):
-        module, _, function = place.partition(":")
-        getattr(import_module(f"nanobot.cli.{module}"), function)(commands)
+    for name in [command] if command in _COMMANDS else _COMMANDS:
+        module, summary = _COMMANDS[name]
+        outline = commands.outline(name, summary)
+        if command in (None, name):
+            getattr(import_module(f"nanobot.cli.{module}"), f"add_{name}")(outline)
     return parser
 
 
+def command_in(arguments: Sequence[str]) -> str | None:
+    """Return the word in the place of the command, `--help` if there is none, or None after a rare
+    option."""
+    before = 2 if arguments[:1] == ["--home"] else 0
+    word = next(iter(arguments[before:]), "--help")
+    return None if word.startswith("-") and word not in ("-h", "--help") else word
+
+
 def run_gateway(options: Options) -> int:
+    from nanobot.cli.gateway import expect_free, when_free
+
     when_free(lambda: expect_free(options.home, "starting"))
     settings = settings_of(options.home)  # report errors before loading more
     from nanobot.cli.local_gateway import build, serve
@@ -83,12 +97,12 @@ def run_gateway(options: Options) -> int:
     return serve(build(settings, hosted=False))
 
 
-def add_gateway(commands: Commands) -> None:
-    commands.add("gateway", "run nanobot with all enabled channels", run_gateway)
+def add_gateway(gateway: Parser) -> None:
+    gateway.set_defaults(run=run_gateway)
 
 
-def add_completion(commands: Commands) -> None:
-    completion = commands.add("completion", "print a shell completion script", print_completion)
+def add_completion(completion: Parser) -> None:
+    completion.set_defaults(run=print_completion)
     completion.add_argument("shell", choices=SHELLS, help="your shell")
 
 

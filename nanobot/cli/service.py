@@ -42,11 +42,9 @@ _DEDICATED = "nanobot"
 _USERADD = "sudo useradd --system --user-group --create-home --home-dir /var/lib/nanobot nanobot"
 
 
-def add_service(commands: Commands) -> None:
-    what = commands.group(
-        "service",
-        "run nanobot as a systemd service",
-        "Run nanobot as a systemd service that starts at boot and restarts after a failure.",
+def add_service(service: Parser) -> None:
+    what = service.group(
+        "Run nanobot as a systemd service that starts at boot and restarts after a failure."
     )
     install = _add(what, "install", "install or update the service and start it", install_service)
     install.option(

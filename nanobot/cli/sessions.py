@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Data
 from nanobot.cli.command import (
-    Commands,
     Options,
+    Parser,
     find_shared_folder,
     indent,
     print_json,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from nanobot.session.manager import SessionManager
 
 
-def add_sessions(commands: Commands) -> None:
-    what = commands.group("sessions", "list and show conversations")
+def add_sessions(sessions: Parser) -> None:
+    what = sessions.group()
     what.add("list", "list all conversations, latest first", show_sessions).json()
     show = what.add("show", "show the latest messages of a conversation", show_messages)
     show.argument("key", "KEY", "the conversation's key in `sessions list`")
@@ -39,8 +39,8 @@ def add_sessions(commands: Commands) -> None:
     show.json()
 
 
-def add_turn(commands: Commands) -> None:
-    what = commands.group("turn", "show the details of a turn")
+def add_turn(turn: Parser) -> None:
+    what = turn.group()
     summary = "show the prompt, memory, tools, tokens, and time of a turn"
     show = what.operation("show", summary, "turn.show", format_turn)
     show.argument("id", "ID", "the turn's id, from `nanobot logs` or `nanobot agent -m … --json`")

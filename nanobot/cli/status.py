@@ -15,8 +15,8 @@ from pathlib import Path
 
 from nanobot.cli.client import Client, ConnectionLost, Data, NoGateway
 from nanobot.cli.command import (
-    Commands,
     Options,
+    Parser,
     indent,
     log_errors_only,
     print_json,
@@ -43,16 +43,16 @@ _NOTHING_RUNS = Data(health={"state": "stopped"})
 _SILENT = "the gateway is running but does not respond"
 
 
-def add_status(commands: Commands) -> None:
-    status = commands.add("status", "show health, channels, and pending work", run_status)
+def add_status(status: Parser) -> None:
+    status.set_defaults(run=run_status)
     status.flag(
         "--check", "print one line, and exit with 1 unless a gateway is running and working"
     )
     status.json()
 
 
-def add_state(commands: Commands) -> None:
-    what = commands.group("state", "print nanobot's internal state")
+def add_state(state: Parser) -> None:
+    what = state.group()
     summary = (
         "print a document: jobs, access, approvals, skills, mcp, dream, facts, dialects, or usage"
     )
@@ -60,8 +60,8 @@ def add_state(commands: Commands) -> None:
     show.argument("name", "NAME", "the document's name (default: list all documents)", nargs="?")
 
 
-def add_doctor(commands: Commands) -> None:
-    doctor = commands.add("doctor", "check everything and suggest fixes", run_doctor)
+def add_doctor(doctor: Parser) -> None:
+    doctor.set_defaults(run=run_doctor)
     asked = (
         "also test each model: request an answer and a tool call, and send a picture (costs "
         "tokens and time)"

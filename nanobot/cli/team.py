@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Data
 from nanobot.cli.command import (
-    Commands,
     Options,
+    Parser,
     log_errors_only,
     print_text,
     settings_of,
@@ -42,8 +42,8 @@ _INITED = "Done. Start a worker with `nanobot gateway`, here and in every other 
 _LEFT = "Done. Remove `team` from config.yaml, then run `nanobot gateway`.\n"
 
 
-def add_team(commands: Commands) -> None:
-    what = commands.group("team", "run several workers on several machines (docs/team.md)")
+def add_team(team: Parser) -> None:
+    what = team.group()
     for name, summary, description in (
         ("init", "move this home into the team that its settings specify", _INIT),
         ("leave", "move all of the team's data into this home", _LEAVE),

@@ -8,14 +8,14 @@ import select
 import sys
 
 from nanobot.cli.client import REJOIN_SECONDS, ConnectionLost, Data, NoGateway
-from nanobot.cli.command import Commands, Options, print_json, print_text, table
+from nanobot.cli.command import Commands, Options, Parser, print_json, print_text, table
 from nanobot.cli.gateway import open_client
 
 _HERE = "nanobot runs here until you press Ctrl-C.\n"
 
 
-def add_web(commands: Commands) -> None:
-    web = commands.add("web", "open nanobot in the browser", open_page)
+def add_web(web: Parser) -> None:
+    web.set_defaults(run=open_page)
     web.option(
         "--person", "ID", "the account to sign in as, such as telegram:12345 (default: yours)"
     )

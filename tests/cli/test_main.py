@@ -39,6 +39,24 @@ def test_the_version_is_answered_without_loading_anything(environment: dict[str,
     assert not loaded & (HEAVY | {"argparse", "json", "socket", "pathlib", "re"})
 
 
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--home", "x", "-h"], ["statsu"]])
+def test_the_list_of_commands_loads_no_command(
+    environment: dict[str, str], arguments: list[str]
+) -> None:
+    code = f"from nanobot.cli.main import main; main({arguments})"
+    ours = {name for name in modules_after(code, environment) if name.startswith("nanobot")}
+    assert ours <= {
+        "nanobot", "nanobot.cli", "nanobot.cli.main", "nanobot.cli.search_paths",
+        "nanobot.cli.parser", "nanobot.cli.command", "nanobot.errors",
+        "nanobot.validation", "nanobot.text",  # to suggest a command
+    }  # fmt: skip
+
+
+def test_a_command_after_the_home_loads_no_other_command(environment: dict[str, str]) -> None:
+    code = "from nanobot.cli.main import main; main(['--home', 'x', 'gateway', '--help'])"
+    assert "nanobot.cli.agent" not in modules_after(code, environment)
+
+
 def test_a_message_to_a_running_gateway_loads_only_light_modules(
     gateway: Any, environment: dict[str, str]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from nanobot.cli.command import Commands, count
+from nanobot.cli.command import Parser, count
 from nanobot.providers.catalogue import PROVIDERS
 
 _EPILOG = """\
@@ -28,8 +28,8 @@ _TEXTS = (
 )
 
 
-def add_onboard(commands: Commands) -> None:
-    parser = commands.add("onboard", "set up nanobot or change its settings", run_onboard)
+def add_onboard(parser: Parser) -> None:
+    parser.set_defaults(run=run_onboard)
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.flag("--non-interactive", "ask nothing and use only the options")
