@@ -183,7 +183,7 @@ async def window(home: Path, key: str = "fake:1") -> list[tuple[str, str]]:
 
 
 class Gate:
-    """Holds calls until the test releases them. Give it to a model as `hold` or to a `Blocking`
+    """Holds calls until the test releases them. Give it to a model as `hold` or to a `Probe`
     tool."""
 
     def __init__(self) -> None:

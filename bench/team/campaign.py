@@ -133,10 +133,10 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
                 team.platforms, rng, at_once=size.at_once,
                 effects=_EFFECTS, questions=_QUESTIONS, files=_FILES,
             )  # fmt: skip
-            mischief = FaultInjector(team.workers, team.database, talk, size.faults, rng)
+            injector = FaultInjector(team.workers, team.database, talk, size.faults, rng)
             began = time.monotonic()
-            harming = asyncio.create_task(mischief.run())
-            saying = asyncio.create_task(_say(talk, mischief))
+            harming = asyncio.create_task(injector.run())
+            saying = asyncio.create_task(_say(talk, injector))
             owning = asyncio.create_task(team.owner.answer_forever())
             try:
                 await talk.run(PATIENCE)
@@ -151,7 +151,7 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
                 await asyncio.gather(saying, harming, owning, return_exceptions=True)
             await team.workers.stop()
             troubles = Troubles(
-                [one.at for one in team.workers.ends], mischief.paused, mischief.away
+                [one.at for one in team.workers.ends], injector.paused, injector.away
             )
             verdict = judge(talk, team.owner, team.workers.shared, troubles)
             faults = [*verdict.faults, *team.workers.tracebacks()]
@@ -160,7 +160,7 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
         "workers": size.workers,
         "messages": talk.total,
         "seconds": round(seconds),
-        **{LABELS[kind]: mischief.done[kind] for kind in size.faults},
+        **{LABELS[kind]: injector.done[kind] for kind in size.faults},
         "workers that ended as others had taken over": ends[75],
         **verdict.figures(),
     }
@@ -176,11 +176,11 @@ def _make_keys(shared: Path, people: Sequence[str]) -> dict[str, str]:
     return {name: keys.add(name, person, now, own_words=True) for name, person in named}
 
 
-async def _say(talk: Talk, mischief: FaultInjector) -> None:
+async def _say(talk: Talk, injector: FaultInjector) -> None:
     """Print the progress on standard error."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(_SAYING_SECONDS)
-        done = dict(mischief.done)
+        done = dict(injector.done)
         seconds = time.monotonic() - began
         print(f"{seconds:.0f} s: {talk.answered} of {talk.total}, {done}", file=sys.stderr)

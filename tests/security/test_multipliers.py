@@ -4,7 +4,7 @@ long the event loop is blocked. These tests check the outcome of each request.
 | entry point | multiplied value | bound |
 |---|---|---|
 | all JSON | values | `parsing.MOST_MARKS`; nested deeper than 64 is null |
-| API | bytes; messages; parts; files | `max_megabytes`, `MOST_MESSAGES`, `_PARTS`, `_FILES` |
+| API | bytes; messages; parts; files | `MOST_MEGABYTES`, `_MESSAGES`, `_PARTS`, `_FILES` |
 | API, MCP endpoint | bytes; characters of an argument | `_BODY_BYTES`; `_LONGEST` |
 | page | bytes of a form; fields; pages open at once | `MAX_BODY`; aiohttp's 1,000; `MOST_PAGES` |
 | webhooks | bytes, one and all together | `MAX_BODY`; `_MAX_HELD`, `_MAX_EXPECTED` |
@@ -13,8 +13,8 @@ long the event loop is blocked. These tests check the outcome of each request.
 | WhatsApp, linked | bytes of a line; unconfirmed events | `MAX_LINE`; `WINDOW` |
 | control socket | bytes of a line; requests at once | `MAX_FRAME`; `_MAX_RUNNING` |
 | model | bytes of an answer | `response_body.MOST_BYTES` |
-| MCP servers | bytes; values; tools; pages of them | `Bounds`, `MOST_TOOLS`, `_MOST_PAGES` |
-| search in memory | characters | `question._LONGEST`, `MOST_OF_FACT` |
+| MCP servers | bytes; values; tools; pages of them | `MOST_BYTES`, `_VALUES`, `_TOOLS`, `_PAGES` |
+| search in memory | characters | `MOST_OF_FACT` |
 | archive of a skill | bytes; files; levels | `MOST_UNPACKED`; `MOST_ENTRIES`; `_DEEPEST` |
 """
 

@@ -1,4 +1,4 @@
-"""Run commands of nanobot, each in a process that dies before a given change. See `test_moving`.
+"""Run commands of nanobot, each in a process that dies before a given change. See `test_transfer`.
 
     python -m tests.team.transfer_killed HOME ROOT
 

@@ -1,6 +1,6 @@
 """Requests and possible answers of `FakeOpenAI`: sentences, tool calls, or any bytes.
 
-A `Step` plays one answer. Failures are in `openai_faults`."""
+A `Step` plays one answer. Failures are in `faults`."""
 
 from __future__ import annotations
 

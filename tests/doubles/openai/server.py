@@ -1,7 +1,7 @@
 """A real HTTP server on a loopback port that speaks Chat Completions, for tests and benches.
 
 It records every request byte for byte, rejects the same requests as the real API, counts tokens and
-cached prompt tokens, and answers from a script that may misbehave (see `openai_faults`). On the
+cached prompt tokens, and answers from a script that may misbehave (see `faults`). On the
 command line
 
     python -m tests.doubles.openai.server --port 8080 --latency 0.2 --reply "Hello."
@@ -58,8 +58,8 @@ class FakeOpenAI:
     function of the request. With `api_key` other keys get 401. With `context_tokens` longer prompts
     are rejected. `latency` is in seconds before each answer, `pace` between the pieces of a stream,
     of `characters` characters each, or of `wire_bytes` bytes regardless of character boundaries.
-    Requests for embeddings get vectors (see `openai_embeddings`), after the steps of
-    `embedding_faults`. Requests with sound get a transcript (see `openai_transcriptions`), after
+    Requests for embeddings get vectors (see `embeddings`), after the steps of
+    `embedding_faults`. Requests with sound get a transcript (see `transcriptions`), after
     the steps of `transcription_faults`, and `recordings` has the received sound. Requests for
     speech get the sound `speech`, after the steps of `speech_faults`. `models` are the listed
     names, and `pages` are other answers by path."""
