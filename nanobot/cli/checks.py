@@ -37,6 +37,7 @@ from nanobot.cli.status import documents_of, of_gateway
 from nanobot.cli.unit import UnitPlace, program_in, services_of
 from nanobot.clock import Clock
 from nanobot.config import not_imported
+from nanobot.config.document import ConfigErrors
 from nanobot.config.extras import EXTRAS, extras_needed, is_installed, missing_extra
 from nanobot.config.settings import Settings
 from nanobot.config.values import plain_values
@@ -150,7 +151,11 @@ def check_configuration(case: CheckContext) -> Iterator[Finding]:
     path = case.home / "config.yaml"
     if hint := not_imported(case.home):
         yield Finding("warn", "this home has not been imported yet", hint)
-    warnings = settings_of(case.home).warnings
+    try:
+        warnings = settings_of(case.home).warnings
+    except ConfigErrors as errors:
+        yield from (Finding("fail", str(one), one.hint) for one in errors.problems)
+        return
     where = f"{path} is valid" if path.exists() else f"{path} does not exist, so the defaults apply"
     yield Finding("ok", where)
     yield from (Finding("warn", warning) for warning in warnings)

@@ -182,10 +182,10 @@ def _status_rows(status: Data) -> Iterator[tuple[str, str]]:
     if today:
         ended = today.record("turns").counts(done="done", failed="failed", stopped="stopped")
         running = status.number("turns_running")
-        yield "turns", f"{running} running, today {ended.replace('empty', 'none')}"
+        yield "turns", f"{running} running, today: {ended.replace('empty', 'none')}"
         cost = f", cost {today['cost']:.2f}" if isinstance(today.get("cost"), float) else ""
         tokens = [f"{today.number(f'{kind}_tokens'):,}" for kind in _TOKENS]
-        yield "tokens", "today {} in ({} cached), {} out, {} for memory".format(*tokens) + cost
+        yield "tokens", "today: {} in ({} cached), {} out, {} for memory".format(*tokens) + cost
     if since:
         errors, warnings = since.number("errors"), since.number("warnings")
         yield "log", f"errors: {errors}, warnings: {warnings} since nanobot started"

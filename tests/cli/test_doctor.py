@@ -89,6 +89,12 @@ def test_a_configuration_that_is_wrong_is_said_and_the_rest_still_looked_at(doct
     assert {*found} == {"configuration", "home", "disk", "packages"}
 
 
+def test_each_error_of_a_configuration_has_its_own_hint(doctor: Any) -> None:
+    _, found = doctor("agent: {timezone: Nowhere/Land}\nlog: {levle: debug}\n")
+    hints = [one["hint"] for one in found["configuration"]]
+    assert hints == ["Write it like Europe/Berlin.", "Did you mean 'level'?"]
+
+
 def test_a_home_that_others_can_look_into_is_warned_of(home: Path, doctor: Any) -> None:
     home.mkdir(mode=0o755)
     home.chmod(0o755)
