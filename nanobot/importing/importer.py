@@ -285,13 +285,14 @@ class Import:
             )
         if rules := sorted(name for name in RULES if f"workspace/{name}" in taken):
             report.add_todo(
-                f"Review {', '.join(rules)} in workspace/, because they may describe the other "
-                "program. If you delete one of these files, nanobot creates the default version."
+                f"Review the instructions in workspace/ ({', '.join(rules)}), which may describe "
+                "the other program. If you delete a file, nanobot creates its default version."
             )
         if skills := sorted({t.split("/")[2] for t in taken if t.startswith("workspace/skills/")}):
             report.add_todo(
-                f"Imported skills are not enabled ({', '.join(skills[:10])}). Review them: "
-                "`nanobot skills list`, then `nanobot skills enable NAME`."
+                f"The imported skills ({', '.join(skills[:10])}) are not enabled yet. Review "
+                "them with `nanobot skills list`, then enable each with `nanobot skills enable "
+                "NAME`."
             )
         self._advise_owner(people)
 
@@ -369,7 +370,8 @@ def check_homes(home: Path, target: Path) -> None:
     """Raise `NanobotError` if `home` cannot be imported into `target`."""
     if target.is_relative_to(home) or home.is_relative_to(target):
         raise NanobotError(
-            f"one of {target} and {home} contains the other", hint="Choose another home with --to."
+            f"one of the folders {target} and {home} contains the other",
+            hint="Choose another home with --to.",
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise NanobotError(
