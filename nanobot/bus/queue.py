@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Committed, Completion, InboxEntry, OutboxPart, Outgoing
+from nanobot.bus.sql import when_stored
 from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import StorageError
@@ -217,12 +218,7 @@ class MessageBus:
 
 async def _when_stored(stored: asyncio.Future[T], act: Callable[[T], None]) -> T:
     """Return the stored value and call `act` with it, even if the caller is cancelled."""
-
-    def act_on_result(future: asyncio.Future[T]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            act(future.result())
-
-    stored.add_done_callback(act_on_result)
+    when_stored(stored, act)
     return await asyncio.shield(stored)
 
 

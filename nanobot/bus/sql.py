@@ -108,6 +108,16 @@ def resolve(outcomes: Iterable[Outcome]) -> None:
             future.exception()  # not every caller awaits it, and refusals are logged
 
 
+def when_stored(stored: Future[T], act: Callable[[T], object]) -> None:
+    """Call `act` with the result of `stored`, unless it fails."""
+
+    def act_on_result(future: Future[T]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            act(future.result())
+
+    stored.add_done_callback(act_on_result)
+
+
 class WriteQueue(ABC):
     """Queue of jobs for the one writer of an engine, which runs the queued jobs in one transaction
     in FIFO order and commits once. A failed job undoes only itself. All methods belong to the event
@@ -144,6 +154,7 @@ class WriteQueue(ABC):
         *,
         retry: bool = False,
         until_stored: bool = False,
+        can_wait: bool = False,
         after_commit: Callable[[Any], None] | None = None,
     ) -> Future[Any]:
         """Run `work` in a transaction, even if the future is not awaited. Its result follows once
@@ -151,15 +162,16 @@ class WriteQueue(ABC):
 
         The future raises an error of `work`, or `StorageError` if the disk or the database rejected
         the transaction. With `retry`, rejected work runs again later. With `until_stored`, the
-        future also waits for that, or until the database is closed. `after_commit` runs once,
-        between this transaction and the next, for statements that SQLite rejects inside one. Raise
-        `StorageError` if the database is not open."""
+        future also waits for that, or until the database is closed. For `can_wait` see `post`.
+        `after_commit` runs once, between this transaction and the next, for statements that SQLite
+        rejects inside one. Raise `StorageError` if the database is not open."""
         if not self.is_open:
             raise self._not_open()
         loop = asyncio.get_running_loop()
         future: Future[Any] = loop.create_future()
-        self._gathered.append(Job(work, future, retry or until_stored, until_stored, after_commit))
-        loop.call_soon(self._hand_over)
+        self._gather(Job(work, future, retry or until_stored, until_stored, after_commit), can_wait)
+        if not can_wait:
+            loop.call_soon(self._hand_over)
         return future
 
     def post(self, work: Callable[[Any], Any], *, can_wait: bool = False) -> None:
@@ -168,11 +180,14 @@ class WriteQueue(ABC):
         Use it for marks whose loss in a crash only costs a repetition. A failure is logged, and
         rejected work runs again later. With `can_wait`, it waits briefly to share a commit with
         other work."""
-        if can_wait and not self._gathered:
-            self._later = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._hand_over)
-        self._gathered.append(Job(work))
+        self._gather(Job(work), can_wait)
         if not can_wait:
             self._hand_over()
+
+    def _gather(self, job: Job, can_wait: bool) -> None:
+        if can_wait and not self._gathered:
+            self._later = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._hand_over)
+        self._gathered.append(job)
 
     def _hand_over(self) -> None:
         if self._later is not None:

@@ -73,19 +73,17 @@ class SqlOutbox(SqlQueries):
             can_wait=True,
         )
 
-    async def mark_sent(
-        self, item: OutboxPart, platform_id: str, *, keep: bool = False
-    ) -> tuple[OutboxPart, ...]:
+    def mark_sent(
+        self, item: OutboxPart, platform_id: str, *, keep: bool = False, can_wait: bool = False
+    ) -> Future[tuple[OutboxPart, ...]]:
         """Record that the platform accepted a part. With `keep`, its text is kept for a day,
-        because it may still fail.
+        because it may still fail. With `can_wait`, share a commit.
 
-        Return once that is durable, however long the disk rejects it. Until then the chat gets
-        nothing more, so a crash leaves only one part in doubt. Return this chat's rejected notices,
-        to be sent now."""
-        place = item.part.channel, item.part.chat_id
-        return await self._transact(
-            lambda: self._mark_sent(item.id, *place, platform_id, keep=keep), until_stored=True
-        )
+        The future is done once that is durable, however long the disk rejects it. It returns this
+        chat's rejected notices, to be sent now."""
+        sent = item.id, item.part.channel, item.part.chat_id, platform_id
+        work = self._work(lambda: self._mark_sent(*sent, keep=keep))
+        return self.database.run(work, until_stored=True, can_wait=can_wait)
 
     def _mark_sent(
         self, part_id: int, channel: str, chat_id: str, platform_id: str, *, keep: bool

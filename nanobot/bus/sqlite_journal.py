@@ -17,6 +17,7 @@ import asyncio
 import os
 import sqlite3
 import zlib
+from asyncio import Future
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
@@ -47,7 +48,7 @@ from nanobot.bus.rows import (
     encode_event,
     spending_key,
 )
-from nanobot.bus.sql import Row, Statement, Steps, fetch, send, transaction
+from nanobot.bus.sql import Row, Statement, Steps, fetch, send, transaction, when_stored
 from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sql_queries import USED_DAYS
 from nanobot.bus.sqlite import Database, Work, copy_to, execute, storage_error
@@ -269,13 +270,13 @@ class SqliteJournal(Journal):
         self._sends.write(Mark("sending", item.id, item.doubts + 1))
         super().mark_sending(item)
 
-    async def mark_sent(
-        self, item: OutboxPart, platform_id: str, *, keep: bool = False
-    ) -> tuple[OutboxPart, ...]:
+    def mark_sent(
+        self, item: OutboxPart, platform_id: str, *, keep: bool = False, can_wait: bool = False
+    ) -> Future[tuple[OutboxPart, ...]]:
         self._sends.write(Mark("kept" if keep else "sent", item.id, item.doubts, platform_id))
-        notices = await super().mark_sent(item, platform_id, keep=keep)
-        self._sends.marks.pop(item.id, None)
-        return notices
+        marked = super().mark_sent(item, platform_id, keep=keep, can_wait=can_wait)
+        when_stored(marked, lambda _: self._sends.marks.pop(item.id, None))
+        return marked
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._sends.write(Mark("pending", item.id, item.doubts))

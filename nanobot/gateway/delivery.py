@@ -18,6 +18,7 @@ from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
 from nanobot.bus.journal import MOST_DOUBTS, NOTICE, QUESTION, OutboxPart
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sql import when_stored
 from nanobot.bus.sql_journal import Journal
 from nanobot.channel import WRITING, Channel, ClosesChoices, Reachable
 from nanobot.clock import Clock, pause_after, with_timeout
@@ -207,8 +208,17 @@ class Dispatcher:
                     continue
                 if receipt is not None:  # otherwise it is left
                     self._remember(item.part, receipt)
-                    keep = not receipt.is_final or _is_question(item.part)
-                    return await self._journal.mark_sent(item, receipt.platform_id, keep=keep)
+                    return await self._mark_sent(item, receipt)
+
+    async def _mark_sent(self, item: OutboxPart, receipt: Receipt) -> Sequence[OutboxPart]:
+        """Record that a part has arrived. Return the parts to send next."""
+        keep = not receipt.is_final or _is_question(item.part)
+        may_repeat = self._channels[item.part.channel].limits.shown_once
+        marked = self._journal.mark_sent(item, receipt.platform_id, keep=keep, can_wait=may_repeat)
+        if may_repeat:
+            when_stored(marked, self._bus.send)
+            return ()
+        return await marked  # so that a crash leaves only one part of the chat in doubt
 
     async def _slot(self, item: OutboxPart) -> ExitStack:
         """Return a leftover's permission to be sent, or an empty stack for other parts."""
@@ -288,12 +298,16 @@ class Dispatcher:
         the channel that outlive the block mark nothing."""
         unmarked = [item]
 
+        limits = self._channels[item.part.channel].limits
+
         def mark() -> None:
             if unmarked:
                 self._unwritten.pop(item.id).reschedule(None)
-                self._journal.mark_sending(unmarked.pop())
+                part = unmarked.pop()
+                if not limits.shown_once:  # otherwise no doubt counts
+                    self._journal.mark_sending(part)
 
-        if not self._channels[item.part.channel].limits.tells_writing:
+        if not limits.tells_writing:
             mark()
         before = WRITING.set(mark)
         try:

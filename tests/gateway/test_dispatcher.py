@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
@@ -473,6 +474,42 @@ async def test_where_a_repetition_does_not_show_no_doubt_gives_a_part_up(path: P
     async with process(path, FakeClock(auto=True), channel) as delivery:
         await delivery.send("t1", "hello")
         assert await channel.receive(1) == ["hello"]
+
+
+@pytest.mark.parametrize("shown_once", [True, False])
+async def test_only_a_part_that_may_repeat_is_followed_before_its_mark_is_stored(
+    path: Path, clock: FakeClock, *, shown_once: bool
+) -> None:
+    channel, gate = FakeChannel(limits=Limits(shown_once=shown_once)), asyncio.Event()
+    channel.hold = lambda _: gate.wait()
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "a", "b")
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")  # as a slow disk
+            gate.set()
+            if shown_once:
+                assert await channel.receive(2) == ["a", "b"]
+            else:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(channel.receive(2), 0.2)
+            assert ("sent",) not in db.execute("SELECT state FROM outbox").fetchall()
+        await delivery.dispatcher.drain(10)
+    assert rows(path, "SELECT state, platform_id FROM outbox") == [("sent", "1"), ("sent", "2")]
+
+
+async def test_a_rejected_notice_goes_out_after_a_part_that_may_repeat(
+    path: Path, clock: FakeClock
+) -> None:
+    channel = FakeChannel(limits=Limits(shown_once=True))
+    channel.refuse = fails(SendRefused("gone"), SendRefused("gone"))  # and of its notice
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "lost")
+        await delivery.dispatcher.drain(5)
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t2", "hello")
+        first, told = await channel.receive(2)
+    assert first == "hello"
+    assert "“lost” could not be delivered here: gone" in told
 
 
 async def test_a_refused_file_is_told_where_its_turn_was_asked_for(
