@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import Delivery, InboundMessage
 from nanobot.channel import ChannelHost
-from nanobot.clock import first_error, with_timeout
+from nanobot.clock import first_error
 from nanobot.errors import NanobotError, StorageError
 from nanobot_api.exchanges import (
     AnswerEvent,
-    Disconnect,
     Event,
     Exchange,
     Exchanges,
@@ -45,7 +44,6 @@ status."""
 
 _LOOK_SECONDS = 1.0
 """Poll interval of a repetition for its record, if another worker of a team may answer it."""
-_LEFT_SECONDS = 0.25  # poll interval for a disconnected client
 _NOTICE_SECONDS = 25.0  # seconds after a question to the owner until the request ends with a notice
 
 
@@ -124,7 +122,7 @@ class Responder:
             return await self._replay(http, order, order.record.answer)
         message = order.message
         # Listen before the message is published, so that no event is missed.
-        with self._exchanges.listen(message.chat_id, message.event_id) as exchange:
+        with self._exchanges.listen(message, is_stream=order.stream) as exchange:
             try:
                 new = await self._host.publish([message])
             except StorageError:
@@ -139,28 +137,26 @@ class Responder:
                     )  # fmt: skip
                 if (answer := await self._read_answer(order)) is not None:
                     return await self._replay(http, order, answer)
-            return await self._converse_watched(http, order, exchange, is_new=bool(new))
+            try:
+                if self._host.is_folder_shared and not new:
+                    return await self._converse_watched(http, order, exchange)
+                return await self._converse(http, order, exchange)
+            except ConnectionError:
+                if order.ends_with_client:
+                    await self._take_back(order)
+                raise
 
     async def _converse_watched(
-        self, http: web.Request, order: Order, exchange: Exchange, *, is_new: bool
+        self, http: web.Request, order: Order, exchange: Exchange
     ) -> web.StreamResponse:
-        """Send the answer. Poll for changes without an event: an answer of another worker, a client
-        that disconnects from a request that ends with it."""
+        """Send the answer. Poll for an answer of another worker."""
         try:
             async with asyncio.TaskGroup() as group:
-                watchers = []
-                if self._host.is_folder_shared and not is_new:
-                    watchers.append(group.create_task(self._look(order, exchange)))
-                if order.ends_with_client:
-                    watchers.append(group.create_task(self._watch_client(http, exchange)))
+                looking = group.create_task(self._look(order, exchange))
                 answered = await self._converse(http, order, exchange)
-                for watcher in watchers:
-                    watcher.cancel()
+                looking.cancel()
         except BaseExceptionGroup as failures:
-            error = first_error(failures)
-            if isinstance(error, ConnectionError) and order.ends_with_client:
-                await self._take_back(order)
-            raise error from None
+            raise first_error(failures) from None
         return answered
 
     async def _give_up(self, order: Order) -> None:
@@ -183,7 +179,7 @@ class Responder:
         deadline = self._clock.monotonic() + WAIT_SECONDS
         stream = Stream(http, order.shape, order.headers) if order.stream else None
         while True:
-            event = await self._event(order, exchange, deadline)
+            event = await self._event(http, order, exchange, deadline)
             try:
                 self._expect_key(http)
             except Problem as problem:  # revoked since the request began
@@ -200,22 +196,26 @@ class Responder:
             elif await stream.show(event):
                 return stream.response
 
-    async def _event(self, order: Order, exchange: Exchange, deadline: float) -> Event | None:
-        """Return the next event for the client, or None if a keep-alive is due."""
+    async def _event(
+        self, http: web.Request, order: Order, exchange: Exchange, deadline: float
+    ) -> Event | None:
+        """Return the next event for the client, or None if a keep-alive is due. Raises
+        `ConnectionError` if the client has left a request that ends with it."""
         heard = self._clock.monotonic()
         while True:
-            now = self._clock.monotonic()
-            asked = min((one.at for one in exchange.asked.values()), default=math.inf)
-            left = min(deadline, asked + _NOTICE_SECONDS, heard + KEEP_ALIVE_SECONDS) - now
-            event = await self._next(exchange, max(0.0, left))
+            event = await exchange.events.get()
             if isinstance(event, TextEvent) and order.record.formatted:
                 event = None  # the text is not in its final form yet
             if isinstance(event, AnswerEvent):
                 return order.convert_end(event)
             if event is not None:
                 return event
+            # aiohttp reports this only in reads and writes, and there are none at the moment.
+            if order.ends_with_client and (http.transport is None or http.transport.is_closing()):
+                raise ConnectionResetError("the client has closed its connection")
             now = self._clock.monotonic()
-            if exchange.asked and now >= asked + _NOTICE_SECONDS:
+            asked = min((one.at for one in exchange.asked.values()), default=math.inf)
+            if now >= asked + _NOTICE_SECONDS:
                 return order.make_notice(await self._notice(order, exchange.asked))
             if now >= deadline:
                 return self._too_late(order)
@@ -241,19 +241,6 @@ class Responder:
             return FailureEvent(too_late_to_deliver(), waits=True)
         return FailureEvent(too_late(order.is_repeatable))
 
-    async def _next(self, exchange: Exchange, seconds: float) -> Event | None:
-        """Return the next event, or None if none comes in time or the questions changed. Raises
-        `ConnectionError` if the client has left."""
-        event: Event | Disconnect | None = None
-        if not exchange.events.empty():
-            event = exchange.events.get_nowait()
-        else:
-            with suppress(TimeoutError):
-                event = await with_timeout(self._clock, seconds, exchange.events.get())
-        if isinstance(event, Disconnect):
-            raise ConnectionResetError("the client has closed its connection")
-        return event
-
     async def _look(self, order: Order, exchange: Exchange) -> None:
         """Wait for the answer to a message that another worker received and may answer."""
         while (answer := await self._read_answer(order)) is None:
@@ -265,13 +252,6 @@ class Responder:
         """Return the answer in the record of a request, or None."""
         record = await asyncio.to_thread(self._records.read, order.id)
         return record.answer if record else None
-
-    async def _watch_client(self, http: web.Request, exchange: Exchange) -> None:
-        """Report that the client has closed its connection. aiohttp reports this only during reads
-        and writes, and there are none while the model works."""
-        while http.transport is not None and not http.transport.is_closing():
-            await self._clock.sleep(_LEFT_SECONDS)
-        exchange.events.put_nowait(Disconnect())
 
     async def _take_back(self, order: Order) -> None:
         """Stop a request that cannot deliver its answer, so that it is not answered twice: its

@@ -65,7 +65,7 @@ class ApiChannel:
             await self._slot.clear()
 
     async def _serve(self, host: ChannelHost, server: Server, memory: McpEndpoint) -> None:
-        """Serve requests, and sweep the records each day."""
+        """Serve requests, wake the pending ones, and sweep the records each day."""
         async with (
             asyncio.TaskGroup() as group,
             host.serve_http(PATH, server.handle) as address,
@@ -73,6 +73,7 @@ class ApiChannel:
         ):
             host.report_connected(address)
             group.create_task(memory.run())
+            group.create_task(self._exchanges.tick(host.clock))
             while True:
                 now = host.clock.now().timestamp()
                 await asyncio.to_thread(server.records.sweep, now)

@@ -10,11 +10,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 
 from msgspec import Struct
 
 from nanobot.bus.events import (
     Address,
+    InboundMessage,
     Notice,
     OutboundPart,
     Progress,
@@ -24,6 +26,7 @@ from nanobot.bus.events import (
     TurnEnded,
     TurnStarted,
 )
+from nanobot.clock import Clock
 from nanobot_api.problems import Problem, waits
 from nanobot_api.records import Answer, Records, is_kept, record_id
 
@@ -31,6 +34,7 @@ _REMEMBERED = 10_000
 """Number of turns to remember. Turns without an answer are dropped in time."""
 
 
+TICK_SECONDS = 0.25
 _UNKNOWN = "others"
 """The origin of an answer whose turn ended in an earlier process: it may repeat any content."""
 
@@ -74,20 +78,26 @@ class OwnerQuestion(Struct, frozen=True):
     at: float
 
 
-class Disconnect(Struct, frozen=True):
-    """The client has closed its connection."""
-
-
 Event = TextEvent | ProgressEvent | AnswerEvent | FailureEvent
 
 
 class Exchange:
     """A pending request. `asked` are the open questions of its conversation, by code. An event
-    `None` wakes it when they change."""
+    `None` wakes it when they change, and every `TICK_SECONDS`. Only a stream gets text and
+    progress."""
 
-    def __init__(self, asked: Mapping[str, OwnerQuestion] | None = None) -> None:
-        self.events: asyncio.Queue[Event | Disconnect | None] = asyncio.Queue()
+    def __init__(
+        self,
+        asked: Mapping[str, OwnerQuestion] | None = None,
+        *,
+        is_stream: bool = False,
+        has_files: bool = False,
+    ) -> None:
+        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
         self.asked = dict(asked or {})
+        self.is_stream, self.has_files = is_stream, has_files
+        if self.asked:
+            self.events.put_nowait(None)
 
 
 class _Turn(Struct):
@@ -109,12 +119,27 @@ class Exchanges:
         self._asked: dict[str, dict[str, OwnerQuestion]] = {}
         """The open questions, by chat and code."""
         self._turns: OrderedDict[str, _Turn] = OrderedDict()
+        self._is_used = asyncio.Event()
+
+    async def tick(self, clock: Clock) -> None:
+        """Wake the pending requests every `TICK_SECONDS`, because a disconnect or a timeout has no
+        event."""
+        while True:
+            await self._is_used.wait()
+            await clock.sleep(TICK_SECONDS)
+            for exchange in chain.from_iterable(self._waiting.values()):
+                exchange.events.put_nowait(None)
+            if not self._waiting:
+                self._is_used.clear()
 
     @contextmanager
-    def listen(self, chat: str, event_id: str) -> Iterator[Exchange]:
+    def listen(self, message: InboundMessage, *, is_stream: bool) -> Iterator[Exchange]:
         """Yield an exchange with the events of a message while inside."""
-        exchange, key = Exchange(self._asked.get(chat)), (chat, event_id)
+        chat, key = message.chat_id, (message.chat_id, message.event_id)
+        has_files = bool(message.media)
+        exchange = Exchange(self._asked.get(chat), is_stream=is_stream, has_files=has_files)
         self._waiting.setdefault(key, []).append(exchange)
+        self._is_used.set()
         try:
             yield exchange
         finally:
@@ -211,13 +236,20 @@ class Exchanges:
             error = (end.error or "Failed") if end.outcome == "failed" else ""
             used = end.prompt_tokens, end.completion_tokens
             answer = Answer(reply, error, *used, answer.before, end.origin, name)
-        try:
-            is_deleted = await asyncio.to_thread(_keep, records, part, answer)
-        except BaseException:
-            turn.parts.pop()  # the part will be delivered again
-            raise
+        is_deleted = False
+        if any(self._keeps(part.chat_id, event_id) for event_id in part.event_ids):
+            try:
+                is_deleted = await asyncio.to_thread(_keep, records, part, answer)
+            except BaseException:
+                turn.parts.pop()  # the part will be delivered again
+                raise
         self._tell(part.chat_id, part.event_ids, AnswerEvent(answer, reply))
         return is_deleted
+
+    def _keeps(self, chat: str, event_id: str) -> bool:
+        """Return False if a request has neither a record nor files."""
+        waiting = self._waiting.get((chat, event_id))
+        return is_kept(event_id) or not waiting or any(one.has_files for one in waiting)
 
     def _end(self, event: TurnEnded, turn: _Turn) -> None:
         turn.ended = event
@@ -229,9 +261,11 @@ class Exchanges:
             self._tell(event.chat_id, event.event_ids, FailureEvent(problem))
 
     def _tell(self, chat: str, event_ids: tuple[str, ...] | list[str], event: Event) -> None:
+        is_end = isinstance(event, AnswerEvent | FailureEvent)
         for event_id in event_ids:
             for exchange in self._waiting.get((chat, event_id), ()):
-                exchange.events.put_nowait(event)
+                if is_end or exchange.is_stream:
+                    exchange.events.put_nowait(event)
 
     def _turn(self, id: str, chat: str) -> _Turn:
         if id not in self._turns:

@@ -54,6 +54,7 @@ _BODY_SECONDS = 120.0
 _LATE = "The request timed out before all of it arrived."
 MOST_MEGABYTES = 30
 """The largest request, with its files: ten photos of a phone."""
+_QUICK_BYTES = 16_000  # a larger body is parsed in a thread
 _LONGEST_KEY = 255
 _SESSIONS = ("X-Nanobot-Session", "X-OpenWebUI-Chat-Id")
 _TASK = "X-Nanobot-Task"
@@ -143,8 +144,9 @@ class Server:
 
     async def authenticate(self, http: web.Request) -> ApiKey:
         """Return the key of a request. Raises `Problem`."""
-        key = self._welcome(http, await asyncio.to_thread(self._find_key, http))
-        await asyncio.to_thread(self._keys.note_use, key.name, self._clock.now())
+        key, now = self._welcome(http, self._find_key(http)), self._clock.now()
+        if self._keys.is_use_new(key.name, now):
+            await asyncio.to_thread(self._keys.note_use, key.name, now)
         return key
 
     def _expect_key(self, http: web.Request) -> None:
@@ -194,7 +196,8 @@ class Server:
         self._held += size
         try:
             read = _read(http, most)
-            body = await with_timeout(self._clock, _BODY_SECONDS, read)
+            has_arrived = http.content.is_eof()
+            body = await (read if has_arrived else with_timeout(self._clock, _BODY_SECONDS, read))
             if body is None:
                 raise too_large
             yield body
@@ -216,7 +219,10 @@ class Server:
         headers = Headers(session, bool(http.headers.get(_TASK, "").strip()))
         token = http.headers.get("Idempotency-Key", "")
         async with self._body(http) as body:
-            ask = await asyncio.to_thread(parse, body, headers)
+            if len(body) <= _QUICK_BYTES:
+                ask = parse(body, headers)
+            else:
+                ask = await asyncio.to_thread(parse, body, headers)
             order = await self._make_order(token, key, ask, shape)
         return await self._responder.serve(http, order)
 

@@ -11,6 +11,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -70,6 +71,7 @@ class ApiKeys:
         self._file = StateFile(self._path, _Stored)
         self._uses = StateFile(folder / "used.json", _Used)
         self._known: tuple[object, tuple[ApiKey, ...]] = (None, ())
+        self._noted: dict[str, datetime] = {}
 
     def add(
         self,
@@ -138,17 +140,19 @@ class ApiKeys:
         found = [key for key in self.all() if hmac.compare_digest(key.digest, given)]
         return found[0] if found else None
 
+    def is_use_new(self, name: str, now: datetime) -> bool:
+        """Return True if a key's last use is not noted to the minute. Doesn't block."""
+        before = self._noted.get(name)
+        return before is None or (now - before).total_seconds() >= _USE_SECONDS
+
     def note_use(self, name: str, now: datetime) -> None:
-        """Store the time of a key's use. Best effort."""
-        try:
-            last = self._uses.read().last
-            before = last.get(name)
-            if before and (now - datetime.fromisoformat(before)).total_seconds() < _USE_SECONDS:
-                return
-            used = {**last, name: now.isoformat(timespec="seconds")}
-            self._uses.write(_Used(last=used), durable=False)
-        except (StorageError, ValueError):
+        """Store the time of a key's use, if `is_use_new`. Best effort."""
+        if not self.is_use_new(name, now):
             return
+        self._noted[name] = now
+        with suppress(StorageError):
+            used = {**self._uses.read().last, name: now.isoformat(timespec="seconds")}
+            self._uses.write(_Used(last=used), durable=False)
 
     def _current(self) -> tuple[ApiKey, ...]:
         """Return all keys. Reads the file again if it changed."""

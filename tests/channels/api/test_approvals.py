@@ -158,6 +158,7 @@ async def test_requests_behind_one_that_waits_get_the_notice_too(
         text = (await move_on(clock, second, 30)).body.decode()
         assert "This needs your approval" in text
         telegram.say(f"/approve {code_in(question)}")
+        await telegram.receive(4)  # otherwise the next request may overtake it
         model.then(repeat)
         assert await api.chat("And?", conversation="c") == "re: And?"
     said = [m.content for m in read_stored(api.home, "api:laptop:c") if not m.tool_calls]
