@@ -146,7 +146,7 @@ class HttpClient:
                         if is_too_large := len(body) > limit:
                             break
                 if is_too_large:
-                    raise AnswerTooLarge(f"an answer larger than {limit:,} bytes")
+                    raise AnswerTooLarge(f"the answer is larger than {limit:,} bytes")
                 return HttpAnswer(response.status_code, bytes(body), headers.get("Retry-After", ""))
             finally:
                 # After `close` during the request, httpx forgets a connection that was just being
