@@ -308,7 +308,7 @@ class Session:
         return Metadata(
             key=self.key,
             created_at=self.created_at,
-            updated_at=self._clock.now(),
+            updated_at=self.updated_at,  # background work is not use
             last_consolidated=self.last_consolidated,
             first_seq=self.first_seq,
             metadata=self.metadata,
@@ -356,7 +356,7 @@ class Session:
 
     def _merge_staged(self) -> Metadata:
         """Return the metadata after all staged records."""
-        planned = self.as_metadata()
+        planned = replace(self.as_metadata(), updated_at=self._clock.now())
         for record in self._staged:
             if isinstance(record, Metadata):
                 planned = replace(record, updated_at=planned.updated_at)

@@ -237,3 +237,15 @@ async def test_nothing_is_left_of_it_where_the_disk_is_full(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not any(b"secret" in read(path) for path in database.parent.glob(f"{database.name}*"))
     assert len(warnings) == 1
+
+
+async def test_background_work_does_not_count_as_use(
+    managed: Open, folder: Path, clock: FakeClock
+) -> None:
+    manager = managed()
+    rested = await say(manager, "cli:rested", "hello")
+    clock.jump(60)
+    await say(manager, "cli:newest", "hello")
+    clock.jump(3_600)
+    await manager.mark_consolidated(rested, 1)
+    assert [info.key for info in managed().list_sessions()] == ["cli:newest", "cli:rested"]
