@@ -185,7 +185,7 @@ async def test_after_the_gateway_was_killed_and_is_back_nothing_is_shown_twice(
         await expect(page.locator("#connection")).to_contain_text("Not connected")
         await message.fill("two")
         await page.keyboard.press("Enter")
-        await expect(page.locator("#toast")).to_contain_text("does not respond")
+        await expect(page.locator("#toast")).to_contain_text("isn't responding")
         await expect(message).to_have_value("two")
         async with kill_at_the_end(tmp_path, port):
             await expect(page.locator("#connection")).to_have_text("", timeout=BACK_WITHIN)
