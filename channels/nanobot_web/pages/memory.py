@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from nanobot.errors import NanobotError
+from nanobot.text import pluralize
 from nanobot_web.site import Call, PageError, Route
 
 _OWNER = "owner"
@@ -130,11 +131,11 @@ async def forget_fact(call: Call) -> web.StreamResponse:
         call.tell(str(done["text"]))
     else:
         counts = (
-            f"{len(done[name])} {what}"
-            for name, what in (
-                ("lines", "lines"),
-                ("messages", "messages"),
-                ("entries", "history entries"),
+            pluralize(len(done[name]), *words)
+            for name, *words in (
+                ("lines", "line"),
+                ("messages", "message"),
+                ("entries", "history entry", "history entries"),
             )
         )
         call.tell(f"Forgotten: {', '.join(counts)}. It won't be learned again.")

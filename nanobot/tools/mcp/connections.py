@@ -153,7 +153,7 @@ class _Conversation:
         if last.startswith(REFUSAL):
             return f"cannot be started: {last.removeprefix(REFUSAL)}"
         message = f" ({last})" if last else ""
-        return f"ended{'' if code is None else f' with code {code}'}{message}"
+        return f"its program ended{'' if code is None else f' with code {code}'}{message}"
 
 
 @asynccontextmanager

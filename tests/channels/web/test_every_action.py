@@ -213,7 +213,7 @@ async def _facts(kit: PageKit) -> None:
     await user.follow("Cancel")
     await user.follow("Forget …")
     await user.button("Forget")
-    await kit.expect_text("Forgotten: 1 lines")
+    await kit.expect_text("Forgotten: 1 line,")
     assert "Tom" not in file.read_text()
     assert "Tom" not in json.dumps(kit.audit_records("memory.forget"))
     await open_fact("Old Birnbaum")
