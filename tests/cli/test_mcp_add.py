@@ -62,8 +62,13 @@ def test_a_server_is_tried_and_says_what_it_offers_before_it_is_written(
 
 BROKEN = {
     "cannot be started: cannot run /usr/no-such-program": ("--", "/usr/no-such-program"),
-    "its program ended with code 3 (out of order)": ("--", "/bin/sh", "-c", "echo out of order >&2; exit 3"),
-    "its program ended with code 0": ("--", "/bin/sh", "-c", "echo this is no MCP"),
+    "program ended with code 3 (out of order)": (
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo out of order >&2; exit 3",
+    ),
+    "program ended with code 0": ("--", "/bin/sh", "-c", "echo this is no MCP"),
     "cannot be reached: could not connect to 127.0.0.1:9": ("--url", "http://127.0.0.1:9/mcp"),
 }
 
