@@ -9,12 +9,11 @@
 A rejected request gets `{"ok": false, …}` instead of all these. Requests may overlap. One with
 `watch` has no text: it is accepted, and then receives all events of its conversation that no other
 request of the connection waits for, beginning with unseen ones. It has no last event. Imports only
-light modules of the standard library: the client has to start quickly."""
-
-from __future__ import annotations
+light modules of the standard library: the client has to start quickly. For the same reason,
+annotations are not texts here, which `NamedTuple` would compile."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 DEFAULT_SESSION = "cli:direct"
 
@@ -30,7 +29,7 @@ class ChatRequest(NamedTuple):
     watch: bool = False
 
     @classmethod
-    def parse(cls, data: Mapping[str, object]) -> ChatRequest:
+    def parse(cls, data: Mapping[str, object]) -> Self:
         """Parse a request. Raises `ValueError`, with a sentence for people, if a field is missing
         or wrong."""
         request_id, text = data.get("id"), data.get("text")

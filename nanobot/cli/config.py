@@ -231,8 +231,8 @@ def parse_value(path: KeyPath, texts: Sequence[str]) -> object:
     """Convert the words that a person typed to the type of the key at `path`. If they do not fit,
     return the text, so that the check explains the error. Raises `NanobotError`."""
     from nanobot.config.document import ConfigDocument, ConfigPlace
+    from nanobot.config.load import parse_override
     from nanobot.config.schema import kind_of, schema_at
-    from nanobot.config.yamltext import parse_override
 
     if len(texts) > 1:
         return list(texts)

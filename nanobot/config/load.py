@@ -205,23 +205,38 @@ def apply_overrides(document: ConfigDocument, variables: Mapping[str, Variable])
     """Apply the values of NANOBOT_… variables to the document.
 
     Below `models`, `channels` and `owner` any key is accepted here and checked later."""
+    ours = {name for name in variables if name.startswith(PREFIX)} - {HOME, DEBUG}
+    if not ours:
+        return
     paths: dict[str, Sequence[str]] = {
         variable_for(path): path
         for name, model in SECTIONS.items()
         for path, _ in keys_of(model, (name,))
     }
-    ours = {name for name in variables if name.startswith(PREFIX)} - {HOME, DEBUG}
     for name in sorted(ours):
         value, place = variables[name]
         if path := paths.get(name) or path_of_entry(name):
-            from nanobot.config.yamltext import parse_override  # loads PyYAML
-
             document.override(path, parse_override(value, place, tuple(path), document), place)
         else:
             ends = [one.removeprefix(PREFIX) for one in (*paths, HOME)]
             near = nearest(name.removeprefix(PREFIX), ends)
             hint = f"Did you mean {PREFIX}{near}?" if near else "See `nanobot config schema`."
             document.problem_at(place, name, "this variable matches no key", hint)
+
+
+def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: ConfigDocument) -> Value:
+    """Return the value of a variable that overrides the key at `path`.
+
+    A list, a mapping or a quoted text is read as YAML. Anything else is taken literally, so no key
+    or password ever needs quoting."""
+    text = text.strip()
+    if text in ("", "~", "null"):
+        return None
+    if text[0] not in "[{\"'":
+        return text
+    from nanobot.config.yamltext import parse_value  # loads PyYAML
+
+    return parse_value(text, place, path, document)
 
 
 def path_of_entry(name: str) -> Sequence[str]:

@@ -48,16 +48,8 @@ def parse_config(text: str, document: ConfigDocument) -> None:
             document.file_problem(where, "must contain sections with keys", hint)
 
 
-def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: ConfigDocument) -> Value:
-    """Return the value of a variable that overrides the key at `path`.
-
-    A list, a mapping or a quoted text is read as YAML. Anything else is taken literally, so no key
-    or password ever needs quoting."""
-    text = text.strip()
-    if text in ("", "~", "null"):
-        return None
-    if text[0] not in "[{\"'":
-        return text
+def parse_value(text: str, place: ConfigPlace, path: KeyPath, document: ConfigDocument) -> Value:
+    """Return the value for the key at `path` from YAML outside a file, None if it is broken."""
     root = compose_yaml(text, place, document)
     return None if root is None else _Reader(document).read(root, place, path)
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from msgspec import Struct, field
 
 from nanobot.errors import NanobotError
@@ -193,6 +192,8 @@ def parse(text: str) -> tuple[Header, str]:
 
 
 def parse_yaml(front: str) -> Mapping[str, object]:
+    import yaml  # not needed at the start
+
     # `description: Use when: …` is common, so the second attempt quotes plain top-level values.
     quoted = _PLAIN.sub(lambda found: f"{found[1]}: {json.dumps(found[2])}", front)
     problem = "it has too many brackets"

@@ -242,6 +242,18 @@ async def test_warnings_and_errors_are_counted(log: Log) -> None:
     assert (counted.warnings, counted.errors) == (2, 2)
 
 
+def test_warnings_are_counted_even_if_only_errors_are_logged(path: Path) -> None:
+    counted = LogCounter()
+    counted.begin()
+    log_to((LogFile(path),), "error", Redactor())
+    logger.warning("too unimportant")
+    logger.error("bad")
+    asyncio.run(counted.close())
+    logger.remove()
+    assert (counted.warnings, counted.errors) == (1, 1)
+    assert [json.loads(line)["message"] for line in path.read_text().splitlines()] == ["bad"]
+
+
 def test_copies_that_somebody_keeps_are_not_taken_for_old_logs(path: Path) -> None:
     copy = path.with_name("nanobot.log.20261122")
     path.parent.mkdir()
