@@ -56,6 +56,7 @@ _INFO = Decoder(SessionInfo)
 
 T = TypeVar("T")
 _Row = tuple[str, str, str, float | None, bool, str | None]
+_Scan = tuple[dict[str, str], set[str]]
 
 
 class SessionChange(NamedTuple):
@@ -84,10 +85,11 @@ class SessionCatalogue:
     def __init__(self, folder: Path, clock: Clock, path: Path | None = None) -> None:
         self.folder = folder
         self._clock, self._path = clock, path
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._memory: sqlite3.Connection | None = None
         self._looked, self._seen, self._now = float("-inf"), object(), object()
         self._refused: set[str] = set()
+        self._last: tuple[str, int] | None = None  # the newest mark, and a hash of the files then
 
     def names(self) -> list[str]:
         """Return the names of the live files, without a scan."""
@@ -95,7 +97,8 @@ class SessionCatalogue:
 
     def sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
         """Return all sessions, the last used first. With `sealed`, only those with unconsolidated
-        messages before the newest epoch. `within` is as for `changes`."""
+        messages before the newest epoch. A scan within the last `within` seconds is reused, unless
+        `expire` was called since."""
         chosen = "is_sealed" if sealed else "info IS NOT NULL"
         query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC"  # noqa: S608
         rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
@@ -104,10 +107,17 @@ class SessionCatalogue:
             for place, info in pace(rows)
         )
 
-    def changes(self, mark: str, within: float = 0.0) -> Changes:
-        """Return the changes since `mark`. A scan within the last `within` seconds is reused,
-        unless `expire` was called since."""
-        return self._run(lambda db: self._changes(db, mark), within)
+    def changes(self, mark: str) -> Changes:
+        """Return the changes since `mark`. If no file changed since this process returned it, the
+        database is not opened."""
+        with self._lock:
+            states, _ = scan = self._states()
+            now = hash(tuple(states.items()))
+            if self._last == (mark, now):
+                return Changes([], False, mark)
+            found = self._run(lambda db: self._changes(db, mark), scan=scan)
+            self._last = None if self._refused else (found.mark, now)
+            return found
 
     def expire(self) -> None:
         """Require a new scan, because this process changed a file. Quick."""
@@ -118,17 +128,23 @@ class SessionCatalogue:
         blank = "UPDATE file SET states = '', is_sealed = 0, info = NULL WHERE place = ?"
 
         self._run(lambda db: db.execute(blank, (encode_name(path.name),)), None)
+        self._last = None
         self.expire()
 
-    def _run(self, work: Callable[[sqlite3.Connection], T], within: float | None = 0.0) -> T:
-        """Run `work` after a scan, or without one if `within` is None. An unusable database is
-        created again. If that fails, or the database is busy, memory is used."""
+    def _run(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        within: float | None = 0.0,
+        scan: _Scan | None = None,
+    ) -> T:
+        """Run `work` after `scan`, by default a new one, or without one if `within` is None. An
+        unusable database is created again. If that fails, or it is busy, memory is used."""
         with self._lock:
             for attempt in range(3):
                 try:
                     with self._open() as db:
                         if within is not None:
-                            self._look(db, within)
+                            self._look(db, within, scan)
                         return work(db)
                 except (sqlite3.Error, OSError) as error:
                     if attempt == 2:
@@ -159,13 +175,14 @@ class SessionCatalogue:
         logger.warning("{}: {}. The session index is kept in memory", self._path, error)
         self._path = None
 
-    def _look(self, db: sqlite3.Connection, within: float) -> None:
+    def _look(self, db: sqlite3.Connection, within: float, scan: _Scan | None) -> None:
         began, now = self._clock.monotonic(), self._now
         is_new = db.execute("SELECT id FROM origin").fetchone() is None
+        self._last = None if is_new else self._last
         if not is_new and within and now is self._seen and began - self._looked <= within:
             return
         known = dict(db.execute("SELECT place, states FROM file"))
-        states, refused = self._states()
+        states, refused = scan or self._states()
         rows = list[_Row]()
         for place in pace([one for one in states if known.get(one) != states[one]]):
             try:
@@ -181,7 +198,7 @@ class SessionCatalogue:
                 store_rows(db, rows, gone, self._clock.now())
         self._refused, self._looked, self._seen = refused, began, now
 
-    def _states(self) -> tuple[dict[str, str], set[str]]:
+    def _states(self) -> _Scan:
         """Return the states of the existing files, by the place of their row, and the errors for
         unreadable folders of the archive."""
         # The live files first, so that lines archived during the scan are in at least one place.

@@ -122,13 +122,24 @@ async def test_a_look_may_be_shared_but_not_by_another_database(
     managed: Open, clock: FakeClock, database: Path, catalogue: SessionCatalogue
 ) -> None:
     await say(managed(), "cli:direct", "hello")
-    mark = catalogue.changes("").mark
+    catalogue.changes("")
     await say(managed(), "cli:direct", "more")
-    assert catalogue.changes(mark, within=30).sessions == []
+    assert [one.preview for one in catalogue.sessions(within=30)] == ["hello"]
     await clock.advance(31)
-    assert len(catalogue.changes(mark, within=30).sessions) == 1
+    assert [one.preview for one in catalogue.sessions(within=30)] == ["more"]
     remove(database)
-    assert len(catalogue.changes(mark, within=30).sessions) == 1
+    assert [one.preview for one in catalogue.sessions(within=30)] == ["more"]
+
+
+async def test_unchanged_files_are_not_looked_up_in_the_database(
+    managed: Open, database: Path, catalogue: SessionCatalogue
+) -> None:
+    await say(managed(), "cli:direct", "hello")
+    mark = catalogue.changes("").mark
+    overwrite(database, b"no database at all" * 100)
+    assert catalogue.changes(mark) == ([], False, mark)
+    catalogue.forget(live(catalogue.folder))
+    assert len(catalogue.changes(mark).sessions) == 1
 
 
 @pytest.mark.parametrize("damage", [b"no database at all" * 100, b""])

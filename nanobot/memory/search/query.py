@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, timedelta
@@ -22,11 +23,13 @@ from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult,
 from nanobot.memory.search.database import STREAM_BITS, TURN, Vectors, changes
 from nanobot.memory.search.ranking import (
     MEANING_FLOWS,
+    NEIGHBOURS,
     ParsedQuestion,
     RankCandidate,
     Ranking,
     Segments,
     fuse,
+    heirs,
     matches,
     parse,
     rank,
@@ -50,6 +53,10 @@ _PREFIX: dict[Source, str] = {
     "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
 }  # fmt: skip
 _COLUMNS = "SELECT seq, moment, role, speaker, origin, place, turn, first, last, text, kept"
+_TEXTS = (
+    "(SELECT passage.*, coalesce(original, c0) AS text FROM passage JOIN words_content USING (id))"
+)
+"""As `passage_text`, read from the table behind `words`: faster for many rows."""
 
 _OF_TURNS = (
     "SELECT passage.id FROM json_each(?)"
@@ -109,9 +116,10 @@ class PreparedQuery(NamedTuple):
 
 
 class WordRanking(NamedTuple):
-    """The results for a query's words: the passages in `turns`, and their ranking."""
+    """The results for a query's words: the passages with `own` score, those `found` to rank with
+    them, and their ranking."""
 
-    turns: Set[int]
+    own: Set[int]
     found: dict[int, RankCandidate]
     ranked: Ranking
 
@@ -150,9 +158,8 @@ class Search:
         segments = known.scores(words)
         if not asked.query.role:
             own = known.select_promising(own, segments, _BEST)
-        turns = reach(own)
-        found = self._load_candidates(turns, asked.query)
-        return WordRanking(turns, found, rank(asked.question, found, own, segments))
+        found = self._load_candidates(heirs(own), asked)
+        return WordRanking(own.keys(), found, rank(asked.question, found, own, segments))
 
     def answer(
         self,
@@ -165,10 +172,11 @@ class Search:
         `prepare`, the words are looked up again."""
         if asked.version != changes(self.db):
             asked, words = self.prepare(asked.query, asked.today), None
-        query, (turns, found, ranked) = asked.query, words or self.by_words(asked)
+        query, (own, found, ranked) = asked.query, words or self.by_words(asked)
         if meant := matches(asked.question, [scale_cosines(near, asked.streams)]):
             new = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
-            found = found | self._load_candidates(new - turns, query)
+            new |= reach(own) | meant.keys()
+            found = found | self._load_candidates(new - found.keys(), asked)
             ranked = fuse(ranked, rank(asked.question, found, meant, {}, MEANING_FLOWS))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
@@ -237,32 +245,37 @@ class Search:
 
         If ranking all words would take long, the most frequent ones are left out. If a word is in
         too many passages, only the last ones count."""
-        streams, days = asked.streams, asked.days or ()
-        if len(streams) == 1:
-            first = next(iter(streams)) << STREAM_BITS
-            where = f"words.rowid BETWEEN {first} AND {first + (1 << STREAM_BITS) - 1}"
-        else:
-            where = f"(words.rowid >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
+        streams, days = sorted(asked.streams), asked.days or ()
+        where = f"(words.rowid >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
+        if streams and streams[-1] - streams[0] == len(streams) - 1:  # one range, which is faster
+            first, end = streams[0] << STREAM_BITS, (streams[-1] + 1) << STREAM_BITS
+            where = f"words.rowid BETWEEN {first} AND {end - 1}"
         if days:
             dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
             where += f" AND EXISTS ({dated})"
+        matching = f"FROM words WHERE words MATCH ? AND {where}"
+        asked_in, languages = asked.question.asked_in, asked.question.languages
+        queries = {word: [*expressions(word, asked_in, languages)] for word in asked.question.words}
 
         def holding(word: str, score: str) -> dict[int, float]:
             """Return the passages with a word, by the first of its expressions that matches."""
             found: dict[int, float] = {}
-            for expression, is_last_resort in expressions(
-                word, asked.question.asked_in, asked.question.languages
-            ):
+            for expression, is_last_resort in queries[word]:
                 if not (found and is_last_resort):
                     rows = self.db.execute(
-                        f"SELECT rowid, {score} FROM words WHERE words MATCH ? AND {where}"  # noqa: S608 - ours
-                        " ORDER BY rowid DESC LIMIT ?",
-                        [expression, *days, _RANKED],
+                        f"SELECT rowid, {score} {matching} ORDER BY rowid DESC LIMIT {_RANKED}",
+                        [expression, *days],
                     )
                     found = dict(rows.fetchall()) | found
             return found
 
-        counts = {word: len(holding(word, "0")) for word in asked.question.words}
+        def count(word: str) -> int:
+            if len(queries[word]) > 1:
+                return len(holding(word, "0"))
+            counting = f"SELECT count(*) FROM (SELECT 1 {matching} LIMIT {_RANKED})"  # noqa: S608
+            return int(self.db.execute(counting, [queries[word][0][0], *days]).fetchone()[0])
+
+        counts = {word: count(word) for word in asked.question.words}
         kept: list[dict[int, float]] = []
         for word in sorted(counts, key=lambda word: (counts[word], word)):
             if kept and sum(map(len, kept)) + counts[word] > _RANKED:
@@ -270,15 +283,19 @@ class Search:
             kept.append(holding(word, "-bm25(words)"))
         return kept
 
-    def _load_candidates(self, turns: Collection[int], query: Query) -> dict[int, RankCandidate]:
-        """Return the ranking data of the passages in these turns that pass the filter by date."""
+    def _load_candidates(
+        self, ids: Collection[int], asked: PreparedQuery
+    ) -> dict[int, RankCandidate]:
+        """Return the ranking data of passages that pass the filter by date. If the question is
+        about the agent's words, it includes all replies in their turns."""
+        values, size = (set(map(turn_of, ids)), TURN) if asked.question.is_about_agent else (ids, 1)
         rows = self.db.execute(
-            "SELECT passage.id, segment, role, speaker, moment, asks, seq, kept FROM json_each(?)"
-            " JOIN passage ON passage.id >= value AND passage.id < value + ?"
+            "SELECT passage.id, segment, role, speaker, moment, asks, kept FROM json_each(?)"
+            " CROSS JOIN passage ON passage.id >= value AND passage.id < value + ?"
             " WHERE moment >= ? AND moment < ?",
-            (json.dumps(list(turns)), TURN, *_days(query)),
+            (json.dumps(sorted(values)), size, *_days(asked.query)),
         )
-        return {row[0]: RankCandidate._make(row) for row in rows}
+        return {row[0]: RankCandidate(*row) for row in rows}
 
     def _load_segments(self) -> Segments:
         """Return the segments, cached until the index changes."""
@@ -300,22 +317,24 @@ class Search:
         """Yield passages for people, each with its neighbours in the talk. The neighbours of tool
         output are the talk in which the tool was called."""
         rows = self.db.execute(
-            f"{_COLUMNS}, id, segment FROM passage_text WHERE id IN ({_OF_TURNS}) ORDER BY id",
+            f"{_COLUMNS}, id, segment FROM {_TEXTS} WHERE id IN ({_OF_TURNS}) ORDER BY id",
             (json.dumps(list(reach(dict(best)))), TURN),
         )
         passages, segments = dict[int, Passage](), defaultdict[int, list[int]](list)
-        for *row, id, segment in rows:
-            passages[id] = make_passage(streams[id >> STREAM_BITS], row)
+        for row in rows:
+            id, segment = row[-2:]
+            passages[id] = make_passage(streams[id >> STREAM_BITS], row[:-2])
             segments[segment].append(id)
         for id, score in best:
-            here, turns = found[id], reach([id])
-            near = [other for other in segments[here.segment] if turn_of(other) in turns]
-            at = near.index(id)
-            before = [passages[other] for other in near[max(0, at - _BESIDE) : at]]
-            after = [passages[other] for other in near[at + 1 : at + 1 + _BESIDE]]
-            if not here.segment:
-                stream, talk = streams[id >> STREAM_BITS], "AND segment > 0"
-                before, after = self._load_neighbours(stream, here.seq, _BESIDE, _BESIDE, talk)
+            near, turn = segments[found[id].segment], turn_of(id)
+            at = bisect_left(near, id)
+            first = bisect_left(near, turn + NEIGHBOURS[0] * TURN)
+            end = bisect_left(near, turn + (NEIGHBOURS[-1] + 1) * TURN)
+            before = [passages[other] for other in near[max(first, at - _BESIDE) : at]]
+            after = [passages[other] for other in near[at + 1 : min(end, at + 1 + _BESIDE)]]
+            if not found[id].segment:
+                stream, talk, seq = streams[id >> STREAM_BITS], "AND segment > 0", passages[id].seq
+                before, after = self._load_neighbours(stream, seq, _BESIDE, _BESIDE, talk)
             yield Hit(passages[id], score, tuple(before), tuple(after))
 
     def _load_neighbours(

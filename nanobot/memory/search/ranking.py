@@ -14,13 +14,12 @@ import re
 from bisect import bisect_right
 from calendar import monthrange
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from heapq import nlargest
 from itertools import chain
-from math import log, prod
+from math import log
 from operator import itemgetter
-from typing import NamedTuple, Self
+from typing import Self
 
 from msgspec import Struct
 
@@ -188,8 +187,8 @@ Ranking = list[tuple[int, float]]
 """Ids of passages with their scores, best first, among equals the newer id first."""
 
 
-class RankCandidate(NamedTuple):
-    """The ranking data of a passage, a tuple because each search makes a thousand.
+class RankCandidate(Struct, frozen=True, gc=False):
+    """The ranking data of a passage.
 
     Neighbours have the same `segment` and ids that differ by `TURN`. The replies to a message have
     the ids that follow its own. `moment` is ISO or empty, and begins with the civil day. `asks` is
@@ -202,7 +201,6 @@ class RankCandidate(NamedTuple):
     speaker: str = ""
     moment: str = ""
     asks: int = 0
-    seq: int = 0
     kept: int = 0
 
 
@@ -216,17 +214,31 @@ def reach(ids: Iterable[int]) -> set[int]:
     return {turn_of(id) + step * TURN for id in ids for step in (0, *NEIGHBOURS)}
 
 
+def heirs(ids: Iterable[int]) -> set[int]:
+    """Return the passages that can get score from `ids`, including their own."""
+    found = set(ids)
+    for id in ids:
+        if id % TURN:
+            found.add(turn_of(id) + TURN)
+        else:
+            found.update((id - 2 * TURN, id - TURN, id + TURN, id + 2 * TURN))
+    return found
+
+
 def matches(question: ParsedQuestion, words: Iterable[Mapping[int, float]]) -> dict[int, float]:
     """Return the bm25 of the passages with any word. `words` has it for each word."""
     own = defaultdict[int, float](float)
     for holding in words:
         lent: dict[int, float] = {}
         for id, score in holding.items():
-            turn = turn_of(id)
-            if turn not in holding:
-                lent[turn] = max(lent.get(turn, 0.0), _FROM_REPLY * score)
-            is_repeated = turn != id and turn in holding and not question.is_about_agent
-            own[id] += _REPEATED * score if is_repeated else score
+            if id % TURN:
+                turn = turn_of(id)
+                if turn not in holding:
+                    lent[turn] = max(lent.get(turn, 0.0), _FROM_REPLY * score)
+                elif not question.is_about_agent:
+                    own[id] += _REPEATED * score
+                    continue
+            own[id] += score
         for turn, score in lent.items():
             own[turn] += score
     return own
@@ -243,14 +255,14 @@ def rank(
 
     `own` is the result of `matches`, `segments` has the bm25 of whole segments, and `flows` is the
     share of the flow to neighbours."""
-    flowed = spread_scores(candidates, own, flows)
+    flowed, is_about_agent = spread_scores(candidates, own, flows), question.is_about_agent
     scored = []
     for id, here in candidates.items():
         score = flowed.get(id, 0.0)
-        if question.is_about_agent and id % TURN:
+        if is_about_agent and id % TURN:
             score += _TO_REPLY * flowed.get(turn_of(id), 0.0)
         if score:
-            if question.is_about_agent or id % TURN == 0:  # the segment adds nothing to a reply
+            if is_about_agent or id % TURN == 0:  # the segment adds nothing to a reply
                 score += _SEGMENT * segments.get(here.segment, 0.0)
             scored.append((id, score * compute_factor(question, here)))
     return sort_best_first(scored)
@@ -280,8 +292,9 @@ def spread_scores(
         total[id] += score
         if here.role == "tool":
             continue
+        turn = turn_of(id)
         for step, share in _shares(here):
-            there = candidates.get(turn_of(id) + step * TURN)
+            there = candidates.get(turn + step * TURN)
             if there is not None and there.segment == here.segment and there.role != "tool":
                 total[there.id] += share * flows * score
     return total
@@ -295,18 +308,20 @@ def _shares(passage: RankCandidate) -> Sequence[tuple[int, float]]:
 
 
 def compute_factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
-    not_meant = "user" if question.is_about_agent else "assistant"
-    day = date.fromisoformat(candidate.moment[:10]) if question.spans and candidate.moment else None
-    soon = (day and s.first <= day <= s.last + MENTIONED_WITHIN for s in question.spans)
-    factors = (
-        (_SPEAKER, candidate.speaker in question.speakers),
-        (_ENDS_ASKING, candidate.asks == ENDS_ASKING),
-        (_KEPT, candidate.kept),
-        (_TOOL, candidate.role == "tool"),
-        (_NOT_MEANT, candidate.role == not_meant),
-        (_SPAN, any(soon)),
-    )
-    return prod(factor for factor, applies in factors if applies)
+    factor = _SPEAKER if candidate.speaker in question.speakers else 1.0
+    if candidate.asks == ENDS_ASKING:
+        factor *= _ENDS_ASKING
+    if candidate.kept:
+        factor *= _KEPT
+    if candidate.role == "tool":
+        factor *= _TOOL
+    elif candidate.role == ("user" if question.is_about_agent else "assistant"):
+        factor *= _NOT_MEANT
+    if question.spans and candidate.moment:
+        day = date.fromisoformat(candidate.moment[:10])
+        if any(span.first <= day <= span.last + MENTIONED_WITHIN for span in question.spans):
+            factor *= _SPAN
+    return factor
 
 
 class Segments:
@@ -321,7 +336,7 @@ class Segments:
     turns."""
 
     def __init__(self, ids: Sequence[int], sizes: Sequence[int]) -> None:
-        self._ids, self._sizes = ids, sizes
+        self._ids, self._sizes = list(ids), list(sizes)
         self._mean = sum(sizes) / len(sizes) if sizes else 1.0
 
     def scores(self, occurrences: Iterable[Collection[int]]) -> dict[int, float]:
@@ -329,7 +344,7 @@ class Segments:
         the messages with it."""
         found: dict[int, float] = {}
         for messages in occurrences:
-            places = Counter(at for id in messages if (at := self._place(id)) >= 0)
+            places = Counter(self._places(messages))
             rarity = log((len(self._ids) - len(places) + 0.5) / (len(places) + 0.5))
             if rarity <= 0:
                 continue
@@ -343,18 +358,18 @@ class Segments:
         self, own: Mapping[int, float], segments: Mapping[int, float], most: int
     ) -> dict[int, float]:
         """Return the passages of `own` with the highest sum of their and their segment's scores."""
+        promise = dict[int, float]()
+        for id, score in own.items():
+            at = bisect_right(self._ids, id) - 1  # for tool output the last segment, as a guess
+            promise[id] = score + (_SEGMENT * segments.get(self._ids[at], 0.0) if at >= 0 else 0.0)
+        best = sorted(own, key=promise.__getitem__, reverse=True)
+        return {id: own[id] for id in best[:most]}
 
-        ids = self._ids
-
-        def promise(id: int) -> float:
-            at = bisect_right(ids, id) - 1  # for tool output the last segment, as a guess
-            return own[id] + (_SEGMENT * segments.get(ids[at], 0.0) if at >= 0 else 0.0)
-
-        return {id: own[id] for id in nlargest(most, own, key=promise)}
-
-    def _place(self, id: int) -> int:
-        """Return the position of a message's segment, or -1 if it is in none."""
-        if id % TURN or id % PLACES > TOOLS_FROM:
-            return -1
-        at = bisect_right(self._ids, id) - 1
-        return at if at >= 0 and self._ids[at] >> STREAM_BITS == id >> STREAM_BITS else -1
+    def _places(self, ids: Iterable[int]) -> Iterator[int]:
+        """Yield the positions of the segments of these messages, except of those in none."""
+        begins = self._ids
+        for id in ids:
+            if id % TURN == 0 and id % PLACES <= TOOLS_FROM:
+                at = bisect_right(begins, id) - 1
+                if at >= 0 and begins[at] >> STREAM_BITS == id >> STREAM_BITS:
+                    yield at

@@ -15,6 +15,7 @@ from nanobot.memory.search.ranking import (
     RankCandidate,
     Segments,
     Span,
+    heirs,
     matches,
     parse,
     rank,
@@ -159,6 +160,8 @@ def test_every_match_is_ranked_and_scores_fall(numbers: dict[int, float], asks: 
     scores = [score for _, score in ranked]
     assert own.keys() <= set(order(ranked))
     assert {turn_of(id) for id in order(ranked)} <= reach(list(own))
+    loaded = {id: candidates[id] for id in heirs(own) & candidates.keys()}
+    assert rank(PLAIN, loaded, own, {}) == ranked
     assert scores == sorted(scores, reverse=True)
     assert len(set(order(ranked))) == len(ranked)
 
