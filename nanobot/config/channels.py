@@ -69,7 +69,7 @@ class ChannelSettings(Checked, frozen=True):
     (`mention`), or all (`open`)."""
     allow_groups: Mapping[PersonId, tuple[PersonId, ...]] = field(default_factory=dict)
     """Ids of groups, and for each group the ids of people with access: `["*"]` for everyone, `[]`
-    for people who have access anyway."""
+    for people who also have access in private chats."""
     options: Checked | None = None
 
     def faults(self, home: Path) -> Iterator[Fault]:

@@ -130,8 +130,8 @@ class SpeechSettings(VoiceProgram, frozen=True):
     """Text to speech: a model on a server, or a program."""
 
     when: Literal["off", "spoken", "always"] = "spoken"
-    """Spoken replies: to voice messages (`spoken`), to all messages (`always`), or only on request
-    (`off`). `/voice` changes this for one conversation."""
+    """Which replies are spoken: those to voice messages (`spoken`), all (`always`), or only if you
+    ask (`off`). `/voice` changes this for one conversation."""
     voice: str = ""
     """The server's voice, such as `alloy`. For a program, add an argument to `command` instead."""
 
@@ -142,11 +142,11 @@ class PriceSettings(Checked, frozen=True):
     input: Price = 0.0
     """The price per million prompt tokens, in your currency."""
     cached_input: Price = 0.0
-    """The same for cached prompt tokens. 0: same as `input`."""
+    """The price of cached prompt tokens. 0: same as `input`."""
     cache_write: Price = 0.0
-    """The same for tokens written to the cache (Anthropic). 0: same as `input`."""
+    """The price of tokens written to the cache (Anthropic). 0: same as `input`."""
     output: Price = 0.0
-    """The same for tokens in answers."""
+    """The price of tokens in answers."""
 
 
 Effort = Literal["", "none", "low", "medium", "high"]

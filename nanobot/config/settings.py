@@ -102,12 +102,12 @@ class MemorySettings(Checked, frozen=True):
     """Memory: its content, times and readers."""
 
     window: Annotated[int, Meta(ge=2)] = 100
-    """Maximum messages of a conversation in the prompt. When it is reached, the older half is
+    """Maximum messages of a conversation in the prompt. At this limit, the older half is
     consolidated."""
     idle_minutes: Annotated[int, Meta(ge=0)] = 0
     """Idle minutes before a conversation is consolidated. 0: never."""
     notices: bool = False
-    """Whether nanobot sends a line to the chat after each consolidation."""
+    """Whether nanobot sends a notice to the chat after each consolidation."""
     recent_days: Annotated[int, Meta(ge=0, le=31)] = 2
     """How many days of notes the prompt contains, including today."""
     identities: Annotated[tuple[tuple[str, ...], ...], Check(check_identities)] = ()
@@ -147,7 +147,7 @@ class CronSettings(Checked, frozen=True):
     """Scheduled jobs."""
 
     enabled: bool = True
-    """Whether jobs run and the agent can schedule them."""
+    """Whether jobs run, and whether the agent can schedule them."""
 
 
 def check_interval(text: str) -> str:
@@ -203,11 +203,11 @@ class UseLimits(Checked, frozen=True):
     jobs: WholeFrom0 = 0
     """Maximum tokens per day for scheduled jobs. 0: no limit."""
     heartbeat: WholeFrom0 = 0
-    """The same for the heartbeat."""
+    """Maximum tokens per day for the heartbeat."""
     helpers: WholeFrom0 = 0
-    """The same for subagents."""
+    """Maximum tokens per day for subagents."""
     memory: WholeFrom0 = 0
-    """The same for consolidation and Dream."""
+    """Maximum tokens per day for consolidation and Dream."""
 
 
 class LimitSettings(Checked, frozen=True):
@@ -238,12 +238,12 @@ class HttpSettings(Checked, frozen=True):
     """The HTTP server, which runs only if a channel needs it (for a webhook)."""
 
     host: HostName = "127.0.0.1"
-    """The address to listen on. `0.0.0.0` also accepts other machines."""
+    """The address to listen on. `0.0.0.0` also accepts requests from other machines."""
     port: Port = 8087
     """The port to listen on."""
     public_hosts: tuple[HostName, ...] = ()
     """Host names of your reverse proxy, such as `bot.example.org`. Webhook hosts, IP addresses, and
-    `localhost` are always accepted, and other names rejected."""
+    `localhost` are always accepted, and all other names are rejected."""
 
 
 class HealthSettings(Checked, frozen=True):
@@ -316,7 +316,7 @@ class RetentionSettings(Checked, frozen=True):
     audit_days: WholeFrom0 = 0
     """Minimum days to keep the audit log. 0: forever."""
     disk_reserve_megabytes: WholeFrom0 = 200
-    """Megabytes of disk space. If less is free, nanobot stops accepting messages."""
+    """Minimum free disk space in megabytes. Below it, nanobot stops accepting messages."""
 
 
 class TeamSettings(Checked, frozen=True):

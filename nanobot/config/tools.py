@@ -38,8 +38,8 @@ class ApprovalSettings(Checked, frozen=True):
     """Approvals by the kind of call."""
 
     send: _Approval = "auto"
-    """Messages to other chats. `auto` needs approval if the conversation contains untrusted
-    content, and `ask` always does. `allow` never does, and `never` rejects the call."""
+    """Messages to other chats. `auto` requires approval if the conversation contains untrusted
+    content, and `ask` always does. `allow` requires none, and `never` rejects the call."""
     fetch: _Approval = "auto"
     """Fetching URLs that you didn't type and that no search returned."""
     exec: _Approval = "auto"
@@ -163,7 +163,7 @@ class McpServerSettings(Checked, frozen=True):
     paths: tuple[AbsolutePath, ...] = ()
     """Absolute paths of folders that the server can read."""
     writable: tuple[AbsolutePath, ...] = ()
-    """The same for folders that the server can change."""
+    """Absolute paths of folders that the server can change."""
     network: bool = False
     """Whether the server can reach public addresses, through a proxy."""
     sandbox: bool = True
