@@ -14,13 +14,10 @@ Invariants, checked for every request before a page sees it:
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -34,6 +31,7 @@ from nanobot.channel import ChannelHost, Chat, Overview, Sender, came_by_proxy
 from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError
 from nanobot.io import FENCE
+from nanobot_web.assets import asset_address, assets
 from nanobot_web.extras import Extras
 from nanobot_web.live import Live
 from nanobot_web.markdown import to_html
@@ -61,7 +59,6 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Server": "nanobot",
 }
-_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _PUBLIC = ("style.css", "icon.svg")  # static files of the sign-in page
 _CHATS = "web:"  # prefix of the key of a page's conversation
 _FORM_SECONDS = 60.0
@@ -246,7 +243,7 @@ class Site:
             lstrip_blocks=True,
         )
         self._jinja.filters["markdown"] = to_html
-        self._jinja.globals["asset"] = _asset_address
+        self._jinja.globals["asset"] = asset_address
 
     @property
     def base(self) -> str:
@@ -302,15 +299,15 @@ class Site:
         self._check_way(request)
         path = request.path.rstrip("/") or "/"
         if path.removeprefix("/static/") in _PUBLIC:
-            return _asset(path.removeprefix("/static/"))
+            return assets()[path.removeprefix("/static/")].answer(request)
         if path == "/login":
             await FENCE.wait_aside()
             return self._login(request)
         visitor = self.sessions.visitor(request.cookies.get(self._cookie(request), ""))
         if visitor is None:
             raise PageError(401, "You are not signed in.", hint="To get a link, run `nanobot web`.")
-        if path.startswith("/static/"):
-            return _asset(path.removeprefix("/static/"))
+        if asset := assets().get(path.removeprefix("/static/")):
+            return asset.answer(request)
         return await self._route(request, path, visitor)
 
     async def _route(self, request: web.Request, path: str, visitor: Visitor) -> web.StreamResponse:
@@ -461,27 +458,3 @@ def _is_local(name: str) -> bool:
         return ipaddress.ip_address(name.partition("%")[0]).is_loopback
     except ValueError:
         return False
-
-
-@cache
-def _assets() -> Mapping[str, tuple[bytes, str, str]]:
-    """Return the static files by name: the content, its type, and a hash of it."""
-    found = {}
-    for place in files("nanobot_web").joinpath("static").iterdir():
-        suffix = f".{place.name.rpartition('.')[2]}"
-        if suffix in _TYPES:
-            body = place.read_bytes()
-            found[place.name] = (body, _TYPES[suffix], hashlib.sha256(body).hexdigest()[:_SHORT])
-    return found
-
-
-def _asset_address(name: str) -> str:
-    return f"/static/{name}?{_assets()[name][2]}"
-
-
-def _asset(name: str) -> web.Response:
-    found = _assets().get(name)
-    if found is None:
-        raise PageError(404, "There is no such file.")
-    kept = {"Cache-Control": "private, max-age=86400"}
-    return web.Response(body=found[0], content_type=found[1], charset="utf-8", headers=kept)
