@@ -56,10 +56,11 @@ class Attachment(Struct, frozen=True):
 
 class Headers(Struct, frozen=True):
     """Header fields. `session` names a conversation. `is_task`: the program asks for itself (a
-    title for a chat), not for its person."""
+    title for a chat), not for its person. `token` identifies repetitions."""
 
     session: str = ""
     is_task: bool = False
+    token: str = ""
 
 
 class Ask(Struct, frozen=True):
@@ -67,7 +68,7 @@ class Ask(Struct, frozen=True):
     follows. A request with neither is answered by itself, after `context`. `instructions` are the
     system messages. `is_task`: see `Headers`. `schema` is the JSON Schema of the answer as text.
     `ignored` are fields without effect. `store`: it may be followed. `with_usage`: a stream ends
-    with its usage. `digest` is that of the question."""
+    with its usage. `digest` is that of the question, if it is stored."""
 
     text: str
     files: tuple[Attachment, ...] = ()
@@ -191,7 +192,7 @@ def _ask(
         data.get("stream") is True,
         store,
         with_usage,
-        _digest(data),
+        _digest(data) if store or headers.token else "",
     )
 
 

@@ -60,6 +60,15 @@ _SESSIONS = ("X-Nanobot-Session", "X-OpenWebUI-Chat-Id")
 _TASK = "X-Nanobot-Task"
 _FOLLOWING = "resp-"  # prefix of a conversation that follows a response
 
+Parse = Callable[[bytes, Headers], Ask]
+_FORMS: dict[tuple[str, str], tuple[Parse, Callable[[Facts], Shape]]] = {
+    ("POST", "chat/completions"): (chat_request, ChatShape),
+    ("POST", "responses"): (response_request, ResponseShape),
+}
+_CONVERSATIONS = ("POST", "conversations")
+_MODELS = {("GET", "models"): shapes.models(), ("GET", f"models/{MODEL}"): shapes.model()}
+_PLACES = {place for _, place in (*_FORMS, _CONVERSATIONS, *_MODELS)}
+
 
 class Server:
     """Server of the requests at `/v1`."""
@@ -124,21 +133,17 @@ class Server:
         _refuse_pages(http)
         key = await self.authenticate(http)
         place = http.path.removeprefix("/v1").strip("/")
-        routes: dict[tuple[str, str], Callable[[], Awaitable[web.StreamResponse]]] = {
-            ("GET", "models"): _just(shapes.models()),
-            ("GET", f"models/{MODEL}"): _just(shapes.model()),
-            ("POST", "conversations"): lambda: self._new_conversation(http),
-            ("POST", "chat/completions"): lambda: self._serve(http, key, chat_request, ChatShape),
-            ("POST", "responses"): lambda: self._serve(http, key, response_request, ResponseShape),
-        }
-        route = routes.get((http.method, place))
-        if route is not None:
-            return await route()
+        if (http.method, place) in _FORMS:
+            return await self._serve(http, key, *_FORMS[http.method, place])
+        if (http.method, place) == _CONVERSATIONS:
+            return await self._new_conversation(http)
+        if (http.method, place) in _MODELS:
+            return web.json_response(_MODELS[http.method, place])
         kind, _, name = place.partition("/")
         is_response = kind == "responses" and bool(name)
         if is_response and http.method in ("GET", "DELETE"):
             return await self._serve_stored(http.method, key, name)
-        if is_response or any(path == place for _, path in routes):
+        if is_response or place in _PLACES:
             raise Problem(405, f"{http.method} is not allowed here.", "method_not_allowed")
         raise Problem(404, f"There is nothing at {http.method} {http.path[:100]}.", "not_found")
 
@@ -210,14 +215,14 @@ class Server:
         self,
         http: web.Request,
         key: ApiKey,
-        parse: Callable[[bytes, Headers], Ask],
+        parse: Parse,
         shape: Callable[[Facts], Shape],
     ) -> web.StreamResponse:
         """Parse a request, store all that must be stored of it, and answer it. Raises
         `Problem`."""
         session = next((name for h in _SESSIONS if (name := http.headers.get(h, ""))), "")
-        headers = Headers(session, bool(http.headers.get(_TASK, "").strip()))
         token = http.headers.get("Idempotency-Key", "")
+        headers = Headers(session, bool(http.headers.get(_TASK, "").strip()), token)
         async with self._body(http) as body:
             if len(body) <= _QUICK_BYTES:
                 ask = parse(body, headers)
@@ -391,10 +396,3 @@ async def _read(http: web.Request, most: int) -> bytes | None:
             return None
         pieces.append(piece)
     return b"".join(pieces)
-
-
-def _just(data: object) -> Callable[[], Awaitable[web.StreamResponse]]:
-    async def answer() -> web.StreamResponse:
-        return web.json_response(data)
-
-    return answer

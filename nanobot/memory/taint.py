@@ -43,13 +43,15 @@ def is_foreign(message: Message) -> bool:
 
 def origins_of(messages: Iterable[Message]) -> tuple[str, ...]:
     """Return the sources of untrusted content in, or behind, `messages`, each once."""
-    found = dict[str, None]()
+    found, known = dict[str, None](), set[tuple[str, bool]]()
     for message in messages:
         # The model's words carry the origins of everything that it read.
-        joined = message.role == "assistant"
-        found |= dict.fromkeys(message.origin.split(",") if joined else [message.origin])
+        mark = message.origin, message.role == "assistant"
+        if mark not in known:  # few differ in a long conversation
+            known.add(mark)
+            found |= dict.fromkeys(message.origin.split(",") if mark[1] else [message.origin])
         # A memory notice may have an unconfirmed note, cut within its mark.
-        if _SAYS_UNCONFIRMED.search(message.notice):
+        if message.notice and _SAYS_UNCONFIRMED.search(message.notice):
             found[NOTE] = None
     return foreign_in(found)
 
