@@ -201,11 +201,8 @@ class Exchanges:
         an empty text. Raises `StorageError` if an answer cannot be stored."""
         name, call, _ = part.key.rsplit("/", 2)
         if not name[:1].isdigit():  # not from a turn
-            busy = name.startswith("rate-")
-            problem = Problem(
-                429 if busy else 500, part.content, "rate_limit_exceeded" if busy else None,
-                retry_after=60 if busy else 0, again=not busy,
-            )  # fmt: skip
+            limit = Problem(429, part.content, "rate_limit_exceeded", retry_after=60, again=False)
+            problem = limit if name.startswith("rate-") else Problem(500, part.content)
             self._tell(part.chat_id, part.event_ids, FailureEvent(problem))
             return ""
         if call == "waiting":  # the end of the turn reports this
