@@ -48,7 +48,7 @@ def _question_lines(one: Data) -> Iterator[str]:
 
 _CHANGES = (
     ("remove", "remove a job"),
-    ("run", "run a job now, in addition to its schedule"),
+    ("run", "run a job now, in addition to its scheduled runs"),
     ("pause", "pause a job"),
     ("resume", "resume a paused job"),
 )
