@@ -72,7 +72,7 @@ agent: {{shutdown_grace_seconds: 1}}
 limits: {{messages_per_minute: 0}}
 """
 _SPOKEN = ("p1", "p2", "p3", "p4", "x4", "p5", "x5", "p7", "p8", "p9", "p10")
-_MODULES = ("nanobot_telegram.channel", "anyio._backends._asyncio", "httpcore", "markdown_it")
+_MODULES = ("nanobot_telegram.channel", "aiohttp", "markdown_it")
 _HANDFUL = ((430, TORN), (250, AFTER))
 _ALWAYS = 1_000_000
 _CROWD = range(201, 231)

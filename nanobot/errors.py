@@ -381,3 +381,14 @@ class ChannelOff(NanobotError):
 
 class TurnStopped(NanobotError):
     """The user stopped the running turn. Committed steps are kept."""
+
+
+def root_cause(error: BaseException) -> str:
+    """Return the operating system's reason beneath wrapped errors."""
+    cause = error
+    while (inner := cause.__cause__ or cause.__context__) is not None:
+        cause = inner
+    has_own_numbers = type(cause).__module__ in {"ssl", "socket"}
+    if isinstance(cause, OSError) and cause.errno and not has_own_numbers:
+        return os.strerror(cause.errno).lower()  # asyncio's text names a call and an address
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__

@@ -3,31 +3,44 @@
 Invariants: no error, context or log line contains an address or the secret. Size and total time of
 an answer are bounded, even if it trickles in. The pool has spare connections, so that stuck ones
 don't starve the others, and a limit that protects the process's descriptors. No redirects, no
-decompression, and no proxy from the environment."""
+decompression, and no proxy from the environment. A server acts on whole requests only, so an
+interrupted one had no effect."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from io import SEEK_END, BytesIO
+from secrets import token_hex
+from types import SimpleNamespace
+from typing import IO, Any
+from urllib.parse import unquote, urlencode, urlsplit
 
-import httpx
+import aiohttp
+import certifi
+import msgspec
 from msgspec import Struct
+from yarl import URL
 
 from nanobot.channel import WRITING
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, root_cause
 from nanobot.text import one_line
 
-_CONNECT_SECONDS = 10.0
-_WRITE_SECONDS = 30.0
+_CONNECT_SECONDS = 15.0
+_WRITE_SECONDS = 30.0  # for a piece
 _IDLE_SECONDS = 30.0
-_IDLE_CONNECTIONS = 50  # httpx scans all of them on every request
+_CLOSE_SECONDS = 1.0
 MOST_CONNECTIONS = 256
+_PIECE_BYTES = 64 * 1024
 _WORDS_CHARACTERS = 200  # of an error's text
+_ESCAPES = str.maketrans({'"': "%22", "\\": r"\\", "\r": "%0D", "\n": "%0A"})  # as browsers do
+
+Files = Mapping[str, tuple[str, IO[bytes], str]]
+"""The files of a form: name, content and MIME type of each field."""
 
 
 class HttpFault(NanobotError):
@@ -70,117 +83,205 @@ class HttpClient:
         proxy: str = "",
         most: int = MOST_CONNECTIONS,
     ) -> None:
-        # Otherwise the first request imports this and blocks the loop for a tenth of a second.
-        import_module("anyio._backends._asyncio")
-        for name in ("httpx", "httpcore"):  # below warnings, these log addresses and headers
-            logging.getLogger(name).setLevel(logging.WARNING)
-        self._secret, self._proxy, self._most = secret, proxy or None, most
+        self._secret, self._most = secret, most
         self._headers = {"User-Agent": "nanobot", "Accept-Encoding": "identity", **(headers or {})}
-        self._client: httpx.AsyncClient | None = self._new_client()
+        self._proxy, self._socks = proxy or None, None
+        self._failures: tuple[type[Exception], ...] = (aiohttp.ClientError, OSError, ValueError)
+        if proxy.startswith("socks5"):
+            self._proxy, self._socks = None, urlsplit(proxy)
+            lib = import_module("aiohttp_socks")
+            self._failures += (lib.ProxyError, lib.ProxyConnectionError, lib.ProxyTimeoutError)
+        self._deadlines: set[asyncio.Timeout] = set()
+        self._session: aiohttp.ClientSession | None = self._new_session()
 
     async def close(self) -> None:
         """Close all connections. Pending requests raise `Unconfirmed`."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        session, self._session = self._session, None
+        for deadline in self._deadlines:
+            if not deadline.expired():
+                deadline.reschedule(0)
+        if session is not None:
+            with suppress(TimeoutError):  # a stuck connection may still have data to write
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await session.close()
 
     async def renew(self) -> None:
         """Close all connections. The next request opens new ones."""
         await self.close()
-        self._client = self._new_client()
+        self._session = self._new_session()
 
     async def request(
-        self, method: str, url: str, seconds: float, limit: int, **content: Any
+        self, method: str, url: str, seconds: float, limit: int, *, params: Any = None, **sent: Any
     ) -> HttpAnswer:
-        """Return the answer, of at most `limit` bytes, within `seconds`. `content` are arguments
-        for httpx. Raises `HttpFault`."""
-        failure: HttpFault
-        is_own = is_written = False
-
-        async def note(event: str, known: Mapping[str, Any]) -> None:
-            """Track how much of the request was written. A server acts on whole requests only, so
-            an interrupted one had no effect. httpcore also reports the steps of a proxy's
-            CONNECT."""
-            nonlocal is_own, is_written
-            if event.endswith(".send_request_headers.started"):
-                is_own = known["request"].method != b"CONNECT"
-                if is_own:
-                    WRITING.get()()
-            elif event.endswith(".send_request_body.complete"):
-                is_written = is_own
-
-        content["extensions"] = {"trace": note}
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._exchange(method, parse_url(url), seconds, limit, content)
-        except httpx.HTTPError as error:
-            said = one_line(self.redact(str(error)), _WORDS_CHARACTERS)
-            why = f" ({said or type(error).__name__})"
-            failure = Unsent(f"no connection{why}")
-            if is_written:
-                failure = Unconfirmed(f"the connection broke off before the end of the answer{why}")
-        except httpx.InvalidURL:
-            failure = BadAddress("an invalid address")
-        except TimeoutError:
-            failure = Unconfirmed(f"no complete answer within {seconds:.0f} s")
-        except OSError as error:
-            failure = Unsent(f"a file to send cannot be read ({error.strerror})")
-        raise failure  # outside the handlers: the library's errors hold the request
-
-    async def _exchange(
-        self, method: str, url: httpx.URL, seconds: float, limit: int, content: dict[str, Any]
-    ) -> HttpAnswer:
-        if (client := self._client) is None:
+        """Return the answer, of at most `limit` bytes, within `seconds`. `sent` is `json`, or
+        `data` and `files` of a form. Raises `HttpFault`."""
+        if (address := parse_url(url)) is None:
+            raise BadAddress("an invalid address")
+        for _ in range(2):  # the loop notices idle connections that the server has closed
+            await asyncio.sleep(0)
+        if (session := self._session) is None:
             raise Unsent("the connection is closed")
-        timeout = httpx.Timeout(
-            connect=_CONNECT_SECONDS, read=seconds, write=_WRITE_SECONDS, pool=_CONNECT_SECONDS
-        )
-        async with client.stream(method, url, timeout=timeout, **content) as response:
-            try:
-                headers, body = response.headers, bytearray()
-                length = headers.get("Content-Length", "")
-                is_too_large = length.isdigit() and int(length) > limit
-                if not is_too_large:
-                    async for chunk in response.aiter_raw():
-                        body += chunk
-                        if is_too_large := len(body) > limit:
-                            break
-                if is_too_large:
-                    raise AnswerTooLarge(f"the answer is larger than {limit:,} bytes")
-                return HttpAnswer(response.status_code, bytes(body), headers.get("Retry-After", ""))
-            finally:
-                # After `close` during the request, httpx forgets a connection that was just being
-                # opened, and would leave it open.
-                if client is not self._client:
-                    await response.extensions["network_stream"].aclose()
+        content = _Content(**sent)
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                self._deadlines.add(deadline)
+                try:
+                    response = await session.request(
+                        method,
+                        address,
+                        params=params,
+                        data=content if content.size else None,
+                        headers=self._headers,
+                        allow_redirects=False,
+                        trace_request_ctx=content,
+                    )
+                    return await read_answer(response, limit)
+                finally:
+                    self._deadlines.discard(deadline)
+        except self._failures as error:
+            why = one_line(self.redact(explain(error)), _WORDS_CHARACTERS)
+        # Outside the handler, because the library's errors hold the request.
+        if content.is_begun and not content.left:
+            raise Unconfirmed(f"no complete answer ({why})")
+        raise Unsent(why)
 
     def redact(self, text: str) -> str:
         return text.replace(self._secret, "…")
 
-    def _new_client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            headers=self._headers,
+    def _new_session(self) -> aiohttp.ClientSession:
+        tracing = aiohttp.TraceConfig()
+        tracing.on_request_headers_sent.append(begin_writing)
+        build: Callable[..., aiohttp.BaseConnector] = aiohttp.TCPConnector
+        if (socks := self._socks) is not None:
+            build = partial(
+                import_module("aiohttp_socks").ProxyConnector,
+                host=socks.hostname,
+                port=socks.port or 1080,
+                username=unquote(socks.username or "") or None,
+                password=unquote(socks.password or "") or None,
+                rdns=True,  # the proxy looks up the server's name
+            )
+        connector = build(
+            ssl=load_trusted_certificates(), limit=self._most, keepalive_timeout=_IDLE_SECONDS
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_SECONDS),
+            trace_configs=[tracing],
+            middlewares=[send_once],
+            auto_decompress=False,
             proxy=self._proxy,
-            verify=load_trusted_certificates(),
-            trust_env=False,  # no proxy from the environment
-            follow_redirects=False,
-            limits=httpx.Limits(
-                max_connections=self._most,
-                max_keepalive_connections=_IDLE_CONNECTIONS,
-                keepalive_expiry=_IDLE_SECONDS,
-            ),
         )
 
 
-def parse_url(url: str) -> httpx.URL:
-    address = httpx.URL(url)
+class _Content(aiohttp.Payload):
+    """The content of a request, which may be empty. `is_begun` is True once the request is being
+    written, and `left` is the rest of the content in bytes."""
+
+    _autoclose = True  # the caller closes the files
+
+    def __init__(
+        self, json: object = None, data: Mapping[str, str] | None = None, files: Files | None = None
+    ) -> None:
+        mime, text = "application/x-www-form-urlencoded", urlencode(data or {}).encode()
+        if json is not None:
+            mime, text = "application/json", msgspec.json.encode(json)
+        parts: Iterable[IO[bytes]] = [BytesIO(text)]
+        if files:
+            boundary = token_hex(16)
+            mime = f"multipart/form-data; boundary={boundary}"
+            parts = build_form(boundary, data or {}, files)
+        super().__init__(None, content_type=mime)
+        self._parts = [(part, part.seek(0, SEEK_END)) for part in parts]
+        self._size = self.left = sum(size for _, size in self._parts)
+        self.is_begun = False
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        raise TypeError("the content may be a file")
+
+    async def write(self, writer: Any) -> None:
+        """Write everything. An interruption also drops the data that waits to be sent."""
+        transport = writer.transport
+        try:
+            for part, size in self._parts:
+                part.seek(0)
+                for start in range(0, size, _PIECE_BYTES):
+                    await self._write_piece(writer, part, min(size - start, _PIECE_BYTES))
+        except BaseException:
+            if transport is not None:
+                transport.abort()
+            raise
+
+    async def _write_piece(self, writer: Any, part: IO[bytes], size: int) -> None:
+        if len(piece := part.read(size)) < size:
+            raise OSError("a file became shorter")
+        self.left -= size
+        try:
+            async with asyncio.timeout(_WRITE_SECONDS):
+                await writer.write(piece)
+        except ConnectionError:  # a part of it was not sent
+            self.left += size
+            raise
+
+
+async def begin_writing(session: object, context: SimpleNamespace, headers: object) -> None:
+    """Called before a request is written, but not for a proxy's CONNECT."""
+    context.trace_request_ctx.is_begun = True
+    WRITING.get()()
+
+
+async def send_once(
+    request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Replace the errors after which aiohttp would repeat a GET."""
     try:
-        _ = address.host
-    except ValueError:  # an impossible host name
-        raise httpx.InvalidURL("") from None
-    return address
+        return await send(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientConnectionError from error
+
+
+async def read_answer(response: aiohttp.ClientResponse, limit: int) -> HttpAnswer:
+    """Return the whole answer, of at most `limit` bytes."""
+    body, is_too_large = bytearray(), (response.content_length or 0) > limit
+    try:
+        while not is_too_large and (chunk := await response.content.readany()):
+            body += chunk
+            is_too_large = len(body) > limit
+    finally:
+        response.close()  # a complete answer has released its connection already
+    if is_too_large:
+        raise AnswerTooLarge(f"the answer is larger than {limit:,} bytes")
+    return HttpAnswer(response.status, bytes(body), response.headers.get("Retry-After", ""))
+
+
+def build_form(boundary: str, data: Mapping[str, str], files: Files) -> Iterable[IO[bytes]]:
+    """Return the parts of a form (RFC 7578)."""
+    start = f'--{boundary}\r\nContent-Disposition: form-data; name="'
+    yield BytesIO("".join(f'{start}{name}"\r\n\r\n{data[name]}\r\n' for name in data).encode())
+    for field, (name, file, mime) in files.items():
+        head = f'{start}{field}"; filename="{name.translate(_ESCAPES)}"\r\nContent-Type: {mime}'
+        yield from (BytesIO(f"{head}\r\n\r\n".encode()), file, BytesIO(b"\r\n"))
+    yield BytesIO(f"--{boundary}--\r\n".encode())
+
+
+def explain(error: Exception) -> str:
+    """Return the reason for a failure, without addresses."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy answered with status {error.status}"
+    return "timed out" if isinstance(error, TimeoutError) else root_cause(error)
+
+
+def parse_url(text: str) -> URL | None:
+    """Return the address of a server, or None."""
+    try:
+        url = URL(text)
+        is_usable = url.scheme in {"http", "https"} and url.host and text.isprintable()
+    except ValueError:  # also an impossible host name
+        return None
+    return url if is_usable else None
 
 
 @cache
 def load_trusted_certificates() -> ssl.SSLContext:
-    return httpx.create_ssl_context(trust_env=False)
+    return ssl.create_default_context(cafile=certifi.where())

@@ -10,7 +10,6 @@ import asyncio
 import importlib
 import json
 import os
-import socket
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -25,6 +24,7 @@ from loguru import logger
 from nanobot.errors import (
     ProviderError,
     ProviderUnavailable,
+    root_cause,
 )
 from nanobot.providers.endpoint import Endpoint
 
@@ -448,16 +448,3 @@ def matches_host(entry: str, host: str, port: int) -> bool:
 def load_certificates(file: str, folder: str) -> ssl.SSLContext:
     """Return the certificates in these places. Loading takes up to 100 ms, so they are shared."""
     return ssl.create_default_context(cafile=file or None, capath=folder or None)
-
-
-_OWN_NUMBERS = (ssl.SSLError, socket.gaierror)  # their errno is not the system's
-
-
-def root_cause(error: BaseException) -> str:
-    """Return the operating system's reason beneath wrapped errors."""
-    cause = error
-    while (inner := cause.__cause__ or cause.__context__) is not None:
-        cause = inner
-    if isinstance(cause, OSError) and cause.errno and not isinstance(cause, _OWN_NUMBERS):
-        return os.strerror(cause.errno).lower()  # asyncio's text names a call and an address
-    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -124,7 +127,118 @@ async def test_a_request_that_broke_off_while_it_was_written_did_not_arrive(
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     client = HttpClient("secret")
     with pytest.raises(HttpFault) as failed:
-        await client.request("POST", url, 20, 10, content=b"x" * size)
+        await client.request("POST", url, 20, 10, json="x" * size)
     assert type(failed.value) is failure
     await client.close()
     server.close()
+
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[str]:
+    """The address of a server."""
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
+async def test_a_request_is_made_once_even_if_it_has_no_effect() -> None:
+    requests = list[bytes]()
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            requests.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with serving(hang_up) as url:
+        client = HttpClient("secret")
+        with pytest.raises(Unconfirmed):
+            await client.request("GET", url, 5, 10)
+        await client.close()
+    assert len(requests) == 1
+
+
+async def test_an_answer_is_taken_as_it_comes() -> None:
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Encoding: gzip\r\n"
+        writer.write(head + b"Retry-After: 7\r\nContent-Length: 4\r\n\r\nfour")
+        writer.close()
+
+    async with serving(redirect) as url:
+        client = HttpClient("secret")
+        answer = await client.request("GET", url, 5, 10)
+        await client.close()
+    assert (answer.status, answer.body, answer.retry_after) == (302, b"four", "7")
+
+
+async def test_a_form_has_its_length_and_any_name_of_a_file(tmp_path: Path) -> None:
+    received = asyncio.Queue[bytes]()
+
+    async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+        received.put_nowait(head + await reader.readexactly(length))
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    (tmp_path / "file").write_bytes(b"a" * 150_000 + b"z")
+    async with serving(read) as url:
+        client = HttpClient("secret")
+        with (tmp_path / "file").open("rb") as file:
+            files = {"document": ('grün "1"\r\n.txt', file, "text/plain")}
+            await client.request("POST", url, 5, 10, data={"chat_id": "7"}, files=files)
+        await client.close()
+    head, _, body = received.get_nowait().partition(b"\r\n\r\n")
+    boundary = head.partition(b"boundary=")[2].partition(b"\r\n")[0]
+    assert body.decode().replace("a" * 150_000, "a…").split(f"--{boundary.decode()}") == [
+        "",
+        '\r\nContent-Disposition: form-data; name="chat_id"\r\n\r\n7\r\n',
+        '\r\nContent-Disposition: form-data; name="document"; filename="grün %221%22%0D%0A.txt"'
+        "\r\nContent-Type: text/plain\r\n\r\na…z\r\n",
+        "--\r\n",
+    ]
+
+
+class Shrinking(io.BytesIO):
+    """A file that becomes shorter while it is read."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(size) if self.tell() == 0 else b""
+
+
+async def test_a_file_that_becomes_shorter_is_not_sent() -> None:
+    async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    async with serving(read) as url:
+        client = HttpClient("secret")
+        files = {"document": ("x", Shrinking(b"x" * 200_000), "text/plain")}
+        with pytest.raises(Unsent, match="became shorter"):
+            await client.request("POST", url, 5, 10, files=files)
+        await client.close()
+
+
+async def test_a_server_that_reads_nothing_does_not_hold_up_the_end() -> None:
+    connected, ended, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await ended.wait()
+        writer.transport.abort()
+        gone.set()
+
+    async with serving(wait) as url:
+        client = HttpClient("secret")
+        asked = asyncio.ensure_future(client.request("POST", url, 60, 10, json="x" * 20_000_000))
+        await connected.wait()
+        async with asyncio.timeout(10):
+            await client.close()
+            with pytest.raises(Unsent):
+                await asked
+        ended.set()
+        await gone.wait()

@@ -320,7 +320,7 @@ class Graph:
     async def _call(
         self, method: str, path: str, seconds: float = _CALL_SECONDS, **content: Any
     ) -> Raw:
-        """Return the answer. `content` are arguments for httpx."""
+        """Return the answer. `content` are arguments of `HttpClient.request`."""
         url = f"{self._options.base_url}{path}"
         return self._result(
             await self._http.request(method, url, seconds, _ANSWER_BYTES, **content)
