@@ -3,6 +3,8 @@
 NanobotError                 a message for people; carries `hint`, the fix
 ├── ConfigError              nothing starts; names file, line, key
 ├── HomeLocked               another process owns this home (exit code 75)
+├── NoGateway                nothing was done: another gateway may do it
+├── ConnectionLost           the gateway may have done it (exit code 69)
 ├── StorageError             the disk failed; nothing was lost, retry once it is fixed
 ├── UnknownSession           no conversation has this key
 ├── ExtraMissing             a feature whose packages are optional and not installed
@@ -86,6 +88,16 @@ class HomeLocked(NanobotError):
             hint="Stop it first, or set NANOBOT_HOME to another home.",
         )
         self.pid, self.leaving = pid, leaving
+
+
+class NoGateway(NanobotError):
+    """No gateway runs on this home, or it is shutting down and has not executed the request."""
+
+
+class ConnectionLost(NanobotError):
+    """The gateway went away before it answered. Exit code 69: service unavailable."""
+
+    exit_code = 69
 
 
 NOTHING_LOST = "Stored data is not lost."

@@ -38,10 +38,10 @@ KEPT = "kept:"
 _FETCH_SECONDS = 60.0
 _NAME_CHARACTERS = 80
 
-_LINE_END = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+_LINE_END = "\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"
 _UNSEEN = r"\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u202a-\u202e"
 _UNSEEN += r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
-_MARK = re.compile(rf"[{_UNSEEN}]*[\[\uff3b]")
+_MARK = rf"[{_UNSEEN}]*[\[\uff3b]"
 """Start of a line that looks like one of nanobot's. Invisible characters may precede the
 bracket."""
 
@@ -183,8 +183,8 @@ def _strip_marks(inbound: InboundMessage) -> str:
     that runs again keeps the lines that nanobot has added."""
     if inbound.delivery.answers or not (inbound.is_group or inbound.forwarded_from):
         return inbound.content
-    lines = _LINE_END.split(inbound.content)
-    return "\n".join(without_brackets(line) if _MARK.match(line) else line for line in lines)
+    lines = re.split(_LINE_END, inbound.content)
+    return "\n".join(without_brackets(line) if re.match(_MARK, line) else line for line in lines)
 
 
 def _reason(error: Exception) -> str:

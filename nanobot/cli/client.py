@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nanobot.errors import HomeLocked, NanobotError, StorageError
+from nanobot.errors import ConnectionLost, HomeLocked, NanobotError, NoGateway, StorageError
 from nanobot.gateway import MAX_FRAME, SOCKET_NAME
 from nanobot_cli.text import one_line
 from nanobot_cli.wire import ChatEvent, ChatRequest, Refused, Reply, parse_event
@@ -34,16 +34,6 @@ ASIDE_SECONDS = 8.0
 """Timeout of `ask_aside`: a model server may take five seconds to list its models."""
 
 _BLOCK = 1 << 20
-
-
-class NoGateway(NanobotError):
-    """No gateway runs on this home, or it is shutting down and has not executed the request."""
-
-
-class ConnectionLost(NanobotError):
-    """The gateway went away before it answered. Exit code 69: service unavailable."""
-
-    exit_code = 69
 
 
 class Data(dict[str, object]):

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from nanobot.cli.client import Client, Data, NoGateway
-from nanobot.errors import HomeLocked, NanobotError
+from nanobot.errors import HomeLocked, NanobotError, NoGateway
 
 if TYPE_CHECKING:
+    from nanobot.cli.client import Client, Data
     from nanobot.gateway.lock import Leaving
 
 T = TypeVar("T")
@@ -103,6 +103,7 @@ def expect_free(home: Path, leaving: Leaving = "") -> None:
 def operate(home: Path, operation: str, **arguments: object) -> Data:
     """Run one operation, in the running gateway or else here on the files. Raises
     `NanobotError`."""
+    from nanobot.cli.client import Client, Data
 
     def in_gateway() -> object:
         with Client(home) as client:
@@ -124,6 +125,8 @@ def open_client(home: Path) -> Iterator[Client]:
     """Yield a client of the gateway. If none runs, host one in this process until the end.
 
     While inside, SIGTERM and SIGHUP raise `SystemExit`, so that a hosted gateway stops first."""
+    from nanobot.cli.client import Client
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(_exit_on_signals())
         client = Client(home, connects=False)

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.cli.client import ConnectionLost
 from nanobot.cli.gateway import when_free
 from nanobot.cli.search_paths import trust_nothing_below
+from nanobot.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from nanobot.app.gateway import Gateway

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -88,6 +89,11 @@ def command_in(arguments: Sequence[str]) -> str | None:
 
 
 def run_gateway(options: Options) -> int:
+    # Its own output takes 3 ms to make, and `build` replaces it.
+    os.environ["LOGURU_AUTOINIT"] = "0"
+    import loguru  # noqa: F401
+
+    del os.environ["LOGURU_AUTOINIT"]
     from nanobot.cli.gateway import expect_free, when_free
 
     when_free(lambda: expect_free(options.home, "starting"))

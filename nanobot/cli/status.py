@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nanobot.cli.client import Client, ConnectionLost, Data, NoGateway
+from nanobot.cli.client import Client, Data
 from nanobot.cli.command import (
     Options,
     Parser,
@@ -31,7 +31,7 @@ from nanobot.cli.command import (
 from nanobot.cli.gateway import operate
 from nanobot.cli.team import format_workers, team_settings, workers_of
 from nanobot.config import not_imported
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import ConnectionLost, NanobotError, NoGateway, StorageError
 from nanobot.text import clean, duration
 
 TIMEOUT_SECONDS = 15.0

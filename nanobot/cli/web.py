@@ -7,9 +7,10 @@ import os
 import select
 import sys
 
-from nanobot.cli.client import REJOIN_SECONDS, ConnectionLost, Data, NoGateway
+from nanobot.cli.client import REJOIN_SECONDS, Data
 from nanobot.cli.command import Commands, Options, Parser, print_json, print_text, table
 from nanobot.cli.gateway import open_client
+from nanobot.errors import ConnectionLost, NoGateway
 
 _HERE = "nanobot runs here until you press Ctrl-C.\n"
 

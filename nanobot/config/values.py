@@ -168,19 +168,16 @@ def missing_key(*key: str | int) -> Fault:
     )
 
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
-_SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie|pwd|pin\b", re.IGNORECASE)
-_PLAIN = re.compile(
-    r"""
+_NAME = r"(?a)[A-Za-z_][A-Za-z0-9_]*"
+_HEADER = r"(?a)[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
+_SENSITIVE = r"(?i)key|token|secret|pass|auth|credential|cookie|pwd|pin\b"
+_PLAIN = r"""(?x)
       [a-z]{1,12}                     # a word: production
     | [0-9]{1,6} | true | false
     | (?:~|\.{1,2})?/[^:@?\s]*(?::/[^:@?\s]*)*   # a path, or a list of them as in PATH
     | [A-Za-z_]{1,10}\.[Uu][Tt][Ff]-?8           # a locale: C.UTF-8
     | https?://[^@?\#\s]*             # an address without a key
-    """,
-    re.VERBOSE,
-)
+    """
 _RESERVED = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})  # affect every program
 
 
@@ -191,7 +188,7 @@ def plain_values(values: Mapping[str, SecretStr]) -> dict[str, str]:
 
 def check_variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name in values:
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise InvalidValue("must use variable names as keys", "Write it like `LANG: C`.")
         if name in _RESERVED:
             raise InvalidValue(f"cannot contain {name}, which affects every program", "Remove it.")
@@ -207,12 +204,12 @@ def plain_or_secret(name: str, value: SecretStr) -> SecretStr:
 
 def looks_plain(name: str, value: str) -> bool:
     """Return True if the value of the variable `name` is clearly not secret."""
-    return not _SECRET_NAME.search(name) and _PLAIN.fullmatch(value) is not None
+    return not re.search(_SENSITIVE, name) and re.fullmatch(_PLAIN, value) is not None
 
 
 def check_headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name, value in plain_values(values).items():
-        if not _HEADER.fullmatch(name) or not all(" " <= one <= "~" for one in value):
+        if not re.fullmatch(_HEADER, name) or not all(" " <= one <= "~" for one in value):
             example = "Write it like `Authorization: Bearer ${MY_TOKEN}`."
             raise InvalidValue("must be HTTP headers in ASCII, each on one line", example)
     return values

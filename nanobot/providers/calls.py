@@ -24,9 +24,7 @@ from nanobot.text import valid_unicode
 if TYPE_CHECKING:
     from nanobot.providers.textcalls import TextCall
 
-_AROUND_NAME = re.compile(
-    r"\s*(?:(?:functions|default_api)[.:])?([\w-]+)(?:\(\)|:[0-9]+|<\|.*)?\s*", re.ASCII | re.DOTALL
-)
+_AROUND_NAME = r"(?as)\s*(?:(?:functions|default_api)[.:])?([\w-]+)(?:\(\)|:[0-9]+|<\|.*)?\s*"
 _ID_LENGTH = 9  # every server accepts nine letters and digits, some nothing else
 _MALFORMED = 1_000  # characters of malformed arguments that the model gets back
 _CUT = " [cut off at the token limit for one answer: write less at once]"
@@ -140,7 +138,7 @@ def make_calls(
 def match_name(name: str, prompt: Prompt) -> str:
     """Return a name in the API's characters, without the markup that models put around it:
     `functions.NAME:0` (Kimi), `default_api.NAME` (Gemini), `NAME<|channel|>json` (gpt-oss)."""
-    found = _AROUND_NAME.fullmatch(name)
+    found = re.fullmatch(_AROUND_NAME, name)
     if found and found[1] in {spec.name for spec in prompt.tools.specs}:
         return found[1]
     return fitting_name(name)

@@ -37,7 +37,7 @@ FOLDER = "skills"
 
 MAIN = "SKILL.md"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 
 
 class SkillFile(Struct, frozen=True):
@@ -130,7 +130,7 @@ def compare_files(before: Mapping[str, str], files: Iterable[SkillFile]) -> tupl
 
 
 def is_skill_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(_NAME, text) is not None
 
 
 MOST_FRONT = 10_000
@@ -143,9 +143,9 @@ _AGENTS = ("nanobot", "openclaw", "clawdbot", "clawdis")
 """Known keys under `metadata`."""
 
 _MOST_DESCRIPTION, _MOST_TEXT, _MOST_ITEMS = 1_024, 200, 40
-_FIRST = re.compile(r"---[ \t]*\n")
-_LAST = re.compile(r"^(?:---|\.\.\.)[ \t]*$", re.MULTILINE)
-_PLAIN = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s\"'\[{|>&*!%#@`](?:.*\S)?)[ \t]*$", re.MULTILINE)
+_FIRST = r"---[ \t]*\n"
+_LAST = r"(?m)^(?:---|\.\.\.)[ \t]*$"
+_PLAIN = r"(?m)^([A-Za-z][\w-]*):[ \t]+([^\s\"'\[{|>&*!%#@`](?:.*\S)?)[ \t]*$"
 """Takes linear time, like the patterns above."""
 _SYSTEMS = {"macos": "darwin", "windows": "win32"}
 
@@ -157,8 +157,8 @@ class NotASkill(Exception):
 def parse(text: str) -> tuple[Header, str]:
     """Return the header and the Markdown below it. Raise `NotASkill`."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    first = _FIRST.match(text)
-    last = _LAST.search(text, first.end()) if first else None
+    first = re.match(_FIRST, text)
+    last = re.compile(_LAST).search(text, first.end()) if first else None
     if first is None or last is None or last.start() - first.end() > MOST_FRONT:
         raise NotASkill(
             f"its {MAIN} does not begin with front matter: a line with ---, at most "
@@ -195,7 +195,7 @@ def parse_yaml(front: str) -> Mapping[str, object]:
     import yaml  # not needed at the start
 
     # `description: Use when: …` is common, so the second attempt quotes plain top-level values.
-    quoted = _PLAIN.sub(lambda found: f"{found[1]}: {json.dumps(found[2])}", front)
+    quoted = re.sub(_PLAIN, lambda found: f"{found[1]}: {json.dumps(found[2])}", front)
     problem = "it has too many brackets"
     if front.count("[") + front.count("{") <= _MOST_BRACKETS:  # checked before the slow parser
         problem = "it has no fields"
@@ -254,10 +254,10 @@ MOST_BYTES = 20_000_000
 MOST_MAIN = 256_000
 """Bytes of a SKILL.md."""
 
-_SCRIPTS = re.compile(
-    r".*\.((ba|c|fi|k|z)?sh|bat|cmd|command|exe|com|ps1|psm1|vbs|scpt|py[cwz]?|[cm]?[jt]sx?|cgi|go|jar"
-    r"|lua|php|pl|r|rb|rs|so|tcl|wasm)|(docker|gem|just|make|rake)file|(.*/)?scripts/(?!.*\.(md|txt)$).*",
-    re.IGNORECASE | re.DOTALL,
+_SCRIPTS = (
+    r"(?is).*\.((ba|c|fi|k|z)?sh|bat|cmd|command|exe|com|ps1|psm1|vbs|scpt|py[cwz]?|[cm]?[jt]sx?|cgi"
+    r"|go|jar|lua|php|pl|r|rb|rs|so|tcl|wasm)|(docker|gem|just|make|rake)file"
+    r"|(.*/)?scripts/(?!.*\.(md|txt)$).*"
 )
 """Paths of executable files."""
 
@@ -349,7 +349,7 @@ def describe_files(contents: Contents) -> tuple[SkillFile, ...]:
     files: list[SkillFile] = []
     for path, content in sorted(contents.items()):
         kind: Kind = "binary" if b"\0" in content else "text"
-        if _SCRIPTS.fullmatch(path) or content.startswith(b"#!"):
+        if re.fullmatch(_SCRIPTS, path) or content.startswith(b"#!"):
             kind = "script"  # even without an executable bit
         digest = hashlib.sha256(content).hexdigest()
         files.append(SkillFile(path, len(content), digest, kind))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nanobot.cli.agent import replies
-from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.errors import StorageError
+from nanobot.cli.client import Client
+from nanobot.errors import ConnectionLost, NoGateway, StorageError
 from nanobot_cli.wire import Reply
 
 

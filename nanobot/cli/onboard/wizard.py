@@ -21,7 +21,6 @@ from msgspec import Struct
 from nanobot.channel import Person, Setup, SetupRequest
 from nanobot.cli.agent import replies
 from nanobot.cli.channels import borrow_channel, login
-from nanobot.cli.client import NoGateway
 from nanobot.cli.command import WrongUsage, log_errors_only, path_of, print_json, print_text, table
 from nanobot.cli.config import format_diff
 from nanobot.cli.gateway import open_client
@@ -45,7 +44,7 @@ from nanobot.config.changes import ExistingFiles, plan
 from nanobot.config.load import CONFIG_FILE, load_settings
 from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.yamltext import ConfigChange
-from nanobot.errors import ConfigError, NanobotError
+from nanobot.errors import ConfigError, NanobotError, NoGateway
 from nanobot_cli.text import one_line
 from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reading, Reply
 

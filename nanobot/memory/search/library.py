@@ -66,8 +66,8 @@ def read_pages(content: bytes, limits: PdfLimits) -> list[tuple[int, str]]:
 
 
 _MARKDOWN = (".md", ".markdown", ".mdown")
-_HYPHEN = re.compile(r"(?<=[^\W\d_])[-\u00ad]\n(?=[a-z\u00df-\u00ff])")
-_SPACES = re.compile(r"[ \t\u00a0]+")
+_HYPHEN = r"(?<=[^\W\d_])[-\u00ad]\n(?=[a-z\u00df-\u00ff])"
+_SPACES = r"[ \t\u00a0]+"
 _MOST_ENTRIES = 20_000
 _TEXT_BYTES, _PDF_BYTES = 20 * 1024 * 1024, 100 * 1024 * 1024
 _CHARACTERS = 5_000_000
@@ -106,7 +106,7 @@ def passages(place: Place, limits: PdfLimits = _LIMITS) -> list[tuple[str, str]]
             return [
                 (f"{shown} p. {number}", cut.searchable)
                 for number, page in (read_pages(content, limits) if content else [])
-                for cut in cut_text(_SPACES.sub(" ", _HYPHEN.sub("", page)))
+                for cut in cut_text(re.sub(_SPACES, " ", re.sub(_HYPHEN, "", page)))
             ]
         text = _text(place.read_bytes(_TEXT_BYTES) or b"")[:_CHARACTERS]
     except (StorageError, ToolError) as error:
@@ -132,9 +132,9 @@ LONGEST = 1_200
 _ENOUGH = 500  # a passage of this length is not merged with the text under a new heading
 
 _HEADING = r"^ {0,3}#{1,6}[ \t]+(\S.*)$"
-_PARAGRAPH = re.compile(r"()(?:^.*\S.*\n?)+", re.MULTILINE)
-_MARKDOWN_PARAGRAPH = re.compile(rf"{_HEADING}|(?:(?!{_HEADING})^.*\S.*\n?)+", re.MULTILINE)
-_SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*\s|[。！？；][”」』）]*|\n")
+_PARAGRAPH = r"(?m)()(?:^.*\S.*\n?)+"
+_MARKDOWN_PARAGRAPH = rf"(?m){_HEADING}|(?:(?!{_HEADING})^.*\S.*\n?)+"
+_SENTENCE = r"[.!?…][\"'”’)\]]*\s|[。！？；][”」』）]*|\n"
 
 
 class Cut(NamedTuple):
@@ -158,7 +158,7 @@ def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
     repeated, except for headings. With `headings`, lines such as `## Plan` are headings."""
     cuts: list[Cut] = []
     heading, line, end = "", 1, 0
-    for found in (_MARKDOWN_PARAGRAPH if headings else _PARAGRAPH).finditer(text):
+    for found in re.finditer(_MARKDOWN_PARAGRAPH if headings else _PARAGRAPH, text):
         line, end = line + text.count("\n", end, found.start()), found.start()
         title = (found[1] or "").rstrip("# \t")
         paragraph, size = found[0].rstrip(), len(cuts[-1].text) if cuts else LONGEST
@@ -176,7 +176,8 @@ def cut_paragraph(line: int, text: str, heading: str) -> Iterator[Cut]:
     while text:
         end = len(text)
         if end > LONGEST:  # cut after the last sentence of the second half, else after a word
-            ends = [match.end() for match in _SENTENCE.finditer(text, LONGEST // 2, LONGEST)]
+            sentences = re.compile(_SENTENCE).finditer(text, LONGEST // 2, LONGEST)
+            ends = [match.end() for match in sentences]
             end = ends[-1] if ends else text.rfind(" ", LONGEST // 2, LONGEST) + 1 or LONGEST
         if piece := text[:end].strip():
             blank = text[: len(text) - len(text.lstrip())]

@@ -36,7 +36,7 @@ from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 MOST_CHARACTERS = 12_000
 """Maximum characters of one search, including neighbours: 3,000 tokens of the prompt."""
 _CONTEXT, _BEST = 4, 3
-_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
+_DATE = r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$"
 
 RenderedPassages = tuple[str, Sequence[Passage]]
 """A text, and the passages that are in it, if only in part."""
@@ -52,7 +52,7 @@ _FARTHEST = 4  # maximum distance of a neighbour in passages: as many as a `Hit`
 _REPEATED = 0.7
 
 _KINDS = {"history": "summary", "note": "note", "memory": "fact", "library": "document"}
-_LINE_END = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_LINE_END = r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+"
 
 
 class SearchArguments(Arguments, frozen=True):
@@ -157,7 +157,7 @@ def parse_days(name: str, text: str) -> Span | None:
     """Return the day, month or year in the argument `name`."""
     if not text.strip():
         return None
-    match = _DATE.match(text.strip())
+    match = re.match(_DATE, text.strip())
     try:
         return Span.of(*(int(part or 0) for part in match.groups())) if match else Span.of(0)
     except (ValueError, OverflowError) as error:
@@ -253,7 +253,7 @@ def render_group(passage: Passage) -> str:
 
 def _id(passage: Passage) -> str:
     """Return the id on one line: names of files and conversations may contain line breaks."""
-    return _LINE_END.sub(" ", passage.id)
+    return re.sub(_LINE_END, " ", passage.id)
 
 
 def repeats_message(reply: Passage, said: Passage) -> bool:
@@ -278,7 +278,7 @@ def around_text(id: str, passages: Sequence[Passage], most: int) -> RenderedPass
         where = printable(one.session if one.source == "message" else one.place)
         about = f"{when} · {_speaker(one)} · {where}{render_marks(one)} · id={_id(one)}"
         texts.append(f"{mark}{about}\n{_indent(one.text, each)}")
-    head = f"Around {_LINE_END.sub(' ', id)}, in order:"
+    head = f"Around {re.sub(_LINE_END, ' ', id)}, in order:"
     tail = f"Before this: around={_id(passages[0])}. After this: around={_id(passages[-1])}."
     return "\n\n".join([head, *texts, tail]), passages
 
@@ -304,7 +304,7 @@ def _who(passage: Passage) -> str:
 
 
 def _indent(text: str, most: int, terms: Sequence[str] = ()) -> str:
-    lines = _LINE_END.split(cut_window(text.strip(), most - 10, terms))
+    lines = re.split(_LINE_END, cut_window(text.strip(), most - 10, terms))
     return "\n".join(f"  | {line}" for line in lines)[:most]
 
 

@@ -26,14 +26,14 @@ from nanobot.security.sandbox import CHUNK, run_process, signal_group
 KEPT = 100_000
 """Characters kept from the beginning of an output, and from its end."""
 
-_LAST_WORD = re.compile(r"(?<=\s)\S{0,4000}\Z")
-_FIRST_WORD = re.compile(r"\A\S{0,4000}(?=\s)")
+_LAST_WORD = r"(?<=\s)\S{0,4000}\Z"
+_FIRST_WORD = r"\A\S{0,4000}(?=\s)"
 """A longer word is not a secret."""
 
 _SHOWN_PER_SECOND = 4_000
 _LONGEST_LINE = 2_000
 
-_ORDERS = re.compile(
+_ORDERS = (
     "\x1b\\[[0-?]*[ -/]*[@-~]"  # colours, cursor movements
     "|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)"  # titles, links and other strings
     "|\x1b[ -/]*[0-OQ-WYZ\\\\`-~]"
@@ -77,12 +77,13 @@ class Output:
         if not gone:
             return head + tail
         total = len(head) + gone + len(tail)
-        head, tail = _LAST_WORD.sub("", head), _FIRST_WORD.sub("", tail)
+        head, tail = re.sub(_LAST_WORD, "", head), re.sub(_FIRST_WORD, "", tail)
         left_out = total - len(head) - len(tail)
         return f"{head}\n[… {left_out:,} characters omitted …]\n{tail}"
 
     def _add(self, text: str) -> None:
-        text = _ORDERS.sub("", text).replace("\r\n", "\n").replace("\r", "\n").translate(_UNSEEN)
+        text = re.sub(_ORDERS, "", text).replace("\r\n", "\n").replace("\r", "\n")
+        text = text.translate(_UNSEEN)
         room = self._kept - len(self._head)
         self._head += text[:room]
         tail = self._tail + text[room:]

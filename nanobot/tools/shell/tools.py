@@ -33,9 +33,9 @@ from nanobot.text import printable
 from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tools.shell.processes import Processes, ShellCommand, fingerprint
 
-_BETWEEN_COMMANDS = re.compile(r"[;&|\n(){}`]")
+_BETWEEN_COMMANDS = r"[;&|\n(){}`]"
 _DISK = r"/dev/(?:[shv]d[a-z]|xvd[a-z]|nvme\d|mmcblk\d|disk\d|mapper/)"
-_SLIP = re.compile(
+_SLIP = (
     r"(?:sudo )?(?:\S*/)?(?:"
     r"(?:rm|chmod|chown)(?=.* (?:--recursive|-(?!-)\S*[rR]))(?=.* (?:/|/\*|~|~/|~/\*)(?: |$))"
     rf"|mkfs|dd(?=.* of={_DISK}))|.*> ?{_DISK}"
@@ -47,8 +47,8 @@ def is_slip(command: str) -> bool:
     """Check whether `command` would destroy the system. Without a sandbox this is a courtesy and
     not a boundary, because other spellings pass. Linear in the command."""
     home_named = command.replace("${HOME}", "~").replace("$HOME", "~")
-    parts = _BETWEEN_COMMANDS.split(home_named.replace('"', "").replace("'", ""))
-    return any(_SLIP.match(" ".join(part.split())) for part in parts)
+    parts = re.split(_BETWEEN_COMMANDS, home_named.replace('"', "").replace("'", ""))
+    return any(re.match(_SLIP, " ".join(part.split())) for part in parts)
 
 
 LONGEST_COMMAND = 100_000

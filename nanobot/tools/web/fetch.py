@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from http import HTTPStatus
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
@@ -46,9 +45,9 @@ _TYPES = (
 )  # fmt: skip
 _PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _ACCEPT = "text/html,application/xhtml+xml,application/json;q=0.9,text/plain;q=0.9,*/*;q=0.5"
-_HTML = re.compile(
-    r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype html|html|head|body)\b",
-    re.IGNORECASE | re.DOTALL,
+_HTML = (
+    r"(?is)\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*"
+    r"<(?:!doctype html|html|head|body)\b"
 )
 _CLOSED = "The site blocks programs or requires a login. Try another source."
 _HINTS = {
@@ -62,12 +61,11 @@ _HINTS = {
 _ERROR = "Error: "
 """Prefix of the result of a failed call."""
 
-_HIT = re.compile(r"^[0-9]{1,3}\. .*\n   (https?://\S+)$", re.MULTILINE)
-_TYPED = re.compile(r"https?://[^\s<>\"]+", re.IGNORECASE)
-_BARE = re.compile(
-    r"(?<![\w@/.:-])(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,24}(?::[0-9]{1,5})?"
-    r"(?:/[^\s<>\"]*)?(?![\w@-])",
-    re.IGNORECASE,
+_HIT = r"(?m)^[0-9]{1,3}\. .*\n   (https?://\S+)$"
+_TYPED = r"(?i)https?://[^\s<>\"]+"
+_BARE = (
+    r"(?i)(?<![\w@/.:-])(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,24}(?::[0-9]{1,5})?"
+    r"(?:/[^\s<>\"]*)?(?![\w@-])"
 )
 _MOST_TRAILING = 8
 _TRAILING = ".,;:!?)]}'*_`…»”’"
@@ -121,11 +119,11 @@ def find_addresses(message: Message) -> Iterator[str]:
     if message.role == "tool":
         # An error quotes the model's text.
         if message.name == SEARCH and not message.content.startswith(_ERROR):
-            yield from _HIT.findall(message.content)
+            yield from re.findall(_HIT, message.content)
     elif own := message.own_words:
-        for text in _TYPED.findall(own):
+        for text in re.findall(_TYPED, own):
             yield from spell_address(text)
-        for text in _BARE.findall(own):
+        for text in re.findall(_BARE, own):
             yield from spell_address(f"https://{text}")
 
 
@@ -266,6 +264,8 @@ class WebFetch(Tool, Struct, frozen=True):
         asking = partial(egress.fetch, EgressRequest(url, headers={"Accept": _ACCEPT}), limits)
         answer = await self.pages.once(caller.conversation, page, asking)
         if not 200 <= answer.status < 300:
+            from http import HTTPStatus  # not needed at the start
+
             status = str(answer.status)
             with suppress(ValueError):
                 status += f" {HTTPStatus(answer.status).phrase}"
@@ -288,7 +288,7 @@ class WebFetch(Tool, Struct, frozen=True):
             raise ToolError(f"{answer.url} is binary and cannot be shown as text")
         kind = answer.content_type
         sniffed = kind in ("", "application/octet-stream", "binary/octet-stream")
-        if kind not in _PAGE_TYPES and not (sniffed and _HTML.match(text[:2_000])):
+        if kind not in _PAGE_TYPES and not (sniffed and re.match(_HTML, text[:2_000])):
             return "", text
         page = read_page(text, answer.url)
         return page.title, page.text
