@@ -161,7 +161,7 @@ class CliChannel:
             await asyncio.to_thread(_Shelf(folder).close, part, outcome)
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        raise SendRefused(f"the terminal can't provide files ({media.ref})")
+        raise SendRefused(f"files can't be fetched from the terminal ({media.ref})")
 
     async def show_progress(self, event: Progress) -> None:
         match event:

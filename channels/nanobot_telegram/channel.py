@@ -162,7 +162,7 @@ async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -
         try:
             await set_commands(client, name, shown)
         except TelegramError as error:  # such as an owner who never wrote to the bot
-            logger.debug("telegram: the menu of commands was not set: {}", error)
+            logger.debug("telegram: the command menu was not set: {}", error)
             continue
         if digest is None:
             del current[name]

@@ -97,7 +97,7 @@ class Flooded(TelegramError):
     __slots__ = ("seconds",)
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"Telegram asks to wait {seconds:.0f} s")
+        super().__init__(f"Telegram asks nanobot to wait {seconds:.0f} s")
         self.seconds = seconds
 
 

@@ -61,7 +61,7 @@ _WHO = (
 _ODD_PARTS = "nanobot could not read parts of the message and kept only its text"
 _NOT_VALID = "This button is no longer valid."
 _NOT_EPHEMERAL = (
-    "I can't answer messages that only I can see. Send it as an ordinary message, or write to me"
+    "I can't answer a message that only I can see. Send it as an ordinary message, or write to me"
     " in a private chat."
 )
 
@@ -282,7 +282,9 @@ class Polling:
             if updates:
                 await self._ingest.ingest(updates, str(following) if following else None)
         except StorageError as error:
-            self._health.report("connection", f"messages are waiting at Telegram: {error}")
+            self._health.report(
+                "connection", f"new messages can't be stored and remain at Telegram: {error}"
+            )
             await self._pause(self._backoff.next(), heard=True)
             self._answered = self._clock.monotonic()
             return cursor

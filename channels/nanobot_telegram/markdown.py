@@ -62,7 +62,7 @@ def render(markdown: str) -> FormattedText:
             page.add(line)
         rendered: FormattedText | None = page.finish()
     except Exception as error:  # noqa: BLE001 - no text may prevent the answer
-        logger.warning("Markdown is sent unformatted: {}", type(error).__name__)
+        logger.warning("Markdown could not be formatted: {}", type(error).__name__)
         rendered = None
     return rendered if rendered and rendered.text else FormattedText(source.strip())
 

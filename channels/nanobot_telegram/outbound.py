@@ -152,7 +152,7 @@ class Outbound:
         """Deliver a part. Raises a `SendError`. Only a text or a single file can have buttons, an
         album can't."""
         if self._chats.is_unreachable(part.chat_id):
-            raise unreachable_chat("it rejected an earlier message")
+            raise unreachable_chat("Telegram rejected an earlier message")
         uploads: Sequence[_Upload] = ()
         if part.media:
             uploads = make_compatible(
@@ -229,13 +229,13 @@ class Outbound:
             try:
                 return await self._send_text(part, to)
             except (BadRequest, Forbidden) as error:
-                logger.info("telegram: {}: {}, shown to all members", part.key, error.message)
+                logger.info("telegram: {} is shown to all members: {}", part.key, error.message)
                 to = replace(to, only=None)
         if to.blocks:
             try:
                 return await self._send_rich(part, to)
             except InvalidToken as error:  # also the answer of a server without this method
-                logger.info("telegram: no rich messages: {}", error)
+                logger.info("telegram: the server does not support rich messages: {}", error)
                 self._rich = False
             except ServerFault:  # the form may be the cause: retry in another
                 self._failed_rich = part.key
@@ -298,7 +298,7 @@ class Outbound:
         again = attempt.after(error.message, has_files=bool(part.media))
         if again is None:
             raise as_send_error(error) from None
-        logger.info("telegram: {}: {}, sent in another format", part.key, error.message)
+        logger.info("telegram: {} is sent in another format: {}", part.key, error.message)
         return again
 
 
@@ -373,5 +373,5 @@ def mentions_any(refusal: str, texts: Sequence[str]) -> bool:
 def unreachable_chat(reason: str) -> SendRefused:
     return SendRefused(
         f"the bot can't send messages to this Telegram chat ({reason})",
-        hint="It works again after someone there unblocks or adds the bot and writes to it.",
+        hint="To use the chat again, someone there must unblock or add the bot and write to it.",
     )

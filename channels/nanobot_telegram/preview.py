@@ -259,9 +259,9 @@ class Previews:
             self.pause(chat_id, error.seconds)
         except Forbidden as error:
             self._chats.set_unreachable(chat_id)
-            logger.debug("telegram: no progress in {}: {}", chat_id, error)
+            logger.debug("telegram: progress was not shown in {}: {}", chat_id, error)
         except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
-            logger.debug("telegram: no progress in {}: {!r}", chat_id, error)
+            logger.debug("telegram: progress was not shown in {}: {!r}", chat_id, error)
         else:
             return True
         return False

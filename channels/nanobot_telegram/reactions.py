@@ -111,11 +111,11 @@ class Reactions:
         except Flooded as error:
             return max(error.seconds, _PACE)
         except (BadRequest, Forbidden, InvalidToken, SendRefused) as error:
-            logger.debug("telegram: a reaction in {}: {}", chat_id, error)
+            logger.debug("telegram: a reaction was not set in {}: {}", chat_id, error)
             if not any(text in str(error).casefold() for text in _GONE):
                 remember(self._refused, chat_id, None, _REFUSED)
         except (TelegramError, TimeoutError) as error:
-            logger.debug("telegram: a reaction in {}: {!r}", chat_id, error)
+            logger.debug("telegram: a reaction was not set in {}: {!r}", chat_id, error)
         return _PACE
 
     def _note(self, key: tuple[str, int], wanted: str) -> None:

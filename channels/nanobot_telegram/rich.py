@@ -39,7 +39,9 @@ def rich_blocks(markdown: str) -> list[Block]:
         blocks = build_blocks(lines)
         return blocks if is_small(lines, blocks) else []
     except Exception as error:  # noqa: BLE001 - no text may prevent the answer
-        logger.warning("Markdown has no rich form: {}", type(error).__name__)
+        logger.warning(
+            "Markdown could not be converted to a rich message: {}", type(error).__name__
+        )
         return []
 
 

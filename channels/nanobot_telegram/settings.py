@@ -38,7 +38,9 @@ def check_api_address(text: str) -> str:
     url = text.strip().rstrip("/").removesuffix("/bot").rstrip("/")
     parts = address_parts(url, "https", "http")
     if parts.username is not None or parts.query or parts.fragment or "{" in url:
-        raise ValueError(f"must be only an address, such as {OFFICIAL_API}")
+        raise ValueError(
+            f"must be an address such as {OFFICIAL_API}, without a user name, '?', or '#'"
+        )
     return url
 
 

@@ -158,7 +158,9 @@ async def find_owner(request: SetupRequest, client: TelegramClient, link: str) -
     person.say(f"Now send the bot a message ({link}), so that nanobot knows who its owner is.")
     refused: set[Writer] = set()
     while True:
-        answer = await person.ask("Press Enter when you have, or type your id or none")
+        answer = await person.ask(
+            "Press Enter when you have sent it, or type your id, or type none"
+        )
         if answer.lower() == "none":
             person.say("You can write to the bot later. It will then send you a pairing code.")
             return []

@@ -78,7 +78,9 @@ class Webhook:
             async with self._order:
                 await self._ingest.ingest([update])
         except StorageError as error:
-            self._health.report("connection", f"messages are waiting at Telegram: {error}")
+            self._health.report(
+                "connection", f"new messages can't be stored and remain at Telegram: {error}"
+            )
             return WebhookReply(500)
         self._health.resolve("connection")
         return WebhookReply(200)

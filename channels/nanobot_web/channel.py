@@ -128,7 +128,7 @@ class WebChannel:
             raise NanobotError("an account must be text, such as telegram:12345")
         self._wanted.set()
         site = await self._wait_for_site()
-        logger.info("web: a link was made for {}", account)
+        logger.info("web: a sign-in link was created for {}", account)
         return await asyncio.to_thread(site.new_link, account)
 
     async def _list(self, _: Mapping[str, object]) -> dict[str, object]:

@@ -392,8 +392,8 @@ class Site:
             raise PageError(
                 401,
                 "This link has expired or was already used.",
-                hint="To get a new one, run `nanobot web`. If you did not use it yourself, run "
-                "`nanobot web revoke all` first.",
+                hint="If you did not use it yourself, first run `nanobot web revoke all`. To get a "
+                "new link, run `nanobot web`.",
             )
         logger.info("web: a browser was signed in by a link")
         response = web.Response(text=self.render("welcome.html"), content_type="text/html")

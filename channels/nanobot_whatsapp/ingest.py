@@ -132,7 +132,11 @@ class Ingest:
             return message  # `publish` checks access, without pairing instructions for strangers
         addressed = self._is_addressed(incoming)
         if self._host.admit(sender, chat, addressed=addressed) != "allowed":
-            logger.debug("whatsapp: not admitted or not addressed: {} in {}", sender.id, chat.id)
+            logger.debug(
+                "whatsapp: ignored a message from {} in {} (not admitted or not addressed)",
+                sender.id,
+                chat.id,
+            )
             return None
         self._people.mark_admitted(person)
         return message

@@ -47,7 +47,7 @@ def render(markdown: str) -> str:
     try:
         rendered = "\n".join(map(render_line, lay_out(source, _DIALECT))).strip("\n")
     except Exception as error:  # noqa: BLE001 - no text may prevent the answer
-        logger.warning("Markdown is sent unformatted: {}", type(error).__name__)
+        logger.warning("Markdown could not be formatted: {}", type(error).__name__)
         rendered = ""
     return rendered or "\n".join(write_line([Span(line)]) for line in source.strip().split("\n"))
 

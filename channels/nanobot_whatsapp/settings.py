@@ -50,7 +50,9 @@ def check_api_address(text: str) -> str:
     url = text.strip().rstrip("/")
     parts = address_parts(url, "https", "http")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError(f"must be only an address, such as {OFFICIAL_API}")
+        raise ValueError(
+            f"must be an address such as {OFFICIAL_API}, without a user name, '?', or '#'"
+        )
     return url
 
 

@@ -76,7 +76,7 @@ async def set_up_linked(request: SetupRequest, present: WhatsAppSettings | None)
     values: dict[str, str | bool] = {}
     if present is not None and present.transport != _LINKED:
         values |= {"transport": _LINKED, "webhook_url": ""}
-    if await person.confirm("Will you link that same number?", default=own) != own:
+    if await person.confirm("Do you want to link that same number?", default=own) != own:
         values["self_chat"] = not own
     return SetupResult(values, {}, owners, "as a linked device", sign_in=True)
 
@@ -101,7 +101,9 @@ async def set_up_cloud(request: SetupRequest, present: WhatsAppSettings | None) 
             wrong = [error.key]
         except HttpFault as error:
             person.say(f"Meta did not identify the number: {error}.\n  {_ONLINE}")
-            unchecked = await person.confirm("Keep your answers unchecked, and continue?")
+            unchecked = await person.confirm(
+                "Keep your answers without checking them, and continue?"
+            )
             wrong = [] if unchecked else [*asked]
     given = {key: asked.pop(key) for key in _SECRETS}
     values: dict[str, str | bool] = {"transport": _CLOUD, **asked}

@@ -67,7 +67,7 @@ class ApprovalCommands:
         code, by = text_argument(given, "code").upper(), text_argument(given, "by")
         answer = next((one for one in _ANSWERS if one == given.get("answer")), None)
         if answer is None:
-            raise NanobotError(f"the operation needs an 'answer': {', '.join(_ANSWERS)}")
+            raise NanobotError(f"'answer' must be one of: {', '.join(_ANSWERS)}")
         by = one_line(by, _LONGEST_NAME)
         return {"text": await self._approvals.answer(code, None, answer, by)}
 

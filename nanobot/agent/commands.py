@@ -175,8 +175,7 @@ class ConversationCommands:
                 )
             if again and not _questions([m for m in call.session.messages if m.turn_id == turn_id]):
                 raise NanobotError(
-                    "The message that started the last turn has moved to memory. Please send it "
-                    "again."
+                    "The message that started the last turn has been moved to memory. Resend it."
                 )
             removed = call.session.retract(turn_id)
         return removed, await asyncio.to_thread(self._undo_log.revert, turn_id)

@@ -117,7 +117,7 @@ class Intake:
             try:
                 transcript = await self._transcribe(data, item.mime, item.name)
                 words = without_brackets(transcript).strip()
-                note = "transcribed above" if words else "no speech in it"
+                note = "transcribed above" if words else "no speech found"
                 if words and item.kind != "voice":
                     note, words = f"transcript: “{one_line(words, None)}”", ""
             except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
@@ -229,7 +229,7 @@ class Admission:
         if inbound.origin.off_record:
             return session, self._scopes.of_message(inbound, key, session.metadata)
         if owner := self._scopes.expect_own(inbound, key, session.metadata):
-            logger.info("{} now belongs to another scope, so its conversation is set aside", key)
+            logger.info("{} now belongs to another scope. Its conversation will be set aside", key)
             try:
                 async with self._holding(owner):
                     await sessions.set_aside(session, scope=owner)

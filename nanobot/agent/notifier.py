@@ -258,7 +258,7 @@ class Notifier:
             if place is not None:
                 return place
         hint = "The person must write to nanobot in a chat first."
-        raise ToolError("there is no chat yet for a later message", hint=hint)
+        raise ToolError("there is no chat yet to which a later message could be sent", hint=hint)
 
     async def warn(self, text: str, name: str = "", closed: str = "") -> None:
         """Warn the owner once per `name`, in the chat that they used last on another channel than
@@ -446,13 +446,13 @@ _NOT_ANSWERED = (
 _FAILURES: Sequence[tuple[type[Exception], str, str]] = (
     (
         BudgetSpent,
-        "I cannot answer: {reason}.{hint} Then send /retry to run this message again.",
-        "Today's limit has been reached. Tomorrow, send /retry to run this message again.",
+        "I cannot answer: {reason}.{hint} Then send /retry to try again.",
+        "Today's limit has been reached. Send /retry tomorrow to try again.",
     ),
     (
         ContextTooLong,
-        "Even shortened, this conversation doesn't fit the model's context window. To start "
-        "a new one, send /new. If the model's window is smaller than model.context_window, "
+        "Even when shortened, this conversation doesn't fit in the model's context window. To "
+        "start a new one, send /new. If the model's window is smaller than model.context_window, "
         "lower that setting. ({reason})",
         "This conversation is too long. To start a new one, send /new.",
     ),

@@ -206,7 +206,7 @@ def read_schedule(text: str, now: datetime) -> Schedule:
 
 
 _VERSION = 1
-_ADVICE = "No jobs run until you fix it, save it as state/jobs.json, and restart nanobot."
+_ADVICE = "No jobs will run until you fix it, save it as state/jobs.json, and restart nanobot."
 
 
 class JobStore(Document[Jobs]):

@@ -154,7 +154,7 @@ class CronService:
             going = job if job.enabled else resume_job(job, now)
             if next_due(going, now) is None:
                 raise NanobotError(
-                    "the job's time has passed", hint="Remove it, or schedule it again."
+                    "the job's time has passed", hint="Remove the job, or schedule it again."
                 )
             return going
 

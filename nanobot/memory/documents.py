@@ -161,7 +161,9 @@ class LineFile:
         os.ftruncate(descriptor, size - len(torn))
         os.fsync(descriptor)
         shown = self._place.label
-        logger.warning("{}: the last line was incomplete. It is kept as {}", shown, aside.label)
+        logger.warning(
+            "{}: the last line was incomplete and has been moved to {}", shown, aside.label
+        )
 
 
 def _append(descriptor: int, data: bytes) -> None:

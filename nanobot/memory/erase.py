@@ -265,7 +265,7 @@ def describe_plan(
         lines.append(f"Other wordings will be forgotten, as with `/forget`: {forgets.counts}.")
     if by_hand:
         lines += ["Change these files yourself:", *bullet_list(by_hand)]
-    lines += ["This can't be undone. It does not reach:", *bullet_list(beyond)]
+    lines += ["This can't be undone. The following will not be erased:", *bullet_list(beyond)]
     if is_empty := not found and forgets.is_empty:
         lines = ["My files do not contain this text."]
     data: dict[str, JsonValue] = {"found": not is_empty, "files": [*files], "by_hand": [*by_hand]}
@@ -285,12 +285,12 @@ def erase_report(
     gone = {one.path for one in before} - {one.path for one in left}
     lines = [f"Erased from {pluralize(len(gone), 'file')} and replaced with {ERASED}."]
     if reasons:
-        lines += ["It is still in:", *bullet_list(reasons)]
+        lines += ["The text is still in:", *bullet_list(reasons)]
     else:
         lines.append(
             "I searched every byte of every file in my home. None of them contains the text now."
         )
-    lines += ["This does not reach:", *bullet_list(beyond)]
+    lines += ["The following was not erased:", *bullet_list(beyond)]
     data: dict[str, JsonValue] = {"complete": not reasons, "files": [one.shown for one in before]}
     return Report("\n".join(lines), data | {"left": [*reasons], "beyond_reach": [*beyond]})
 

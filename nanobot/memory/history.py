@@ -353,7 +353,7 @@ class HistoryLog:
                 new = adopt_foreign_lines(content, taken, self.last_cursor(), now)
                 with suppress(WriteConflict):  # an editor saved just now: retry next time
                     self._live.write_bytes(new, expected=content)
-                    logger.info("{}: imported another program's lines", self._live.relative)
+                    logger.info("{}: imported lines from another program", self._live.relative)
             self._lines.mend()
             self._recovered = True
             self._write_readable()

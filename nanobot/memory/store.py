@@ -302,7 +302,7 @@ class MemoryStore:
         try:
             await self.record_hand_edits()
         except StorageError as error:
-            logger.warning("manual changes are not recorded as a version yet: {}", error)
+            logger.warning("manual changes have not been recorded as a version yet: {}", error)
 
     async def append_today(
         self, text: str, *, before: BeforeChange | None = None, origins: Iterable[str] = ()

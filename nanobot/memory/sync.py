@@ -49,9 +49,9 @@ _SSH = (
 _SCHEMES = ("ssh://", "git+ssh://", "http://", "https://", "file://")
 _DEVICE = re.compile(r"refs/heads/(|[^/]+/[^/]+/)(device-[0-9a-f]{8})")
 _HINT = (
-    "Nothing was lost. Check the network and the address: a folder, ssh://, or https:// URL of "
-    "a bare git repository. For https, add a token: https://user:token@host/… Then sync "
-    "again."
+    "Nothing was lost. Check the network and the address. The address must be the folder, ssh:// "
+    "URL, or https:// URL of a bare git repository. For https, add a token: "
+    "https://user:token@host/… Then sync again."
 )
 
 

@@ -146,7 +146,7 @@ _ADVICE: Mapping[str, tuple[str, str]] = {
     ),
     "Ollama": (
         "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 (or what fits in memory) in its "
-        "environment. If the model sets its own num_ctx, recreate it with a larger one.",
+        "environment. If the model sets its own num_ctx, recreate the model with a larger num_ctx.",
         "Choose a model from https://ollama.com/search?c=tools, such as qwen3:8b.",
     ),
     "vLLM": (

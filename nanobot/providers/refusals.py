@@ -387,7 +387,7 @@ def empty_reply_error(reply: Reply) -> ProviderError:
     if reply.finish == "length":
         what = "reached its token limit before the first word"
         if reply.thought or reply.usage.completion:
-            what = "used all of its answer's tokens for thinking"
+            what = "used all of its output tokens for thinking"
         return ProviderRejected(f"the model {what}", status=0, hint=_MORE_TOKENS)
     if reply.finish not in ("stop", "tool_calls", "function_call"):
         ended = f"the provider ended the answer before the first word ({reply.finish}), twice"

@@ -138,7 +138,7 @@ def prepare_end(
             aside = file.path.with_name(f"{name}-{copies}" if copies else name)
             write_new(aside, [tail], files)
             logger.warning(
-                "{}: the last line was incomplete and is set aside as {}", file.path, aside.name
+                "{}: the last line was incomplete and has been moved to {}", file.path, aside.name
             )
         files.truncate(descriptor, size)
     if size:

@@ -37,12 +37,12 @@ from nanobot.tooling import OWNER, Arguments, Risk, RootsOf, Tool, ToolResult, T
 from nanobot.tools.read_tools import build_missing_error, image_type, is_binary
 from nanobot.tools.shell.processes import Processes
 
-Outcome = Literal["restored", "removed", "unchanged", "kept (changed since)", "failed"]
+Outcome = Literal["restored", "removed", "unchanged", "kept (it has changed since)", "failed"]
 
 _TURN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 _LIMIT = 64_000_000
 _UNDONE = "undone"  # marks a turn with files that were left alone
-_LEFT_ALONE: tuple[Outcome, ...] = ("kept (changed since)", "failed")
+_LEFT_ALONE: tuple[Outcome, ...] = ("kept (it has changed since)", "failed")
 
 
 class FileChange(Struct, frozen=True):
@@ -160,7 +160,7 @@ class UndoLog:
             if current == change.previous:  # announced, but never written
                 return "unchanged"
             if current is None or hashlib.sha256(current).hexdigest() != change.new_hash:
-                return "kept (changed since)"
+                return "kept (it has changed since)"
             if change.previous is None:
                 place.remove(expected=current)
                 return "removed"

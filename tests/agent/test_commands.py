@@ -181,7 +181,7 @@ async def test_undo_leaves_alone_what_someone_changed_since(tmp_path: Path) -> N
     async with running(tmp_path, model, channel):
         await channel.ask("write")
         poem.write_text("mine\n")
-        assert (await channel.ask("/undo")).endswith("- poem.txt: kept (changed since)")
+        assert (await channel.ask("/undo")).endswith("- poem.txt: kept (it has changed since)")
     assert poem.read_text() == "mine\n"
 
 
@@ -263,7 +263,7 @@ async def test_retry_takes_nothing_back_that_it_cannot_run_again(tmp_path: Path)
     await manager.close()
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
-        assert "has moved to memory" in await channel.ask("/retry")
+        assert "has been moved to memory" in await channel.ask("/retry")
     assert [text for _, text in await window(tmp_path)] == ["[nanobot: go on]", "done"]
 
 

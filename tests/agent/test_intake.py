@@ -120,7 +120,7 @@ async def test_speech_cannot_pass_for_what_nanobot_adds(tmp_path: Path) -> None:
             "could not be transcribed: no",
         ),
         (FakeTranscriber(ValueError()), "could not be transcribed: ValueError]"),
-        (FakeTranscriber(" "), "no speech in it]"),
+        (FakeTranscriber(" "), "no speech found]"),
         (None, "not transcribed: model.transcription is not set]"),
     ],
 )

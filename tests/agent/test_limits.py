@@ -182,7 +182,7 @@ def test_a_spent_budget_ends_the_turn_with_what_to_do() -> None:
     assert failure_text(error, is_owner=True) == (
         "I cannot answer: today's 5,000 tokens have been used up. More tokens are available"
         " tomorrow. To change the limit, set limits.tokens_per_day in config.yaml. Then send /retry"
-        " to run this message again."
+        " to try again."
     )
 
 

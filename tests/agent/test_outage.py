@@ -310,9 +310,9 @@ async def test_a_restart_gives_nobody_more_patience(tmp_path: Path) -> None:
         ),
         (
             ContextTooLong("too long", status=400),
-            "Even shortened, this conversation doesn't fit the model's context window. To start"
-            " a new one, send /new. If the model's window is smaller than model.context_window,"
-            " lower that setting. (too long)",
+            "Even when shortened, this conversation doesn't fit in the model's context window. To"
+            " start a new one, send /new. If the model's window is smaller than"
+            " model.context_window, lower that setting. (too long)",
         ),
     ],
 )

@@ -112,7 +112,7 @@ def test_a_document_with_a_job_that_is_not_understood_is_kept_and_not_used(
     store = JobStore(state)
     assert store.load() == {}
     assert state.aside == {"jobs.json.broken-1": content}
-    assert "No jobs run" in store.problem
+    assert "No jobs will run" in store.problem
 
 
 def test_a_moment_that_was_written_by_hand_names_the_same_run(state: MemoryState) -> None:

@@ -183,7 +183,7 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     ),
     "all tokens used for thinking": (
         [Answer("", finish="length", reasoning="Let me think about it")],
-        "The model gave no answer: the model used all of its answer's tokens for thinking. Raise"
+        "The model gave no answer: the model used all of its output tokens for thinking. Raise"
         " model.max_completion_tokens, or lower model.reasoning_effort. To try again, send /retry.",
     ),
     "nothing but thinking": (
@@ -208,8 +208,8 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     ),
     "context length exceeded": (
         [context_length_exceeded()],
-        "Even shortened, this conversation doesn't fit the model's context window. To start a"
-        " new one, send /new. If the model's window is smaller than model.context_window, lower"
+        "Even when shortened, this conversation doesn't fit in the model's context window. To start"
+        " a new one, send /new. If the model's window is smaller than model.context_window, lower"
         " that setting. (the prompt is too long"
         " for fake: the server accepts 8,192 tokens)",
     ),

@@ -174,7 +174,10 @@ async def test_what_a_person_changed_since_is_left_alone(kit: FileToolKit) -> No
     await kit.says("write_file", path="a.txt", content="by the turn")
     await kit.says("write_file", path="b.txt", content="by the turn")
     kit.put("a.txt", "by the person")
-    assert dict(kit.undo.revert("turn-1")) == {"a.txt": "kept (changed since)", "b.txt": "removed"}
+    assert dict(kit.undo.revert("turn-1")) == {
+        "a.txt": "kept (it has changed since)",
+        "b.txt": "removed",
+    }
     assert (kit.workspace / "a.txt").read_text() == "by the person"
     assert kit.undo.turns() == []
 

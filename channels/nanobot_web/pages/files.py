@@ -96,7 +96,7 @@ async def _read_part(part: BodyPartReader, most: int) -> bytes:
     while chunk := await part.read_chunk(65_536):
         data += chunk
         if len(data) > most:
-            raise PageError(413, f"A file can have at most {most / 1e6:.0f} MB here.")
+            raise PageError(413, f"Files here can be at most {most / 1e6:.0f} MB.")
     return bytes(data)
 
 

@@ -138,7 +138,7 @@ async def forget_fact(call: Call) -> web.StreamResponse:
                 ("entries", "history entry", "history entries"),
             )
         )
-        call.tell(f"Forgotten: {', '.join(counts)}. It won't be learned again.")
+        call.tell(f"Forgotten: {', '.join(counts)}. This won't be learned again.")
     return call.back("/memory", scope=scope)
 
 

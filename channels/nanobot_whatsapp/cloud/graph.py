@@ -78,14 +78,14 @@ _PERSON_WAIT = 300.0  # the pause between attempts until a person fixes the prob
 _MAX_WAIT = 3600.0
 
 _EXPLAINED = {
-    131026: "it can't be delivered, because the number may have no WhatsApp or an old version",
+    131026: "it can't be delivered: the number may not be on WhatsApp, or its app may be too old",
     131030: "a test number can send only to the numbers registered for it with Meta",
     131051: "WhatsApp does not support this kind of message",
 }
 """Explanations for codes whose text from Meta does not help."""
 
 OUTSIDE_WINDOW = (
-    "the person has not written for 24 hours, so only templates are accepted until they do"
+    "the person has not written for 24 hours. Until they write again, only templates are accepted"
 )
 
 
@@ -220,7 +220,7 @@ class Graph:
             self._health.resolve("account")
         ids = [text_in(one, "id") for one in objects_in(answer, "messages")]
         if not ids or not ids[0]:
-            raise Unconfirmed("the answer names no message")
+            raise Unconfirmed("the answer contains no message id")
         return ids[0]
 
     async def upload(self, path: Path, name: str, mime: str) -> str:
@@ -245,7 +245,7 @@ class Graph:
             WRITING.reset(before)
         id = text_in(answer, "id")
         if not id:
-            raise Unconfirmed("the answer names no file")
+            raise Unconfirmed("the answer contains no file id")
         return id
 
     async def mark_read(self, message_id: str, *, typing: bool) -> None:

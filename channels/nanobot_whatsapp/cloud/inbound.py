@@ -108,7 +108,7 @@ class Receiver:
             status = 200
             self._health.resolve("disk")
         except StorageError as error:
-            self._health.report("disk", f"messages are waiting at Meta: {error}")
+            self._health.report("disk", f"new messages can't be stored and remain at Meta: {error}")
         finally:
             for call in calls:
                 call.reply = WebhookReply(status)

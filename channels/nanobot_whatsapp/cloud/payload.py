@@ -176,7 +176,7 @@ def read_change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[It
     metadata = object_in(value, "metadata")
     if field in _ACCOUNT_FIELDS:
         shown = one_line(json.dumps(value), _DETAIL_CHARACTERS)
-        yield Remark(f"Meta sent {field}, see its WhatsApp Manager: {shown}", level="WARNING")
+        yield Remark(f"Meta sent {field} (see the WhatsApp Manager): {shown}", level="WARNING")
         return
     if field not in ("messages", "calls"):
         yield Remark(f"ignored a notification about {one_line(field) or 'nothing'}")

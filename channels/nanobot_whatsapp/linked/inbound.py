@@ -288,7 +288,7 @@ class Inbox:
                 admitted = set(await self._ingest.store([one.message for one in received]))
                 break
             except StorageError as error:
-                self._health.report("disk", f"messages are waiting: {error}")
+                self._health.report("disk", f"new messages can't be stored: {error}")
                 await backoff.wait()
         self._health.resolve("disk")
         for one in received:

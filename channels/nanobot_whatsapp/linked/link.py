@@ -70,7 +70,7 @@ async def greet(
         raise await hangup_error(clock)
     hello = parse_or_fail(line)
     if not isinstance(hello, Hello):
-        raise HelperFailed("the WhatsApp helper did not say hello")
+        raise HelperFailed("the WhatsApp helper did not begin with a hello message")
     if hello.protocol != PROTOCOL:
         writer.write(encode("goodbye", reason=f"this nanobot speaks version {PROTOCOL}"))
         raise HelperFailed(

@@ -93,7 +93,7 @@ class _Dialogue:
             except TimeoutError:
                 raise NanobotError(
                     f"no account was linked within {LOGIN_SECONDS / 60:.0f} minutes",
-                    hint=self._problem or "Run this again when the phone is at hand.",
+                    hint=self._problem or "Run this again when you have the phone at hand.",
                 ) from None
             if me is None:
                 return False

@@ -163,7 +163,7 @@ async def _connect(
     try:
         return await with_timeout(clock, START_SECONDS, connect())
     except TimeoutError:
-        late = f"the WhatsApp helper did not say hello within {START_SECONDS:.0f} s"
+        late = f"the WhatsApp helper did not connect within {START_SECONDS:.0f} s"
         raise HelperFailed(late) from None
 
 
@@ -203,7 +203,7 @@ async def lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
         await clock.sleep(_POLL_SECONDS)
     raise HelperFailed(
         f"an old WhatsApp helper (pid {read_pid(lock) or 'unknown'}) is still running",
-        hint=f"Kill it. It holds {folder / 'helper.lock'}.",
+        hint=f"Kill that process. It holds the lock {folder / 'helper.lock'}.",
     )
 
 

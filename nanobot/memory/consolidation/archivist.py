@@ -228,7 +228,7 @@ class Archivist:
         # Replaced facts are retired, reworded ones are not.
         done = await memory.store.apply(LONG_TERM, operations, change, retired=replaced)
         if done.left:
-            logger.info("history {}: {} changes no longer fit", entry.cursor, len(done.left))
+            logger.info("history {}: {} changes no longer apply", entry.cursor, len(done.left))
         if waiting := (*done.beyond, *filter(attrgetter("states"), done.left)):
             held = await memory.pending.add(waiting, LONG_TERM, (BY_NANOBOT,), change)
             session = entry.session if memory.scope == OWNER else ""

@@ -185,9 +185,9 @@ class DreamRun:
                 refused = isinstance(error, UnreadableAnswer) or error.blames_content
                 if not refused or not self._is_answered:
                     raise
-                logger.warning("{} is not written or read: {}", path, error)
+                logger.warning("{} was not written or read: {}", path, error)
             except PathRefused as error:  # the path is a link or a folder
-                logger.warning("{} is not written: {}", path, error)
+                logger.warning("{} was not written: {}", path, error)
             await self._commit(replace(plan, done=frozenset({month})), forgotten)
 
     async def _write_digest(self, path: str, text: str) -> None:
@@ -438,7 +438,7 @@ class DreamRun:
                 return found
             answer = answer[:_SHOWN_AGAIN]
             messages += [assistant_message(answer), user_message(_NO_JSON)]
-        raise UnreadableAnswer("the model gave two answers that are not JSON")
+        raise UnreadableAnswer("two of the model's answers were not JSON")
 
     async def _ask(self, messages: Sequence[PromptMessage], schema: ToolSpec) -> str:
         """Return the model's answer. Raise a `ProviderError`."""

@@ -90,7 +90,7 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     "updated": ("Updated. {0} (Before: {1})", "已更新：{0}（之前：{1}）"),
     "known": ("I know that already. {0}", "这个我已经知道了：{0}"),
     "nothing_said": ("What should I remember?", "要记住什么呢？请说“记住……”。"),
-    "waits": ("Please confirm this above.", "请先在上面的消息里确认。"),
+    "waits": ("Please confirm it in the message above.", "请先在上面的消息里确认。"),
     "unknown": ("I don't know that. My memory has nothing about it.", "这个我不知道，记忆里没有。"),
     "told": ("You told me on {1}: “{0}”", "你在 {1} 告诉过我：“{0}”"),
     "summary": ("From my summary of a conversation on {1}: {0}.", "我的 {1} 对话摘要里有：{0}。"),

@@ -291,7 +291,7 @@ class Ledger(Document[Mapping[str, ToolListing]]):
     """The document `mcp`: listings and accepted tools, by server."""
 
     def __init__(self, store: StateStore) -> None:
-        advice = "Accept the tools of your MCP servers again."
+        advice = "Accept your MCP servers' tools again."
         super().__init__(store, "mcp", decode_ledger, encode_ledger, {}, advice)
 
 

@@ -94,7 +94,9 @@ async def test_what_the_disk_does_not_take_stays_at_telegram_and_is_answered_lat
             telegram.say("two")
             await clock.until_asked(1.0, times=pauses + 1)
         assert telegram.pending == 1
-        assert "messages are waiting at Telegram" in (await channel_state(tmp_path))[1]
+        assert (
+            "messages can't be stored and remain at Telegram" in (await channel_state(tmp_path))[1]
+        )
         assert "Your message is pending" in (await telegram.receive(2))[1]
         await clock.advance(1.0)
         assert (await telegram.receive(3))[::2] == ["re: one", "re: two"]

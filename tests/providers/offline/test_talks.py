@@ -257,7 +257,7 @@ async def test_a_tool_that_fails_waits_or_is_missing_is_told_and_nothing_is_clai
     talk.broken["update_memory"] = "Error: the disk is full"
     assert "the disk is full" in await talk.say("my dog is called Rex")
     talk.broken["update_memory"] = "MEMORY.md: nothing.\nThis waits for the person, since …"
-    assert "Please confirm this above" in await talk.say("my cat is called Tom")
+    assert "Please confirm it in the message above" in await talk.say("my cat is called Tom")
     without = Talk(tmp_path, tools=("read_file",))
     assert "the tool update_memory is not available" in await without.say("my dog is called Rex")
 

@@ -154,7 +154,7 @@ async def test_200_is_said_after_the_commit_and_500_without_one(
 ) -> None:
     inbox.full = True
     assert await receiver(sign(b"{}")) == WebhookReply(500)
-    assert "messages are waiting at Meta" in host.reports[-1]
+    assert "messages can't be stored and remain at Meta" in host.reports[-1]
     inbox.full = False
     assert await receiver(sign(b"{}")) == WebhookReply(200)
     assert host.reports[-1] == ""
