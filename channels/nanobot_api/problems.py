@@ -88,7 +88,7 @@ def waits(error: str) -> Problem:
 def not_stored() -> Problem:
     """Return the error if the disk or the database fails, without details, because programs of
     others read it."""
-    text = "nanobot can't store anything now. The reason is in its log."
+    text = "nanobot can't store anything right now. Its log shows the reason."
     return Problem(503, text, "storage_unavailable", retry_after=10)
 
 
@@ -108,16 +108,16 @@ def too_late(repeatable: bool) -> Problem:
 def notice(what: str, where: str, *, stateless: bool) -> str:
     """Return the text that ends a request if one of its calls needs an approval. `where` is the
     place of the question, for the owner only."""
-    after = "The answer goes to the chat where you approve it"
+    after = "The answer will be sent to the chat where you approve it"
     if not where:
         asked = f"This needs the owner's approval, and they have been asked: {what}."
     else:
         asked = f"This needs your approval: {what}. Answer the question {where} within 10 minutes."
     if not stateless:
-        after = f"{after} and to this conversation" if where else "The answer comes into this chat"
+        after = f"{after} and to this conversation" if where else "The answer will be sent here"
     elif not where:
         after = "The answer can no longer be sent here"
-    return f"{asked} nanobot then continues. {after}."
+    return f"{asked} nanobot will then continue. {after}."
 
 
 def not_yet(text: str) -> Problem:

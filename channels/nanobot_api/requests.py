@@ -228,7 +228,7 @@ def _last_of_user(messages: Sequence[Json], param: str) -> int:
     if role != "user":
         raise invalid(
             "the last message is a tool result, but nanobot calls only its own tools. End"
-            " with a message of the user",
+            " with a user message",
             param,
             "last_message_not_user",
         )
@@ -363,7 +363,7 @@ def _context_of(messages: Sequence[Json], param: str) -> list[Said]:
         if not text.strip():
             continue
         if role in _SYSTEM:
-            text = f"[instructions of the program that asks]\n{text}"
+            text = f"[instructions from the calling program]\n{text}"
         said.append(Said("assistant" if role == "assistant" else "user", text))
     return said
 

@@ -78,7 +78,7 @@ _PERSON_WAIT = 300.0  # the pause between attempts until a person fixes the prob
 _MAX_WAIT = 3600.0
 
 _EXPLAINED = {
-    131026: "it can't be delivered: the number may not be on WhatsApp, or its app may be too old",
+    131026: "the number may not be on WhatsApp, or its app may be too old",
     131030: "a test number can send only to the numbers registered for it with Meta",
     131051: "WhatsApp does not support this kind of message",
 }

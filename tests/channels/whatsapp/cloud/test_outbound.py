@@ -213,7 +213,7 @@ async def test_what_is_quoted_and_unknown_is_left_out(tmp_path: Path) -> None:
     ("code", "http", "kind", "wait", "words"),
     [
         (131047, 0, SendRefused, 0.0, "24 hours"),
-        (131026, 0, SendRefused, 0.0, "the number may have no WhatsApp"),
+        (131026, 0, SendRefused, 0.0, "the number may not be on WhatsApp"),
         (131030, 0, SendRefused, 0.0, "test number"),
         (131051, 0, SendRefused, 0.0, "this kind of message"),
         (100, 0, SendRefused, 0.0, "(100)"),
