@@ -14,15 +14,13 @@ from bench.team.owner import Owner
 from bench.team.talk import Chat, ReceivedMessage, Talk
 from bench.transcript import faults_of_transcript, messages_of
 from nanobot.agent.runner import INTERRUPTED
+from nanobot.tools.shell.tools import CHANGED_MEANWHILE
 
 _EXCUSED = 3.0
 """Seconds after a send within which its worker's death excuses a repetition."""
 _TEMPORARY = "*.nanobot-tmp"
 _NAME = re.compile(r"\b[a-z]+\d+m\d+\b")
 """Names of effects."""
-_CHANGED = "changed while the owner was asked"
-"""Result of a command that was approved and not run. A stopped or killed worker may leave a program
-that still changes the person's folder, and the approval is for the earlier state."""
 
 
 @dataclass
@@ -151,7 +149,9 @@ def _judge_effects(
             wanted = 1
             if verb == "ask" and not owner.allows.get(name):
                 wanted = 0
-            elif verb == "ask" and _CHANGED in result:
+            elif verb == "ask" and CHANGED_MEANWHILE in result:
+                # A stopped or killed worker may leave a program that still changes the person's
+                # folder, and the approval is for the earlier state.
                 wanted = 0
                 verdict.effects_refused += 1
             elif result == INTERRUPTED or mark not in chat.answered:

@@ -51,6 +51,9 @@ def is_slip(command: str) -> bool:
     return any(re.match(_SLIP, " ".join(part.split())) for part in parts)
 
 
+CHANGED_MEANWHILE = "files in its folder changed while the owner was being asked"
+"""Why an approved command was not run."""
+
 LONGEST_COMMAND = 100_000
 """Bytes. The system accepts slightly more in one argument."""
 
@@ -137,8 +140,7 @@ class Exec(Tool, Struct, frozen=True):
         async with self.processes.reserve(caller):
             if await asyncio.to_thread(fingerprint, folder) != before:
                 raise ToolError(
-                    "not run: files in its folder changed while the owner was being asked, so the "
-                    "command might do something else now",
+                    f"not run: {CHANGED_MEANWHILE}, so the command might do something else now",
                     hint="Ask again when no files are changing there, including by the owner.",
                 )
             yield
