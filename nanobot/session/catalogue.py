@@ -56,7 +56,16 @@ _INFO = Decoder(SessionInfo)
 
 T = TypeVar("T")
 _Row = tuple[str, str, str, float | None, bool, str | None]
-_Scan = tuple[dict[str, str], set[str]]
+
+
+class _Scan(NamedTuple):
+    """The `states` of the existing files, by the place of their row, and the errors for unreadable
+    folders of the archive, with the time and the value of `_now` when it began."""
+
+    states: dict[str, str]
+    refused: set[str]
+    began: float
+    now: object
 
 
 class SessionChange(NamedTuple):
@@ -111,8 +120,8 @@ class SessionCatalogue:
         """Return the changes since `mark`. If no file changed since this process returned it, the
         database is not opened."""
         with self._lock:
-            states, _ = scan = self._states()
-            now = hash(tuple(states.items()))
+            scan = self._scan()
+            now = hash(tuple(scan.states.items()))
             if self._last == (mark, now):
                 return Changes([], False, mark)
             found = self._run(lambda db: self._changes(db, mark), scan=scan)
@@ -182,7 +191,8 @@ class SessionCatalogue:
         if not is_new and within and now is self._seen and began - self._looked <= within:
             return
         known = dict(db.execute("SELECT place, states FROM file"))
-        states, refused = scan or self._states()
+        scan = scan or self._scan()
+        states, refused = scan.states, scan.refused
         rows = list[_Row]()
         for place in pace([one for one in states if known.get(one) != states[one]]):
             try:
@@ -196,11 +206,11 @@ class SessionCatalogue:
         if is_new or rows or gone:
             with transaction(db):
                 store_rows(db, rows, gone, self._clock.now())
-        self._refused, self._looked, self._seen = refused, began, now
+        self._refused, self._looked, self._seen = refused, scan.began, scan.now
 
-    def _states(self) -> _Scan:
-        """Return the states of the existing files, by the place of their row, and the errors for
-        unreadable folders of the archive."""
+    def _scan(self) -> _Scan:
+        """Read the states of the files."""
+        began, now = self._clock.monotonic(), self._now  # `expire` during the scan ends its use
         # The live files first, so that lines archived during the scan are in at least one place.
         found, refused = list_states(self.folder), set[str]()
         for stem in list_names(self.folder / ARCHIVE):
@@ -217,7 +227,7 @@ class SessionCatalogue:
             if segments:
                 place = encode_name(f"{ARCHIVE}/{stem}")
                 found[place] = "\n".join(line for _, line in sorted(segments))
-        return found, refused
+        return _Scan(found, refused, began, now)
 
     def _row(self, place: str, states: str) -> _Row:
         name = decode_name(place)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.session.catalogue import Changes, SessionCatalogue
+from nanobot.session.catalogue import Changes, SessionCatalogue, list_states
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from tests.privileges import without_privileges
@@ -248,6 +248,26 @@ async def test_nothing_is_left_of_it_where_the_disk_is_full(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not any(b"secret" in read(path) for path in database.parent.glob(f"{database.name}*"))
     assert len(warnings) == 1
+
+
+async def test_a_change_during_a_scan_ends_its_use(
+    managed: Open, folder: Path, catalogue: SessionCatalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = managed()
+    await say(manager, "cli:direct", "hello")
+    listed = live(folder).read_bytes()
+    later = iter([folder / "later.jsonl"])
+
+    def list_and_change(place: Path) -> dict[str, str]:
+        found = list_states(place)
+        for path in later:
+            path.write_bytes(listed)
+            catalogue.expire()
+        return found
+
+    monkeypatch.setattr("nanobot.session.catalogue.list_states", list_and_change)
+    catalogue.changes("")
+    assert "later" in {info.key for info in catalogue.sessions(within=60.0)}
 
 
 async def test_background_work_does_not_count_as_use(
