@@ -191,7 +191,7 @@ class Transcript:
             if reply.text.strip() or "".join(self._written).strip() in self._said:
                 self._written.clear()
             self.keep()
-        is_known = self._is_stopped and reply.text == _STOPPED
+        is_known = is_command and self._is_stopped and reply.text == _STOPPED
         self._is_stopped = reply.outcome == "stopped"
         if reply.text.strip() and not is_known:
             ours = reply.outcome != "done" or (is_command and not reply.prompt_tokens)
