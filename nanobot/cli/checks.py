@@ -298,7 +298,8 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
             yield Finding("warn", text, hint)
         failed, dead = found.counts.failed, found.counts.dead
         if failed + dead:
-            text = f"{failed} messages failed, and {dead} parts of replies could not be delivered"
+            parts = pluralize(dead, "part of a reply", "parts of replies")
+            text = f"{pluralize(failed, 'message')} failed, and {parts} could not be delivered"
             yield Finding("warn", text, "Run `nanobot queue list` to see them and how to fix them.")
 
 
@@ -338,7 +339,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
     yield Finding("ok", f"{text}, shared folder {settings.data_folder}")
     failed = sum(one["failed"] + one["undeliverable"] for one in found["queues"])
     if failed:
-        text = f"{failed} messages failed or could not be delivered"
+        text = f"{pluralize(failed, 'message')} failed or could not be delivered"
         yield Finding("warn", text, "Run `nanobot queue list` to see them and how to fix them.")
     if (aside := case.home / "state" / MOVED).exists():
         text = f"the data from before the move to the team is still in {aside}"
@@ -383,7 +384,7 @@ def check_versions(case: CheckContext) -> Iterator[Finding]:
     yield from (Finding("fail", str(error), error.hint) for error in errors[:_SHOWN])
     if newest:
         when = max(one.when for one in newest).astimezone(case.clock.now().tzinfo)
-        files = f"{sum(one.files for one in newest)} files"
+        files = pluralize(sum(one.files for one in newest), "file")
         of = f" in {len(newest)} scopes" if len(newest) > 1 else ""
         yield Finding("ok", f"intact, newest from {when:%Y-%m-%d %H:%M}, {files}{of}")
     elif places and not errors:

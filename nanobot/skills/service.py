@@ -43,7 +43,7 @@ from nanobot.skills.folder import (
 )
 from nanobot.skills.loader import EnabledSkill, SkillsLoader
 from nanobot.skills.prompt import render_missing
-from nanobot.text import escape_invisible, printable, shorten
+from nanobot.text import escape_invisible, pluralize, printable, shorten
 
 Arguments = Mapping[str, object]
 Data = dict[str, object]
@@ -179,7 +179,8 @@ class SkillsService:
             old, new = (escape_invisible(one.body).splitlines() for one in (present, package))
             changed = list(unified_diff(old, new, lineterm="", n=1))[2:]
             if len(changed) > _MOST_CHANGED:
-                changed[_MOST_CHANGED:] = [f"… and {len(changed) - _MOST_CHANGED} more lines"]
+                more = len(changed) - _MOST_CHANGED
+                changed[_MOST_CHANGED:] = [f"… and {pluralize(more, 'more line')}"]
             against = [*compare_files(hashes, package.files), *changed]
         return {**render_fields(package), "replaces": present is not None, "against": against}
 

@@ -335,7 +335,7 @@ def _diff_lines(text: str) -> Iterator[tuple[str, str]]:
         else:
             yield "span", line
     if len(lines) > _MOST_LINES:
-        yield "b", f"… {len(lines) - _MOST_LINES} more lines"
+        yield "b", f"… {pluralize(len(lines) - _MOST_LINES, 'more line')}"
 
 
 ROUTES = {

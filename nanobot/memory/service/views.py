@@ -137,7 +137,7 @@ def render_size(file: FileView) -> str:
         changed = f", changed {format_minute(file.changed)} {TAGS[file.author]}"
     size = f"{pluralize(file.facts, 'fact')}, about {pluralize(file.tokens, 'token')}"
     if file.left_out:
-        size += f" ({file.left_out:,} facts not in the prompt, but found by search)"
+        size += f" ({pluralize(file.left_out, 'fact')} not in the prompt, but found by search)"
     return f"- {file.path}: {size}{changed}"
 
 
@@ -183,7 +183,7 @@ def quote_passage(passage: Passage, width: int, asker: str) -> str:
 def version_report(version: Version, diff: str) -> Report:
     lines = diff.rstrip().splitlines()
     more = len(lines) - _DIFF_SHOWN
-    shown = [*lines[:_DIFF_SHOWN], *([f"… {more:,} more lines"] if more > 0 else [])]
+    shown = [*lines[:_DIFF_SHOWN], *([f"… {pluralize(more, 'more line')}"] if more > 0 else [])]
     text = f"{render_version(version)}\n\n{indent(shown)}"
     return Report.of(text, **_version_data(version), diff=diff)
 
