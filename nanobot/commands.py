@@ -35,7 +35,7 @@ def text_argument(arguments: Mapping[str, object], key: str) -> str:
     """Return a required text argument. Raises `NanobotError` if it is missing."""
     value = arguments.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise NanobotError(f"the operation needs a text in {key!r}")
+        raise NanobotError(f"the operation needs text in {key!r}")
     return value.strip()
 
 
@@ -44,7 +44,7 @@ def optional_text(arguments: Mapping[str, object], key: str) -> str:
     text."""
     value = arguments.get(key) or ""
     if not isinstance(value, str):
-        raise NanobotError(f"the operation takes a text in {key!r}")
+        raise NanobotError(f"the operation takes only text in {key!r}")
     return value.strip()
 
 

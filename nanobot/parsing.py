@@ -105,7 +105,7 @@ def _expect_few(body: bytes, most: int) -> None:
     if len(body) <= most or sum(map(body.count, _COUNTED)) <= most:
         return
     if body.count(rb"\ud") + body.count(rb"\uD") > most:
-        raise TooManyValues(f"more than {most:,} halves of characters")
+        raise TooManyValues(f"more than {most:,} halves of surrogate pairs")
     counter = ValueCounter(most)
     for start in range(0, len(body), _SLICE):
         counter.feed(body[start : start + _SLICE])

@@ -159,7 +159,7 @@ def keyword_arguments(
     try:
         return asdict(convert(given, _struct_of(function)))
     except ValidationError as error:
-        raise NanobotError(f"the operation rejects its arguments: {error}") from None
+        raise NanobotError(f"the operation's arguments are invalid: {error}") from None
 
 
 @cache

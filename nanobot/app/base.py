@@ -131,7 +131,7 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
             raise
         raise ExtraMissing("a team", "team") from None
     dsn = settings.team.database.get_secret_value()
-    database = Database(dsn, lambda: end_process("other workers take over its work"))
+    database = Database(dsn, lambda: end_process("other workers are taking over its work"))
     expect_together(database.address, settings.data_folder)
     check_mounts(settings.data_folder)
     # `Base` replaces `scope_of` once it knows the people.

@@ -75,9 +75,9 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
 
 _BUTTONS = (Button("Move it", "/secret move"), Button("Leave it", "/secret keep"))
 _OFFER = (
-    "Your message seems to contain {}. Move it to secrets.env and remove it from the "
+    "Your message seems to contain {}. Move {it} to secrets.env and remove {it} from the "
     "conversation, memory, and the logs? To do so, send `/secret move`. The model may have "
-    "read it already."
+    "read {it} already."
 )
 _MOVED = (
     "Moved to secrets.env: {names}. After a restart, you can write `${{{first}}}` in "
@@ -126,10 +126,10 @@ class TypedKeys:
             self._base.background.start(self._offer(event, keys), name="offer to move a key")
 
     async def _offer(self, message: InboundMessage, keys: Mapping[str, str]) -> None:
-        what = "a key" if len(keys) == 1 else f"{len(keys)} keys"
+        what, it = ("a key", "it") if len(keys) == 1 else (f"{len(keys)} keys", "them")
         try:
             there = Address.of(message.session_key)
-            await self._base.notifier.send(there, _OFFER.format(what), _BUTTONS)
+            await self._base.notifier.send(there, _OFFER.format(what, it=it), _BUTTONS)
         except StorageError as error:
             logger.warning("could not offer to move a key: {}", error)
 
@@ -140,7 +140,7 @@ class TypedKeys:
             return Answer("Usage: /secret move, or /secret keep")
         keys = await asyncio.to_thread(self._find_keys, call.session)
         if not keys:
-            return Answer("Your messages in this conversation contain no key.")
+            return Answer("Your messages in this conversation contain no keys.")
         names = await asyncio.to_thread(self._keep, keys)
         left = [place for key in keys for place in await self._erase(key)]
         lines = [_MOVED.format(names=", ".join(names), first=names[0])]

@@ -47,6 +47,7 @@ from nanobot.gateway.pairing import Pairing
 from nanobot.io import raise_descriptor_limit
 from nanobot.providers.port import Provider
 from nanobot.tasks import SWITCH_SECONDS, Background, Routine, end_at_once
+from nanobot.text import pluralize
 from nanobot.tooling import Tool
 
 if TYPE_CHECKING:
@@ -200,10 +201,11 @@ class Gateway:
         running = len(self._parts.agent.loop.turns.running)
         if arguments.get("sure") is not True:
             hint = (
-                "Each gets a moment to finish, and continues afterwards. To confirm, set `sure: "
-                "true`."
+                "Turns that can't finish in time continue after the restart. To confirm, set "
+                "`sure: true`."
             )
-            raise NanobotError(f"a restart interrupts the running turns: {running}", hint=hint)
+            message = f"a restart can interrupt {pluralize(running, 'running turn')}"
+            raise NanobotError(message, hint=hint)
         self.request_restart()
         return {"restarting": True, "turns_running": running}
 

@@ -201,7 +201,9 @@ class Toolbox:
             try:
                 await one.store.record_hand_edits("agent")
             except NanobotError as error:
-                logger.warning("{}: changes after a command are not recorded: {}", one.scope, error)
+                logger.warning(
+                    "{}: changes made by a command were not recorded: {}", one.scope, error
+                )
 
     def confine(self, caller: TurnContext) -> Confinement:
         """Return the sandbox rules for a caller's command: the scope's folder, with read-only files

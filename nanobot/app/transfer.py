@@ -103,8 +103,8 @@ def plan_leave(settings: Settings) -> Plan:
             _expect_nothing(home, names)
             if not here:
                 hint = (
-                    "Run `nanobot team init` first. It also accepts a database that workers "
-                    "already used."
+                    "Run `nanobot team init` first. It also works with a database that workers "
+                    "have already used."
                 )
                 raise NanobotError(f"{address.place} does not belong to a team", hint=hint)
             folder.expect_together(address, shared)

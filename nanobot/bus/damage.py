@@ -76,7 +76,7 @@ _NAMES = {
     "turn": "turn reports",
     "step": "steps of running turns",
     "unfiled": "newest conversation lines",
-    "cursor": "positions in the platforms' updates",
+    "cursor": "read positions in the platforms' updates",
     "button": "buttons",
     "helper": "subagents",
     "prompt": "system prompts",

@@ -21,8 +21,8 @@ The key for {name}, which uses the memory of {whose}:
 The key is shown only once. Programs send it as `Authorization: Bearer KEY` to {address}.
 """
 _UNTRUSTED = """
-Messages from this program are untrusted content: nanobot never remembers them as your own words,
-and asks in your other chats before they cause an action that needs approval.
+Messages from this program are untrusted content. nanobot never remembers them as your own words.
+If one leads to an action that needs approval, nanobot first asks in your other chats.
 """
 _OWN_WORDS = """
 The last message of each request is treated as the person's own words.

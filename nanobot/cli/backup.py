@@ -77,7 +77,7 @@ def add_backup(backup: Parser) -> None:
         "file", "FILE", "the backup to verify, or the key file to create", nargs="?", type=words
     )
     backup.flag("--no-media", "leave out sent and received files")
-    whose = "encrypt the backup for this age public key (default: backup.recipient in config.yaml)"
+    whose = "encrypt the backup with this age public key (default: backup.recipient in config.yaml)"
     backup.option("--recipient", "AGE1…", whose)
     _add_identity(backup)
     backup.json()
@@ -96,7 +96,7 @@ def add_restore(restore: Parser) -> None:
 
 
 def _add_identity(parser: Parser) -> None:
-    parser.option("--identity", "FILE", "the file with the secret key, for an encrypted backup")
+    parser.option("--identity", "FILE", "the secret key file, if the backup is encrypted")
 
 
 def run_backup(options: Options) -> int:
@@ -199,7 +199,7 @@ def format_backup(data: Data) -> str:
     content, packed = size(data.number("content_bytes")), size(data.number("bytes"))
     text = f"{data['file']}\n{data.number('files'):,} files, {content} ({packed} compressed)"
     text += ", encrypted\n" if data["encrypted"] else "\n"
-    what = "left out (unreadable, or a link to a file elsewhere)"
+    what = "left out (unreadable, or a link to a file outside the home)"
     text += _join_paths(what, data.lines("left_out"))
     text += _join_paths("changed during the backup", data.lines("changed"))
     if not data["encrypted"]:

@@ -310,7 +310,7 @@ class Client:
             try:
                 block = self._socket.recv(_BLOCK, 0 if wait else socket.MSG_DONTWAIT)
                 if not block:
-                    raise ConnectionAbortedError("the gateway hung up")
+                    raise ConnectionAbortedError("the gateway closed the connection")
             except BlockingIOError:
                 return None
             except OSError as error:

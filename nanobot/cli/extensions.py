@@ -221,11 +221,9 @@ def add_mcp(mcp: Parser) -> None:
     for command in (new, gone):
         command.yes().json()
     what.operation("list", "list all servers and their state", "mcp.list", format_servers)
-    serve = what.add(
-        "serve", "offer a memory as an MCP server over standard input and output", serve_memory
-    )
+    serve = what.add("serve", "serve a memory over MCP (standard input and output)", serve_memory)
     serve.option(
-        "--person", "ID", "the person whose memory it offers, such as telegram:12345 (default: you)"
+        "--person", "ID", "the person whose memory to serve, such as telegram:12345 (default: you)"
     )
     serve.flag("--writable", "allow clients to propose facts (you accept or drop them)")
     check = what.add(
@@ -432,8 +430,8 @@ def _format_notes(server: Data) -> str:
         )
     if left_out := server.number("left_out"):
         notes += (
-            f"{name}: {pluralize(left_out, 'tool')} left out, because the server has too many "
-            "(choose with `tools:`)\n"
+            f"{name}: {pluralize(left_out, 'tool')} left out, because the server has too many. "
+            "To choose, set `tools:`.\n"
         )
     if problem := server.field("trouble", 500):
         notes += f"{name}: {problem}\n"

@@ -41,8 +41,8 @@ def _question_lines(one: Data) -> Iterator[str]:
     yield indent(one.text("details"))
     yield f"  {one.field('because')}\n"
     yield (
-        f"  Send /approve {code} or /deny {code} in {place}, or answer on the web page, within "
-        f"{minutes} min (for {one.field('session')})\n"
+        f"  Within {minutes} min, send /approve {code} or /deny {code} in {place}, or answer on "
+        f"the web page (conversation: {one.field('session')})\n"
     )
 
 
@@ -73,7 +73,7 @@ def add_cron(cron: Parser) -> None:
     new.option(
         "--model",
         "NAME",
-        "the model for the task, one of `models` in config.yaml (default: `use.jobs`)",
+        "the model for the task: one of `models` in config.yaml (default: `use.jobs`)",
     )
     for name, summary in _CHANGES:
         change = what.operation(name, summary, f"cron.{name}")

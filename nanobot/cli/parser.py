@@ -28,7 +28,7 @@ _COMMANDS = {
         "memory", "search and share memory, show where facts come from, and undo changes"
     ),
     "dream": ("memory", "learn from recent conversations now"),
-    "approvals": ("operations", "list pending questions, list and revoke standing approvals"),
+    "approvals": ("operations", "list pending questions, and list or revoke standing approvals"),
     "cron": ("operations", "schedule reminders and tasks"),
     "skills": ("extensions", "manage skills"),
     "sessions": ("sessions", "list and show conversations"),

@@ -50,11 +50,11 @@ def add_service(service: Parser) -> None:
     install.option(
         "--user", "NAME", "with --system: the user to run the service as", default=_DEDICATED
     )
-    install.flag("--no-start", "install it, but do not start it now")
+    install.flag("--no-start", "install the service, but do not start it now")
     install.flag("--dry-run", "print the unit file and change nothing")
     _add(what, "uninstall", "stop the service and remove it", uninstall_service)
-    _add(what, "status", "show the state and health of the service", show_status).json()
-    logs = _add(what, "logs", "show the log of the service", show_log)
+    _add(what, "status", "show the service's state and health", show_status).json()
+    logs = _add(what, "logs", "show the service's log", show_log)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
 

@@ -32,7 +32,7 @@ from nanobot.cli.gateway import operate
 from nanobot.cli.team import format_workers, team_settings, workers_of
 from nanobot.config import not_imported
 from nanobot.errors import ConnectionLost, NanobotError, NoGateway, StorageError
-from nanobot.text import clean, duration
+from nanobot.text import clean, duration, pluralize
 
 TIMEOUT_SECONDS = 15.0
 """A healthy gateway answers in 10 ms, one with a slow disk in a few seconds."""
@@ -188,7 +188,8 @@ def _status_rows(status: Data) -> Iterator[tuple[str, str]]:
         yield "tokens", "today: {} in ({} cached), {} out, {} for memory".format(*tokens) + cost
     if since:
         errors, warnings = since.number("errors"), since.number("warnings")
-        yield "log", f"errors: {errors}, warnings: {warnings} since nanobot started"
+        counts = f"{pluralize(errors, 'error')} and {pluralize(warnings, 'warning')}"
+        yield "log", f"{counts} since nanobot started"
     if pending := status.records("pending_approvals"):
         yield "approvals", f"{len(pending)} pending (`nanobot approvals` lists them)"
     yield "inbox", queue.counts(received="pending", working="in progress", failed="failed")

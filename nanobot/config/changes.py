@@ -339,4 +339,4 @@ def read_setting(value: object) -> Setting:
             return tuple(map(read_setting, value))
         case Mapping():
             return {str(key): read_setting(item) for key, item in value.items()}
-    raise NanobotError("a value must be a text, a number, true, false, a list, or a mapping")
+    raise NanobotError("a value must be text, a number, true, false, a list, or a mapping")

@@ -182,11 +182,11 @@ def expand_variables(
         if name in variables:
             return variables[name].value
         message = "'${' is not followed by a variable's name"
-        hint = "Write ${NAME} with letters, digits, and '_', or $${ for the characters ${."
+        hint = "Use letters, digits, and '_' in names. To write the characters ${, use $${."
         if name:
             message = f"the variable {name} is not set"
             near = nearest(name, variables)
-            start = f"Did you mean {near}? Otherwise set" if near else "Set"
+            start = f"Did you mean {near}? Otherwise, set" if near else "Set"
             hint = f"{start} it in the environment, or add a line {name}=… to {secrets}."
         document.problem_at(document.place(path), format_key(path), message, hint)
         # Never used, because the problem stops the start. An empty text would count as left out.

@@ -36,9 +36,9 @@ class SideModel(Checked, frozen=True):
     """An optional model next to the main one, off without a name."""
 
     base_url: Url = ""
-    """The server's URL, including `/v1`. Empty: same as the main model."""
+    """The server's URL, including `/v1`. Empty: the main model's."""
     api_key: ApiKey = SecretStr("")
-    """The server's key. Empty: same as the main model, if the server is the same."""
+    """The server's key. Empty: the main model's, if the server is the same."""
     model: str = ""
     """Model name on that server."""
 
@@ -358,7 +358,7 @@ class ModelSettings(AnyModel, frozen=True):
 
 def check_model_name(text: str) -> str:
     if text == "default" or not _MODEL_NAME.fullmatch(text):
-        hint = "Use letters, digits, '.', '_', and '-', such as `fast`."
+        hint = "Use letters, digits, '.', '_', and '-', as in `fast`."
         raise InvalidValue("must be a short name without spaces, other than `default`", hint)
     return text
 
@@ -372,7 +372,7 @@ class NamedModels(Checked, frozen=True):
     models: Mapping[Annotated[str, Check(check_model_name)], NamedModel] = field(
         default_factory=dict
     )
-    """Additional models, by names of your choice, for `use`, `/model` and jobs."""
+    """Additional models, under names of your choice, for `use`, `/model` and jobs."""
 
 
 class UseSettings(Checked, frozen=True):

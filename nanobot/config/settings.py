@@ -50,7 +50,7 @@ _ELSEWHERE = "Choose another folder, preferably on another disk."
 _SHOWN = "would give the agent access to all secrets"
 _NAME_IT = "Add it under `models`, with a name."
 _ONE_TIME_ZONE = (
-    "Set the same one for every worker, such as Europe/Berlin, because jobs depend on it."
+    "Set the same time zone, such as Europe/Berlin, for all workers. Jobs depend on it."
 )
 WholeFrom0 = Annotated[int, Meta(ge=0)]
 
@@ -81,7 +81,8 @@ class AgentSettings(Checked, frozen=True):
     timezone: Annotated[str, Check(check_zone)] = ""
     """The time zone, such as `Europe/Berlin`. Empty: the system's time zone. Required in a team."""
     shutdown_grace_seconds: Duration = 20.0
-    """Seconds for turns and sends to finish when nanobot stops, which can take ten seconds more."""
+    """Seconds that turns and sends have to finish when nanobot stops. Stopping can take ten seconds
+    more."""
 
 
 def check_identities(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
@@ -116,7 +117,7 @@ class MemorySettings(Checked, frozen=True):
     groups_see_owner: bool = False
     """Whether the owner's memory is also used in groups."""
     embeddings: EmbeddingSettings = EmbeddingSettings()
-    """Search by meaning, as an addition to search by words."""
+    """Search by meaning, in addition to search by words."""
 
 
 def check_schedule(text: str) -> str:
@@ -344,7 +345,7 @@ class TeamSettings(Checked, frozen=True):
             hint = "Write it like /srv/nanobot."
             yield Fault(("shared",), "must be an absolute path", hint)
         elif self.shared and (shared.is_relative_to(home) or home.is_relative_to(shared)):
-            hint = "Choose a folder outside the homes of the workers, such as /srv/nanobot."
+            hint = "Choose a folder outside the workers' homes, such as /srv/nanobot."
             yield Fault(("shared",), "is this worker's home, or in it", hint)
 
 

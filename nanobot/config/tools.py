@@ -108,10 +108,10 @@ class WebSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether the agent can fetch pages and search."""
     proxy: ProxyUrl = SecretStr("")
-    """An http proxy for web tools, such as `http://127.0.0.1:3128`. Proxy environment variables are
+    """An HTTP proxy for web tools, such as `http://127.0.0.1:3128`. Proxy environment variables are
     ignored."""
     allow_hosts: tuple[HostRule, ...] = ()
-    """Non-public addresses to allow: names, addresses, or networks such as `192.168.1.0/24`,
+    """Non-public hosts to allow: names, IP addresses, or networks such as `192.168.1.0/24`,
     optionally with a port."""
     domains: tuple[Domain, ...] = ()
     """If set, page requests and commands can reach only these domains, their subdomains, and
@@ -203,7 +203,7 @@ class McpServerSettings(Checked, frozen=True):
 
 def check_names(servers: Mapping[str, McpServerSettings]) -> Mapping[str, McpServerSettings]:
     if not all(_NAME.fullmatch(name) for name in servers):
-        hint = "Use up to 32 letters, digits, `-`, and single `_`, such as `files`."
+        hint = "Use up to 32 letters, digits, `-`, and single `_`, as in `files`."
         raise InvalidValue("has a name that cannot be part of a tool's name", hint)
     return servers
 

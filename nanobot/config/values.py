@@ -60,7 +60,7 @@ def check_url(text: str) -> str:
     url = check_address(text.strip().rstrip("/"), example, "api_key")
     if url.endswith(("/chat/completions", "/completions", "/responses")):
         raise InvalidValue(
-            "must not include an operation, such as /chat/completions",
+            "must not include an endpoint, such as /chat/completions",
             "Remove everything after /v1.",
         )
     return url

@@ -169,7 +169,7 @@ class ControlServer:
             try:
                 line = await reader.readuntil(b"\n")
             except asyncio.LimitOverrunError:
-                connection.send(_failure(f"a request can have at most {MAX_FRAME} bytes"))
+                connection.send(_failure(f"a request can be at most {MAX_FRAME} bytes"))
                 return
             except asyncio.IncompleteReadError:
                 return

@@ -129,7 +129,9 @@ class Dispatcher:
                 is_new = self._stopping.is_set()
                 self._lanes.submit(chat, partial(self._deliver, item, is_new=is_new))
             else:
-                logger.warning("channel {} is off, so its message is pending", item.part.channel)
+                logger.warning(
+                    "channel {} is off, so a message to it is pending", item.part.channel
+                )
 
     def close_question(self, closed: ApprovalClosed) -> None:
         """Remove the buttons of a question once it is delivered, and show its outcome. Best effort,

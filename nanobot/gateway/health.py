@@ -162,7 +162,7 @@ def storage_concerns(
         yield Concern("degraded", f"unreadable lines in {name}: {count}", hint)
     for pattern, what in _ASIDE.items():
         for aside in sorted(state.glob(pattern)):
-            hint = f"The damaged one is kept as {aside}. To end this notice, remove it."
+            hint = f"The damaged one is kept as {aside}. To dismiss this notice, remove it."
             yield Concern(
                 "degraded", f"{what} was damaged and replaced with a new one ({aside.name})", hint
             )

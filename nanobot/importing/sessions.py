@@ -52,7 +52,7 @@ _ODD = re.compile(r"[^\w.:-]+")
 _MOST_ORIGINS = 20  # in one mark
 _SENT_BY_PROGRAMS = (PROGRAMS, "sdk")
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-_SUMMARY = "[What was said before this, as it was summed up then:]\n\n"
+_SUMMARY = "[Summary of the earlier conversation:]\n\n"
 
 
 class Head(Struct):

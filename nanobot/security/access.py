@@ -49,7 +49,7 @@ from nanobot.security.pairing import (
     new_code,
     shell_argument,
 )
-from nanobot.text import printable
+from nanobot.text import pluralize, printable
 
 GroupMode = Literal["off", "mention", "open"]
 
@@ -302,8 +302,8 @@ class Access:
         if self._warned is None or age(self._warned, now) >= REQUEST_SECONDS:
             self._warned = now
             logger.warning(
-                "many unknown people are writing on {}. For an hour, some of them get no pairing "
-                "code",
+                "many unknown people are writing on {}. For an hour, some of them will not "
+                "get a pairing code",
                 channel,
             )
 
@@ -336,7 +336,10 @@ def find_key(text: str, state: AccessState, now: datetime) -> Key:
         minutes = max(1, round((CODE_SECONDS - age(state.wrong[0], now)) / 60))
         raise NanobotError(
             "there were too many wrong codes, so codes are blocked for now",
-            hint=f"Try again in {minutes} minutes, or approve the request by its id (CHANNEL:ID).",
+            hint=(
+                f"Try again in {pluralize(minutes, 'minute')}, or approve the request by its id "
+                "(CHANNEL:ID)."
+            ),
         )
     # Compare all, so that the time does not depend on the correct part of a code.
     ones = [one for one in state.requests.values() if hmac.compare_digest(one.code, code)]
@@ -351,7 +354,7 @@ def find_key(text: str, state: AccessState, now: datetime) -> Key:
             f"the code for {label(request)} has expired",
             hint=(
                 f"If you know who this is, approve `{address(request)}` instead of the code. "
-                "They get a new code if they write again at least an hour after the last code."
+                "They get a new code if they write again an hour or more after the last one."
             ),
         )
     return request.key
@@ -390,9 +393,9 @@ def write_greeting(kind: Kind, code: str) -> str:
     """Return the reply to a stranger or group. It reveals only that this nanobot is private."""
     if kind == "group":
         return (
-            "This nanobot is private, and this group has no access. The owner can give "
-            f"access to everyone in this group within ten minutes: send me `/pair {code}` in a "
-            f"private chat, or run `nanobot pair approve {code}`."
+            "This nanobot is private, and this group has no access. To give everyone in "
+            f"this group access, the owner can send me `/pair {code}` in a private chat, or run "
+            f"`nanobot pair approve {code}`, within ten minutes."
         )
     return (
         f"This nanobot is private. Your pairing code: `{code}` (valid for ten minutes).\n"

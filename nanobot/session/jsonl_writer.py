@@ -340,7 +340,7 @@ class Writer:
             except OSError as error:
                 errors[file] = StorageError.of(file.path, error)
             except Exception as error:  # noqa: BLE001 - a failing file must not stop the others
-                logger.opt(exception=error).error("session file {} is not written", file.path)
+                logger.opt(exception=error).error("could not write session file {}", file.path)
                 errors[file] = StorageError(file.path, str(error) or type(error).__name__)
         self._changed()
         return errors

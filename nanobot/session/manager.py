@@ -251,7 +251,7 @@ class SessionManager(JsonlStore):
                 try:
                     await self._archive(session)
                 except StorageError as error:
-                    logger.warning("{}: not archived yet: {}", key, error)
+                    logger.warning("{} has not been archived yet: {}", key, error)
             return session
         if session.has_staged:
             self._file(key).stale = True

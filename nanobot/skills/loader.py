@@ -201,7 +201,9 @@ class SkillsLoader:
             return parse(read_main(contents))[1].encode()
         if path not in contents:
             known = ", ".join(list(contents)[:20])
-            raise ToolError(f"the skill {name} has no such file", hint=f"Is: {known}")
+            raise ToolError(
+                f"the skill {name} has no such file", hint=f"The skill contains: {known}"
+            )
         return contents[path]
 
     def contents(self, skill: Skill) -> Contents:

@@ -177,7 +177,9 @@ def check_name(archive: Archive, name: str) -> str:
     parts = name.removeprefix("./").split("/")
     wrong = not name or name.startswith("/") or "\\" in name or len(parts) > _DEEPEST
     if wrong or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
-        raise build_error(archive, f"contains a file with the name {printable(name)[:200]!r}")
+        raise build_error(
+            archive, f"contains a file with an invalid name: {printable(name)[:200]!r}"
+        )
     return "/".join(parts)
 
 

@@ -156,8 +156,8 @@ MOST_TEXT = MAX_RESULT - 2_000
 
 _MOST_LISTED = 30
 _WHY_NOT = {
-    "new": "was not enabled by the owner yet",
-    "changed": "was changed since the owner enabled it",
+    "new": "has not been enabled by the owner yet",
+    "changed": "has been changed since the owner enabled it",
     "disabled": "is turned off",
     "broken": "cannot be read as a skill",
 }
@@ -204,10 +204,12 @@ def find_usable(loader: SkillsLoader, name: str, scope: str) -> Skill:
         command = f"nanobot skills {'show' if asleep.status == 'broken' else 'enable'} {name}"
         raise ToolError(
             f"the skill {name} {_WHY_NOT[asleep.status]}, so it is not used",
-            hint=f"Tell the owner: `{command}` shows it to them.",
+            hint=f"Tell the owner to review it with `{command}`.",
         )
     known = ", ".join(usable) or "none"
-    raise ToolError(f"no skill {printable(name[:80])!r}", hint=f"There are: {known}.")
+    raise ToolError(
+        f"there is no skill {printable(name[:80])!r}", hint=f"Available skills: {known}."
+    )
 
 
 def describe_skill(skill: Skill) -> str:

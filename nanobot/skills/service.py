@@ -74,7 +74,7 @@ def package_at(path: Path) -> tuple[Skill, Contents]:
     if not name:
         raise NanobotError(
             f"the skill in {path} has no usable name",
-            hint="Its folder or `name:` must consist of letters, digits, - _ and dots.",
+            hint="The folder's name or `name:` can contain only letters, digits, dots, -, and _.",
         )
     skill = Skill(name, "workspace", "new", header, body, files=describe_files(contents))
     return skill, contents
@@ -275,11 +275,11 @@ def render_fields(skill: Skill) -> Data:
 def render_note(skill: Skill) -> str:
     """Return a short remark on its status, or an empty text if it is ready."""
     if skill.status == "new":
-        return f"not enabled yet: nanobot skills enable {printable(skill.name)}"
+        return f"not enabled yet (run `nanobot skills enable {printable(skill.name)}`)"
     if skill.status == "changed":
         return (
-            f"{len(skill.changes)} of its files changed since you enabled it: nanobot "
-            f"skills enable {skill.name}"
+            f"{len(skill.changes)} of its files changed since you enabled it (run `nanobot "
+            f"skills enable {skill.name}`)"
         )
     if skill.status == "broken":
         return printable(skill.problem)

@@ -171,7 +171,9 @@ class Membership:
         with self._renewed:
             while self._now() >= self._deadline:
                 if self._is_ending:
-                    raise StorageError(self._address.place, "it is unreachable, and nanobot stops")
+                    raise StorageError(
+                        self._address.place, "it is unreachable, and nanobot is stopping"
+                    )
                 self._renewed.wait(1.0)
 
     def _extend(self, sent: float) -> None:

@@ -43,9 +43,9 @@ def test_alone_it_lists_the_pending_questions_first_and_how_to_answer_them(
     printed = capsys.readouterr().out
     assert "Run a command with network access?" in printed
     assert (
-        "/approve K7 or /deny K7 in telegram:7, or answer on the web page, within 8 min" in printed
+        "Within 8 min, send /approve K7 or /deny K7 in telegram:7, or answer on the web" in printed
     )
-    assert "for whatsapp:49@s" in printed
+    assert "conversation: whatsapp:49@s" in printed
     assert printed.index("/approve K7") < printed.index("9f3a01bc")
     assert "\x1b" not in printed
     assert main(["--home", str(gateway.home), "approvals", "--json"]) == 0

@@ -55,7 +55,7 @@ def test_it_is_an_aligned_table_with_what_is_wrong(
         "sessions  2",
         "turns     1 running, today: 3 done, 1 stopped",
         "tokens    today: 12,000 in (9,000 cached), 400 out, 50 for memory, cost 1.26",
-        "log       errors: 1, warnings: 0 since nanobot started",
+        "log       1 error and 0 warnings since nanobot started",
         "inbox     1 pending, 2 failed",
         "outbox    empty",
         "process   70.4 MB of memory",

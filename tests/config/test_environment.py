@@ -89,7 +89,7 @@ def test_a_missing_variable_says_where_to_set_it(home: Home) -> None:
 
 
 def test_a_misspelt_variable_gets_the_nearest_one(home: Home) -> None:
-    assert "\n  Did you mean OPENAI_API_KEY? Otherwise set it in" in home.complaint(
+    assert "\n  Did you mean OPENAI_API_KEY? Otherwise, set it in" in home.complaint(
         "model: {name: m, api_key: '${OPENAI_APIKEY}'}\n", OPENAI_API_KEY="sk-canary"
     )
 
@@ -98,7 +98,7 @@ def test_a_misspelt_variable_gets_the_nearest_one(home: Home) -> None:
 def test_a_reference_that_is_none_is_explained(home: Home, bad: str) -> None:
     assert home.complaint(f"model:\n  name: '{bad}'\n  api_key: k\n") == (
         "HOME/config.yaml:2: model.name: '${' is not followed by a variable's name\n"
-        "  Write ${NAME} with letters, digits, and '_', or $${ for the characters ${."
+        "  Use letters, digits, and '_' in names. To write the characters ${, use $${."
     )
 
 

@@ -355,7 +355,7 @@ def test_references_that_make_a_few_lines_endless_are_an_error(home: Home, text:
         ),
         (
             "https://box/v1/chat/completions/",
-            "must not include an operation, such as /chat/completions\n"
+            "must not include an endpoint, such as /chat/completions\n"
             "  Remove everything after /v1.",
         ),
     ],

@@ -122,7 +122,7 @@ WRONG = [
     (
         "models: {my fast: a}\n",
         "HOME/config.yaml:3: models.my fast: must be a short name without spaces, other than"
-        " `default`\n  Use letters, digits, '.', '_', and '-', such as `fast`.",
+        " `default`\n  Use letters, digits, '.', '_', and '-', as in `fast`.",
     ),
     (
         "models:\n  a: {nmae: b}\n",

@@ -108,7 +108,7 @@ def tools(*lines: str) -> str:
         (
             "mcp:\n  servers:\n    my__files: {command: npx}\n",
             "2: mcp.servers: has a name that cannot be part of a tool's name\n"
-            "  Use up to 32 letters, digits, `-`, and single `_`, such as `files`.",
+            "  Use up to 32 letters, digits, `-`, and single `_`, as in `files`.",
         ),
         (
             "heartbeat:\n  every: sometimes\n",

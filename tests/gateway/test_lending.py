@@ -142,7 +142,7 @@ async def test_two_do_not_sign_in_at_the_same_time(tmp_path: Path) -> None:
 async def test_a_channel_that_does_not_run_need_not_be_borrowed(tmp_path: Path) -> None:
     kit = LendingKit(tmp_path)
     assert await kit.ask("channels.borrow", name="other") == {"lent": False}
-    with pytest.raises(NanobotError, match="needs a text in 'name'"):
+    with pytest.raises(NanobotError, match="needs text in 'name'"):
         await kit.ask("channels.borrow")
 
 

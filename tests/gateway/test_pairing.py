@@ -188,5 +188,5 @@ async def test_who_forgot_to_say_that_it_is_them_is_told_how(tmp_path: Path) -> 
 async def test_an_operation_without_its_text_is_refused(
     kit: PairingKit, given: dict[str, object]
 ) -> None:
-    with pytest.raises(NanobotError, match="needs a text"):
+    with pytest.raises(NanobotError, match="needs text"):
         await kit.operations["pair.approve"](given)

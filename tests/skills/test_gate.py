@@ -24,7 +24,7 @@ async def test_a_new_skill_is_listed_but_no_model_sees_its_text(kit: SkillsKit) 
     assert kit.in_use() == set()
     result = await kit.read(name="tea")
     assert result.is_error
-    assert "not enabled by the owner yet" in result.text
+    assert "has not been enabled by the owner yet" in result.text
     assert "keys" not in result.text
 
 
@@ -84,7 +84,7 @@ async def test_a_change_of_any_file_disables_it_until_it_is_enabled_again(
     assert kit.skill("tea").status == "changed"
     assert kit.skill("tea").changes == told
     assert kit.in_use() == set()
-    assert "was changed since the owner enabled it" in (await kit.read(name="tea")).text
+    assert "has been changed since the owner enabled it" in (await kit.read(name="tea")).text
     await kit.enable("tea")
     assert not (await kit.read(name="tea")).is_error
 
@@ -144,7 +144,7 @@ async def test_others_have_the_owners_skills_only_where_the_owner_says_so(kit: S
     await kit.add_enabled("tea", FILES)
     guest = "people/telegram_7"
     told = (await kit.read(guest, name="tea")).text
-    assert told.startswith("no skill 'tea'")
+    assert told.startswith("there is no skill 'tea'")
     assert "open-meteo" in (await kit.read(guest, name="weather")).text
     await kit.enable("tea", everyone=True)
     assert "Boil water." in (await kit.read(guest, name="tea")).text

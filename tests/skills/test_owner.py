@@ -142,7 +142,7 @@ async def _say(kit: SkillsKit, text: str) -> str:
 async def test_the_chat_lists_skills_and_enables_none(kit: SkillsKit) -> None:
     kit.put("tea", skill_md())
     listed = await _say(kit, "/skills")
-    assert "tea (new): not enabled yet: nanobot skills enable tea" in listed
+    assert "tea (new): not enabled yet (run `nanobot skills enable tea`)" in listed
     assert "weather: Current weather" in listed
     assert "SKILL.md" in await _say(kit, "/skills tea")
     assert "terminal" in await _say(kit, "/skills enable tea")

@@ -115,7 +115,7 @@ def test_of_several_one_is_chosen(tmp_path: Path) -> None:
 def test_a_name_that_leads_elsewhere_makes_it_unusable(
     pack: Pack, name: str, tmp_path: Path
 ) -> None:
-    assert "contains a file with the name" in find_refusal(
+    assert "contains a file with an invalid name" in find_refusal(
         pack({"SKILL.md": SKILL, name: "x"}), tmp_path
     )
 
@@ -170,7 +170,8 @@ def test_a_name_is_a_file_or_a_folder(pack: Pack, names: tuple[str, str], tmp_pa
 
 def test_a_name_with_nul_is_no_other_name(tmp_path: Path) -> None:
     content = make_zip({"SKILL.md": SKILL, "a.md\x01.sh": "x"}).replace(b"a.md\x01", b"a.md\0")
-    assert "contains a file with the name 'a.md\\\\x00.sh'" in find_refusal(content, tmp_path)
+    shown = "contains a file with an invalid name: 'a.md\\\\x00.sh'"
+    assert shown in find_refusal(content, tmp_path)
 
 
 @pytest.mark.parametrize("pack", [make_zip, make_tar])

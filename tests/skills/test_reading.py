@@ -57,7 +57,8 @@ async def test_an_unknown_name_says_what_there_is_and_brings_nothing_foreign_in(
 ) -> None:
     result = await kit.read(name="wether")
     assert result.text == (
-        "no skill 'wether'\nThere are: cron, memory, skill-creator, summarize, weather."
+        "there is no skill 'wether'\n"
+        "Available skills: cron, memory, skill-creator, summarize, weather."
     )
     assert result.is_error
     assert result.trusted

@@ -103,7 +103,7 @@ class Archivist:
         try:
             await self._sessions.archive(session)
         except StorageError as error:
-            logger.warning("{}: not archived yet: {}", session.key, error)
+            logger.warning("{} has not been archived yet: {}", session.key, error)
         count = sum(message.seq <= committed[-1].entry.last for message in messages)
         logger.info("{}: consolidated {} messages", session.key, count)
         return describe_consolidated(count, committed)

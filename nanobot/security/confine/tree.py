@@ -245,7 +245,7 @@ _APPEARED = (
     "$TMPDIR instead, or write_file for files other than .git"
 )
 
-REPLACED = "a protected file was replaced while it ran"
+REPLACED = "a protected file was replaced while the command ran"
 
 _NEVER = float("inf")
 _PAUSE = 1.0
@@ -289,8 +289,8 @@ class TreeWatch:
         `Spec.held`. Raise `ConfineRefused` if there are too many."""
         if len(self._linked) > _MOST_LINKED:
             raise ConfineRefused(
-                f"{len(self._linked):,} files such as {self._linked[0][1]} have hard links "
-                "outside, which are too many to protect. Copy the files"
+                f"{len(self._linked):,} files, such as {self._linked[0][1]}, have hard links "
+                "outside the writable folders, which is too many to protect. Use copies instead"
             )
         yield from ((tree, path, "linked") for tree, path in self._linked)
 

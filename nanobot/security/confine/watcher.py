@@ -34,7 +34,7 @@ _YOUNG = 300
 _SWITCH = 0.0005
 """Seconds after which one thread yields to the other."""
 
-_UNCOUNTED = "its use of resources can't be measured"
+_UNCOUNTED = "its resource use can't be measured"
 
 _MOST_NAMED = 20
 """Renamed files that are reported one by one."""
@@ -282,7 +282,7 @@ class ProcessUsage:
         if sum(all_of_them) > self._most and memory == max(all_of_them):
             return tally.threads, (
                 f"all commands together used more than {spec.memory_megabytes} MB of memory, "
-                "and this one used most of it"
+                "and this one used the most"
             )
         return tally.threads, ""
 

@@ -115,7 +115,7 @@ async def test_a_restart_says_what_it_interrupts_and_comes_when_somebody_is_sure
 ) -> None:
     async with serving(tmp_path) as web, web.visit() as visit:
         assert "Nothing is running." in (await visit.get("/settings/restart"))[1]
-        with pytest.raises(NanobotError, match="interrupts the running turns: 0"):
+        with pytest.raises(NanobotError, match="can interrupt 0 running turns"):
             await web.ask("restart")
         assert not web.gateway.restart_requested
 

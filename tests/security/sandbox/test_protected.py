@@ -46,7 +46,7 @@ async def test_one_that_is_replaced_outside_ends_the_command(
     new.rename(folders.workspace / "SOUL.md")
     _, complaints = await child.communicate()
     assert child.returncode == -signal.SIGKILL
-    assert complaints == b"nanobot: stopped: a protected file was replaced while it ran\n"
+    assert complaints == b"nanobot: stopped: a protected file was replaced while the command ran\n"
 
 
 async def test_one_that_is_removed_and_made_anew_ends_the_command(
@@ -99,4 +99,4 @@ async def test_too_many_of_them_are_not_run_beside(
         (folders.workspace / "work" / f"f{number}").hardlink_to(folders.outside / f"f{number}")
     end = await folders.run(sandbox, "echo ran")
     assert end.output == ""
-    assert "1,001 files such as work/f" in end.complaints
+    assert "1,001 files, such as work/f" in end.complaints

@@ -29,4 +29,4 @@ def test_a_command_that_nobody_can_count_is_ended(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
-    assert watcher._wait_for_end() == "its use of resources can't be measured"
+    assert watcher._wait_for_end() == "its resource use can't be measured"
