@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeVar
 from loguru import logger
 from msgspec import DecodeError, convert, to_builtins
 from msgspec.json import Decoder
+from msgspec.json import encode as json_encode
 from msgspec.structs import replace
 
 from nanobot.bus.sqlite import open_cache, remove_cache, storage_error, transaction
@@ -237,7 +238,7 @@ class SessionCatalogue:
         try:
             info = glance(path)
             info = replace(info, key=self._key_of(name, info.key))
-            encoded = json.dumps(to_builtins(info))  # ASCII: half an emoji is not valid UTF-8
+            encoded = encode_info(info)
         except RecursionError as error:
             raise StorageError(path, "its metadata is nested too deeply") from error
         is_sealed = info.last_consolidated < info.epoch_seq
@@ -246,8 +247,10 @@ class SessionCatalogue:
 
     def _key_of(self, name: str, said: str) -> str:
         """Return the key of a file, given its name and the key stored in it."""
-        own, foreign = (f"{stem}{SUFFIX}" for stem in (stem_of(said), foreign_stem_of(said)))
-        if name == own or (name == foreign and not (self.folder / own).exists()):
+        own = f"{stem_of(said)}{SUFFIX}"
+        if name == own:
+            return said
+        if name == f"{foreign_stem_of(said)}{SUFFIX}" and not (self.folder / own).exists():
             return said
         return key_of(name.removesuffix(SUFFIX))
 
@@ -338,6 +341,13 @@ def encode_name(name: str) -> str:
 
 def decode_name(place: str) -> str:
     return place if place.isascii() else os.fsdecode(place.encode("latin-1"))
+
+
+def encode_info(info: SessionInfo) -> str:
+    try:
+        return json_encode(info).decode()
+    except UnicodeEncodeError:  # half an emoji is not valid UTF-8
+        return json.dumps(to_builtins(info))
 
 
 def decode_info(text: str) -> SessionInfo:

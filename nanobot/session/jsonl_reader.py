@@ -129,6 +129,12 @@ def read_amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction
     return [one for one in reversed(records) if isinstance(one, Epoch | Retraction | Mark)]
 
 
+def amendments_in(lines: Iterable[bytes]) -> list[Epoch | Retraction | Mark]:
+    """Return the epochs, retractions and marks in these lines."""
+    records = (decode(line) for line in lines if _MARK in line)
+    return [one for one in records if isinstance(one, Epoch | Retraction | Mark)]
+
+
 def scan_marked(descriptor: int, size: int) -> Iterator[Record | None]:
     """Yield the lines that are not messages, the last one first."""
     for _, block in pace(blocks_backwards(descriptor, size)):
@@ -254,12 +260,13 @@ def glance(path: Path) -> SessionInfo:
     messages that are needed for the newest time and a preview. Raises `StorageError`."""
     with storage_errors(path), open_regular(path) as descriptor:
         status = os.fstat(descriptor)
-        head = read_head(descriptor)
         lines = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE)).split(b"\n")
-        newest = newest_metadata(descriptor, status.st_size) or _NO_METADATA
-    marks = [decode(line) for line in lines if _MARK in line]
-    epochs = [mark.seq for mark in pick(Epoch, marks)]
-    headers = [newest, *pick(Metadata, marks)]
+        head = decode(lines[0]) if status.st_size <= _EDGE else read_head(descriptor)
+        marks = [decode(line) for line in lines if _MARK in line]
+        headers = pick(Metadata, marks)
+        if not headers:
+            headers = [newest_metadata(descriptor, status.st_size) or _NO_METADATA]
+    newest, epochs = headers[-1], [mark.seq for mark in pick(Epoch, marks)]
     said, preview, last = find_last_words(lines, pick(Retraction, marks))
     touched = datetime.fromtimestamp(status.st_mtime, UTC).astimezone()
     key, created = read_key_and_start(head)

@@ -41,7 +41,7 @@ from nanobot.memory.search.passages import (
     lines_of,
     streams,
 )
-from nanobot.session.jsonl_reader import amendments
+from nanobot.session.jsonl_reader import amendments, amendments_in
 from nanobot.session.records import Epoch, Mark, Retraction
 from nanobot.tasks import pace
 
@@ -53,18 +53,25 @@ PAUSE = timedelta(hours=1)
 SEGMENT_MOST = 60
 """Maximum turns of a segment."""
 
-_BATCH = 4_096
-_SAME = "SELECT 1 FROM stream WHERE (source, scope, key, files) = (?, ?, ?, ?)"
+_BATCH = 256
+_TOGETHER, _SMALL = 1 << 20, 1 << 16
+"""Bytes of the sessions that are read in one transaction, and of a file that is read at once."""
+
+_SESSIONS = "SELECT key, files FROM stream WHERE source = 'message' AND scope = ''"
 # Selects a stream, and creates a new one.
 _STREAM = (
     "INSERT INTO stream (source, scope, key) VALUES (?, ?, ?)"
-    " ON CONFLICT DO UPDATE SET key = key RETURNING id, files, position"
+    " ON CONFLICT DO UPDATE SET key = key RETURNING id, files, position, languages"
 )
 
 _PASSAGE = (
     "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
     " original, speaker, origin, turn, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+
+_APART = ("history", "memory")  # sources whose passages are segments of their own
+_SKIPPED = (NanobotError, OSError, ValueError, OverflowError)
 
 
 class _Position(NamedTuple):
@@ -114,16 +121,25 @@ class IndexIngest:
         catalogue = self._sources.sessions
         mark = self._db.execute("SELECT value FROM setting WHERE name = 'sessions'").fetchone()
         changes = catalogue.changes(mark[0] if mark else "")
-        rows = self._db.execute("SELECT source, scope, key FROM stream WHERE source = 'message'")
-        gone: set[Name] = set(rows) if changes.is_whole else set()
-        is_done = True
+        some, keys = " AND key IN (SELECT value FROM json_each(?))", list[str]()
+        if not changes.is_whole:
+            keys = [json.dumps([storable(key) for key, _ in changes.sessions])]
+        known = dict(self._db.execute(_SESSIONS + some * len(keys), keys))
+        batch, size, is_done = list[tuple[Name, Files]](), 0, True
         for key, found in self._pace(changes.sessions):
             name: Name = ("message", "", storable(key))
             files = tuple(SourceFile(catalogue.folder, path, state) for path, state in found)
-            gone.discard(name)
-            if not self._db.execute(_SAME, (*name, render_stamps(files))).fetchone():
-                is_done = self._update(name, files) and is_done
-        self._remove(gone)
+            if known.pop(name[2], None) == render_stamps(files):
+                continue
+            total = sum(state.size for _, state in found)
+            if size + total > _TOGETHER:
+                is_done = self._update_sessions(batch) and is_done
+                batch, size = [], 0
+            batch.append((name, files))
+            size += total
+        is_done = self._update_sessions(batch) and is_done
+        if changes.is_whole:
+            self._remove([("message", "", key) for key in known])
         if is_done and (changes.sessions or changes.is_whole):
             new = "INSERT OR REPLACE INTO setting VALUES ('sessions', ?)"
             with suppress(sqlite3.OperationalError):  # another process writes; it only saves time
@@ -135,6 +151,16 @@ class IndexIngest:
             with transaction(self._db):
                 self._db.executemany(gone, names)
 
+    def _update_sessions(self, batch: Sequence[tuple[Name, Files]]) -> bool:
+        """Read sessions in one transaction, or one by one if one of them fails. Return False if one
+        must be read again."""
+        if len(batch) > 1:
+            with suppress(*_SKIPPED), transaction(self._db):
+                for name, files in self._pace(batch):
+                    self._take_session(name, files)
+                return True
+        return [self._update(name, files) for name, files in batch].count(False) == 0
+
     def _update(
         self, name: Name, files: Files, read: Callable[[], Iterable[IndexEntry]] = tuple
     ) -> bool:
@@ -144,18 +170,20 @@ class IndexIngest:
             # Reading a document is slow, so the database is not locked yet.
             entries = [*self._pace(read())]
             with transaction(self._db):
-                [(id, before, position)] = self._db.execute(_STREAM, name)
                 if name[0] == "message":
-                    self._take_session(id, files, before, _Position(*json.loads(position)))
+                    self._take_session(name, files)
                 else:
+                    [(id, _, _, languages)] = self._db.execute(_STREAM, name)
                     lines = ((entry.hash, entry) for entry in entries)
-                    new = self._new_entries(id, lines, SessionReader())
-                    self._append(id, new, apart=name[0] in ("history", "memory"))
-                stamps = (render_stamps(files), id)
-                self._db.execute("UPDATE stream SET files = ? WHERE id = ?", stamps)
+                    new, apart = self._new_entries(id, lines, SessionReader()), name[0] in _APART
+                    languages = self._append(id, new, languages, apart=apart)
+                    stamps = (render_stamps(files), languages, id)
+                    self._db.execute(
+                        "UPDATE stream SET files = ?, languages = ? WHERE id = ?", stamps
+                    )
         except FileNotFoundError:  # it has just moved: the next refresh finds it
             return False
-        except (NanobotError, OSError, ValueError, OverflowError) as error:
+        except _SKIPPED as error:
             self._report(name, error)
             return False
         return True
@@ -172,17 +200,27 @@ class IndexIngest:
             self._reported.add(name)
             logger.warning("{} {} is not searched: {}", name[0], name[2], error)
 
-    def _take_session(self, id: int, files: Files, before: str, known: _Position) -> None:
-        """Read a session that had the stamps `before`: only the new lines of its live file if
-        nothing else has changed, or all of it."""
+    def _take_session(self, name: Name, files: Files) -> None:
+        """Read a session: only the new lines of its live file if nothing else has changed since the
+        last time, or all of it."""
+        [(id, before, position, languages)] = self._db.execute(_STREAM, name)
+        known, stamps = _Position(*json.loads(position)), render_stamps(files)
+        if not before and len(files) == 1 and files[0].state.size <= _SMALL:  # read it once
+            lines = [*lines_of(files[0])]
+            about = amendments_in(lines)
+            self._take_lines(id, [lines], stamps, known, about, languages)
+            if about:
+                self._amend(id, about)
+            return
         about = [one for file in files for one in amendments(file.folder / file.name)]
-        now = render_stamps(files).split("\n")
         has_grown = known.number and len(about) == known.amendments
-        if has_grown and before.split("\n")[:-1] == now[:-1]:
-            is_same = checksum(files[-1], known.read) == known.mark
-            if is_same and self._take_lines(id, files[-1:], known, about):
-                return
-        self._take_lines(id, files, _Position(), about)
+        has_grown = has_grown and before.split("\n")[:-1] == stamps.split("\n")[:-1]
+        if has_grown and checksum(files[-1], known.read) == known.mark:
+            new = lines_of(files[-1], known.read)
+            if not self._take_lines(id, [new], stamps, known, about, languages):
+                self._take_session(name, files)  # all of it: the position is reset
+            return
+        self._take_lines(id, map(lines_of, files), stamps, _Position(), about, languages)
         self._amend(id, about)
 
     def _amend(self, id: int, about: Sequence[Epoch | Retraction | Mark]) -> None:
@@ -203,9 +241,15 @@ class IndexIngest:
                 )
 
     def _take_lines(
-        self, id: int, files: Files, known: _Position, about: Sequence[Epoch | Retraction | Mark]
+        self,
+        id: int,
+        files: Iterable[Iterable[bytes]],
+        stamps: str,
+        known: _Position,
+        about: Sequence[Epoch | Retraction | Mark],
+        languages: str,
     ) -> bool:
-        """Read the lines of `files` after the `known` position. Return False if their numbers are
+        """Read the lines of files after the `known` position. Return False if their numbers are
         not in order: then they must be read again together with those before them."""
         gone = [one for one in about if isinstance(one, Retraction)]
         reader, in_order = SessionReader(known.number, gone), True
@@ -215,17 +259,19 @@ class IndexIngest:
             nonlocal number, read, mark, in_order
             for file in files:
                 read, mark = known.read, known.mark
-                for raw in lines_of(file, known.read):
+                for raw in file:
                     yield line_hash(raw), raw
                     in_order = in_order and reader.number >= number + (b'"_type"' not in raw)
                     number = max(number, reader.number)
                     read, mark = read + len(raw), crc32(raw, mark)
 
-        self._append(id, self._new_entries(id, lines(), reader, known.number))
-        position = _Position(number if in_order else 0, read, mark, len(about))
+        new = self._new_entries(id, lines(), reader, known.number)
+        languages = self._append(id, new, languages)
+        position = json.dumps(_Position(number if in_order else 0, read, mark, len(about)))
         self._db.execute(
-            "UPDATE stream SET position = ?, metadata = coalesce(?, metadata) WHERE id = ?",
-            (json.dumps(position), reader.metadata, id),
+            "UPDATE stream SET files = ?, position = ?, languages = ?,"
+            " metadata = coalesce(?, metadata) WHERE id = ?",
+            (stamps, position, languages, reader.metadata, id),
         )
         return in_order
 
@@ -257,7 +303,7 @@ class IndexIngest:
                 last = reader.number = row[0]
                 row = rows.fetchone()
                 continue
-            entry = reader.entry(line) if isinstance(line, bytes) else line
+            entry = reader.entry(line, hash) if isinstance(line, bytes) else line
             if entry and (entry.seq > last or (line is not entry and not is_copy(entry))):
                 cut()
                 last, row = max(last, entry.seq), None
@@ -265,19 +311,22 @@ class IndexIngest:
                 yield entry
         cut()
 
-    def _append(self, stream: int, entries: Iterator[IndexEntry], *, apart: bool = False) -> None:
-        """Add `entries` at the end of the stream. `apart`: each is its own segment."""
+    def _append(
+        self, stream: int, entries: Iterator[IndexEntry], languages: str, *, apart: bool = False
+    ) -> str:
+        """Add `entries` at the end of the stream. `apart`: each is its own segment. `languages` are
+        those of the stream, the latest first. Return them afterwards."""
         tail = None
         while batch := list(islice(entries, _BATCH)):
             # Not earlier: the first entry may delete passages at the end.
             tail = tail or _Tail(self._db, stream)
-            languages = dict.fromkeys(self._languages(stream))
-            likely = next(iter(languages), "")
+            seen = dict.fromkeys(languages.split() or self._latest_language())
+            likely = next(iter(seen), "")
             passages, words, speakers = [], [], set[str]()
-            for entry in self._pace(batch):
+            for entry in batch:
                 id, segment = tail.next(entry, apart)
                 language = language_of(entry.text, likely)
-                languages[language] = None
+                seen[language] = None
                 # The agent may answer in another language, which does not predict the next one.
                 likely = likely if entry.role in ("assistant", "tool") else language
                 text = entry.text
@@ -292,25 +341,20 @@ class IndexIngest:
                     id, stream, segment, entry.seq, entry.moment, entry.role, entry.asks,
                     entry.hash, entry.first, entry.last, original, speaker, *others,
                 ))  # fmt: skip
-            self._db.execute(
-                "UPDATE stream SET languages = ? WHERE id = ?",
-                (" ".join(dict.fromkeys(filter(None, (likely, *languages)))), stream),
-            )
+            languages = " ".join(dict.fromkeys(filter(None, (likely, *seen))))
             self._db.executemany(_PASSAGE, passages)
             self._db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
             self._db.executemany(
                 "INSERT OR IGNORE INTO speaker VALUES (?, ?)",
                 ((stream, name) for name in speakers - {"", "user", "assistant", "tool"}),
             )
+        return languages
 
-    def _languages(self, stream: int) -> list[str]:
-        """Return the languages of a stream, the latest first, or for a new stream the latest of
-        another."""
-        known = "SELECT languages FROM stream WHERE languages > ''"
-        if own := self._db.execute(f"{known} AND id = ?", (stream,)).fetchone():
-            return str(own[0]).split()
-        other = self._db.execute(f"{known} ORDER BY id DESC LIMIT 1").fetchone()
-        return str(other[0]).split()[:1] if other else []
+    def _latest_language(self) -> list[str]:
+        """Return the latest language of the newest stream."""
+        known = "SELECT languages FROM stream WHERE languages > '' ORDER BY id DESC LIMIT 1"
+        found = self._db.execute(known).fetchone()
+        return str(found[0]).split()[:1] if found else []
 
 
 class _Tail:

@@ -215,7 +215,7 @@ def lines_of(file: SourceFile, start: int = 0) -> Iterator[bytes]:
             raise FileNotFoundError(file.name)
         with os.fdopen(os.dup(descriptor), "rb") as lines:
             lines.seek(start)
-            for raw in pace(lines):
+            for raw in lines:
                 if raw.endswith(b"\n") or decode_fields(raw) is not None:
                     yield raw
 
@@ -245,16 +245,16 @@ class SessionReader(Struct):
     retractions: Sequence[Retraction] = ()
     metadata: str | None = None
 
-    def entry(self, raw: bytes) -> IndexEntry | None:
-        """Return the passage on a line, or None if it is not a message to index."""
+    def entry(self, raw: bytes, hash: int) -> IndexEntry | None:
+        """Return the passage on a line with this hash, or None if it is not a message to index."""
         placed, number = place(raw.rstrip(b"\r\n"), self.number)
         self.number = number if number < NUMBER_LIMIT else self.number + 1
         record = placed.record
         if isinstance(record, Metadata):
             self.metadata = json.dumps(dict(record.metadata or {}))
-        return self._entry(record, raw) if isinstance(record, Message) else None
+        return self._entry(record, hash) if isinstance(record, Message) else None
 
-    def _entry(self, message: Message, raw: bytes) -> IndexEntry | None:
+    def _entry(self, message: Message, hash: int) -> IndexEntry | None:
         text, is_output = message.content, message.role == "tool"
         if text.strip() in _NOTICES or (is_output and message.name == _SEARCH):
             return None
@@ -268,7 +268,7 @@ class SessionReader(Struct):
             message.name or speaker_in(text) or message.role,
             message.origin,
             message.turn_id,
-            hash=line_hash(raw),
+            hash=hash,
         )
 
 
