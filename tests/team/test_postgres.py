@@ -227,7 +227,7 @@ async def test_a_server_that_dies_takes_nothing_along_that_was_stored(
         await asyncio.to_thread(mortal.stop, signal.SIGQUIT)
         with pytest.raises(StorageError) as refused:
             await database.run(add("refused"))
-        assert "when it answers" in refused.value.hint
+        assert "when it responds" in refused.value.hint
         assert str(database.refusal) == str(refused.value)
         with pytest.raises(StorageError):
             await database.read("SELECT 1")
@@ -423,7 +423,7 @@ async def test_a_database_of_another_encoding_is_refused(dsn: str) -> None:
 
 async def test_tables_of_another_version_are_left_alone(dsn: str) -> None:
     sql(dsn, "UPDATE schema_version SET version = %s", schema.VERSION + 1)
-    with pytest.raises(StorageError, match=r"another version of nanobot \(version 2\)") as refused:
+    with pytest.raises(StorageError, match=r"version \(2\) belongs to another version of") as refused:
         await opens(dsn)
     assert "Install the same version" in refused.value.hint
 
