@@ -123,7 +123,7 @@ class Lanes:
                         raise
                     logger.opt(exception=error).error("lane {}: cancelled from inside", key)
                 except Exception as error:  # noqa: BLE001 - the boundary: a lane outlives its jobs
-                    logger.opt(exception=error).error("a job of lane {} failed", key)
+                    logger.opt(exception=error).error("a job in lane {} failed", key)
                 finally:
                     self._release(key)
         finally:

@@ -204,7 +204,7 @@ class RunningTurn(TurnLog):
             yield
         except asyncio.CancelledError as error:
             if not is_cancelled():
-                raise RuntimeError(f"something inside was cancelled: {error}") from error
+                raise RuntimeError(f"a task of the turn was cancelled: {error}") from error
             if self.task is not None or lane is None or lane.uncancel() > 0:
                 raise  # not only by `stop`: the lane ends
             raise TurnStopped("this turn was stopped") from None

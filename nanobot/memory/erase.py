@@ -35,17 +35,17 @@ from nanobot.tasks import pace
 from nanobot.text import pluralize
 
 BEYOND = (
-    "targets of links in my home, unless the link replaces one of my folders",
+    "files that links in my home point to, unless the link replaces one of my folders",
     "existing backups, snapshots of this disk, and its unused blocks",
     "copies that the model's provider may keep",
     "copies of the conversations on the chat platforms",
     "other devices and git remotes that this memory was synced with",
     "your own git repositories in the workspace",
-    "versions of memory that were set aside (….git.damaged-… in state, before-restore-…)",
+    "versions of memory that were set aside (*.git.damaged-* in state, before-restore-*)",
     "text inside compressed files and images, and the same content in different words",
     "attachments of messages with this text, unless they contain it themselves",
     "text that is not UTF-8, or is encoded for URLs (%20), web pages (&amp;), or email (=20)",
-    "if WhatsApp is linked, last week's sent messages (encoded, in sent.jsonl in its folder)",
+    "if WhatsApp is linked, messages sent in the last week (encoded, in sent.jsonl in its folder)",
 )
 """Places that no erasure of a home reaches."""
 

@@ -137,7 +137,7 @@ class Pending:
         added, has_room = await self.hold([line], path, [origin], most=MOST_OF_ONE)
         if not has_room:
             raise NanobotError(
-                f"too many facts are pending: the limit is {MOST_OF_ONE} per program, and "
+                f"too many facts are pending: the limit is {MOST_OF_ONE} facts per program, and "
                 f"{MOST_WAITING} facts or {MOST_CHARACTERS:,} characters in total",
                 hint="The person must accept or drop some first (`/memory pending`).",
             )

@@ -14,7 +14,7 @@ from nanobot_web.site import Call, Route
 
 SPANS = (30, 90, 365)
 _QUEUE = {
-    "received": "waiting",
+    "received": "pending",
     "put_off": "of these, postponed",
     "working": "being answered",
     "failed": "failed",

@@ -244,8 +244,9 @@ def describe_consolidated(count: int, committed: Sequence[Draft]) -> str:
     """Describe the consolidated messages and the pending facts in one line for people."""
     held = sum(len(draft.held) for draft in committed)
     waits = f" To review {pluralize(held, 'pending fact')}, send `/memory pending`." if held else ""
+    moved, summary = pluralize(count, "message"), committed[-1].entry.summary
     if any(draft.entry.type == "raw" for draft in committed):
-        kept = "moved to the history without a summary. Search and Dream still find them."
+        kept = f"Moved {moved} to the history without a summary. Search and Dream still find them."
     else:
-        kept = f"consolidated into memory: {shorten(committed[-1].entry.summary, _LONGEST_NOTICE)}"
-    return f"{pluralize(count, 'message')} {kept}{waits}"
+        kept = f"Consolidated {moved} into memory: {shorten(summary, _LONGEST_NOTICE)}"
+    return f"{kept}{waits}"

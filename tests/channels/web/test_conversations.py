@@ -90,7 +90,7 @@ async def test_the_owner_reads_a_guests_conversation_by_name_and_does_not_write_
         chat = await guest.new_chat()
         await guest.say(chat, "Remember that the door is blue.")
         _, page = await owner.get(f"/chat?c={chat}")
-        assert "This is a conversation of people/telegram_12" in page
+        assert "This conversation belongs to people/telegram_12" in page
         assert 'id="compose"' not in page
         asked = len(model.prompts)
         assert await try_to_send(owner, chat, SECRET) == 403

@@ -415,7 +415,7 @@ async def test_compact_keeps_the_newest_turn_and_says_what_it_did(
     model.then(saves("They spoke of tea."))
     session = await home.talk("I like tea", "and cake", "and bread")
     said = await home.consolidator.compact(session)
-    assert said == "4 messages consolidated into memory: [2026-03-02 09:01] They spoke of tea."
+    assert said == "Consolidated 4 messages into memory: [2026-03-02 09:01] They spoke of tea."
     assert [message.content for message in session.messages] == ["and bread", "I see: and bread"]
     assert home.notices == []
 
@@ -437,7 +437,7 @@ async def test_a_consolidation_says_in_one_line_what_was_put_away(
     await home.consolidator.maybe_consolidate_by_tokens(session)
     [(key, text)] = home.notices
     assert key == KEY
-    assert text == "4 messages consolidated into memory: [2026-03-02 09:01] They spoke of tea."
+    assert text == "Consolidated 4 messages into memory: [2026-03-02 09:01] They spoke of tea."
 
 
 async def test_shrinking_puts_the_older_half_away_until_nothing_is_left(
