@@ -57,7 +57,7 @@ async def test_a_link_in_the_place_of_a_file(home: RealHome, name: str) -> None:
     (home.folder / "workspace" / name).symlink_to(elsewhere)
     report = await erase(home)
     assert find_holding(home.folder) == []
-    assert "targets of links in my home" in report.text
+    assert "files that links in my home point to" in report.text
     assert "Qopuvi" in elsewhere.read_text()
 
 
