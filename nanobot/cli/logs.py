@@ -115,7 +115,7 @@ def _format_record(record: Data, zone: tzinfo | None) -> tuple[str, ...]:
     outcome, by = record.field("outcome"), record.field("by", 40)
     match record.field("event"):
         case "answered":
-            outcome += {"allowed": " by owner", "denied": " when asked"}.get(outcome, "")
+            outcome += {"allowed": " by the owner", "denied": " when asked"}.get(outcome, "")
         case "standing approval":
             outcome = f"approval {outcome}, {by}"
         case "changed":

@@ -68,7 +68,7 @@ def _add(commands: Commands, name: str, summary: str, run: Callable[[Options], i
 
 def _name(text: str) -> str:
     if text and not _NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} must have only letters, digits, -, and _")
+        raise argparse.ArgumentTypeError(f"{text!r} can contain only letters, digits, -, and _")
     return text
 
 

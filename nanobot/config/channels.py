@@ -65,10 +65,10 @@ class ChannelSettings(Checked, frozen=True):
     allow_from: tuple[PersonId, ...] = ()
     """Ids of people with access, in addition to the owner and paired people. `*`: everyone."""
     groups: Literal["off", "mention", "open"] = "off"
-    """Which group messages nanobot answers: none (`off`), mentions, replies, and commands
-    (`mention`), or all (`open`)."""
+    """Which group messages nanobot answers: `off` (none), `mention` (mentions, replies, and
+    commands), or `open` (all)."""
     allow_groups: Mapping[PersonId, tuple[PersonId, ...]] = field(default_factory=dict)
-    """Ids of groups, and for each group the ids of people with access: `["*"]` for everyone, `[]`
+    """Ids of groups and, for each group, the ids of people with access: `["*"]` for everyone, `[]`
     for people who also have access in private chats."""
     options: Checked | None = None
 

@@ -217,7 +217,7 @@ class LimitSettings(Checked, frozen=True):
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
     """Maximum tokens per day for all calls, including answers. 0: no limit."""
     uses: UseLimits = UseLimits()
-    """Tokens per day for each use. At its limit, only that use stops."""
+    """Tokens per day for each purpose. At the limit, only that purpose stops."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 2_000_000
     """Maximum tokens per turn, including answers. 0: no limit."""
     messages_per_minute: Annotated[int, Meta(ge=0)] = 20

@@ -62,7 +62,7 @@ class ExecSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether the agent has a shell."""
     sandbox: Literal["auto", "bubblewrap", "landlock", "none"] = "auto"
-    """`auto` uses `bubblewrap`, or else `landlock`, if it passes a test. Otherwise, there is no
+    """`auto` uses `bubblewrap` or, if that doesn't work, `landlock`. If neither works, there is no
     shell. `none` gives commands all your permissions."""
     memory_megabytes: Annotated[int, Meta(ge=64)] = 2_048
     """The memory limit in megabytes, for each process and for all commands together."""

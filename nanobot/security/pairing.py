@@ -152,7 +152,7 @@ VERSION = 1
 _ADVICE = (
     "Until this is fixed, only the people in config.yaml have access. Approve the others "
     "again with `nanobot pair approve`, or stop nanobot, save a correct file as "
-    "state/access.json, and start it again."
+    "state/access.json, and start nanobot again."
 )
 
 
@@ -182,7 +182,7 @@ def decode_access(content: bytes) -> AccessState:
     if not all(is_usable_id(one.id) for one in (*file.approved, *file.requests)):
         raise InvalidDocument("an entry has an invalid id")
     if any(one.owner and one.kind == "group" for one in file.approved):
-        raise InvalidDocument("it has a group as the owner")
+        raise InvalidDocument("it lists a group as the owner")
     grants = {one.key: replace(one, name=clean_name(one.name)) for one in file.approved}
     requests = {
         one.key: replace(one, name=clean_name(one.name), code=as_code(one.code))

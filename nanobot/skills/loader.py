@@ -233,7 +233,7 @@ class SkillsLoader:
         """Return a workspace skill with its status from the record."""
         name = place.names[-1]
         if not is_skill_name(name):
-            problem = "a skill's name can contain only ASCII letters, digits, and - _ ."
+            problem = "a skill's name can contain only ASCII letters, digits, dots, -, and _"
             return Skill(printable(name), "workspace", "broken", problem=problem)
         mark = fingerprint(place)
         known = self._scans.get(name)

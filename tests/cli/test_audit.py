@@ -38,7 +38,7 @@ def test_each_entry_is_a_line_that_moves_no_terminal(log: AuditLog, here: Any) -
     assert "\x1b" not in done.stdout
     what = [line[21:].split("  ")[0] for line in done.stdout.splitlines()]
     assert what == [
-        "allowed", "asked", "denied when asked", "allowed by owner", "done", "failed",
+        "allowed", "asked", "denied when asked", "allowed by the owner", "done", "failed",
     ]  # fmt: skip
     assert done.stdout.splitlines()[1].endswith("message  cli:direct  untrusted content")
 
@@ -48,7 +48,7 @@ def test_who_answered_and_what_is_allowed_for_longer_can_be_read(log: AuditLog, 
     given = {"event": "standing approval", "outcome": "given", "by": "telegram:7"}
     log.write({**given, "id": "9f3a01bc", "subject": "each call of light", "lasts": "always"})
     answered, allowed = here("audit").stdout.splitlines()
-    assert "allowed by owner" in answered
+    assert "allowed by the owner" in answered
     assert answered.endswith("telegram:7")
     assert "approval given, telegram:7" in allowed
     assert allowed.endswith("each call of light")

@@ -102,7 +102,7 @@ def hand_over_listener(descriptor: int) -> None:
         rights = array.array("i", [listener.fileno()]).tobytes()
         way.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         if way.recv(1) != b"+":
-            raise ConfineRefused("the network is unavailable: its relay has ended")
+            raise ConfineRefused("the network is unavailable: its relay has stopped")
 
 
 def become(spec: Spec, command: Sequence[str], rules: Sequence[seccomp.Rule]) -> NoReturn:

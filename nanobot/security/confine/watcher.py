@@ -114,7 +114,7 @@ class Watcher:
         while True:
             ready = {descriptor for descriptor, _ in ending.poll(_SLOW * 1_000)}
             if ready & {self._gone, self._owner_gone}:
-                return "" if self._gone in ready else "nanobot has ended"
+                return "" if self._gone in ready else "nanobot has stopped"
             if triggers and (reason := triggers.check_events() or self._check_replacement()):
                 return reason
             if counted in ready:
