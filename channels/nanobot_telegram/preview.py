@@ -41,6 +41,7 @@ from nanobot_telegram.chats import Chats, number
 from nanobot_telegram.client import NO_LINK_PREVIEW, Flooded, TelegramClient
 from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, FormattedText, render
 
+_TYPING_AFTER = 0.4  # seconds; a quicker answer needs no typing
 _TYPING_PACE = 4.0
 _DRAFT_PACE = 0.5
 _READING_PAUSE = 1.0  # a prompt that is read faster needs no progress
@@ -201,8 +202,8 @@ class Previews:
     async def _show(self, turn: _Turn) -> None:
         """Show a turn until it ends: its text if there is any, otherwise typing."""
         await self._clock.sleep(self._quiet_for(turn.chat_id))
-        now = typing_due = self._clock.monotonic()
-        has_draft = False
+        now = self._clock.monotonic()
+        typing_due, has_draft = now + _TYPING_AFTER, False
         while not turn.is_over and now < turn.heard_at + _SILENT:
             turn.changed.clear()
             is_text_due = turn.text_due() <= now

@@ -29,6 +29,7 @@ from nanobot_telegram.client import Flooded, TelegramClient
 SEEN, WORKING, DONE, NOTHING = "👀", "⚡", "👍", ""
 """No reaction asks to keep a message."""
 
+_DELAY = 0.5  # seconds; a quick answer needs only its last mark
 _PACE = 0.25  # seconds between two calls
 _PATIENCE = 10.0  # seconds for one call
 _MESSAGES = 500  # remembered messages
@@ -90,6 +91,7 @@ class Reactions:
         """Make the calls until cancelled."""
         while True:
             await self._wake.wait()
+            await self._clock.sleep(_DELAY)
             while self._changed:
                 key, _ = self._changed.popitem(last=False)
                 mark = self._marks.get(key)

@@ -24,6 +24,8 @@ from nanobot.testing import FakeClock
 from tests.channels.telegram.sending import GROUP, PERSON, Rig, set_up_rig, start_rig, until
 from tests.doubles.telegram import FakeTelegram
 
+TYPING_AFTER = 0.4
+
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
@@ -78,15 +80,32 @@ async def wait_for_typing(rig: Rig, count: int) -> None:
     await rig.telegram.wait_for(lambda: len(rig.telegram.actions()) == count)
 
 
+async def begin_typing(rig: Rig, count: int = 1) -> None:
+    """Let the turn take so long that the bot types."""
+    await at_rest(rig)
+    await rig.clock.advance(TYPING_AFTER)
+    await wait_for_typing(rig, count)
+
+
+async def test_a_quick_answer_needs_no_typing(rig: Rig) -> None:
+    await show(rig, start())
+    await at_rest(rig)
+    await rig.clock.advance(TYPING_AFTER - 0.01)
+    await show(rig, end())
+    await rig.clock.advance(60)
+    assert rig.telegram.calls == []
+
+
 async def test_the_bot_types_every_four_seconds_until_text_flows(rig: Rig) -> None:
     await show(rig, start())
+    await begin_typing(rig)
     for count in (1, 2, 3):
         await wait_for_typing(rig, count)
         await at_rest(rig)
         await rig.clock.advance(3.9)
         await at_rest(rig)
         assert rig.telegram.actions() == ["typing"] * count
-        await rig.clock.advance(0.1)
+        await rig.clock.advance(0.11)
     await wait_for_typing(rig, 4)
     await show(rig, text("Hello"))
     await wait_for_draft(rig, "Hello")
@@ -98,7 +117,7 @@ async def test_the_bot_types_every_four_seconds_until_text_flows(rig: Rig) -> No
 
 async def test_the_bot_stops_typing_when_the_turn_ends(rig: Rig) -> None:
     await show(rig, start())
-    await rig.telegram.wait_for(rig.telegram.actions)
+    await begin_typing(rig)
     await at_rest(rig)
     await show(rig, end())
     await rig.clock.advance(60)
@@ -152,7 +171,7 @@ async def test_a_turn_of_which_nothing_is_heard_is_given_up_after_an_hour(rig: R
 
 async def test_hundreds_of_pieces_a_second_cost_few_calls(rig: Rig) -> None:
     await show(rig, start())
-    await rig.telegram.wait_for(rig.telegram.actions)
+    await begin_typing(rig)
     for _ in range(8):
         await show(rig, *(text("word ") for _ in range(100)))
         await rig.clock.advance(0.25)
@@ -198,7 +217,7 @@ async def test_how_far_a_long_prompt_is_read_is_shown_until_the_reply_begins(rig
 
 async def test_when_the_prompt_is_read_the_bot_types_again(rig: Rig) -> None:
     await show(rig, start(), reading(1_900))
-    await wait_for_typing(rig, 1)
+    await begin_typing(rig)
     await at_rest(rig)
     await rig.clock.advance(1)
     await wait_for_draft(rig, "reading 1,900 of 2,750 tokens")
@@ -226,7 +245,7 @@ async def test_a_draft_is_sent_again_before_telegram_lets_it_vanish(rig: Rig) ->
 
 async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: Rig) -> None:
     await show(rig, start())
-    await rig.telegram.wait_for(rig.telegram.actions)
+    await begin_typing(rig)
     await at_rest(rig)
     rig.telegram.flood(PERSON, 30)
     await show(rig, text("one"))
@@ -244,7 +263,7 @@ async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: 
 
 async def test_a_flood_told_to_a_send_quiets_the_previews_too(rig: Rig) -> None:
     await show(rig, start())
-    await rig.telegram.wait_for(rig.telegram.actions)
+    await begin_typing(rig)
     await at_rest(rig)
     rig.telegram.fail("sendMessage", 429, parameters={"retry_after": 9})
     with pytest.raises(SendLater):
@@ -258,18 +277,18 @@ async def test_drafts_that_fail_leave_typing(rig: Rig) -> None:
     rig.telegram.fail("sendMessageDraft", 500)
     await show(rig, start(), text("one"))
     await rig.telegram.wait_for(lambda: rig.telegram.calls_of("sendMessageDraft"))
-    await wait_for_typing(rig, 2)
+    await wait_for_typing(rig, 1)
     await show(rig, text("two"))
     await at_rest(rig)
     await rig.clock.advance(4)
-    await wait_for_typing(rig, 3)
+    await wait_for_typing(rig, 2)
     assert drafts(rig) == []
 
 
 async def test_without_previews_there_is_typing_only(tmp_path: Path) -> None:
     async with set_up_rig(tmp_path, previews=False) as rig:
         await show(rig, start(), text("one"))
-        await rig.telegram.wait_for(rig.telegram.actions)
+        await begin_typing(rig)
         await at_rest(rig)
         await rig.clock.advance(4)
         await wait_for_typing(rig, 2)
@@ -278,6 +297,8 @@ async def test_without_previews_there_is_typing_only(tmp_path: Path) -> None:
 
 async def test_in_a_group_there_is_typing_only(rig: Rig) -> None:
     await show(rig, start(chat=GROUP), text("one", chat=GROUP), tool("searching", chat=GROUP))
+    await at_rest(rig)
+    await rig.clock.advance(TYPING_AFTER)
     await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
     await at_rest(rig)
     await rig.clock.advance(30)
@@ -355,6 +376,8 @@ async def test_a_notice_is_said_once_a_minute(rig: Rig) -> None:
 async def test_a_chat_that_refuses_us_is_shown_nothing(rig: Rig) -> None:
     rig.telegram.fail("sendChatAction", 403, "Forbidden: bot was blocked by the user")
     await show(rig, start())
+    await at_rest(rig)
+    await rig.clock.advance(TYPING_AFTER)
     await until(lambda: rig.chats.is_unreachable(str(PERSON)))
     await show(rig, text("one"), notice("two"), end(), start("t2"))
     await rig.clock.advance(30)
@@ -401,10 +424,12 @@ async def test_a_reply_is_delivered_while_the_previews_close(tmp_path: Path) -> 
     async with FakeTelegram() as telegram, start_rig(tmp_path, telegram, clock=clock) as rig:
         telegram.person(8)
         await show(rig, start())
-        await wait_for_typing(rig, 1)
+        await begin_typing(rig)
         await at_rest(rig)
         telegram.hang("sendChatAction", chat=8)
         await show(rig, start("t2", 8))
+        await at_rest(rig, 2)
+        await clock.advance(TYPING_AFTER)
         await telegram.wait_for(lambda: len(telegram.calls_of("sendChatAction")) == 2)
         rig.showing.cancel()
         await clock.stopping.wait()
@@ -416,4 +441,5 @@ async def test_a_reply_is_delivered_while_the_previews_close(tmp_path: Path) -> 
 
 async def test_a_chat_that_is_none_harms_nobody(rig: Rig) -> None:
     await show(rig, TurnStarted("telegram", "nowhere", "t1"), start("t2"))
-    await rig.telegram.wait_for(rig.telegram.actions)
+    await at_rest(rig, 2)
+    await begin_typing(rig)

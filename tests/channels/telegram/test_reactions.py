@@ -15,6 +15,7 @@ from tests.channels.telegram.support import RecordingHost, WatchedClock, running
 from tests.doubles.telegram import FakeTelegram
 
 PERSON, GROUP = 7, -42
+DELAY = 0.5
 PACE = 0.25
 
 
@@ -37,8 +38,15 @@ def marks(telegram: FakeTelegram) -> list[str]:
     return [str(one[0]["emoji"]) if one else "" for one in reactions]
 
 
+async def pass_delay(clock: WatchedClock, times: int = 1) -> None:
+    """Let the time pass after which a message is marked, for the last of so many times."""
+    await clock.until_asked(DELAY, times)
+    await clock.advance(DELAY)
+
+
 async def wait_for_marks(telegram: FakeTelegram, clock: WatchedClock, *wanted: str) -> None:
     """Wait until exactly these marks were set, and the pause after the last is over."""
+    await pass_delay(clock, len(wanted))
     await telegram.wait_for(lambda: marks(telegram) == list(wanted))
     await clock.until_asked(PACE, len(wanted))
     await clock.advance(PACE)
@@ -60,6 +68,18 @@ async def test_a_message_is_seen_worked_on_and_done(
 
 def test_no_mark_of_ours_is_a_wish_to_keep_a_message() -> None:
     assert not asks_to_keep((SEEN, WORKING, DONE))
+
+
+async def test_a_quick_answer_has_only_its_last_mark(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    host = RecordingHost(tmp_path, clock)
+    async with running(telegram, host) as channel:
+        question = telegram.say("hello")
+        await clock.until_asked(DELAY)
+        await start_turn(channel, question)
+        await end_turn(channel, question)
+        await wait_for_marks(telegram, clock, DONE)
 
 
 async def test_nothing_is_seen_before_it_is_durable(
@@ -96,12 +116,15 @@ async def test_what_changes_while_a_call_is_under_way_is_not_caught_up_with(
     async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
         gate = telegram.hang("setMessageReaction")
         question = telegram.say("hello")
+        await pass_delay(clock)
         await telegram.wait_for(lambda: telegram.calls_of("setMessageReaction"))
         await start_turn(channel, question)
         await end_turn(channel, question)
         gate.set()
-        await wait_for_marks(telegram, clock, SEEN)
-        await wait_for_marks(telegram, clock, SEEN, DONE)
+        await clock.until_asked(PACE)
+        assert marks(telegram) == [SEEN]
+        await clock.advance(PACE)
+        await telegram.wait_for(lambda: marks(telegram) == [SEEN, DONE])
 
 
 async def test_a_mark_that_hangs_holds_up_neither_a_reply_nor_the_next_message(
@@ -111,6 +134,7 @@ async def test_a_mark_that_hangs_holds_up_neither_a_reply_nor_the_next_message(
     async with running(telegram, host) as channel:
         telegram.hang("setMessageReaction")
         question = telegram.say("hello")
+        await pass_delay(clock)
         await telegram.wait_for(lambda: telegram.calls_of("setMessageReaction"))
         telegram.say("again")
         assert await host.texts(2) == ["hello", "again"]
@@ -154,6 +178,7 @@ async def test_where_telegram_asks_to_wait_nothing_is_marked_meanwhile(
     telegram.fail("setMessageReaction", 429, parameters={"retry_after": 20})
     async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
         question = telegram.say("hello")
+        await pass_delay(clock)
         await clock.until_asked(20.0)
         await end_turn(channel, question)
         await clock.advance(19.0)
@@ -182,10 +207,12 @@ async def test_after_a_restart_a_turn_that_goes_on_still_marks_its_message(
     host = RecordingHost(tmp_path, clock)
     async with running(telegram, host):
         question = telegram.say("hello")
+        await pass_delay(clock)
         await telegram.wait_for(lambda: telegram.reactions() == {question: SEEN})
     async with running(telegram, host) as channel:
         await telegram.wait_for(lambda: telegram.polls)
         await start_turn(channel, question)
+        await pass_delay(clock, 2)
         await telegram.wait_for(lambda: telegram.reactions() == {question: WORKING})
 
 
