@@ -85,7 +85,7 @@ class StateFile(Generic[M]):
         except (MsgspecError, ValueError):
             names = (self._path.with_suffix(f".damaged{n or ''}") for n in count())
             aside = next(name for name in names if not name.exists())
-            logger.error("{} is damaged and set aside as {}", self._path, aside.name)
+            logger.error("{} is damaged and was moved to {}", self._path, aside.name)
             with suppress(OSError):
                 self._path.replace(aside)
             return self._model()

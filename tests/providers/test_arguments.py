@@ -18,7 +18,7 @@ JSON = st.recursive(
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
-    # Without halves of characters: those are a matter of their own.
+    # Without halves of surrogate pairs: those are a matter of their own.
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
     lambda inner: (
         st.lists(inner, max_size=4)

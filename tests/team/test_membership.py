@@ -119,5 +119,5 @@ def test_at_the_end_of_the_process_nobody_waits_any_more(worker: Worker) -> None
     worker.membership.end_waits()
     worker.membership.wait_until_valid()
     worker.clock.now += TTL
-    with pytest.raises(StorageError, match="nanobot stops"):
+    with pytest.raises(StorageError, match="nanobot is stopping"):
         worker.membership.wait_until_valid()

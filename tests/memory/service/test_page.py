@@ -87,7 +87,7 @@ async def test_a_fact_is_added_under_its_heading(owned: OwnedMemory) -> None:
         ({"path": "AGENTS.md"}, "facts must be in"),
         ({"path": "memory/../AGENTS.md"}, "facts must be in"),
         ({"scope": "people/../x"}, "there is no scope"),
-        ({"section": 3}, "rejects its arguments"),
+        ({"section": 3}, "arguments are invalid"),
     ],
 )
 async def test_what_is_no_edit_is_refused(
