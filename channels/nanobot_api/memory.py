@@ -147,7 +147,7 @@ async def _call_tool(
     if any(not arguments.get(needed) for needed in tool.required):
         raise NanobotError(f"{name} needs {', '.join(tool.required)}")
     if any(isinstance(value, str) and len(value) > _LONGEST for value in arguments.values()):
-        raise NanobotError(f"a text can have at most {_LONGEST:,} characters here")
+        raise NanobotError(f"texts here can be at most {_LONGEST:,} characters long")
     origin = {"origin": access.origin} if tool.writes else {}
     report = await ask(tool.operation, {**arguments, **origin, "scope": access.scope})
     return str(report.get("text", ""))

@@ -88,7 +88,7 @@ class MessageSplitter:
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
-            logger.opt(exception=error).error("{}: could not measure a text", message.channel)
+            logger.opt(exception=error).error("{}: could not measure a message", message.channel)
             return await self._split(message, replace(limits, fits=None))
 
     async def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
@@ -258,7 +258,7 @@ class Notifier:
             if place is not None:
                 return place
         hint = "The person must write to nanobot in a chat first."
-        raise ToolError("there is no chat yet to which a later message could be sent", hint=hint)
+        raise ToolError("there is no chat yet to send messages to", hint=hint)
 
     async def warn(self, text: str, name: str = "", closed: str = "") -> None:
         """Warn the owner once per `name`, in the chat that they used last on another channel than

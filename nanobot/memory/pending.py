@@ -28,7 +28,7 @@ from nanobot.memory.taint import sources_of
 from nanobot.memory.version import Change
 from nanobot.text import pluralize
 
-_HEADING = "# Waiting for your word"
+_HEADING = "# Pending facts"
 _FACT = re.compile(
     r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:,]{1,200})(, remove)?: (\S.*)"
 )

@@ -221,7 +221,7 @@ class HttpConnection:
             name = _CERTIFICATES[0 if file else 1]
             raise self.endpoint.unusable_error(
                 f"cannot use {name} ({file or folder}): {error.strerror or error}",
-                f"Set {name} to certificates in PEM format, or unset it, and start nanobot again.",
+                f"Set {name} to the path of PEM certificates, or unset it. Then restart nanobot.",
             ) from error
 
     def _find_proxy(self, url: SplitResult) -> str | None:

@@ -307,7 +307,7 @@ async def _find_fact(call: Call, scope: str, id: str) -> dict[str, Any]:
 
 def _expect_may_erase(call: Call, scope: str, *, erase: bool) -> None:
     if erase and (call.scope or scope != _OWNER):
-        raise PageError(403, "Only the owner can erase, because it affects all files and scopes.")
+        raise PageError(403, "Only the owner can erase, because erasing affects all scopes.")
 
 
 def _tell_version(call: Call, number: int, what: str) -> None:

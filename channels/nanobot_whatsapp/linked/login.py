@@ -141,7 +141,7 @@ class _Dialogue:
         self._asked = True
         self._say(
             f"{_WHERE}\n> Link with phone number instead.\n"
-            f"Type this code on the phone with the number +{self._number}:\n\n    {code}\n"
+            f"On the phone with the number +{self._number}, enter this code:\n\n    {code}\n"
         )
 
     def _report_state(self, state: State) -> None:

@@ -109,7 +109,7 @@ async def _start(folder: Path, program: Sequence[str], lock: FileIO) -> Process:
     except OSError as error:
         raise HelperFailed(
             f"the WhatsApp helper cannot be started: {program[0]}: {error.strerror}",
-            hint="Check the path of Node.js in `channels.whatsapp.node`.",
+            hint="Check the path to Node.js in `channels.whatsapp.node`.",
         ) from error
 
 

@@ -418,7 +418,7 @@ class DreamRun:
 
     def _require_calls(self, calls: int) -> None:
         if self._calls and self._is_spent(calls):
-            raise RunBudgetSpent("the run has used up its model calls or tokens")
+            raise RunBudgetSpent("the run has reached its limit of model calls or tokens")
 
     def _is_spent(self, calls: int) -> bool:
         """Return True if the budget does not allow so many more requests."""

@@ -371,7 +371,7 @@ class MemoryService:
         is_owners = self.memory(scope).scope == OWNER
         if erase and not is_owners:
             raise NanobotError(
-                "only the owner can erase, because it affects all files and scopes",
+                "only the owner can erase, because erasing affects all files and scopes",
                 hint="Without `--erase`, only this scope forgets the text.",
             )
 

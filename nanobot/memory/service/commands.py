@@ -334,7 +334,7 @@ class MemoryCommands:
             return Answer("Add the text to forget, for example: /forget my shoe size")
         scope = call.scope
         if erase and scope != OWNER:
-            return Answer("Only the owner can erase, because it affects all files.")
+            return Answer("Only the owner can erase, because erasing affects all files.")
         plan = await self._service.plan_forgetting(text, scope, erase=erase)
         if not plan.data["found"]:
             return Answer(plan.text)

@@ -26,7 +26,7 @@ FACTS = (
     "# Memory\n\n## People\n\n- Ana was born on 3 May\n- Tom works at the harbour\n- Old Birnbaum\n"
 )
 WAITING = (
-    "# Waiting for your word\n"
+    "# Pending facts\n"
     "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The museum opens at ten\n"
     "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The baker is closed on Mondays\n"
 )

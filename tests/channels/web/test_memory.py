@@ -13,7 +13,7 @@ from tests.channels.web.support import Visit, Web, serving
 
 FACTS = "# Memory\n\n## People\n\n- Ana was born on 3 May\n- Tom works at the harbour\n"
 WAITING = (
-    "# Waiting for your word\n"
+    "# Pending facts\n"
     "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The museum opens at ten\n"
     "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The baker is closed on Mondays\n"
 )

@@ -71,7 +71,7 @@ async def test_a_held_fact_is_found_as_one_and_never_counts_as_said(
     home: Home, index: MemoryIndex
 ) -> None:
     (home.memory / "pending.md").write_text(
-        "# Waiting for your word\n\n"
+        "# Pending facts\n\n"
         "- [2026-03-01] (from tool:web_fetch, person:7) -> MEMORY.md: - The boat is red\n"
         "  instead of: - The boat is green\n"
         "a line about a boat that nobody understands\n"

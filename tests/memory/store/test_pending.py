@@ -37,7 +37,7 @@ async def test_held_facts_stand_in_a_file_and_are_numbered(
     )
     assert [fact.number for fact in held] == [1, 2]
     assert (workspace / "memory/pending.md").read_text() == (
-        "# Waiting for your word\n\n"
+        "# Pending facts\n\n"
         "- [2026-11-21] (from tool:web_fetch, person:Eve_evil_x) -> MEMORY.md: - Owns a boat\n"
         "- [2026-11-21] (from tool:web_fetch, person:Eve_evil_x) -> MEMORY.md: - Lives in Porto\n"
         "  instead of: - Lives in Lisbon\n"
@@ -175,7 +175,7 @@ async def test_dropped_facts_are_gone_and_what_the_person_wrote_in_the_file_stay
     assert [fact.line for fact in await pending.drop([2])] == ["- b"]
     assert await pending.drop([9]) == []
     assert file.read_text() == (
-        "# Waiting for your word\n\nmy thoughts\n"
+        "# Pending facts\n\nmy thoughts\n"
         "- [2026-11-21] (from forwarded) -> MEMORY.md: - a\n- [x] broken\n"
     )
     assert MEMORY not in [fact.line for fact in await pending.pending()]
