@@ -109,7 +109,7 @@ def _store(folder: Path, name: str, data: bytes, now: float) -> Media:
         used = sum(map(_size, folder.glob("*")))
         free = shutil.disk_usage(kept).free
         if used + len(data) > _MOST_KEPT or free - len(data) < _KEPT_FREE:
-            raise PageError(507, "There is no space for files now.", hint="Try again tomorrow.")
+            raise PageError(507, "There is no space left for files.", hint="Try again tomorrow.")
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / ref).write_bytes(data)
     return Media(ref, _kind(mime), mime, one_line(Path(name).name), len(data))

@@ -293,7 +293,7 @@ class MemoryConsolidator:
             for memory in self._memories.list_held():
                 await self._archivist.apply_pending(memory)
         except NanobotError as error:
-            logger.error("memory changes are pending: {} {}", error, error.hint)
+            logger.error("memory changes have not been applied: {} {}", error, error.hint)
 
     async def _find_left_behind(self) -> None:
         """Consolidate sessions that are behind an epoch or a history entry. They are not opened to

@@ -123,7 +123,7 @@ class Archivist:
                         await self._apply(memory, entry)
                     await asyncio.to_thread(memory.history.set_applied, entry.cursor)
             except NanobotError as error:
-                logger.warning("{}: a memory change is pending: {}", memory.scope, error)
+                logger.warning("{}: a memory change has not been applied: {}", memory.scope, error)
 
     async def _draft(self, chunk: Chunk, memory: Memory, urgency: Urgency) -> Draft | None:
         """Return a draft, or None if the range has to wait for the model."""
