@@ -140,7 +140,7 @@ def test_a_missing_extra_is_offered_before_anything_else(
     refused = here(*words)
     assert (refused.returncode, config.read_text()) == (1, BEFORE)
     assert "Install it now? [y/N]" in refused.stdout
-    assert "Trying" not in refused.stderr
+    assert "Testing" not in refused.stderr
     # Every installer here is a program that only records its run.
     noted = tmp_path / "noted"
     (make := tmp_path / "bin" / "make").parent.mkdir(mode=0o700)
