@@ -110,9 +110,9 @@ def _check_model(
     clock: Clock | None,
 ) -> Iterator[Finding]:
     """Check one model, with a trial if there is a clock."""
-    from nanobot.providers.catalogue import provider_for
     from nanobot.providers.discovery import ModelServer
     from nanobot.providers.endpoint import Endpoint
+    from nanobot.providers.known_servers import provider_for
 
     key = model.api_key.get_secret_value()
     provider = provider_for(model.base_url, model.api)
@@ -150,7 +150,7 @@ def _check_listed(model: ModelSettings, names: Sequence[str]) -> Finding:
     if not names or not model.name or model.name in names:
         named = model.name or next(iter(names), "the server's model")
         return Finding("ok", f"{named}, server reachable")
-    from nanobot.providers.catalogue import similar_names
+    from nanobot.providers.known_servers import similar_names
 
     meant = similar_names(model.name, names)
     offers = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")

@@ -22,7 +22,7 @@ from nanobot.errors import ConfigError
 from nanobot.importing.files import ImportReport
 from nanobot.importing.foreign import OURS, Fields, People, Secrets
 from nanobot.origin import how_to_install
-from nanobot.providers.catalogue import provider_at
+from nanobot.providers.known_servers import provider_at
 from nanobot.text import escape_invisible
 
 _SERVERS: Mapping[str, str] = {

@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import ProviderError, ProviderGarbage, ProviderRejected
-from nanobot.providers.catalogue import PROVIDERS, KnownProvider, provider_at
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, string
 from nanobot.providers.http import HttpConnection
+from nanobot.providers.known_servers import PROVIDERS, KnownProvider, provider_at
 
 _NO_LIST = frozenset({404, 405})  # statuses of servers without a list
 

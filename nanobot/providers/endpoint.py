@@ -232,7 +232,7 @@ class Endpoint(Struct, frozen=True):
     def _choose_hint(self, status: int, said: str = "") -> str:
         """Return advice about a status (0: no connection) and the server's text, or an empty
         string. Hints for this particular server come first."""
-        from nanobot.providers.catalogue import provider_at, tools_hint
+        from nanobot.providers.known_servers import provider_at, tools_hint
 
         if said and (hint := tools_hint(said)):
             return hint

@@ -27,7 +27,6 @@ from nanobot.errors import (
 from nanobot.messages import ToolCall
 from nanobot.providers.arguments import read_arguments
 from nanobot.providers.calls import calls_from_text, make_calls
-from nanobot.providers.catalogue import provider_at
 from nanobot.providers.dialect import (
     RUNGS,
     Dialect,
@@ -42,6 +41,7 @@ from nanobot.providers.dialogue import Dialogue
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.http import HttpConnection
+from nanobot.providers.known_servers import provider_at
 from nanobot.providers.port import (
     CallOptions,
     Prompt,

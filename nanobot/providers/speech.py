@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 class SpeechModel:
     """One model on one server, which transcribes or speaks. `timeout_seconds` is for one request
-    with its retries. `language` of a recording is a code such as `de`, empty for detection. More
-    than `max_bytes` of sound are rejected."""
+    with its retries. `language` of a recording is a code such as `de`, empty for detection. Spoken
+    sound of more than `max_bytes` is rejected."""
 
     def __init__(
         self,

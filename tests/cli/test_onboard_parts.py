@@ -28,9 +28,9 @@ from nanobot.config.model import ModelSettings
 from nanobot.config.yamltext import ConfigChange
 from nanobot.errors import NanobotError, ProviderError, StorageError
 from nanobot.memory.documents import template_folder
-from nanobot.providers.catalogue import PROVIDERS, KnownProvider
 from nanobot.providers.dialect import is_near
 from nanobot.providers.discovery import LocalServer
+from nanobot.providers.known_servers import PROVIDERS, KnownProvider
 from nanobot.testing import ScriptedPerson
 from nanobot.validation import SecretStr, build
 from tests.doubles.openai.answers import Step

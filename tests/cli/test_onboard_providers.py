@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from nanobot.cli.onboard.people import PersonWithDefaults, walk
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, ProviderError
-from nanobot.providers.catalogue import PROVIDERS, KnownProvider
 from nanobot.providers.discovery import LocalServer
+from nanobot.providers.known_servers import PROVIDERS, KnownProvider
 from nanobot.testing import ScriptedPerson
 from tests.cli.test_onboard_parts import interview, step, values_of
 from tests.doubles.server import Served

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.config.settings import Settings
-from nanobot.providers.catalogue import PROVIDERS, KnownProvider
+from nanobot.providers.known_servers import PROVIDERS, KnownProvider
 from tests.config.homes import Home
 
 ROOT = Path(__file__).parents[2]

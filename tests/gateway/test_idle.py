@@ -31,7 +31,7 @@ ASLEEP = {
     "numpy", "cryptography", "telegram", "prometheus_client", "segno", "psycopg",
     "nanobot_web.site", "nanobot_web.live", "nanobot_web.pages", "nanobot_web.markdown",
     "nanobot_api", "nanobot_telegram", "nanobot_whatsapp", "nanobot.team",
-    "nanobot.providers.speech", "nanobot.providers.discovery", "nanobot.providers.catalogue",
+    "nanobot.providers.speech", "nanobot.providers.discovery", "nanobot.providers.known_servers",
     "nanobot_web.sessions", "nanobot.memory.service.page", "nanobot.memory.dream.run",
     "nanobot.gateway.conversations", "nanobot.gateway.operations",
     "nanobot.config.changes", "nanobot.cron.words", "difflib",

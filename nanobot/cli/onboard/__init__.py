@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from nanobot.cli.command import Parser, count
-from nanobot.providers.catalogue import PROVIDERS
+from nanobot.providers.known_servers import PROVIDERS
 
 _EPILOG = """\
 Without --non-interactive, the command asks for each setting, and saves nothing until you

@@ -15,7 +15,7 @@ from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettin
 from nanobot.config.values import check_id
 from nanobot.config.yamltext import ConfigChange, Setting, value_at
 from nanobot.errors import NanobotError
-from nanobot.providers.catalogue import provider_at
+from nanobot.providers.known_servers import provider_at
 from nanobot.validation import InvalidValue
 
 _USER = "USER.md"

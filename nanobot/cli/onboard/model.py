@@ -27,7 +27,6 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.providers.catalogue import PROVIDERS, KnownProvider, provider_at
 from nanobot.providers.dialect import is_near
 from nanobot.providers.discovery import (
     ListedModel,
@@ -37,6 +36,7 @@ from nanobot.providers.discovery import (
     find_local_servers,
     lacks_path,
 )
+from nanobot.providers.known_servers import PROVIDERS, KnownProvider, provider_at
 from nanobot.text import join_some
 from nanobot.validation import SecretStr
 

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from nanobot.config.values import OFFICIAL_API
 from nanobot.errors import ProviderRejected, ProviderUnavailable
-from nanobot.providers.catalogue import PROVIDERS, KnownProvider, provider_at, similar_names
 from nanobot.providers.discovery import ListedModel, ModelServer
 from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.known_servers import PROVIDERS, KnownProvider, provider_at, similar_names
 from tests.doubles.server import Served
 
 BY_ID = {one.id: one for one in PROVIDERS}
