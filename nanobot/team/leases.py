@@ -1,9 +1,9 @@
 """The table `lease`: which worker has which scope.
 
 A scope without a row is free. A row without a worker is free too, and means that the last worker
-died without handing over (`membership` decides that it is dead). Only the holder of a scope's lease handles its messages, writes its files
-and sends to its chats. A lease is released in the order of the worker's own writes, so everything
-of the scope is stored before another worker can have it.
+died without handing over (`membership` decides that it is dead). Only the holder of a scope's lease
+handles its messages, writes its files and sends to its chats. A lease is released in the order of
+the worker's own writes, so everything of the scope is stored before another worker can have it.
 
 A name such as `channel:telegram` is a lease on work that only one worker does at a time."""
 
