@@ -195,12 +195,15 @@ class Platforms:
 HEARTBEAT = "HEARTBEAT.md"
 _SETTLED_SECONDS = 2.0
 """Seconds after the start, when the pending messages are being answered."""
+_SHARED_SECONDS = 30.0
+"""Age of a list of the sessions that the index uses. A search never uses an old one."""
 
 
 def build_routines(base: Base, memory: MemoryParts, agent: Agent) -> Iterator[Routine]:
     """Yield the routines for conversations and the index, which each worker of a team runs."""
     yield Repeated(base.clock, 60.0, agent.consolidator.consolidate_idle, first=60.0)
-    yield Repeated(base.clock, 60.0, memory.index.refresh, first=_SETTLED_SECONDS)
+    refresh = partial(memory.index.refresh, within=_SHARED_SECONDS)
+    yield Repeated(base.clock, 60.0, refresh, first=_SETTLED_SECONDS)
     if base.settings.memory.embeddings.is_on:
         yield Repeated(base.clock, 60.0, memory.index.embed, first=_SETTLED_SECONDS)
 

@@ -353,25 +353,23 @@ _NARROWEST_CELL = 24
 def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
     """Return the rows with aligned columns, empty without rows. On a terminal the last column wraps
     within itself, if there is room."""
-    from nanobot_cli.text import columns
+    from nanobot_cli.text import columns, wrap_text
 
     rows = [tuple(row) for row in rows]
     if header and rows:
         rows.insert(0, header)
     most = max(map(len, rows), default=1) - 1
     widths = [max(columns(row[at]) for row in rows if len(row) > at + 1) for at in range(most)]
-    return "".join(_row(row, widths, " " * margin) for row in rows)
-
-
-def _row(row: Sequence[str], widths: Sequence[int], line: str) -> str:
-    from nanobot_cli.text import columns, wrap_text
-
-    for cell, width in zip(row[:-1], widths, strict=False):
-        line += f"{cell}{' ' * (width - columns(cell))}  "
-    last, room, begins = row[-1] if row else "", _columns(sys.stdout), columns(line)
-    if room and room - begins >= _NARROWEST_CELL:
-        last = wrap_text(last, room - begins).replace("\n", "\n" + " " * begins)
-    return f"{line}{last}".rstrip() + "\n"
+    room, lines = _columns(sys.stdout), list[str]()
+    for row in rows:
+        line = " " * margin
+        for cell, width in zip(row[:-1], widths, strict=False):
+            line += f"{cell}{' ' * (width - columns(cell))}  "
+        last, begins = row[-1] if row else "", columns(line)
+        if room and room - begins >= _NARROWEST_CELL:
+            last = wrap_text(last, room - begins).replace("\n", "\n" + " " * begins)
+        lines.append(f"{line}{last}".rstrip())
+    return "".join(f"{line}\n" for line in lines)
 
 
 def fit_width(shown: str, to: TextIO | None = None) -> str:

@@ -47,23 +47,29 @@ def add_turn(turn: Parser) -> None:
 
 
 def show_sessions(options: Options) -> int:
-    found = [
-        Data(
-            key=info.key,
-            created_at=info.created_at.isoformat(),
-            updated_at=info.updated_at.isoformat(),
-            bytes=info.size,
-            preview=info.preview,
-            path=info.place,
-        )
-        for info in _open_manager(options.home).list_sessions()
-    ]
+    found = _open_manager(options.home).list_sessions()
     if options.json:
-        return print_json(found)
+        return print_json(
+            [
+                {
+                    "key": info.key,
+                    "created_at": info.created_at.isoformat(),
+                    "updated_at": info.updated_at.isoformat(),
+                    "bytes": info.size,
+                    "preview": info.preview,
+                    "path": info.place,
+                }
+                for info in found
+            ]
+        )
     zone = zone_of(options.home)
     rows = [
-        (one.field("key", 80), one.local_minute("updated_at", zone), one.field("preview", 60))
-        for one in found
+        (
+            one_line(info.key, 80),
+            str(info.updated_at.astimezone(zone))[:16],
+            one_line(info.preview, 60),
+        )
+        for info in found
     ]
     shown = table(rows, "session", "last used", "last message")
     return print_text(shown or "No conversations yet. `nanobot agent` starts one.\n")

@@ -117,9 +117,11 @@ class SessionCatalogue:
             for place, info in pace(rows)
         )
 
-    def changes(self, mark: str) -> Changes:
-        """Return the changes since `mark`. If no file changed since this process returned it, the
-        database is not opened."""
+    def changes(self, mark: str, within: float = 0.0) -> Changes:
+        """Return the changes since `mark`. `within` is as for `sessions`. If no file changed since
+        this process returned it, the database is not opened."""
+        if within:
+            return self._run(lambda db: self._changes(db, mark), within)
         with self._lock:
             scan = self._scan()
             now = hash(tuple(scan.states.items()))
@@ -316,13 +318,20 @@ def list_names(folder: Path) -> list[str]:
 
 def list_states(folder: Path) -> dict[str, str]:
     """Return the states of the session files or segments in a folder, by place."""
-    found, prefix = dict[str, str](), f"{folder}/"
-    for name in pace(filter(is_session_file, list_names(folder))):
-        try:
-            seen = os.stat(prefix + name)  # noqa: PTH116 - fast
-        except OSError:  # removed, or a dangling link
-            continue
-        found[encode_name(name)] = f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns}"
+    found, names = dict[str, str](), [*filter(is_session_file, list_names(folder))]
+    if not names:
+        return found
+    with storage_errors(folder):
+        opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for name in pace(names):
+            try:
+                seen = os.stat(name, dir_fd=opened)
+            except OSError:  # removed, or a dangling link
+                continue
+            found[encode_name(name)] = f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns}"
+    finally:
+        os.close(opened)
     return found
 
 

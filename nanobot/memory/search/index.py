@@ -113,9 +113,10 @@ class MemoryIndex:
         unknown or not in `scopes`."""
         return await self._run(lambda search: search.around(id, scopes, before, after))
 
-    async def refresh(self) -> None:
-        """Read the changed files, and overwrite deleted text. Cheap if nothing changed."""
-        await self._run(lambda search: purge(search.db))
+    async def refresh(self, within: float = 0.0) -> None:
+        """Read the changed files, and overwrite deleted text. Cheap if nothing changed. A list of
+        the sessions from the last `within` seconds is reused."""
+        await self._run(lambda search: purge(search.db), within=within)
 
     async def embed(self) -> None:
         """Embed all passages without a vector, newest first, until the embedder fails. This may
@@ -144,13 +145,15 @@ class MemoryIndex:
         await self._in_worker(self._close)
         self._worker.shutdown()
 
-    async def _run(self, work: Callable[[Search], T], *, refreshes: bool = True) -> T:
-        return await self._in_worker(lambda: self._refresh_and_run(work, refreshes))
+    async def _run(
+        self, work: Callable[[Search], T], *, refreshes: bool = True, within: float = 0.0
+    ) -> T:
+        return await self._in_worker(lambda: self._refresh_and_run(work, refreshes, within))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
-    def _refresh_and_run(self, work: Callable[[Search], T], refreshes: bool) -> T:
+    def _refresh_and_run(self, work: Callable[[Search], T], refreshes: bool, within: float) -> T:
         """Read the changed files if that is requested and possible, then do `work`. An unusable
         index is rebuilt."""
         for is_last in (False, True):
@@ -158,7 +161,7 @@ class MemoryIndex:
                 ingest, search = self._open()
                 if refreshes or is_last:
                     with unless_refused():
-                        ingest.refresh()
+                        ingest.refresh(within)
                 return work(search)
             except (sqlite3.Error, OSError) as error:
                 if is_last or not is_damaged(error):

@@ -41,6 +41,7 @@ from nanobot.memory.search.passages import (
     lines_of,
     streams,
 )
+from nanobot.session.catalogue import SessionChange
 from nanobot.session.jsonl_reader import amendments, amendments_in
 from nanobot.session.records import Epoch, Mark, Retraction
 from nanobot.tasks import pace
@@ -102,10 +103,11 @@ class IndexIngest:
         self._is_closing = is_closing
         self._reported: set[Name] = set()
 
-    def refresh(self) -> None:
-        """Read the changed files. Raise `sqlite3.Error`."""
+    def refresh(self, within: float = 0.0) -> None:
+        """Read the changed files. A list of the sessions from the last `within` seconds is reused.
+        Raise `sqlite3.Error`."""
         try:
-            self._refresh_sessions()
+            self._refresh_sessions(within)
         except StorageError as error:
             self._report(("message", "", ""), error)
         rows = self._db.execute(
@@ -117,33 +119,42 @@ class IndexIngest:
                 self._update(stream.name, stream.files, stream.entries)
         self._remove(indexed)
 
-    def _refresh_sessions(self) -> None:
-        catalogue = self._sources.sessions
+    def _refresh_sessions(self, within: float) -> None:
         mark = self._db.execute("SELECT value FROM setting WHERE name = 'sessions'").fetchone()
-        changes = catalogue.changes(mark[0] if mark else "")
+        changes = self._sources.sessions.changes(mark[0] if mark else "", within)
         some, keys = " AND key IN (SELECT value FROM json_each(?))", list[str]()
         if not changes.is_whole:
             keys = [json.dumps([storable(key) for key, _ in changes.sessions])]
         known = dict(self._db.execute(_SESSIONS + some * len(keys), keys))
-        batch, size, is_done = list[tuple[Name, Files]](), 0, True
-        for key, found in self._pace(changes.sessions):
-            name: Name = ("message", "", storable(key))
-            files = tuple(SourceFile(catalogue.folder, path, state) for path, state in found)
-            if known.pop(name[2], None) == render_stamps(files):
-                continue
-            total = sum(state.size for _, state in found)
-            if size + total > _TOGETHER:
-                is_done = self._update_sessions(batch) and is_done
-                batch, size = [], 0
-            batch.append((name, files))
-            size += total
-        is_done = self._update_sessions(batch) and is_done
+        is_done = True
+        for batch in self._select_changed(changes.sessions, known):
+            is_done = self._update_sessions(batch) and is_done
         if changes.is_whole:
             self._remove([("message", "", key) for key in known])
         if is_done and (changes.sessions or changes.is_whole):
             new = "INSERT OR REPLACE INTO setting VALUES ('sessions', ?)"
             with suppress(sqlite3.OperationalError):  # another process writes; it only saves time
                 self._db.execute(new, (changes.mark,))
+
+    def _select_changed(
+        self, sessions: Sequence[SessionChange], known: dict[str, str]
+    ) -> Iterator[list[tuple[Name, Files]]]:
+        """Yield those of the `sessions` that have other stamps than the `known` ones, in batches of
+        so many bytes that a transaction is short. Remove all of them from `known`."""
+        batch, size = list[tuple[Name, Files]](), 0
+        for key, found in self._pace(sessions):
+            name: Name = ("message", "", storable(key))
+            folder, total = self._sources.sessions.folder, sum(state.size for _, state in found)
+            files = tuple(SourceFile(folder, path, state) for path, state in found)
+            if known.pop(name[2], None) == render_stamps(files):
+                continue
+            if batch and size + total > _TOGETHER:
+                yield batch
+                batch, size = [], 0
+            batch.append((name, files))
+            size += total
+        if batch:
+            yield batch
 
     def _remove(self, names: Collection[Name]) -> None:
         if names:
