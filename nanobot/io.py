@@ -406,6 +406,14 @@ def whole_lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
         yield line, size
 
 
+def line_blocks(file: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield the same lines, many at a time."""
+    if os.fstat(file.fileno()).st_size > MOST_LINE:
+        yield from ([line] for line, _ in whole_lines(file))
+    else:
+        yield from iter(lambda: file.readlines(_BLOCK), [])
+
+
 def without_long_lines(descriptor: int) -> tuple[bytes, list[tuple[int, int]]]:
     """Read a file, with only the beginning of lines longer than `MOST_LINE`. Return it and the
     cuts: their offsets in it and the bytes left out."""

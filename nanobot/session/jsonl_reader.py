@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -28,6 +29,7 @@ from nanobot.io import (
     MOST_LINE,
     FileState,
     blocks_backwards,
+    line_blocks,
     open_regular,
     state_of,
     storage_errors,
@@ -173,17 +175,11 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
 
     Messages up to the seq `archived` are dropped: a crash during archiving leaves them in both
     places. Raises StorageError if the file cannot be read or holds no line of a session."""
-    records, counted, broken = list[Record](), 0, 0
     with storage_errors(path), open_regular(path) as descriptor:
         state = FileState.of(os.fstat(descriptor))
         newest = newest_metadata(descriptor, state.size) or _NO_METADATA
         bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
-        for line in read_lines(descriptor, bound + 1):
-            counted = max(counted, line.counted)
-            if line.record is None:
-                broken += 1
-            else:
-                records.append(line.record)
+        records, counted, broken = read_records(descriptor, bound + 1)
         torn = tail_without_newline(descriptor, state.size) != b""
         torn = torn and os.pread(descriptor, 1, 0) == b"{"  # else it is not a session
     if broken > torn and not records:
@@ -194,11 +190,34 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
     return replace(contents, broken=max(0, broken - torn)), state
 
 
+def read_records(descriptor: int, first: int) -> tuple[list[Record], int, int]:
+    """Return the records that `read_lines` yields, but faster, the last number by position, and the
+    number of broken lines."""
+    records, counted, broken = list[Record](), 0, 0
+    at, number = find_place_before(descriptor, first)
+    with os.fdopen(os.dup(descriptor), "rb") as lines:
+        lines.seek(at)
+        for line in chain.from_iterable(pace(line_blocks(lines))):
+            if first > 1 and 0 < (seq := seq_of(line)) < first:
+                number = seq
+                continue
+            record = decode(line)
+            if isinstance(record, Message) and record.seq:  # mostly
+                number = record.seq
+                records.append(record)
+            elif not line.isspace():
+                placed, number = place(line.rstrip(b"\r\n"), number)
+                counted, broken = max(counted, placed.counted), broken + (placed.record is None)
+                records += () if placed.record is None else (placed.record,)
+    return records, counted, broken
+
+
 def build_contents(
     newest: Metadata, records: list[Record], counted: int, archived: int, now: datetime
 ) -> Contents:
     """Build the contents from records. `counted` is the last number by position."""
     messages = collect_messages(records)
+    records = [record for record in records if not isinstance(record, Message)]
     highest = max((message.seq for message in messages), default=0)
     consolidated = max(find_last_consolidated(newest, records, counted or highest), archived)
     epochs = pick(Epoch, records)
@@ -206,11 +225,13 @@ def build_contents(
     bound = max(consolidated, seq_of_epoch(epoch))
     gone = pick(Retraction, records)
     left = [message for message in messages if message.seq > bound]
+    if gone:
+        left = [one for one in left if not any(mark.covers(one) for mark in gone)]
     times = [message.timestamp for message in messages if message.timestamp]
     return Contents(
         created_at=newest.created_at or next(iter(times), now),
         updated_at=max(filter(None, (newest.updated_at, *times[-1:])), default=now),
-        messages=tuple(one for one in left if not any(mark.covers(one) for mark in gone)),
+        messages=tuple(left),
         metadata=MappingProxyType(dict(newest.metadata or {})),
         last_consolidated=consolidated,
         epoch=epoch,
