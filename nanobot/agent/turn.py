@@ -60,7 +60,6 @@ from nanobot.errors import (
     StorageError,
     TurnStopped,
 )
-from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import CallOptions, ModelUse, Usage
 from nanobot.session.session import Session
@@ -431,7 +430,7 @@ class Turns:
         outgoing = (reply, *outgoing) if reply.parts else outgoing
         if not inbound.is_background:
             return outgoing, ()
-        origins = origins_of(turn.messages_read())
+        origins = turn.origins()
         note = background_turn_note(inbound, text, origins, self._parts.clock.now())
         return outgoing, (note,)
 

@@ -150,7 +150,7 @@ class RunningTurn(TurnLog):
             self.scope,
             inbound.thread_id,
             messages_read=self.messages_read,
-            origins=lambda: origins_of(self.messages_read()),
+            origins=self.origins,
             initiator=inbound.origin.initiator,
             job=inbound.origin.job,
             off_record=inbound.origin.off_record,
@@ -171,6 +171,13 @@ class RunningTurn(TurnLog):
             return tuple(self.messages)
         unconfirmed = self._parts.sources.read_unconfirmed(self.scope)
         return (*unconfirmed, *self.session.messages, *self.messages)
+
+    def origins(self) -> tuple[str, ...]:
+        """Return the sources of untrusted content in `messages_read`."""
+        if not self._has_joined:
+            return origins_of(self.messages)
+        unconfirmed = self._parts.sources.read_unconfirmed(self.scope)
+        return origins_of((*unconfirmed, *self.session.messages_with_origin, *self.messages))
 
     async def load_message(self, notice: str = "") -> None:
         """Fetch the files of the person's message, and add the rest of its album and its
@@ -233,7 +240,6 @@ class RunningTurn(TurnLog):
     ) -> TurnEnded:
         """Return the event that the turn is over, or goes on later."""
         is_answer = self.inbound.origin.by_program and outcome != "waiting"
-        read = self.messages_read() if is_answer else ()
         return replace(
             turn_ended(self.inbound, self.id, self.event_ids, outcome),
             tools=tuple(self.tools),
@@ -241,7 +247,7 @@ class RunningTurn(TurnLog):
             error=error,
             prompt_tokens=usage.prompt,
             completion_tokens=usage.completion,
-            origin=combine_marks(origins_of(read)) if read else "",
+            origin=combine_marks(self.origins()) if is_answer else "",
         )
 
     def report_of(self, model: str, usage: Usage) -> str:

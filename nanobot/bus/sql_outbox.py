@@ -1,9 +1,10 @@
 """The outbox in the journal: parts of replies, their states, and the buttons under them.
 
 A reply has one row for each part that a channel sends at once. A part goes from `pending` to
-`sending` to `sent` or `dead`. A part that is `sending` when the process dies, or that the platform
-did not acknowledge, is in doubt: it may have arrived, and is sent once more. No platform takes an
-idempotency key for every kind of message, so that repetition can't be excluded.
+`sending` (if a repetition would show) to `sent` or `dead`. A part that is `sending` when the
+process dies, or that the platform did not acknowledge, is in doubt: it may have arrived, and is
+sent once more. No platform takes an idempotency key for every kind of message, so that repetition
+can't be excluded.
 
 A button's id on the platform is random, is valid only in its chat, and expires with the other
 traces of its message. The value stays here, so an invented id does nothing."""
