@@ -96,7 +96,7 @@ class SendMessage(Tool, Struct, frozen=True):
     async def __call__(self, arguments: MessageArguments, caller: TurnContext) -> ToolResult:
         text = arguments.text.strip()
         if not text and not arguments.media:
-            raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
+            raise ToolError("there is nothing to send", hint="Provide text, files, or both.")
         address = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
         if address == caller.address:
             kept = await asyncio.to_thread(self._keep_all, arguments.media, caller, address.channel)

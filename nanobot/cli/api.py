@@ -37,7 +37,7 @@ The API is off. Set channels.api.enabled to true in config.yaml, and restart the
 
 def add_api(api: Parser) -> None:
     what = api.group("Give other programs access to nanobot through an OpenAI-compatible API.")
-    keys = what.group("keys", "manage the programs' keys")
+    keys = what.group("keys", "manage API keys")
     new = keys.add("add", "create a key for a program (the key is shown only once)", add_key).json()
     new.argument("name", "NAME", "the program's name, such as open-webui")
     whose = (

@@ -56,13 +56,13 @@ A backup contains your secrets and the WhatsApp session, so encrypt it or keep i
 _RESTORE = """\
 Restore a home from a backup.
 
-The home must be missing or empty. With --replace, the content of an existing home is moved to its
-subfolder before-restore-TIME/. Stop the instance that made the backup before you start the
-restored one."""
+The home must not exist, or it must be empty. With --replace, the content of an existing home is
+moved to its subfolder before-restore-TIME/. Stop the instance that made the backup before you start
+the restored one."""
 
 _RESUME = (
-    "resume unfinished work, even if it may have been finished after the backup (default: "
-    "`nanobot queue list` only lists it)"
+    "resume work that was unfinished at the time of the backup, even if it has been finished since "
+    "(default: only list it in `nanobot queue list`)"
 )
 
 

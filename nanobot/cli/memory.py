@@ -69,7 +69,7 @@ def add_memory(memory: Parser) -> None:
         decide.argument("numbers", "N", "the facts' numbers in `memory pending`", nargs="+")
         _finish(decide)
     what.add("rebuild", "rebuild the search index", run_operation).json()
-    sync = what.add("sync", "sync the long-term files with a git repository", run_operation)
+    sync = what.add("sync", "sync the long-term memory files with a git repository", run_operation)
     sync.argument("remote", "REMOTE", "the repository's address or folder")
     sync.json()
 

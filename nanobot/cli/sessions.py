@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def add_sessions(sessions: Parser) -> None:
     what = sessions.group()
     what.add("list", "list all conversations, latest first", show_sessions).json()
-    show = what.add("show", "show the latest messages of a conversation", show_messages)
+    show = what.add("show", "show the latest messages in a conversation", show_messages)
     show.argument("key", "KEY", "the conversation's key in `sessions list`")
     show.count(20, "messages")
     show.json()
@@ -41,7 +41,7 @@ def add_sessions(sessions: Parser) -> None:
 
 def add_turn(turn: Parser) -> None:
     what = turn.group()
-    summary = "show the prompt, memory, tools, tokens, and time of a turn"
+    summary = "show a turn's prompt, memory, tools, token usage, and duration"
     show = what.operation("show", summary, "turn.show", format_turn)
     show.argument("id", "ID", "the turn's id, from `nanobot logs` or `nanobot agent -m … --json`")
 
